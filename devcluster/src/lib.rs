@@ -1,0 +1,14 @@
+//! An embedded Kubernetes API server for local work and tests.
+//!
+//! One generic store driven by a type table ([`kinds`]), with a schema for every kind ([`schema`]), real
+//! server-side apply ([`patch`]), one totally ordered event log, and small controllers that write through the same
+//! paths as any client. It serves HTTP on loopback and, in process, as a `tower::Service`.
+//!
+//! Invariant: everything that a client can observe (resource versions, ownership, events, error bodies) is what a
+//! real API server would have shown; where it is less than a real one, it refuses instead of pretending.
+//!
+//! Deliberately absent: authentication beyond one bearer token, persistence, and any knowledge of the programs that
+//! are tried on it.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod status;
