@@ -1,1 +1,13 @@
-//! Mainstay.
+//! Mainstay keeps a Kubernetes cluster on its repository's main branch.
+//!
+//! Facts are gathered, a value is decided, the value is carried out, and the outcome is always reported. The modules
+//! in reading order, from the ground up:
+//!
+//! - [`api`]: what users write and read, and every name that has a meaning
+//! - [`failure`]: what a failure means
+//! - [`notification`]: what is worth telling
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod api;
+pub mod failure;
+pub mod notification;

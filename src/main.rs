@@ -1,1 +1,3 @@
+//! The `mainstay` program.
+
 fn main() {}

@@ -1,0 +1,141 @@
+//! The condition types and reasons of a GitSync, as `kubectl wait` and kstatus tools understand them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Condition types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// The commit is applied and, with `wait`, healthy.
+    Ready,
+    /// Work is under way or being retried.
+    Reconciling,
+    /// Only the user can help.
+    Stalled,
+    /// Every managed object is healthy.
+    Healthy,
+    /// Somebody keeps writing to fields that the branch owns.
+    Contended,
+}
+
+impl Type {
+    /// The word in `conditions[].type`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Reconciling => "Reconciling",
+            Self::Stalled => "Stalled",
+            Self::Healthy => "Healthy",
+            Self::Contended => "Contended",
+        }
+    }
+}
+
+/// Condition reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Everything of the commit is applied.
+    Applied,
+    /// Applied, waiting for health.
+    Progressing,
+    /// Healthy.
+    Healthy,
+    /// Not healthy within `timeout`.
+    HealthTimeout,
+    /// An object reports that it failed.
+    ObjectFailed,
+    /// Both loops are stopped by `suspend`.
+    Suspended,
+    /// The GitRepository, its Secret, or a field of the spec is missing or wrong.
+    SpecInvalid,
+    /// Git refused the credentials.
+    GitAuthorizationFailed,
+    /// Git could not be reached or read.
+    SourceUnavailable,
+    /// The reference or `baseDir` does not exist in the repository.
+    SourceInvalid,
+    /// The repository holds documents that cannot be applied.
+    ManifestInvalid,
+    /// One or more objects could not be applied.
+    ApplyFailed,
+    /// One or more objects belong to another GitSync.
+    OwnershipConflict,
+    /// One or more objects could not be deleted.
+    PruneFailed,
+    /// A guard keeps objects from being deleted.
+    PruneHeld,
+    /// The API server cannot be reached.
+    ClusterUnavailable,
+    /// Somebody keeps writing to the same fields.
+    Contended,
+    /// Nobody does.
+    Calm,
+    /// An invariant of ours broke.
+    InternalError,
+}
+
+impl Reason {
+    /// The word in `conditions[].reason`.
+    pub fn as_str(self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// Sets one condition; its `lastTransitionTime` moves only when the status does. `message` is cut at 32 KiB, the
+/// API's limit.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    kind: Type,
+    status: &str,
+    reason: Reason,
+    message: &str,
+    generation: Option<i64>,
+    now: jiff::Timestamp,
+) {
+    let old = conditions.iter().position(|c| c.type_ == kind.as_str());
+    let since = old
+        .map(|at| &conditions[at])
+        .filter(|c| c.status == status)
+        .map_or_else(|| Time(now), |c| c.last_transition_time.clone());
+    let condition = Condition {
+        type_: kind.as_str().to_owned(),
+        status: status.to_owned(),
+        reason: reason.as_str(),
+        message: cut(message, 32 * 1024 - 1).to_owned(),
+        observed_generation: generation,
+        last_transition_time: since,
+    };
+    match old {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// The longest prefix of `text` that has at most `most` bytes and ends between characters.
+pub fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// The status of a condition, if it is there.
+pub fn status<'a>(conditions: &'a [Condition], kind: Type) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.type_ == kind.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_the_transition_time_only_with_the_status() {
+        let mut all = vec![];
+        let at = |s: i64| jiff::Timestamp::from_second(s).unwrap();
+        set(&mut all, Type::Ready, "True", Reason::Applied, "a", Some(1), at(1));
+        set(&mut all, Type::Ready, "True", Reason::Applied, "b", Some(2), at(2));
+        assert_eq!((all[0].last_transition_time.0, all[0].message.as_str()), (at(1), "b"));
+        set(&mut all, Type::Ready, "False", Reason::ApplyFailed, "c", Some(2), at(3));
+        assert_eq!((all.len(), all[0].last_transition_time.0), (1, at(3)));
+    }
+}

@@ -1,0 +1,48 @@
+//! `GitRepository` (`serverless.kyma-project.io/v1alpha1`): where a repository is and how to authenticate to it.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Address of a Git repository, and the credentials for it.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "serverless.kyma-project.io",
+    version = "v1alpha1",
+    kind = "GitRepository",
+    plural = "gitrepositories",
+    namespaced,
+    derive = "PartialEq",
+    printcolumn(name = "URL", type_ = "string", json_path = ".spec.url"),
+    printcolumn(name = "Auth", type_ = "string", json_path = ".spec.auth.type")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GitRepositorySpec {
+    /// Address of the repository: `https://…`, `http://…`, `ssh://…` or `git@host:path`.
+    pub url: String,
+    /// How to authenticate; without it the repository is read anonymously.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<RepositoryAuth>,
+}
+
+/// How to authenticate to a repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RepositoryAuth {
+    /// `basic` for a password or token, `key` for an SSH key.
+    #[serde(rename = "type")]
+    pub kind: AuthType,
+    /// Secret in the same namespace: keys `username` and `password` for `basic`; `key` and, for an encrypted key,
+    /// `password` for `key`.
+    pub secret_name: String,
+}
+
+/// The two ways to authenticate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AuthType {
+    /// User name with a password or token.
+    Basic,
+    /// SSH key.
+    Key,
+}

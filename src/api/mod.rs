@@ -1,0 +1,23 @@
+//! What users write and read: one file per kind, the condition types and reasons, and every name that has a meaning.
+//!
+//! Invariant: nothing here knows a client, a clock or a file; the CRDs in `manifests/` are generated from these types.
+//!
+//! Deliberately absent: rules about whether a spec makes sense. Those live with the feature that carries it out.
+
+pub mod conditions;
+pub mod duration;
+pub mod git_repository;
+pub mod git_sync;
+pub mod names;
+
+pub use duration::Span;
+pub use git_repository::{GitRepository, GitRepositorySpec};
+pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+/// Every CRD that Mainstay needs, in the order to apply them.
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![GitRepository::crd(), GitSync::crd()]
+}
