@@ -11,4 +11,6 @@
 //! are tried on it.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod columns;
+pub mod kinds;
 pub mod status;

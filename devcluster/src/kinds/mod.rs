@@ -1,0 +1,3 @@
+//! What the server knows of kinds: the table of types, and the behaviour of the built-in ones.
+
+pub mod hooks;
