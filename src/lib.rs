@@ -6,8 +6,10 @@
 //! - [`api`]: what users write and read, and every name that has a meaning
 //! - [`failure`]: what a failure means
 //! - [`notification`]: what is worth telling
+//! - [`cli`]: the commands
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod api;
+pub mod cli;
 pub mod failure;
 pub mod notification;

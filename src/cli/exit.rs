@@ -1,0 +1,46 @@
+//! How a command ends: its exit code, and what is printed when it failed.
+
+use std::{
+    error::Error as _,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use super::Error;
+
+/// The exit code of a command that could do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// Everything is as it should be.
+    Fine = 0,
+    /// There are differences, or something is not in sync.
+    Differs = 1,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Prints a failure on standard error: the attempt, its causes indented, then the hint. Exit code 2.
+pub(super) fn report(error: &Error) -> ExitCode {
+    // Nothing is left to do when even standard error is closed.
+    let _ = io::stderr().lock().write_all(text(error).as_bytes());
+    ExitCode::from(2)
+}
+
+fn text(error: &Error) -> String {
+    let mut text = format!("error: {error}\n");
+    let mut depth = 1;
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(&format!("{:1$}{cause}\n", "", depth * 2));
+        depth += 1;
+        next = cause.source();
+    }
+    if let Some(hint) = error.hint() {
+        text.push_str(&format!("hint: {hint}\n"));
+    }
+    text
+}

@@ -1,0 +1,54 @@
+//! The command line: one file per command, each from its arguments to an exit code.
+//!
+//! Invariant: standard output carries only what was asked for; everything else goes to standard error.
+//!
+//! Deliberately absent: knowledge of how syncing works. Commands talk to the API server; only `agent` and `dev` start
+//! the agent itself.
+
+mod crd;
+mod error;
+mod exit;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use error::Error;
+use exit::Exit;
+
+/// Keeps a Kubernetes cluster on its Git repository: applies commits, prunes what left, reverts hand edits.
+#[derive(Parser, Debug)]
+#[command(name = "mainstay", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`.
+    Crd,
+}
+
+/// Reads the arguments of the process, runs the command and reports how it went: 0 fine, 1 differences or not in
+/// sync, 2 failed.
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(8)
+        .enable_all()
+        .build()
+        .map_err(Error::Start);
+    match runtime.and_then(|runtime| runtime.block_on(perform(arguments.command))) {
+        Ok(exit) => exit.into(),
+        Err(error) => exit::report(&error),
+    }
+}
+
+async fn perform(command: Command) -> Result<Exit, Error> {
+    match command {
+        Command::Crd => crd::run(),
+    }
+}

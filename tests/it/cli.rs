@@ -1,0 +1,63 @@
+//! The program as its users run it: in a cleared environment, judged by output and exit code.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+/// Runs the program with nothing of the environment but a home directory that is empty.
+fn mainstay(arguments: &[&str]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_mainstay"))
+        .args(arguments)
+        .env_clear()
+        .env("HOME", home.path())
+        .current_dir(home.path())
+        .output()
+        .unwrap()
+}
+
+/// Exit code, standard output and standard error of a run as one text.
+fn transcript(arguments: &[&str]) -> String {
+    let output = mainstay(arguments);
+    format!(
+        "$ mainstay {}\n{}{}exit {}\n",
+        arguments.join(" "),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+        output.status.code().unwrap()
+    )
+}
+
+/// Compares with a file under `tests/golden/`; `UPDATE_GOLDEN=1` rewrites it.
+fn check_golden(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, actual).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == actual,
+        "{} differs (UPDATE_GOLDEN=1 rewrites it):\n{}",
+        path.display(),
+        similar::TextDiff::from_lines(&expected, actual).unified_diff()
+    );
+}
+
+#[test]
+fn help_lists_the_commands() {
+    check_golden("cli/help.txt", &transcript(&["--help"]));
+}
+
+#[test]
+fn unknown_command_fails_with_2() {
+    check_golden("cli/unknown.txt", &transcript(&["frobnicate"]));
+}
+
+#[test]
+fn prints_the_definitions_that_the_manifests_hold() {
+    let output = mainstay(&["crd"]);
+    assert!(output.status.success());
+    check_golden("../../manifests/crds.yaml", &String::from_utf8(output.stdout).unwrap());
+}

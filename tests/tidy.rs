@@ -1,0 +1,222 @@
+//! Rules of the house that the compiler cannot see.
+//!
+//! Plain tests, so that a developer meets them with `cargo test` and CI needs no extra step.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What every module may name.
+const GROUND: &[&str] = &["api", "object", "failure"];
+
+/// Who may name whom, besides the ground floor. A module that is missing here fails the test, so the table is the map.
+const MAY_NAME: &[(&str, &[&str])] = &[
+    ("api", &[]),
+    ("object", &[]),
+    ("failure", &[]),
+    ("cluster", &[]),
+    ("source", &[]),
+    ("notification", &[]),
+    ("manifest", &["source"]),
+    ("drift", &["cluster", "notification"]),
+    ("gitsync", &["source", "manifest", "drift", "cluster", "notification"]),
+    ("agent", &["drift", "gitsync", "notification", "cluster", "source"]),
+    ("cli", &["agent", "drift", "gitsync", "manifest", "notification", "cluster", "source"]),
+];
+
+/// Files and folders that act: they may wait, read clocks and files, and log. Everything else decides.
+const ACTING: &[&str] = &[
+    "src/main.rs",
+    "src/agent/",
+    "src/cli/",
+    "src/cluster/",
+    "src/source/local.rs",
+    "src/source/mirror.rs",
+    "src/source/transport/",
+    "src/drift/watch.rs",
+    "src/gitsync/apply.rs",
+    "src/gitsync/observe.rs",
+    "src/gitsync/reconcile.rs",
+    "src/notification/deliver.rs",
+    "devcluster/src/actors/",
+    "devcluster/src/listen.rs",
+    "devcluster/src/node/",
+    "devcluster/src/service.rs",
+];
+
+/// What a deciding file must not contain.
+const ACTS: &[&str] = &[
+    "async fn",
+    "async move",
+    ".await",
+    "kube::Client",
+    "std::fs",
+    "std::env",
+    "tokio::fs",
+    "tokio::time",
+    "::now()",
+    "info!(",
+    "warn!(",
+    "debug!(",
+];
+
+#[test]
+fn dependencies_point_one_way() {
+    let mut wrong = Vec::new();
+    for path in sources("src") {
+        let inside = path.strip_prefix("src").unwrap();
+        let module = inside.iter().next().and_then(|part| part.to_str()).unwrap();
+        if matches!(module, "lib.rs" | "main.rs") {
+            continue; // The front page lists all modules, the program starts one.
+        }
+        let module = module.trim_end_matches(".rs");
+        let Some((_, allowed)) = MAY_NAME.iter().find(|(name, _)| *name == module) else {
+            wrong.push(format!("`{module}` has no row in MAY_NAME"));
+            continue;
+        };
+        let ground: &[&str] = match module {
+            "api" => &[],
+            "object" | "failure" => &["api"],
+            _ => GROUND,
+        };
+        for named in modules_named_in(&production(&path)) {
+            if named != module && !allowed.contains(&named.as_str()) && !ground.contains(&named.as_str()) {
+                wrong.push(format!("{}: `{module}` must not name `{named}`", path.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn only_the_command_line_knows_the_embedded_cluster() {
+    let wrong: Vec<_> = sources("src")
+        .into_iter()
+        .filter(|path| !path.starts_with("src/cli/dev") && !path.starts_with("src/cli/bench"))
+        .filter(|path| production(path).contains("devcluster::"))
+        .collect();
+    assert_eq!(wrong, Vec::<PathBuf>::new());
+    for path in sources("devcluster/src") {
+        assert!(!production(&path).contains("mainstay"), "{} knows the agent", path.display());
+    }
+}
+
+#[test]
+fn deciding_files_do_not_act() {
+    let mut wrong = Vec::new();
+    for path in sources("src").into_iter().chain(sources("devcluster/src")) {
+        let name = path.to_str().unwrap();
+        if ACTING.iter().any(|acting| name == *acting || acting.ends_with('/') && name.starts_with(acting)) {
+            continue;
+        }
+        let code = production(&path);
+        wrong.extend(ACTS.iter().filter(|word| code.contains(**word)).map(|word| format!("{name}: `{word}`")));
+    }
+    assert_eq!(wrong, Vec::<String>::new(), "these files decide, so they must not act");
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    for path in sources("src").into_iter().chain(sources("devcluster/src")) {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("//! "), "{} has no header", path.display());
+    }
+}
+
+#[test]
+fn names_say_what_things_are() {
+    const VAGUE_FILES: &[&str] = &["util", "helper", "manager", "common", "misc"];
+    const VAGUE_FUNCTIONS: &[&str] = &["fn handle_", "fn process_", "fn do_"];
+    for path in sources("src").into_iter().chain(sources("devcluster/src")) {
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap();
+        assert!(!VAGUE_FILES.iter().any(|vague| name.contains(vague)), "{}: which concept is it?", path.display());
+        let code = production(&path);
+        for vague in VAGUE_FUNCTIONS {
+            assert!(!code.contains(vague), "{}: `{vague}…`: which verb is it?", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_test_is_skipped() {
+    let marker = format!("#[{}", "ignore");
+    for folder in ["src", "tests", "devcluster/src", "devcluster/tests"] {
+        for path in sources(folder) {
+            assert!(!fs::read_to_string(&path).unwrap().contains(&marker), "{} skips a test", path.display());
+        }
+    }
+}
+
+#[test]
+fn ci_runs_the_test_command_of_the_readme() {
+    let readme = fs::read_to_string("README.md").unwrap();
+    let command = readme.lines().find(|line| line.starts_with("cargo test")).expect("README.md shows how to test");
+    let ci = fs::read_to_string(".ci/run").unwrap();
+    assert!(ci.lines().any(|line| line == command), ".ci/run does not run `{command}`");
+}
+
+fn sources(folder: impl AsRef<Path>) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder.as_ref()) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(path));
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The file without comments and without its inline tests.
+fn production(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// The top-level modules after every `crate::`, whether `crate::a::B` or `crate::{a::B, c}`.
+fn modules_named_in(code: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut found = Vec::new();
+    for rest in code.split("crate::").skip(1) {
+        let Some(group) = rest.strip_prefix('{') else {
+            found.push(word(rest));
+            continue;
+        };
+        let mut depth = 0usize;
+        for item in group.split_inclusive([',', '{', '}']) {
+            if depth == 0 {
+                found.push(word(item.trim_start()));
+            }
+            if item.ends_with('{') {
+                depth += 1;
+            } else if item.ends_with('}') {
+                if depth == 0 {
+                    break;
+                }
+                depth -= 1;
+            }
+        }
+    }
+    found.retain(|name| !name.is_empty());
+    found
+}
+
+#[test]
+fn modules_are_found_in_plain_and_grouped_paths() {
+    let code = "use crate::a::B; use crate::{c::{D, e::F}, g, h::I};\nlet x = crate::j::k();";
+    assert_eq!(modules_named_in(code), ["a", "c", "g", "h", "j"]);
+}
+
+#[test]
+fn one_cryptography_and_no_system_libraries() {
+    let lock = fs::read_to_string("Cargo.lock").unwrap();
+    for line in fs::read_to_string("deny.toml").unwrap().lines().filter(|line| line.contains("crate = ")) {
+        let banned = line.split('"').nth(1).unwrap();
+        assert!(!lock.contains(&format!("name = \"{banned}\"\n")), "deny.toml bans `{banned}`");
+    }
+}
