@@ -6,9 +6,11 @@
 //! - [`api`]: what users write and read, and every name that has a meaning
 //! - [`failure`]: what a failure means
 //! - [`notification`]: what is worth telling
+//! - [`agent`]: the long-running process
 //! - [`cli`]: the commands
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod agent;
 pub mod api;
 pub mod cli;
 pub mod failure;
