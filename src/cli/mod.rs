@@ -6,6 +6,8 @@
 //! the agent itself.
 
 mod crd;
+#[cfg(feature = "dev")]
+mod dev;
 mod error;
 mod exit;
 mod output;

@@ -1,0 +1,61 @@
+//! `kubectl apply -k manifests`: what it would send, judged by kubectl and by what refers to what.
+
+use std::{path::Path, process::Command};
+
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// All documents that `kubectl kustomize manifests` prints.
+fn built() -> Vec<Value> {
+    let output = Command::new("kubectl")
+        .args(["kustomize", "manifests"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .output()
+        .expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+fn find<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    documents
+        .iter()
+        .find(|document| document["kind"] == kind && document["metadata"]["name"] == name)
+        .unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+#[test]
+fn install_in_one_namespace_with_a_service_account_that_may_act() {
+    let documents = built();
+    find(&documents, "Namespace", "mainstay-system");
+    find(&documents, "CustomResourceDefinition", "gitsyncs.mainstay.dev");
+    find(&documents, "CustomResourceDefinition", "gitrepositories.serverless.kyma-project.io");
+    let deployment = find(&documents, "Deployment", "mainstay");
+    let account = deployment["spec"]["template"]["spec"]["serviceAccountName"].as_str().unwrap();
+    find(&documents, "ServiceAccount", account);
+    for binding in documents.iter().filter(|d| d["kind"].as_str().unwrap().ends_with("RoleBinding")) {
+        assert_eq!(binding["subjects"][0]["name"], account);
+        assert_eq!(binding["subjects"][0]["namespace"], "mainstay-system");
+        if binding["roleRef"]["name"] != "cluster-admin" {
+            let role = &binding["roleRef"];
+            find(&documents, role["kind"].as_str().unwrap(), role["name"].as_str().unwrap());
+        }
+    }
+}
+
+#[test]
+fn run_the_agent_within_its_limits_and_without_privileges() {
+    let documents = built();
+    let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["resources"]["limits"]["memory"], "160Mi");
+    assert_eq!(container["resources"]["limits"]["cpu"], "500m");
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
+    let port = &container["ports"][0]["name"];
+    assert_eq!(&container["livenessProbe"]["httpGet"]["port"], port);
+    assert_eq!(&container["readinessProbe"]["httpGet"]["port"], port);
+}
