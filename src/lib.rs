@@ -5,6 +5,7 @@
 //!
 //! - [`api`]: what users write and read, and every name that has a meaning
 //! - [`failure`]: what a failure means
+//! - [`object`]: words for any Kubernetes object
 //! - [`notification`]: what is worth telling
 //! - [`agent`]: the long-running process
 //! - [`cli`]: the commands
@@ -15,3 +16,4 @@ pub mod api;
 pub mod cli;
 pub mod failure;
 pub mod notification;
+pub mod object;

@@ -1,0 +1,350 @@
+//! One desired object, as its document wrote it.
+//!
+//! Invariant: an [`Object`] is a JSON object with a well-formed `apiVersion`, `kind` and `metadata.name`, nested at most
+//! [`DEPTH`] deep, whose labels and annotations are maps of strings; nobody has to check that again.
+//! Invariant: the content is kept once, as compact JSON with sorted keys, and the digest is that of those bytes.
+//!
+//! Deliberately absent: any change of the content; `manifest` normalises before it makes an object.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::key::{Names, split_api_version};
+use super::{Digest, Key, Place};
+
+/// How deeply an object may be nested.
+const DEPTH: usize = 110;
+
+/// One object that should be in the cluster.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Identity; the namespace as it is written, `None` where none is.
+    pub key: Key,
+    /// `apiVersion`, as `apps/v1`.
+    pub api_version: Arc<str>,
+    /// Where it is written.
+    pub place: Place,
+    /// Digest of the content.
+    pub digest: Digest,
+    json: Box<[u8]>,
+}
+
+/// A step from a value to one inside it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The value of a key.
+    Key(String),
+    /// An item of a list, from 0.
+    Item(usize),
+}
+
+/// Why a value is not an object. Names fields, never values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Flaw {
+    /// Where in the value.
+    pub path: Vec<Step>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<&'static str>,
+}
+
+impl Flaw {
+    /// A flaw at a path.
+    pub fn new(path: Vec<Step>, what: impl Into<String>, hint: Option<&'static str>) -> Self {
+        Self { path, what: what.into(), hint }
+    }
+}
+
+const QUOTE: Option<&str> = Some("put the value in quotes");
+const ADD_FIELD: Option<&str> = Some("every manifest needs apiVersion, kind and metadata.name");
+
+impl Object {
+    /// The object that a value describes, or everything that keeps it from being one.
+    pub fn from_value(value: &Value, place: Place) -> Result<Self, Vec<Flaw>> {
+        Self::sharing_names(value, place, &mut Names::default())
+    }
+
+    /// As [`Object::from_value`], with the words of the key shared with other objects.
+    pub fn sharing_names(value: &Value, place: Place, names: &mut Names) -> Result<Self, Vec<Flaw>> {
+        let Value::Object(map) = value else {
+            return Err(vec![Flaw::new(vec![], "the document is not an object", ADD_FIELD)]);
+        };
+        let mut flaws = Vec::new();
+        let api_version = required(map, "apiVersion", &[], well_formed_api_version, &mut flaws);
+        let kind = required(map, "kind", &[], well_formed_kind, &mut flaws);
+        let (name, namespace) = metadata(map, &mut flaws);
+        if !shallow(value, DEPTH) {
+            flaws.push(Flaw::new(vec![], "the object is nested too deeply", None));
+        }
+        let (Some(api_version), Some(kind), Some(name), true) = (api_version, kind, name, flaws.is_empty()) else {
+            return Err(flaws);
+        };
+        let json = serde_json::to_vec(value).expect("a value has string keys and no infinite numbers");
+        Ok(Self {
+            key: Key {
+                group: names.intern(split_api_version(api_version).0),
+                kind: names.intern(kind),
+                namespace: namespace.map(|namespace| names.intern(namespace)),
+                name: name.into(),
+            },
+            api_version: names.intern(api_version),
+            place,
+            digest: Digest::of(&json),
+            json: json.into(),
+        })
+    }
+
+    /// The content, parsed anew.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).expect("the bytes were written from a value of bounded depth")
+    }
+
+    /// The content as compact JSON.
+    pub fn json(&self) -> &[u8] {
+        &self.json
+    }
+
+    /// The version, as `v1`.
+    pub fn version(&self) -> &str {
+        split_api_version(&self.api_version).1
+    }
+}
+
+/// Names the object and its place; the content may be a Secret's.
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Object({} at {}, {})", self.key, self.place, self.digest)
+    }
+}
+
+/// Takes `status` out of a value; for kinds with a status subresource, whose status an apply does not touch.
+pub fn strip_status(value: &mut Value) {
+    if let Value::Object(map) = value {
+        map.remove("status");
+    }
+}
+
+/// A path as people write it: `metadata.labels["app/x"]`, `items[3].kind`.
+pub fn path_text(path: &[Step]) -> String {
+    let mut text = String::new();
+    for step in path {
+        match step {
+            Step::Item(index) => write!(text, "[{index}]").expect("writing to a string does not fail"),
+            Step::Key(key) if key.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') && !key.is_empty() => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(key);
+            }
+            Step::Key(key) => write!(text, "[{key:?}]").expect("writing to a string does not fail"),
+        }
+    }
+    text
+}
+
+fn path(parents: &[&str], key: &str) -> Vec<Step> {
+    parents.iter().chain([&key]).map(|step| Step::Key((*step).to_owned())).collect()
+}
+
+/// A required, non-empty string of a given form.
+fn required<'v>(
+    map: &'v Map<String, Value>,
+    field: &str,
+    parents: &[&str],
+    well_formed: fn(&str) -> bool,
+    flaws: &mut Vec<Flaw>,
+) -> Option<&'v str> {
+    let at = path(parents, field);
+    let shown = path_text(&at);
+    let (what, hint) = match map.get(field) {
+        Some(Value::String(text)) if text.is_empty() => (format!("{shown} is empty"), ADD_FIELD),
+        Some(Value::String(text)) if well_formed(text) => return Some(text),
+        Some(Value::String(_)) => (format!("{shown} has characters that do not belong there"), None),
+        None | Some(Value::Null) => (format!("{shown} is missing"), ADD_FIELD),
+        Some(other) => (format!("{shown} is {}, not a string", type_name(other)), QUOTE),
+    };
+    flaws.push(Flaw::new(at, what, hint));
+    None
+}
+
+/// Name and namespace, and whether everything in the metadata has the type that it must have.
+fn metadata<'v>(map: &'v Map<String, Value>, flaws: &mut Vec<Flaw>) -> (Option<&'v str>, Option<&'v str>) {
+    let metadata = match map.get("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        None | Some(Value::Null) => {
+            flaws.push(Flaw::new(path(&["metadata"], "name"), "metadata.name is missing", ADD_FIELD));
+            return (None, None);
+        }
+        Some(other) => {
+            let what = format!("metadata is {}, not a map", type_name(other));
+            flaws.push(Flaw::new(path(&[], "metadata"), what, ADD_FIELD));
+            return (None, None);
+        }
+    };
+    let generated = metadata.get("generateName").is_some_and(|value| !value.is_null());
+    if generated {
+        let hint = Some("give the object a metadata.name: an object without one cannot be kept in sync");
+        flaws.push(Flaw::new(path(&["metadata"], "generateName"), "metadata.generateName cannot be synced", hint));
+    }
+    let name = if generated && !metadata.contains_key("name") {
+        None
+    } else {
+        required(metadata, "name", &["metadata"], path_segment, flaws)
+    };
+    let namespace = match metadata.get("namespace") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) if text.is_empty() => None,
+        Some(_) => required(metadata, "namespace", &["metadata"], path_segment, flaws),
+    };
+    for field in ["labels", "annotations"] {
+        string_map(metadata, field, flaws);
+    }
+    for field in ["finalizers", "ownerReferences"] {
+        match metadata.get(field) {
+            None | Some(Value::Null | Value::Array(_)) => {}
+            Some(other) => {
+                let what = format!("metadata.{field} is {}, not a list", type_name(other));
+                flaws.push(Flaw::new(path(&["metadata"], field), what, None));
+            }
+        }
+    }
+    (name, namespace)
+}
+
+fn string_map(metadata: &Map<String, Value>, field: &str, flaws: &mut Vec<Flaw>) {
+    let entries = match metadata.get(field) {
+        None | Some(Value::Null) => return,
+        Some(Value::Object(entries)) => entries,
+        Some(other) => {
+            let what = format!("metadata.{field} is {}, not a map", type_name(other));
+            flaws.push(Flaw::new(path(&["metadata"], field), what, None));
+            return;
+        }
+    };
+    for (key, value) in entries.iter().filter(|(_, value)| !value.is_string()) {
+        let at = path(&["metadata", field], key);
+        let what = format!("{} is {}, not a string", path_text(&at), type_name(value));
+        flaws.push(Flaw::new(at, what, QUOTE));
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+/// `group/version` or `version`, of the characters of DNS names: it becomes part of a URL.
+fn well_formed_api_version(text: &str) -> bool {
+    let word = |text: &str| {
+        !text.is_empty()
+            && text.len() <= 253
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+            && !text.starts_with('.')
+            && !text.ends_with('.')
+            && !text.contains("..")
+    };
+    match text.split_once('/') {
+        Some((group, version)) => word(group) && word(version),
+        None => word(text),
+    }
+}
+
+fn well_formed_kind(text: &str) -> bool {
+    text.len() <= 253 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+/// Kubernetes' least rule for names: they are one segment of a URL's path.
+fn path_segment(text: &str) -> bool {
+    text != "." && text != ".." && text.len() <= 253 && !text.contains(['/', '%']) && !text.contains(char::is_control)
+}
+
+fn shallow(value: &Value, left: usize) -> bool {
+    match value {
+        Value::Array(items) => left > 0 && items.iter().all(|item| shallow(item, left - 1)),
+        Value::Object(map) => left > 0 && map.values().all(|value| shallow(value, left - 1)),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(value: Value) -> String {
+        match Object::from_value(&value, Place::file("a.yaml")) {
+            Ok(object) => format!("{} {}", object.api_version, object.key),
+            Err(flaws) => flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        }
+    }
+
+    #[test]
+    fn an_object_has_a_version_a_kind_and_a_name() {
+        let cases = [
+            (
+                json!({"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a","namespace":"b"}}),
+                "apps/v1 Deployment.apps b/a",
+            ),
+            (json!({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":""}}), "v1 ConfigMap a"),
+            (json!({}), "apiVersion is missing; kind is missing; metadata.name is missing"),
+            (json!([1]), "the document is not an object"),
+            (
+                json!({"apiVersion":1,"kind":true,"metadata":[]}),
+                "apiVersion is a number, not a string; kind is a boolean, not a string; metadata is a list, not a map",
+            ),
+            (
+                json!({"apiVersion":"a/../b","kind":"A/B","metadata":{"name":"../x","namespace":"%2e"}}),
+                "apiVersion has characters that do not belong there; kind has characters that do not belong there; metadata.name has characters that do not belong there; metadata.namespace has characters that do not belong there",
+            ),
+            (
+                json!({"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"a-"}}),
+                "metadata.generateName cannot be synced",
+            ),
+            (
+                json!({"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"a/b":1,"c":"d"},"annotations":7}}),
+                "metadata.labels[\"a/b\"] is a number, not a string; metadata.annotations is a number, not a map",
+            ),
+            (json!({"apiVersion":"v1","kind":"Pod","metadata":{"name":7}}), "metadata.name is a number, not a string"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(check(value.clone()), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn keeps_its_content_and_never_shows_it() {
+        let value = json!({"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"},"data":{"p":"aHVudGVyMg=="}});
+        let object = Object::from_value(&value, Place::file("a.yaml")).unwrap();
+        assert_eq!(object.value(), value);
+        assert_eq!(object.version(), "v1");
+        assert_eq!(object.digest, Digest::of(object.json()));
+        assert!(!format!("{object:?}").contains("aHVudGVyMg"));
+    }
+
+    #[test]
+    fn refuses_what_it_could_not_read_back() {
+        let mut deep = json!(1);
+        for _ in 0..200 {
+            deep = json!([deep]);
+        }
+        let value = json!({"apiVersion":"v1","kind":"X","metadata":{"name":"a"},"spec":deep});
+        assert_eq!(check(value), "the object is nested too deeply");
+    }
+
+    #[test]
+    fn strips_status_on_request() {
+        let mut value = json!({"status":{},"spec":{"status":1}});
+        strip_status(&mut value);
+        assert_eq!(value, json!({"spec":{"status":1}}));
+    }
+}

@@ -1,0 +1,110 @@
+//! What an object is called.
+//!
+//! Invariant: a key has no version; `apps/v1` and `apps/v1beta1` of one name are one object.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// Identity of an object. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// API group; empty for the core group.
+    pub group: Arc<str>,
+    /// Kind, as `Deployment`.
+    pub kind: Arc<str>,
+    /// Namespace; `None` for what is cluster-scoped, or for what has none written.
+    pub namespace: Option<Arc<str>>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// A key from its parts; an empty namespace is none.
+    pub fn new(
+        group: impl Into<Arc<str>>,
+        kind: impl Into<Arc<str>>,
+        namespace: Option<&str>,
+        name: impl Into<Arc<str>>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            kind: kind.into(),
+            namespace: namespace.filter(|namespace| !namespace.is_empty()).map(Into::into),
+            name: name.into(),
+        }
+    }
+
+    /// The same object in this namespace, or in none.
+    #[must_use]
+    pub fn in_namespace(&self, namespace: Option<Arc<str>>) -> Self {
+        Self { namespace, ..self.clone() }
+    }
+
+    /// Whether it is of this group and kind.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        &*self.kind == kind && &*self.group == group
+    }
+}
+
+/// `Deployment.apps shop/web`, `ConfigMap shop/web`, `Namespace shop`.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        f.write_str(" ")?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// Group and version of an `apiVersion`: `("apps", "v1")`, and `("", "v1")` for the core group.
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.rsplit_once('/').unwrap_or(("", api_version))
+}
+
+/// Words that many objects share (groups, kinds, namespaces), each kept once.
+#[derive(Debug, Default)]
+pub struct Names(HashSet<Arc<str>>);
+
+impl Names {
+    /// The shared copy of a word.
+    pub fn intern(&mut self, word: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(word) {
+            return Arc::clone(known);
+        }
+        let word: Arc<str> = word.into();
+        self.0.insert(Arc::clone(&word));
+        word
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_as_a_person_would_name_it() {
+        let shown = |group, kind, namespace| Key::new(group, kind, namespace, "web").to_string();
+        assert_eq!(shown("apps", "Deployment", Some("shop")), "Deployment.apps shop/web");
+        assert_eq!(shown("", "ConfigMap", Some("shop")), "ConfigMap shop/web");
+        assert_eq!(shown("", "Namespace", None), "Namespace web");
+        assert_eq!(shown("", "ConfigMap", Some("")), "ConfigMap web");
+    }
+
+    #[test]
+    fn core_group_is_empty() {
+        assert_eq!(split_api_version("v1"), ("", "v1"));
+        assert_eq!(split_api_version("apps/v1"), ("apps", "v1"));
+    }
+
+    #[test]
+    fn shares_words() {
+        let mut names = Names::default();
+        assert!(Arc::ptr_eq(&names.intern("apps"), &names.intern("apps")));
+    }
+}

@@ -1,0 +1,48 @@
+//! Where something stands in a repository.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A position in a file of the repository.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Path of the file, relative to the repository's root.
+    pub file: Arc<str>,
+    /// Number of the document in the file, from 1; 0 when the file as a whole is meant.
+    pub document: u32,
+    /// Line in the file, from 1; 0 when the file as a whole is meant.
+    pub line: u32,
+    /// Column in characters, from 1; 0 when the line as a whole is meant.
+    pub column: u32,
+}
+
+impl Place {
+    /// The file as a whole.
+    pub fn file(file: impl Into<Arc<str>>) -> Self {
+        Self { file: file.into(), document: 0, line: 0, column: 0 }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        for (word, number) in [("document", self.document), ("line", self.line), ("column", self.column)] {
+            if number > 0 {
+                write!(f, ", {word} {number}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_what_it_knows() {
+        let place = Place { file: "apps/web.yaml".into(), document: 2, line: 14, column: 3 };
+        assert_eq!(place.to_string(), "apps/web.yaml, document 2, line 14, column 3");
+        assert_eq!(Place::file("a.yaml").to_string(), "a.yaml");
+    }
+}

@@ -1,0 +1,164 @@
+//! What of a server's message may be shown: a message can quote values, and a value can be a secret.
+//!
+//! Invariant: no text about a Secret is passed on; from any other text each quoted value is cut out, and at most
+//! [`MOST`] bytes of one line are left.
+
+use super::Key;
+
+/// Bytes of a server's message that are kept.
+const MOST: usize = 512;
+/// Bytes of a server's message that are looked at: the values in it can be whole pod templates.
+const LOOKED_AT: usize = 64 * 1024;
+/// What stands in place of a text about a Secret.
+const WITHHELD: &str = "(the server's text is withheld: it may quote the Secret)";
+/// What stands in place of a value.
+const CUT: &str = "…";
+/// What API servers write before a value.
+const MARKERS: &[&str] = &["Invalid value: ", "Unsupported value: ", "Duplicate value: ", "{Value:", "Value:\""];
+
+/// A server's message about an object, without the values that it quotes.
+pub fn redact_server_text(key: &Key, text: &str) -> String {
+    if key.is("", "Secret") {
+        return WITHHELD.to_owned();
+    }
+    let text = truncated(text, LOOKED_AT);
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((at, marker)) = next_marker(rest) {
+        kept.push_str(&rest[..at + marker.len()]);
+        kept.push_str(CUT);
+        rest = &rest[at + marker.len()..];
+        // A struct dump's marker swallowed the bracket or quote that its value ends with.
+        let open = match *marker {
+            "{Value:" => Some('}'),
+            "Value:\"" => Some('"'),
+            _ => None,
+        };
+        rest = &rest[value_length(rest, open)..];
+        if kept.len() > MOST {
+            break;
+        }
+    }
+    kept.push_str(rest);
+    let line: String = kept.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let short = truncated(&line, MOST - CUT.len());
+    if short.len() < line.len() { format!("{short}{CUT}") } else { line }
+}
+
+fn truncated(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+/// The earliest marker; of two at one place the longer.
+fn next_marker(text: &str) -> Option<(usize, &'static &'static str)> {
+    MARKERS
+        .iter()
+        .filter_map(|marker| text.find(marker).map(|at| (at, marker)))
+        .min_by_key(|(at, marker)| (*at, usize::MAX - marker.len()))
+}
+
+/// How many bytes the value at the start of `text` takes: to its closing quote, to its last closing bracket, or to the
+/// `: ` or `, ` after a bare word. A value without an end takes everything.
+fn value_length(text: &str, open: Option<char>) -> usize {
+    let mut closers: Vec<char> = Vec::new();
+    let mut quote = None;
+    match open {
+        Some('"') => quote = Some('"'),
+        Some(bracket) => closers.push(bracket),
+        None => {}
+    }
+    let nested = open.is_some();
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let end = at + c.len_utf8();
+        if let Some(mark) = quote {
+            if c == '\\' && mark != '`' {
+                chars.next();
+            } else if c == mark {
+                quote = None;
+                if closers.is_empty() && (nested || ends_value(&text[end..])) {
+                    return end;
+                }
+            }
+            continue;
+        }
+        match c {
+            '"' | '`' => quote = Some(c),
+            '{' | '[' | '(' => closers.push(match c {
+                '{' => '}',
+                '[' => ']',
+                _ => ')',
+            }),
+            ':' | ',' | ']' if closers.is_empty() && (c == ']' || text[end..].starts_with(' ')) => return at,
+            c if closers.last() == Some(&c) => {
+                closers.pop();
+                if closers.is_empty() && (nested || ends_value(&text[end..])) {
+                    return end;
+                }
+            }
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether what follows a closed value is not part of it.
+fn ends_value(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with([':', ',', ']', '\n', ' '])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        redact_server_text(&Key::new("batch", "Job", Some("a"), "b"), text)
+    }
+
+    #[test]
+    fn never_quotes_a_text_about_a_secret() {
+        let secret = Key::new("", "Secret", Some("a"), "b");
+        assert!(!redact_server_text(&secret, "cannot handle hunter2").contains("hunter2"));
+    }
+
+    #[test]
+    fn cuts_values_and_keeps_what_is_wrong_with_them() {
+        let cases = [
+            (
+                "x: spec.a: Invalid value: \"hunter2\": must be lower case",
+                "x: spec.a: Invalid value: …: must be lower case",
+            ),
+            (
+                "[a: Invalid value: 5: too small, b: Invalid value: \"a\\\"b: c\": no]",
+                "[a: Invalid value: …: too small, b: Invalid value: …: no]",
+            ),
+            (
+                "spec.template: Invalid value: core.PodTemplateSpec{Env:[]core.EnvVar{core.EnvVar{Name:\"A\", Value:\"hun}ter2\"}}}: field is immutable",
+                "spec.template: Invalid value: …: field is immutable",
+            ),
+            (
+                "spec.t: Unsupported value: \"no\": supported values: \"A\", \"B\"",
+                "spec.t: Unsupported value: …: supported values: \"A\", \"B\"",
+            ),
+            (
+                ".data.x: expected string, got &value.valueUnstructured{Value:map[a:hunter2 b:{c}]}",
+                ".data.x: expected string, got &value.valueUnstructured{Value:…",
+            ),
+            ("spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}", "spec.ports[1]: Duplicate value: …"),
+            ("a: Invalid value: {\"open\": \"hunter2\"", "a: Invalid value: …"),
+            ("a: Invalid value: v1.Time{date(2020: x), \"hunter2\"}: no", "a: Invalid value: …: no"),
+            ("two\nlines", "two lines"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn keeps_at_most_512_bytes_of_whole_characters() {
+        let text = shown(&"ä".repeat(5000));
+        assert!(text.len() <= 512 && text.ends_with('…'), "{}", text.len());
+        let many = shown(&"Invalid value: \"x\": ä, ".repeat(5000));
+        assert!(many.len() <= 512);
+    }
+}
