@@ -10,8 +10,25 @@
 //! Deliberately absent: custom resources (their schema speaks for them) and clocks; times and identities that a rule
 //! needs are in the object's `metadata` already.
 
-use serde_json::Value;
+mod access;
+mod autoscaling;
+mod cluster;
+mod configuration;
+mod event;
+mod fill;
+mod job;
+mod metadata;
+mod pod;
+mod quantity;
+mod service;
+mod storage;
+mod workloads;
 
+use serde_json::{Value, json};
+
+pub use self::metadata::{Finalizers, NameRule, name_rule, validate_metadata};
+
+use self::fill::{Fill, Object, at, forget_nulls};
 use crate::status::Cause;
 
 /// Hands out what Services of one cluster must not share.
@@ -36,61 +53,275 @@ pub struct Held {
 }
 
 /// What `object` holds; empty for all kinds but Service.
-pub fn held(_api_version: &str, _kind: &str, _object: &Value) -> Held {
-    Held::default()
+pub fn held(api_version: &str, kind: &str, object: &Value) -> Held {
+    if (api_version, kind) == ("v1", "Service") { service::held(object) } else { Held::default() }
 }
 
 /// What JSON decoding into the kind's Go type would refuse beyond field types: base64 of Secrets, quantities.
 /// The text goes into `<Kind> in version "<v>" cannot be handled as a <Kind>: <text>` (400).
-pub fn check_decodable(_api_version: &str, _kind: &str, _object: &Value) -> Result<(), String> {
-    Ok(())
+pub fn check_decodable(api_version: &str, kind: &str, object: &Value) -> Result<(), String> {
+    let template = ["spec", "template", "spec"];
+    match (api_version, kind) {
+        ("v1", "Secret") => configuration::check_base64(object, &["data"]),
+        ("v1", "ConfigMap") => configuration::check_base64(object, &["binaryData"]),
+        ("v1", "Pod") => pod::check_quantities(&object["spec"]),
+        ("apps/v1", _) => pod::check_quantities(at(object, &template)),
+        ("batch/v1", "Job") => job::check(object, &template),
+        ("batch/v1", "CronJob") => job::check(object, &["spec", "jobTemplate", "spec", "template", "spec"]),
+        ("v1", "PersistentVolumeClaim") => pod::check_list(at(object, &["spec", "resources", "requests"])),
+        ("v1", "PersistentVolume") => pod::check_list(at(object, &["spec", "capacity"])),
+        ("v1", "ResourceQuota") => pod::check_list(at(object, &["spec", "hard"])),
+        _ => Ok(()),
+    }
 }
 
-/// Fills in the kind's defaults and brings quantities into their canonical form; idempotent.
-pub fn default(_api_version: &str, _kind: &str, _object: &mut Value) {}
+/// Fills in the kind's defaults, forgets nulls and zero values that Go's types do not keep, and brings quantities
+/// into their canonical form; idempotent.
+pub fn default(api_version: &str, kind: &str, object: &mut Value) {
+    forget_nulls(object);
+    let Some(object) = object.as_object_mut() else { return };
+    match (api_version, kind) {
+        ("v1", "ConfigMap") => configuration::default_config_map(object),
+        ("v1", "Secret") => configuration::default_secret(object),
+        ("v1", "ServiceAccount") => configuration::default_service_account(object),
+        ("v1", "Service") => service::default_service(object),
+        ("v1", "Endpoints") => service::default_endpoints(object),
+        ("discovery.k8s.io/v1", "EndpointSlice") => service::default_slice(object),
+        ("v1", "Pod") => pod::default_pod(object),
+        ("v1", "Namespace") => cluster::default_namespace(object),
+        ("v1", "Node") => {
+            object.value("spec", json!({}));
+            cluster::default_node_status(object);
+        }
+        ("v1", "PersistentVolumeClaim") => storage::default_claim(object),
+        ("v1", "PersistentVolume") => storage::default_volume(object),
+        ("v1", "ResourceQuota") => cluster::default_quota(object),
+        ("v1", "LimitRange") => cluster::default_limit_range(object),
+        (_, "Event") => event::default(api_version, object),
+        ("v1", "ReplicationController") | ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
+            workloads::default(kind, object);
+        }
+        ("batch/v1", "Job") => job::default_job(object),
+        ("batch/v1", "CronJob") => job::default_cron_job(object),
+        (_, "HorizontalPodAutoscaler") => autoscaling::default(api_version, object),
+        ("networking.k8s.io/v1", "NetworkPolicy") => access::default_policy(object),
+        ("networking.k8s.io/v1", "Ingress") => {
+            if let Some(status) = object.inner("status") {
+                status.value("loadBalancer", json!({}));
+            }
+        }
+        ("policy/v1", "PodDisruptionBudget") => cluster::default_budget_status(object),
+        ("rbac.authorization.k8s.io/v1", _) => access::default_rbac(kind, object),
+        ("storage.k8s.io/v1", "StorageClass") => storage::default_class(object),
+        ("scheduling.k8s.io/v1", "PriorityClass") => {
+            object.text("preemptionPolicy", "PreemptLowerPriority");
+            object.value("value", 0);
+            object.drop_zero(&["globalDefault", "description"]);
+        }
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => cluster::default_definition(object),
+        ("admissionregistration.k8s.io/v1", _) => cluster::default_webhooks(kind, object),
+        _ => {}
+    }
+}
 
 /// What the server does to a new object after defaulting: initial status, addresses, names from the uid.
 /// `metadata.name`, `uid`, `creationTimestamp` and `namespace` must be in place.
-pub fn prepare_create(
-    _api_version: &str,
-    _kind: &str,
-    _object: &mut Value,
-    _allocator: &mut dyn Allocator,
-) -> Vec<Cause> {
+pub fn prepare_create(api_version: &str, kind: &str, object: &mut Value, allocator: &mut dyn Allocator) -> Vec<Cause> {
+    if (api_version, kind) == ("v1", "Service") {
+        return service::prepare_create(object, allocator);
+    }
+    let Some(object) = object.as_object_mut() else { return Vec::new() };
+    match (api_version, kind) {
+        ("v1", "Pod") => pod::prepare(object),
+        ("v1", "Namespace") => cluster::prepare_namespace(object),
+        ("v1", "Node") => cluster::prepare_node(object),
+        ("v1", "PersistentVolumeClaim" | "PersistentVolume") => storage::prepare_create(kind, object),
+        ("v1", "ReplicationController") | ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
+            workloads::prepare_create(kind, object);
+        }
+        ("batch/v1", "Job") => job::prepare_create(object),
+        ("v1", "ResourceQuota") | ("batch/v1", "CronJob") => initial(object, json!({})),
+        ("networking.k8s.io/v1", "Ingress") => initial(object, json!({"loadBalancer": {}})),
+        ("policy/v1", "PodDisruptionBudget") => {
+            initial(object, json!({}));
+            cluster::default_budget_status(object);
+        }
+        (_, "HorizontalPodAutoscaler") => {
+            initial(object, json!({}));
+            autoscaling::default(api_version, object);
+        }
+        _ => {}
+    }
     Vec::new()
+}
+
+fn initial(object: &mut Object, status: Value) {
+    object.insert("status".into(), status);
+}
+
+/// Whether the kind has a `/status` endpoint, so that its main endpoint ignores `status`.
+fn has_status(api_version: &str, kind: &str) -> bool {
+    match api_version {
+        "v1" => matches!(
+            kind,
+            "Namespace"
+                | "Service"
+                | "Pod"
+                | "PersistentVolumeClaim"
+                | "PersistentVolume"
+                | "Node"
+                | "ResourceQuota"
+                | "ReplicationController"
+        ),
+        "apps/v1" => kind != "ControllerRevision",
+        "batch/v1" | "autoscaling/v1" | "autoscaling/v2" | "policy/v1" | "apiextensions.k8s.io/v1" => true,
+        "networking.k8s.io/v1" => kind == "Ingress",
+        _ => false,
+    }
 }
 
 /// What the server keeps or fills in when an object is replaced through its main endpoint: the old status, the
 /// cluster address, the Job's selector.
 pub fn prepare_update(
-    _api_version: &str,
-    _kind: &str,
-    _old: &Value,
-    _object: &mut Value,
-    _allocator: &mut dyn Allocator,
+    api_version: &str,
+    kind: &str,
+    old: &Value,
+    object: &mut Value,
+    allocator: &mut dyn Allocator,
 ) -> Vec<Cause> {
+    if has_status(api_version, kind)
+        && let Some(object) = object.as_object_mut()
+    {
+        match old.get("status") {
+            Some(status) => object.insert("status".into(), status.clone()),
+            None => object.remove("status"),
+        };
+    }
+    if (api_version, kind) == ("v1", "Service") {
+        return service::prepare_update(old, object, allocator);
+    }
+    let Some(object) = object.as_object_mut() else { return Vec::new() };
+    match (api_version, kind) {
+        ("v1", "Namespace") => cluster::prepare_namespace_update(old, object),
+        ("v1", "Pod") => keep_bound(old, object),
+        ("apps/v1", "DaemonSet") => workloads::prepare_update(kind, old, object),
+        ("batch/v1", "Job") => job::prepare_update(old, object),
+        _ => {}
+    }
     Vec::new()
+}
+
+/// A Pod replaced from a manifest keeps what admission had added to it.
+fn keep_bound(old: &Value, object: &mut Object) {
+    let Some(spec) = object.object("spec") else { return };
+    for field in ["nodeName", "serviceAccountName", "serviceAccount", "priority", "preemptionPolicy", "tolerations"] {
+        if let Some(value) = old["spec"].get(field) {
+            spec.value(field, value.clone());
+        }
+    }
 }
 
 /// What the server keeps when an object is replaced through `/status`: everything but the status and, for most
 /// kinds, annotations, labels and finalizers.
-pub fn prepare_status_update(_api_version: &str, _kind: &str, _old: &Value, _object: &mut Value) {}
+pub fn prepare_status_update(api_version: &str, kind: &str, old: &Value, object: &mut Value) {
+    let Some(object) = object.as_object_mut() else { return };
+    for (field, value) in old.as_object().into_iter().flatten() {
+        if field != "status" && field != "metadata" {
+            object.insert(field.clone(), value.clone());
+        }
+    }
+    object.retain(|field, _| matches!(field.as_str(), "status" | "metadata") || old.get(field).is_some());
+    let kept: &[&str] = match (api_version, kind) {
+        ("apps/v1", "Deployment") => &["labels"],
+        ("v1", "Pod") => &["ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"],
+        ("apiextensions.k8s.io/v1", _) => &["labels", "annotations", "finalizers", "ownerReferences"],
+        _ => &[],
+    };
+    let Some(metadata) = object.inner("metadata") else { return };
+    for field in kept {
+        match old["metadata"].get(*field) {
+            Some(value) => metadata.insert((*field).to_owned(), value.clone()),
+            None => metadata.remove(*field),
+        };
+    }
+}
 
 /// Why a real server would refuse `object` (422); with `old`, also the immutable fields.
-pub fn validate(_api_version: &str, _kind: &str, _object: &Value, _old: Option<&Value>) -> Vec<Cause> {
-    Vec::new()
+pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = validate_metadata(object, old, name_rule(api_version, kind), Finalizers::Standard);
+    let more = &mut causes;
+    match (api_version, kind) {
+        ("v1", "ConfigMap") => configuration::validate_config_map(object, old, more),
+        ("v1", "Secret") => configuration::validate_secret(object, old, more),
+        ("v1", "Service") => service::validate_service(object, old, more),
+        ("discovery.k8s.io/v1", "EndpointSlice") => service::validate_slice(object, old, more),
+        ("v1", "Pod") => match old {
+            Some(old) => pod::immutable(old, object, more),
+            None => pod::validate_spec(&object["spec"], "spec", pod::Restarts::Any, more),
+        },
+        ("v1", "PersistentVolumeClaim") => storage::validate_claim(object, old, more),
+        ("v1", "PersistentVolume") => storage::validate_volume(object, old, more),
+        (_, "Event") => event::validate(api_version, object, more),
+        ("v1", "ReplicationController") | ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
+            workloads::validate(kind, object, old, more);
+        }
+        ("batch/v1", "Job") => job::validate_job(object, old, more),
+        ("batch/v1", "CronJob") => job::validate_cron_job(object, more),
+        (_, "HorizontalPodAutoscaler") => autoscaling::validate(object, more),
+        ("networking.k8s.io/v1", "Ingress") => access::validate_ingress(object, more),
+        ("policy/v1", "PodDisruptionBudget") => cluster::validate_budget(object, more),
+        ("rbac.authorization.k8s.io/v1", _) => access::validate_rbac(kind, object, old, more),
+        ("storage.k8s.io/v1", "StorageClass") => storage::validate_class(object, old, more),
+        ("scheduling.k8s.io/v1", "PriorityClass") => cluster::validate_priority_class(object, old, more),
+        ("coordination.k8s.io/v1", "Lease") => cluster::validate_lease(object, more),
+        ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
+            cluster::validate_webhooks(object, more);
+        }
+        _ => {}
+    }
+    causes
 }
 
 /// Whether replacing `old` by `new` (through the main endpoint) counts as a new generation; `None` for kinds without
 /// generations. A new object of a kind that has them starts at 1.
-pub fn generation_changes(_api_version: &str, _kind: &str, _old: &Value, _new: &Value) -> Option<bool> {
-    None
+pub fn generation_changes(api_version: &str, kind: &str, old: &Value, new: &Value) -> Option<bool> {
+    let spec = || old["spec"] != new["spec"];
+    match (api_version, kind) {
+        ("apps/v1", "Deployment") => {
+            Some(spec() || at(old, &["metadata", "annotations"]) != at(new, &["metadata", "annotations"]))
+        }
+        ("apps/v1", "ReplicaSet" | "StatefulSet" | "DaemonSet")
+        | ("batch/v1" | "networking.k8s.io/v1" | "policy/v1" | "apiextensions.k8s.io/v1", _)
+        | ("v1", "Pod" | "ReplicationController") => Some(spec()),
+        ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
+            Some(old["webhooks"] != new["webhooks"])
+        }
+        ("admissionregistration.k8s.io/v1", _) => Some(spec()),
+        ("discovery.k8s.io/v1", "EndpointSlice") => Some(
+            ["addressType", "endpoints", "ports"].iter().any(|field| old[*field] != new[*field])
+                || at(old, &["metadata", "labels"]) != at(new, &["metadata", "labels"]),
+        ),
+        ("scheduling.k8s.io/v1", "PriorityClass") => Some(false),
+        _ => None,
+    }
 }
 
 /// The same object in another version of its group: HorizontalPodAutoscalers `autoscaling/v1` and `v2`, Events `v1`
 /// and `events.k8s.io/v1`. Others only get the new `apiVersion`.
-pub fn convert(object: &Value, _from: &str, to: &str) -> Value {
-    let mut object = object.clone();
-    object["apiVersion"] = to.into();
-    object
+pub fn convert(object: &Value, from: &str, to: &str) -> Value {
+    if from == to {
+        return object.clone();
+    }
+    match object["kind"].as_str().unwrap_or_default() {
+        "HorizontalPodAutoscaler" => autoscaling::convert(object, to),
+        "Event" => event::convert(object, to),
+        _ => {
+            let mut object = object.clone();
+            object["apiVersion"] = to.into();
+            object
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! Namespaces, Nodes, PriorityClasses, ResourceQuotas, LimitRanges, PodDisruptionBudgets, Leases, CRDs, webhooks.
+
+use serde_json::{Value, json};
+
+use super::fill::{Fill, Object, at, items, text};
+use super::quantity;
+use crate::status::Cause;
+
+/// The label every Namespace carries; it comes back when it is removed.
+pub(super) fn default_namespace(object: &mut Object) {
+    let Some(metadata) = object.object("metadata") else { return };
+    let name = metadata.str("name").to_owned();
+    if !name.is_empty()
+        && let Some(labels) = metadata.object("labels")
+    {
+        labels.insert("kubernetes.io/metadata.name".into(), name.into());
+    }
+    object.value("spec", json!({}));
+}
+
+/// `spec.finalizers` and phase of a new Namespace.
+pub(super) fn prepare_namespace(object: &mut Object) {
+    default_namespace(object);
+    object.insert("spec".into(), json!({"finalizers": ["kubernetes"]}));
+    object.insert("status".into(), json!({"phase": "Active"}));
+}
+
+/// A new Node has the taint that waits for its first heartbeat.
+pub(super) fn prepare_node(object: &mut Object) {
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    if let Some(spec) = object.object("spec") {
+        spec.value("taints", json!([]));
+        if let Some(Value::Array(taints)) = spec.get_mut("taints")
+            && !taints.contains(&taint)
+        {
+            taints.push(taint);
+        }
+    }
+    default_node_status(object);
+}
+
+/// Fields of a Node's status that are written even when they are empty.
+pub(super) fn default_node_status(object: &mut Object) {
+    let Some(status) = object.object("status") else { return };
+    status.value("daemonEndpoints", json!({"kubeletEndpoint": {"Port": 0}}));
+    for list in ["capacity", "allocatable"] {
+        quantity::normalise(status.inner(list));
+    }
+    let Some(info) = status.object("nodeInfo") else { return };
+    for field in [
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ] {
+        info.value(field, "");
+    }
+}
+
+/// Canonical quantities of a ResourceQuota.
+pub(super) fn default_quota(object: &mut Object) {
+    quantity::normalise(object.inner("spec").and_then(|s| s.inner("hard")));
+    if let Some(status) = object.inner("status") {
+        for list in ["hard", "used"] {
+            quantity::normalise(status.inner(list));
+        }
+    }
+}
+
+/// Containers' default limits come from their maximum, default requests from limits or the minimum.
+pub(super) fn default_limit_range(object: &mut Object) {
+    for item in object.inner("spec").into_iter().flat_map(|spec| spec.each("limits")) {
+        for list in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+            quantity::normalise(item.inner(list));
+        }
+        if item.str("type") != "Container" {
+            continue;
+        }
+        for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+            if let Some(source) = item.inner(from).cloned()
+                && let Some(target) = item.object(to)
+            {
+                source.into_iter().for_each(|(name, value)| target.value(&name, value));
+            }
+        }
+    }
+}
+
+/// Counts of a PodDisruptionBudget's status that are written even when they are zero.
+pub(super) fn default_budget_status(object: &mut Object) {
+    if let Some(status) = object.inner("status") {
+        for count in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+            status.value(count, 0);
+        }
+    }
+}
+
+/// Why a PodDisruptionBudget is refused.
+pub(super) fn validate_budget(object: &Value, causes: &mut Vec<Cause>) {
+    let spec = &object["spec"];
+    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
+        causes.push(Cause::invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"));
+    }
+    for field in ["minAvailable", "maxUnavailable"] {
+        if spec[field].as_i64().is_some_and(|n| n < 0) {
+            causes.push(Cause::invalid(format!("spec.{field}"), &spec[field], "must be greater than or equal to 0"));
+        }
+    }
+}
+
+/// Why a PriorityClass is refused.
+pub(super) fn validate_priority_class(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let name = text(object, &["metadata", "name"]);
+    let value = object["value"].as_i64().unwrap_or(0);
+    if old.is_none()
+        && name.starts_with("system-")
+        && !matches!(name, "system-cluster-critical" | "system-node-critical")
+    {
+        let why = "priority class names with 'system-' prefix are reserved for system use only. error: undefined system priority classes";
+        causes.push(Cause::forbidden("metadata.name", why));
+    }
+    if value > 1_000_000_000 && !name.starts_with("system-") {
+        let why = "maximum allowed value of a user defined priority is 1000000000";
+        causes.push(Cause::forbidden("value", why));
+    }
+    let Some(old) = old else { return };
+    if old["value"] != object["value"] {
+        causes.push(Cause::forbidden("value", "may not be changed in an update."));
+    }
+    if old["preemptionPolicy"] != object["preemptionPolicy"] {
+        causes.push(Cause::invalid("preemptionPolicy", &object["preemptionPolicy"], "field is immutable"));
+    }
+}
+
+/// Why a Lease is refused.
+pub(super) fn validate_lease(object: &Value, causes: &mut Vec<Cause>) {
+    let spec = &object["spec"];
+    if spec["leaseDurationSeconds"].as_i64().is_some_and(|n| n <= 0) {
+        causes.push(Cause::invalid(
+            "spec.leaseDurationSeconds",
+            &spec["leaseDurationSeconds"],
+            "must be greater than 0",
+        ));
+    }
+    if spec["leaseTransitions"].as_i64().is_some_and(|n| n < 0) {
+        let why = "must be greater than or equal to 0";
+        causes.push(Cause::invalid("spec.leaseTransitions", &spec["leaseTransitions"], why));
+    }
+}
+
+/// Names that follow from the kind, and no conversion.
+pub(super) fn default_definition(object: &mut Object) {
+    let Some(spec) = object.object("spec") else { return };
+    if let Some(names) = spec.object("names") {
+        let kind = names.str("kind").to_owned();
+        if !kind.is_empty() {
+            names.text("singular", &kind.to_lowercase());
+            names.text("listKind", &format!("{kind}List"));
+        }
+        names.drop_zero(&["shortNames", "categories"]);
+    }
+    if let Some(conversion) = spec.object("conversion") {
+        conversion.text("strategy", "None");
+        if let Some(service) =
+            conversion.inner("webhook").and_then(|w| w.inner("clientConfig")).and_then(|c| c.inner("service"))
+        {
+            service.value("port", 443);
+        }
+    }
+    spec.drop_zero(&["preserveUnknownFields"]);
+}
+
+/// Defaults of webhook configurations.
+pub(super) fn default_webhooks(kind: &str, object: &mut Object) {
+    for hook in object.each("webhooks") {
+        hook.text("failurePolicy", "Fail");
+        hook.text("matchPolicy", "Equivalent");
+        hook.value("timeoutSeconds", 10);
+        hook.value("namespaceSelector", json!({}));
+        hook.value("objectSelector", json!({}));
+        if kind == "MutatingWebhookConfiguration" {
+            hook.text("reinvocationPolicy", "Never");
+        }
+        if let Some(service) = hook.inner("clientConfig").and_then(|c| c.inner("service")) {
+            service.value("port", 443);
+        }
+        hook.each("rules").for_each(|rule| rule.text("scope", "*"));
+    }
+}
+
+/// Why a webhook configuration is refused.
+pub(super) fn validate_webhooks(object: &Value, causes: &mut Vec<Cause>) {
+    let mut names: Vec<&str> = Vec::new();
+    for (index, hook) in items(object, &["webhooks"]).iter().enumerate() {
+        let field = format!("webhooks[{index}]");
+        let name = text(hook, &["name"]);
+        if name.is_empty() {
+            causes.push(Cause::required(format!("{field}.name"), ""));
+        } else if name.split('.').count() < 3 {
+            let why = "should be a domain with at least three segments separated by dots";
+            causes.push(Cause::invalid(format!("{field}.name"), &name.into(), why));
+        } else if names.contains(&name) {
+            causes.push(super::pod::duplicate(format!("{field}.name"), &name.into()));
+        }
+        names.push(name);
+        if items(hook, &["admissionReviewVersions"]).is_empty() {
+            let why = "must specify one of v1, v1beta1";
+            causes.push(Cause::required(format!("{field}.admissionReviewVersions"), why));
+        }
+        let effects = &hook["sideEffects"];
+        if effects.is_null() {
+            causes.push(Cause::required(format!("{field}.sideEffects"), "must specify one of None, NoneOnDryRun"));
+        } else if effects != "None" && effects != "NoneOnDryRun" {
+            causes.push(Cause::not_supported(format!("{field}.sideEffects"), effects, &["None", "NoneOnDryRun"]));
+        }
+        if hook["timeoutSeconds"].as_i64().is_some_and(|n| !(1..=30).contains(&n)) {
+            let why = "the timeout value must be between 1 and 30 seconds";
+            causes.push(Cause::invalid(format!("{field}.timeoutSeconds"), &hook["timeoutSeconds"], why));
+        }
+        let client = &hook["clientConfig"];
+        if client["url"].is_null() == client["service"].is_null() {
+            causes.push(Cause::required(format!("{field}.clientConfig"), "exactly one of url or service is required"));
+        } else if let Some(url) = client["url"].as_str()
+            && !url.starts_with("https://")
+        {
+            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+            causes.push(Cause::invalid(
+                format!("{field}.clientConfig.url"),
+                &scheme.into(),
+                "'https' is the only allowed URL scheme; desired format: https://host[/path]",
+            ));
+        }
+        validate_rules(hook, &field, causes);
+    }
+}
+
+fn validate_rules(hook: &Value, field: &str, causes: &mut Vec<Cause>) {
+    for (index, rule) in items(hook, &["rules"]).iter().enumerate() {
+        for list in ["operations", "apiGroups", "apiVersions", "resources"] {
+            if items(rule, &[list]).is_empty() {
+                causes.push(Cause::required(format!("{field}.rules[{index}].{list}"), ""));
+            }
+        }
+    }
+}
+
+/// Keeps what only the controller of a Namespace may change.
+pub(super) fn prepare_namespace_update(old: &Value, object: &mut Object) {
+    default_namespace(object);
+    object.insert("spec".into(), at(old, &["spec"]).clone());
+}

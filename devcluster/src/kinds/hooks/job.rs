@@ -1,0 +1,254 @@
+//! Jobs and CronJobs.
+
+use serde_json::{Value, json};
+
+use super::fill::{Fill, Object, at, items, text};
+use super::pod::{self, Restarts};
+use super::workloads;
+use crate::status::Cause;
+
+/// The label of a Job's pods by uid, and its old twin.
+const UID_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
+/// The label of a Job's pods by name, and its old twin.
+const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
+
+/// Defaults of a Job.
+pub(super) fn default_job(job: &mut Object) {
+    let Some(spec) = job.object("spec") else { return };
+    default_template(spec);
+    let policy = spec.get("podFailurePolicy").is_some();
+    let unlimited = spec.contains_key("backoffLimitPerIndex");
+    if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
+        spec.value("completions", 1);
+    }
+    spec.value("parallelism", 1);
+    spec.value("backoffLimit", if unlimited { i32::MAX } else { 6 });
+    spec.text("completionMode", "NonIndexed");
+    spec.value("suspend", false);
+    spec.value("podReplacementPolicy", if policy { "Failed" } else { "TerminatingOrFailed" });
+    spec.value("manualSelector", false);
+    let labels = at(&spec["template"], &["metadata", "labels"]).clone();
+    if labels.is_object()
+        && let Some(metadata) = job.object("metadata")
+    {
+        metadata.value("labels", labels);
+    }
+}
+
+fn default_template(spec: &mut Object) {
+    let Some(template) = spec.object("template") else { return };
+    template.value("metadata", json!({}));
+    if let Some(metadata) = template.inner("metadata") {
+        metadata.drop_zero(&["labels", "annotations", "creationTimestamp", "name"]);
+    }
+    if let Some(spec) = template.object("spec") {
+        pod::default_spec(spec);
+    }
+}
+
+/// Defaults of a CronJob; its Job template gets those of pods only.
+pub(super) fn default_cron_job(cron: &mut Object) {
+    let Some(spec) = cron.object("spec") else { return };
+    spec.text("concurrencyPolicy", "Allow");
+    spec.value("suspend", false);
+    spec.value("successfulJobsHistoryLimit", 3);
+    spec.value("failedJobsHistoryLimit", 1);
+    let Some(template) = spec.object("jobTemplate") else { return };
+    template.value("metadata", json!({}));
+    if let Some(spec) = template.object("spec") {
+        default_template(spec);
+    }
+}
+
+/// Selector and template labels from the Job's uid and name; on updates they are kept.
+pub(super) fn prepare_create(job: &mut Object) {
+    job.insert("status".into(), json!({}));
+    let name = text(job.get("metadata").unwrap_or(&Value::Null), &["name"]).to_owned();
+    let uid = text(job.get("metadata").unwrap_or(&Value::Null), &["uid"]).to_owned();
+    let Some(spec) = job.inner("spec") else { return };
+    if spec.get("manualSelector") == Some(&Value::Bool(true)) {
+        return;
+    }
+    let template = spec.get("template").map(|t| at(t, &["metadata", "labels"]).clone()).unwrap_or_default();
+    spec.value("selector", json!({"matchLabels": {UID_LABELS[0]: uid}}));
+    let add = |metadata: &mut Object| {
+        if let Some(labels) = metadata.object("labels") {
+            UID_LABELS.iter().for_each(|key| labels.text(key, &uid));
+            NAME_LABELS.iter().for_each(|key| labels.text(key, &name));
+        }
+    };
+    if let Some(metadata) = spec.inner("template").and_then(|t| t.object("metadata")) {
+        add(metadata);
+    }
+    // A Job without labels of its own shares those of its template, these four included.
+    if let Some(metadata) = job.object("metadata")
+        && (metadata.get("labels").unwrap_or(&Value::Null) == &template)
+    {
+        add(metadata);
+    }
+}
+
+/// Keeps selector and generated labels when the new version lacks them.
+pub(super) fn prepare_update(old: &Value, job: &mut Object) {
+    let Some(spec) = job.inner("spec") else { return };
+    let had = at(old, &["spec", "selector"]);
+    if spec.get("selector").is_some() || had.is_null() {
+        return;
+    }
+    spec.insert("selector".into(), had.clone());
+    let labels = at(old, &["spec", "template", "metadata", "labels"]);
+    if let Some(new) = spec.inner("template").and_then(|t| t.object("metadata")).and_then(|m| m.object("labels")) {
+        for key in UID_LABELS.iter().chain(&NAME_LABELS) {
+            if let Some(value) = labels.get(*key) {
+                new.value(key, value.clone());
+            }
+        }
+    }
+}
+
+/// Why a Job is refused.
+pub(super) fn validate_job(job: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let spec = &job["spec"];
+    job_spec(spec, "spec", causes);
+    if !spec["selector"].is_null()
+        && !workloads::matches(&spec["selector"], at(spec, &["template", "metadata", "labels"]))
+    {
+        let why = "`selector` does not match template `labels`";
+        causes.push(Cause::invalid(
+            "spec.template.metadata.labels",
+            at(spec, &["template", "metadata", "labels"]),
+            why,
+        ));
+    }
+    let Some(old) = old else { return };
+    for field in [
+        "completions",
+        "selector",
+        "template",
+        "completionMode",
+        "podFailurePolicy",
+        "backoffLimitPerIndex",
+        "managedBy",
+    ] {
+        // Elastic indexed Jobs may move completions together with parallelism.
+        let elastic =
+            field == "completions" && spec["completionMode"] == "Indexed" && spec["completions"] == spec["parallelism"];
+        if at(old, &["spec", field]) != &spec[field] && !elastic {
+            causes.push(Cause::invalid(format!("spec.{field}"), &spec[field], "field is immutable"));
+        }
+    }
+}
+
+fn job_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for field in ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"] {
+        if spec[field].as_i64().is_some_and(|n| n < 0) {
+            causes.push(Cause::invalid(format!("{path}.{field}"), &spec[field], "must be greater than or equal to 0"));
+        }
+    }
+    pod::validate_template(&spec["template"], &format!("{path}.template"), Restarts::Finishing, causes);
+}
+
+/// Why a CronJob is refused.
+pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
+    let name = text(cron, &["metadata", "name"]);
+    if name.len() > 52 {
+        causes.push(Cause::invalid("metadata.name", &name.into(), "must be no more than 52 characters"));
+    }
+    let spec = &cron["spec"];
+    let schedule = text(spec, &["schedule"]);
+    if schedule.is_empty() {
+        causes.push(Cause::required("spec.schedule", ""));
+    } else if let Some(why) = schedule_fault(schedule) {
+        causes.push(Cause::invalid("spec.schedule", &schedule.into(), &why));
+    }
+    let policy = text(spec, &["concurrencyPolicy"]);
+    if !matches!(policy, "Allow" | "Forbid" | "Replace") {
+        causes.push(Cause::not_supported("spec.concurrencyPolicy", &policy.into(), &["Allow", "Forbid", "Replace"]));
+    }
+    job_spec(at(spec, &["jobTemplate", "spec"]), "spec.jobTemplate.spec", causes);
+}
+
+const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+/// What is wrong with a cron schedule.
+fn schedule_fault(schedule: &str) -> Option<String> {
+    let schedule = match schedule.strip_prefix("TZ=").or_else(|| schedule.strip_prefix("CRON_TZ=")) {
+        Some(_) => return Some("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned()),
+        None => schedule.trim(),
+    };
+    if let Some(descriptor) = schedule.strip_prefix('@') {
+        let known = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"].contains(&descriptor)
+            || descriptor.starts_with("every ");
+        return (!known).then(|| format!("unrecognized descriptor: {schedule}"));
+    }
+    let fields: Vec<&str> = schedule.split_whitespace().collect();
+    if fields.len() != 5 {
+        return Some(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+    }
+    let ranges: [(u32, u32, &[&str]); 5] = [(0, 59, &[]), (0, 23, &[]), (1, 31, &[]), (1, 12, &MONTHS), (0, 6, &DAYS)];
+    fields.iter().zip(ranges).find_map(|(field, range)| field.split(',').find_map(|part| part_fault(part, range)))
+}
+
+fn part_fault(part: &str, (low, high, names): (u32, u32, &[&str])) -> Option<String> {
+    let (range, step) = part.split_once('/').map_or((part, None), |(r, s)| (r, Some(s)));
+    if let Some(step) = step {
+        match step.parse::<u32>() {
+            Ok(0) => return Some(format!("step of range should be a positive number: {part}")),
+            Ok(_) => {}
+            Err(_) => {
+                return Some(format!(
+                    "failed to parse int from {step}: strconv.Atoi: parsing \"{step}\": invalid syntax"
+                ));
+            }
+        }
+    }
+    if matches!(range, "*" | "?") {
+        return None;
+    }
+    for bound in range.splitn(2, '-') {
+        let number = names
+            .iter()
+            .position(|n| n.eq_ignore_ascii_case(bound))
+            .and_then(|p| u32::try_from(p).ok().map(|p| p + low))
+            .or_else(|| bound.parse().ok());
+        match number {
+            None => {
+                return Some(format!(
+                    "failed to parse int from {bound}: strconv.Atoi: parsing \"{bound}\": invalid syntax"
+                ));
+            }
+            Some(n) if n < low => return Some(format!("beginning of range ({n}) below minimum ({low}): {part}")),
+            Some(n) if n > high => return Some(format!("end of range ({n}) above maximum ({high}): {part}")),
+            Some(_) => {}
+        }
+    }
+    None
+}
+
+/// Quantities in the pod template that are none.
+pub(super) fn check(object: &Value, path: &[&str]) -> Result<(), String> {
+    pod::check_quantities(at(object, path))
+}
+
+/// Whether a Job has come to its end.
+pub(crate) fn finished(job: &Value) -> bool {
+    items(job, &["status", "conditions"])
+        .iter()
+        .any(|c| matches!(text(c, &["type"]), "Complete" | "Failed") && c["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_schedules() {
+        for good in ["* * * * *", "*/5 0-12 1,15 jan-mar MON", "@hourly", "@every 5m", "0 0 * * 0"] {
+            assert_eq!(schedule_fault(good), None, "{good}");
+        }
+        assert_eq!(schedule_fault("bogus").as_deref(), Some("expected exactly 5 fields, found 1: [bogus]"));
+        assert_eq!(schedule_fault("61 * * * *").as_deref(), Some("end of range (61) above maximum (59): 61"));
+        assert!(schedule_fault("a * * * *").is_some());
+    }
+}

@@ -1,0 +1,258 @@
+//! What holds for the `metadata` of every object: names, labels, annotations, finalizers, owners.
+//!
+//! Deliberately absent: what must not change between versions of an object (uid, creationTimestamp, …); the write
+//! path restores or compares those itself.
+
+use serde_json::Value;
+
+use super::fill::{at, items, text};
+use crate::status::Cause;
+
+/// Which names a kind allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// Dotted lower-case labels, at most 253 bytes: most kinds.
+    Subdomain,
+    /// One lower-case label, at most 63 bytes: Namespaces and Services.
+    Label,
+    /// Anything that fits into one segment of a URL path: RBAC.
+    PathSegment,
+}
+
+/// Who judges finalizers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finalizers {
+    /// Built-in kinds: `kubernetes`, `orphan`, `foregroundDeletion`, or qualified by a domain.
+    Standard,
+    /// Custom resources: any qualified name.
+    Any,
+}
+
+/// The rule of a built-in kind.
+pub fn name_rule(api_version: &str, kind: &str) -> NameRule {
+    match (api_version, kind) {
+        ("v1", "Namespace" | "Service") => NameRule::Label,
+        ("rbac.authorization.k8s.io/v1", _) => NameRule::PathSegment,
+        _ => NameRule::Subdomain,
+    }
+}
+
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// Most bytes that all annotations together may take.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+/// Why `metadata` is refused; with `old`, also finalizers that were added while the object is being deleted.
+pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, finalizers: Finalizers) -> Vec<Cause> {
+    let metadata = &object["metadata"];
+    let mut causes = Vec::new();
+    name(metadata, rule, &mut causes);
+    owners(metadata, &mut causes);
+    labels("metadata.labels", &metadata["labels"], &mut causes);
+    annotations("metadata.annotations", &metadata["annotations"], &mut causes);
+    finalizer_names(metadata, finalizers, &mut causes);
+    if let Some(old) = old.filter(|old| !at(old, &["metadata", "deletionTimestamp"]).is_null()) {
+        let had = items(old, &["metadata", "finalizers"]);
+        let added: Vec<String> =
+            items(metadata, &["finalizers"]).iter().filter(|f| !had.contains(f)).map(Value::to_string).collect();
+        if !added.is_empty() {
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            causes.push(Cause::forbidden("metadata.finalizers", &why));
+        }
+    }
+    causes
+}
+
+fn name(metadata: &Value, rule: NameRule, causes: &mut Vec<Cause>) {
+    let name = text(metadata, &["name"]);
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+        return;
+    }
+    if let Some(why) = name_fault(name, rule) {
+        causes.push(Cause::invalid("metadata.name", &name.into(), &why));
+    }
+}
+
+/// What is wrong with `name` under `rule`, in the API's words.
+pub(super) fn name_fault(name: &str, rule: NameRule) -> Option<String> {
+    let limit = if rule == NameRule::Label { 63 } else { 253 };
+    match rule {
+        NameRule::PathSegment => {
+            if matches!(name, "." | "..") {
+                return Some(format!("may not be '{name}'"));
+            }
+            return ["/", "%"].iter().find(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'"));
+        }
+        _ if name.len() > limit => return Some(format!("must be no more than {limit} bytes")),
+        _ => {}
+    }
+    let fine = if rule == NameRule::Label { is_label(name) } else { name.split('.').all(is_label) };
+    (!fine).then(|| if rule == NameRule::Label { LABEL.to_owned() } else { SUBDOMAIN.to_owned() })
+}
+
+/// Whether `text` is one label of a DNS name (its length aside).
+pub(super) fn is_label(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let outer = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    matches!((bytes.first(), bytes.last()), (Some(first), Some(last)) if outer(*first) && outer(*last))
+        && bytes.iter().all(|b| outer(*b) || *b == b'-')
+}
+
+/// What is wrong with a DNS label of at most 63 bytes.
+pub(super) fn label_fault(text: &str) -> Option<String> {
+    name_fault(text, NameRule::Label)
+}
+
+fn is_name_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    matches!((bytes.first(), bytes.last()), (Some(f), Some(l)) if f.is_ascii_alphanumeric() && l.is_ascii_alphanumeric())
+        && bytes.iter().all(inner)
+}
+
+fn qualified_faults(key: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let name = match key.split('/').collect::<Vec<_>>().as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                faults.push("prefix part must be non-empty".to_owned());
+            } else if let Some(why) = name_fault(prefix, NameRule::Subdomain) {
+                faults.push(format!("prefix part {why}"));
+            }
+            *name
+        }
+        _ => {
+            return vec![format!(
+                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        faults.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        faults.push("name part must be no more than 63 bytes".to_owned());
+    }
+    if !is_name_part(name) {
+        faults.push(QUALIFIED.to_owned());
+    }
+    faults
+}
+
+/// Labels: qualified keys, short values.
+pub(super) fn labels(field: &str, labels: &Value, causes: &mut Vec<Cause>) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        causes.extend(qualified_faults(key).iter().map(|why| Cause::invalid(field, &key.as_str().into(), why)));
+        let text = value.as_str().unwrap_or_default();
+        if text.len() > 63 {
+            causes.push(Cause::invalid(field, value, "must be no more than 63 bytes"));
+        }
+        if !text.is_empty() && !is_name_part(text) {
+            causes.push(Cause::invalid(field, value, LABEL_VALUE));
+        }
+    }
+}
+
+fn annotations(field: &str, annotations: &Value, causes: &mut Vec<Cause>) {
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        let lower = key.to_lowercase();
+        causes.extend(qualified_faults(&lower).iter().map(|why| Cause::invalid(field, &key.as_str().into(), why)));
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > ANNOTATIONS_LIMIT {
+        let message = format!("Too long: may not be more than {ANNOTATIONS_LIMIT} bytes");
+        causes.push(Cause::new("FieldValueTooLong", field, message));
+    }
+}
+
+fn finalizer_names(metadata: &Value, rule: Finalizers, causes: &mut Vec<Cause>) {
+    for (index, finalizer) in items(metadata, &["finalizers"]).iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
+        let faults = qualified_faults(name);
+        causes.extend(faults.iter().map(|why| Cause::invalid("metadata.finalizers", finalizer, why)));
+        let standard = matches!(name, "kubernetes" | "orphan" | "foregroundDeletion");
+        if rule == Finalizers::Standard && faults.is_empty() && !name.contains('/') && !standard {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
+        }
+    }
+}
+
+fn owners(metadata: &Value, causes: &mut Vec<Cause>) {
+    let references = items(metadata, &["ownerReferences"]);
+    for reference in references {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if text(reference, &[field]).is_empty() {
+                causes.push(Cause::invalid(
+                    format!("metadata.ownerReferences.{field}"),
+                    &"".into(),
+                    "must not be empty",
+                ));
+            }
+        }
+    }
+    let controllers: Vec<&Value> = references.iter().filter(|r| r["controller"] == true).collect();
+    if let [first, second, ..] = controllers.as_slice() {
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            text(first, &["name"]),
+            text(second, &["name"])
+        );
+        causes.push(Cause::invalid("metadata.ownerReferences", &Value::from(references.to_vec()), &why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(metadata: Value, expected: &[&str]) {
+        let causes = validate_metadata(&json!({"metadata": metadata}), None, NameRule::Subdomain, Finalizers::Standard);
+        let lines: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        assert_eq!(lines.len(), expected.len(), "{lines:?}");
+        lines.iter().zip(expected).for_each(|(line, start)| assert!(line.starts_with(start), "{line}"));
+    }
+
+    #[test]
+    fn asks_for_a_name() {
+        check(json!({}), &["metadata.name: Required value: name or genera"]);
+        check(json!({"name": "A"}), &["metadata.name: Invalid value: \"A\": a lowercase "]);
+        check(json!({"name": "a.b-c.d"}), &[]);
+    }
+
+    #[test]
+    fn refuses_labels_that_are_no_labels() {
+        check(
+            json!({"name": "a", "labels": {"a/b/c": "x", "ok": "-"}}),
+            &["metadata.labels: Invalid value: \"a/b/c\": a qu", "metadata.labels: Invalid value: \"-\": a valid l"],
+        );
+        check(json!({"name": "a", "labels": {"a.b/C_d": "", "x": "Y.z"}}), &[]);
+    }
+
+    #[test]
+    fn wants_qualified_finalizers() {
+        check(json!({"name": "a", "finalizers": ["x"]}), &["metadata.finalizers[0]: Invalid value: \"x\": name is n"]);
+        check(json!({"name": "a", "finalizers": ["a.b/c", "orphan"]}), &[]);
+    }
+
+    #[test]
+    fn adds_no_finalizer_while_terminating() {
+        let old =
+            json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a.b/c"]}});
+        let new = json!({"metadata": {"name": "a", "finalizers": ["a.b/c", "a.b/d"]}});
+        let causes = validate_metadata(&new, Some(&old), NameRule::Subdomain, Finalizers::Standard);
+        assert_eq!(
+            causes[0].message,
+            "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"a.b/d\"}"
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Quantities (`500m`, `1Gi`) in their canonical form.
+//!
+//! A resource list (`limits`, `requests`, `capacity`, `hard`, …) is stored with every quantity rounded up to
+//! thousandths and written canonically: `1000m` → `1`, `1024Mi` → `1Gi`, `0.5` → `500m`.
+//!
+//! Deliberately absent: quantities outside resource lists; the API stores those as they were written.
+
+use serde_json::Value;
+
+use super::fill::Object;
+
+/// A quantity as an integer of `base^exponent`, and the family of suffixes it is written with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Quantity {
+    /// In billionths.
+    nanos: i128,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Binary,
+    Decimal,
+    Exponent,
+}
+
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const NANO: i128 = 1_000_000_000;
+
+/// What the decoder says about text that is no quantity.
+pub(super) const NONSENSE: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+/// The quantity as a number; `None` for nonsense. For comparisons.
+pub(super) fn nanos(value: &Value) -> Option<i128> {
+    read(value).map(|q| q.nanos)
+}
+
+/// Whether `value` is a quantity.
+pub(super) fn is_quantity(value: &Value) -> bool {
+    read(value).is_some()
+}
+
+/// Canonical text of a quantity, rounded up to thousandths; `None` for nonsense.
+pub(crate) fn canonical(value: &Value) -> Option<String> {
+    let mut quantity = read(value)?;
+    let milli = NANO / 1000;
+    quantity.nanos =
+        quantity.nanos.div_euclid(milli) * milli + if quantity.nanos.rem_euclid(milli) > 0 { milli } else { 0 };
+    Some(write(quantity))
+}
+
+/// Brings every quantity of a resource list into canonical form; nonsense stays as it is.
+pub(super) fn normalise(list: Option<&mut Object>) {
+    let Some(list) = list else { return };
+    for value in list.values_mut() {
+        if let Some(text) = canonical(value)
+            && value.as_str() != Some(&text)
+        {
+            *value = text.into();
+        }
+    }
+}
+
+fn read(value: &Value) -> Option<Quantity> {
+    match value {
+        Value::String(text) => parse(text.trim()),
+        Value::Number(number) => parse(&number.to_string()),
+        _ => None,
+    }
+}
+
+fn parse(text: &str) -> Option<Quantity> {
+    let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (negative, digits) = match number.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, number.strip_prefix('+').unwrap_or(number)),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if (whole.is_empty() && fraction.is_empty()) || !(whole.bytes().chain(fraction.bytes())).all(|b| b.is_ascii_digit())
+    {
+        return None;
+    }
+    let mantissa: i128 = format!("0{whole}{fraction}").parse().ok().filter(|m| *m < i128::from(i64::MAX))?;
+    let scale = i32::try_from(fraction.len()).ok()?;
+    let (form, factor, exponent) = match suffix {
+        s if s.ends_with('i') => {
+            let power = BINARY.iter().position(|b| *b == s)?;
+            (Form::Binary, 1024_i128.pow(u32::try_from(power).ok()?), 0)
+        }
+        s if s.len() > 1 && (s.starts_with('e') || s.starts_with('E')) => {
+            (Form::Exponent, 1, s[1..].parse::<i32>().ok()?)
+        }
+        s => (Form::Decimal, 1, DECIMAL.iter().find(|(d, _)| *d == s)?.1),
+    };
+    let power = exponent - scale + 9;
+    let scaled = mantissa.checked_mul(factor)?;
+    let nanos = if power >= 0 {
+        scaled.checked_mul(10_i128.checked_pow(u32::try_from(power).ok()?)?)?
+    } else {
+        let divisor = 10_i128.checked_pow(power.unsigned_abs())?;
+        scaled / divisor + i128::from(scaled % divisor > 0)
+    };
+    Some(Quantity { nanos: if negative { -nanos } else { nanos }, form })
+}
+
+fn write(quantity: Quantity) -> String {
+    let Quantity { nanos, form } = quantity;
+    if nanos == 0 {
+        return "0".to_owned();
+    }
+    let whole = nanos % NANO == 0;
+    if form == Form::Binary && whole && (nanos / NANO).abs() >= 1024 {
+        let (mut mantissa, mut power) = (nanos / NANO, 0);
+        while mantissa % 1024 == 0 && power + 1 < BINARY.len() {
+            mantissa /= 1024;
+            power += 1;
+        }
+        return format!("{mantissa}{}", BINARY[power]);
+    }
+    let (mut mantissa, mut exponent) = (nanos, -9);
+    while mantissa % 1000 == 0 && exponent < 18 {
+        mantissa /= 1000;
+        exponent += 3;
+    }
+    let suffix = match form {
+        Form::Exponent if exponent == 0 => String::new(),
+        Form::Exponent => format!("e{exponent}"),
+        _ => DECIMAL.iter().find(|(_, e)| *e == exponent).map(|(s, _)| (*s).to_owned()).unwrap_or_default(),
+    };
+    format!("{mantissa}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_quantities_as_the_api_stores_them() {
+        for (text, expected) in [
+            ("1000m", "1"),
+            ("1024Mi", "1Gi"),
+            ("1536Mi", "1536Mi"),
+            ("0.5", "500m"),
+            ("1.5", "1500m"),
+            ("1.5Gi", "1536Mi"),
+            ("100000", "100k"),
+            ("2000", "2k"),
+            ("512", "512"),
+            ("1Ki", "1Ki"),
+            ("0.5Ki", "512"),
+            ("1e3", "1e3"),
+            ("100n", "1m"),
+            ("0", "0"),
+            ("0Mi", "0"),
+            ("-1000m", "-1"),
+            ("+1", "1"),
+            ("128Mi", "128Mi"),
+            ("10G", "10G"),
+        ] {
+            assert_eq!(canonical(&text.into()).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!(canonical(&4.into()).as_deref(), Some("4"));
+        assert_eq!(canonical(&serde_json::json!(0.25)).as_deref(), Some("250m"));
+    }
+
+    #[test]
+    fn knows_nonsense() {
+        for text in ["", "abc", "1x", "1.2.3", "--1", "1Mii", "e3", "Gi"] {
+            assert_eq!(canonical(&text.into()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers.
+
+use serde_json::{Value, json};
+
+use super::fill::{Fill, Object, at, items, text};
+use super::pod::{self, Restarts};
+use super::storage;
+use crate::status::Cause;
+
+/// Defaults of one workload kind.
+pub(super) fn default(kind: &str, object: &mut Object) {
+    let Some(spec) = object.object("spec") else { return };
+    template(spec);
+    spec.drop_zero(&["minReadySeconds", "paused"]);
+    match kind {
+        "Deployment" => {
+            spec.value("replicas", 1);
+            spec.value("revisionHistoryLimit", 10);
+            spec.value("progressDeadlineSeconds", 600);
+            if let Some(strategy) = spec.object("strategy") {
+                strategy.text("type", "RollingUpdate");
+                if strategy.str("type") == "RollingUpdate"
+                    && let Some(rolling) = strategy.object("rollingUpdate")
+                {
+                    rolling.value("maxUnavailable", "25%");
+                    rolling.value("maxSurge", "25%");
+                }
+            }
+        }
+        "StatefulSet" => default_stateful_set(spec),
+        "DaemonSet" => {
+            spec.value("revisionHistoryLimit", 10);
+            if let Some(strategy) = spec.object("updateStrategy") {
+                strategy.text("type", "RollingUpdate");
+                if strategy.str("type") == "RollingUpdate"
+                    && let Some(rolling) = strategy.object("rollingUpdate")
+                {
+                    rolling.value("maxUnavailable", 1);
+                    rolling.value("maxSurge", 0);
+                }
+            }
+        }
+        "ReplicationController" => default_replication_controller(object),
+        _ => spec.value("replicas", 1),
+    }
+    required_status(kind, object);
+}
+
+fn template(spec: &mut Object) {
+    let Some(template) = spec.object("template") else { return };
+    template.value("metadata", json!({}));
+    if let Some(metadata) = template.inner("metadata") {
+        metadata.drop_zero(&["labels", "annotations", "creationTimestamp", "name"]);
+    }
+    if let Some(spec) = template.object("spec") {
+        pod::default_spec(spec);
+    }
+}
+
+fn default_stateful_set(spec: &mut Object) {
+    spec.value("replicas", 1);
+    spec.value("revisionHistoryLimit", 10);
+    spec.text("podManagementPolicy", "OrderedReady");
+    if let Some(strategy) = spec.object("updateStrategy") {
+        strategy.text("type", "RollingUpdate");
+        if strategy.str("type") == "RollingUpdate"
+            && let Some(rolling) = strategy.object("rollingUpdate")
+        {
+            rolling.value("partition", 0);
+        }
+    }
+    if let Some(policy) = spec.object("persistentVolumeClaimRetentionPolicy") {
+        policy.text("whenDeleted", "Retain");
+        policy.text("whenScaled", "Retain");
+    }
+    for claim in spec.each("volumeClaimTemplates") {
+        claim.text("apiVersion", "v1");
+        claim.text("kind", "PersistentVolumeClaim");
+        storage::default_claim(claim);
+        claim.insert("status".into(), json!({"phase": "Pending"}));
+    }
+}
+
+/// The template's labels serve as selector and labels when those are missing.
+fn default_replication_controller(object: &mut Object) {
+    let labels = object.get("spec").map(|s| at(s, &["template", "metadata", "labels"]).clone()).unwrap_or_default();
+    if let Some(spec) = object.object("spec") {
+        spec.value("replicas", 1);
+        if labels.is_object() {
+            spec.value("selector", labels.clone());
+        }
+    }
+    if labels.is_object()
+        && let Some(metadata) = object.object("metadata")
+    {
+        metadata.value("labels", labels);
+    }
+}
+
+/// Counts that are written even when they are zero.
+fn status_counts(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "ReplicaSet" | "ReplicationController" => &["replicas"],
+        "StatefulSet" => &["replicas", "availableReplicas"],
+        "DaemonSet" => &["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"],
+        _ => &[],
+    }
+}
+
+fn required_status(kind: &str, object: &mut Object) {
+    if let Some(status) = object.inner("status") {
+        status_counts(kind).iter().for_each(|count| status.value(count, 0));
+    }
+}
+
+/// Initial status, and the template generation of DaemonSets.
+pub(super) fn prepare_create(kind: &str, object: &mut Object) {
+    object.insert("status".into(), json!({}));
+    required_status(kind, object);
+    if kind == "DaemonSet" {
+        template_generation(object, 1);
+    }
+}
+
+fn template_generation(object: &mut Object, generation: i64) {
+    if let Some(annotations) = object.object("metadata").and_then(|m| m.object("annotations")) {
+        annotations.insert("deprecated.daemonset.template.generation".into(), generation.to_string().into());
+    }
+}
+
+/// Keeps counting a DaemonSet's templates.
+pub(super) fn prepare_update(kind: &str, old: &Value, object: &mut Object) {
+    if kind == "DaemonSet" {
+        let was = text(old, &["metadata", "annotations", "deprecated.daemonset.template.generation"]);
+        let changed = at(old, &["spec", "template"]) != object.get("spec").map_or(&Value::Null, |s| &s["template"]);
+        template_generation(object, was.parse().unwrap_or(1) + i64::from(changed));
+    }
+}
+
+/// Why a workload is refused.
+pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let spec = &object["spec"];
+    if kind != "ReplicationController" {
+        selector(kind, spec, causes);
+    }
+    pod::validate_template(&spec["template"], "spec.template", Restarts::Always, causes);
+    if let Some(replicas) = spec["replicas"].as_i64().filter(|n| *n < 0) {
+        causes.push(Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0"));
+    }
+    if kind == "Deployment" {
+        strategy(&spec["strategy"], causes);
+    }
+    let Some(old) = old else { return };
+    match kind {
+        "StatefulSet" => stateful_set_update(old, object, causes),
+        "ReplicationController" => {}
+        _ if at(old, &["spec", "selector"]) != &spec["selector"] => {
+            causes.push(Cause::invalid("spec.selector", &spec["selector"], "field is immutable"));
+        }
+        _ => {}
+    }
+}
+
+fn selector(kind: &str, spec: &Value, causes: &mut Vec<Cause>) {
+    let selector = &spec["selector"];
+    if selector.is_null() {
+        causes.push(Cause::required("spec.selector", ""));
+    } else if items(selector, &["matchExpressions"]).is_empty()
+        && selector["matchLabels"].as_object().is_none_or(serde_json::Map::is_empty)
+    {
+        let why = format!("empty selector is invalid for {}", kind.to_lowercase());
+        causes.push(Cause::invalid("spec.selector", selector, &why));
+        return;
+    }
+    let labels = at(spec, &["template", "metadata", "labels"]);
+    if !matches(selector, labels) {
+        let why = "`selector` does not match template `labels`";
+        causes.push(Cause::invalid("spec.template.metadata.labels", labels, why));
+    }
+}
+
+/// Whether a LabelSelector selects an object with these labels; an absent selector selects nothing.
+pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
+    if selector.is_null() {
+        return false;
+    }
+    let equal = selector["matchLabels"].as_object().into_iter().flatten().all(|(key, value)| &labels[key] == value);
+    equal
+        && items(selector, &["matchExpressions"]).iter().all(|expression| {
+            let value = labels.get(text(expression, &["key"]));
+            let listed = value.is_some_and(|v| items(expression, &["values"]).contains(v));
+            match text(expression, &["operator"]) {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+fn strategy(strategy: &Value, causes: &mut Vec<Cause>) {
+    match text(strategy, &["type"]) {
+        "Recreate" => {
+            if !strategy["rollingUpdate"].is_null() {
+                let why = "may not be specified when strategy `type` is 'Recreate'";
+                causes.push(Cause::forbidden("spec.strategy.rollingUpdate", why));
+            }
+        }
+        "RollingUpdate" => {
+            let none = |v: &Value| v == 0 || v == "0%" || v.is_null();
+            let rolling = &strategy["rollingUpdate"];
+            if none(&rolling["maxUnavailable"]) && none(&rolling["maxSurge"]) {
+                let why = "may not be 0 when `maxSurge` is 0";
+                causes.push(Cause::invalid(
+                    "spec.strategy.rollingUpdate.maxUnavailable",
+                    &rolling["maxUnavailable"],
+                    why,
+                ));
+            }
+        }
+        other => {
+            causes.push(Cause::not_supported("spec.strategy.type", &other.into(), &["Recreate", "RollingUpdate"]));
+        }
+    }
+}
+
+fn stateful_set_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let frozen = |object: &Value| {
+        let mut spec = object["spec"].clone();
+        if let Some(spec) = spec.as_object_mut() {
+            for field in [
+                "replicas",
+                "ordinals",
+                "template",
+                "updateStrategy",
+                "revisionHistoryLimit",
+                "persistentVolumeClaimRetentionPolicy",
+                "minReadySeconds",
+            ] {
+                spec.remove(field);
+            }
+        }
+        spec
+    };
+    if frozen(old) != frozen(new) {
+        causes.push(Cause::forbidden("spec", "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
+    }
+}
