@@ -6,6 +6,7 @@
 //! - [`api`]: what users write and read, and every name that has a meaning
 //! - [`failure`]: what a failure means
 //! - [`object`]: words for any Kubernetes object
+//! - [`cluster`]: our only hands on the Kubernetes API
 //! - [`notification`]: what is worth telling
 //! - [`agent`]: the long-running process
 //! - [`cli`]: the commands
@@ -14,6 +15,7 @@
 pub mod agent;
 pub mod api;
 pub mod cli;
+pub mod cluster;
 pub mod failure;
 pub mod notification;
 pub mod object;

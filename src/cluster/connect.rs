@@ -1,0 +1,273 @@
+//! A configuration becomes a [`Cluster`]: two clients, because what a watch needs and what a request needs contradict.
+//!
+//! Requests go through one client with a read timeout and without the client's own retries, which may repeat a write
+//! for minutes. Watches go through another without a read timeout but with TCP keepalive, which notices a dead peer
+//! within half a minute even when the stream is silent.
+//!
+//! Invariant: nothing but this file reads the environment or the kubeconfig.
+//! Deliberately absent: impersonation; it will be a header of the request.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
+
+use super::count::Requests;
+use super::discover::Discovery;
+use super::error::{Attempt, Cause, Error, Subject};
+use super::request::transport;
+use super::watch::Refusers;
+
+/// Silence on a connection after which a request is given up.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A watch's dead peer is noticed after 15 s + 3 × 5 s of silence.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The pod's service account. What an agent in a cluster must use: a stray kubeconfig never wins over it.
+    InCluster,
+    /// A kubeconfig: this file, else `$KUBECONFIG`, else `~/.kube/config`; this context, else the current one.
+    Kubeconfig {
+        /// The file.
+        path: Option<PathBuf>,
+        /// The context.
+        context: Option<String>,
+    },
+    /// The pod's service account if there is one, else the kubeconfig with its current context.
+    #[default]
+    Either,
+}
+
+/// Connection to one cluster. Clones share everything.
+#[derive(Clone)]
+pub struct Cluster(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) unary: Client,
+    pub(super) watches: Client,
+    pub(super) requests: Requests,
+    pub(super) discovery: Discovery,
+    pub(super) refusers: Refusers,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Reads the configuration and connects. No request is made yet.
+    pub async fn from_origin(origin: &Origin) -> Result<Self, Error> {
+        Self::connect(read_config(origin).await?)
+    }
+
+    /// Connects with a configuration. Its timeouts and retries are replaced by ours. No request is made yet; must be
+    /// called within a tokio runtime.
+    pub fn connect(mut config: Config) -> Result<Self, Error> {
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = None;
+        let watches = watch_client(config.clone()).map_err(setup)?;
+        config.read_timeout = Some(READ_TIMEOUT);
+        config.write_timeout = Some(READ_TIMEOUT);
+        config.reset_reader_on_write = true;
+        let unary = ClientBuilder::try_from(config).map_err(setup)?.build();
+        Ok(Self::from_clients(unary, watches))
+    }
+
+    /// Uses finished clients: one for requests, one for watches (they may be clones of one client).
+    pub fn from_clients(unary: Client, watches: Client) -> Self {
+        Self(Arc::new(Inner {
+            unary,
+            watches,
+            requests: Requests::default(),
+            discovery: Discovery::default(),
+            refusers: Refusers::default(),
+        }))
+    }
+
+    /// How many requests were sent, by verb and resource.
+    pub fn requests(&self) -> &Requests {
+        &self.0.requests
+    }
+
+    /// The namespace that the kubeconfig's context or the pod names, else `default`.
+    pub fn default_namespace(&self) -> &str {
+        self.0.unary.default_namespace()
+    }
+}
+
+fn setup(error: kube::Error) -> Error {
+    Error::new(
+        Attempt::Connect,
+        Subject::Cluster,
+        match transport(error) {
+            Cause::Unreachable(error) => Cause::Configuration(error),
+            cause => cause,
+        },
+    )
+}
+
+fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(Attempt::Connect, Subject::Cluster, Cause::Configuration(Box::new(error)))
+}
+
+async fn read_config(origin: &Origin) -> Result<Config, Error> {
+    match origin {
+        Origin::InCluster => in_cluster(&ProxySettings::from_environment()),
+        Origin::Kubeconfig { path, context } => {
+            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+            match path {
+                None => Config::from_kubeconfig(&options).await.map_err(unusable),
+                Some(path) => {
+                    let file = Kubeconfig::read_from(path).map_err(unusable)?;
+                    Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)
+                }
+            }
+        }
+        Origin::Either if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+            in_cluster(&ProxySettings::from_environment())
+        }
+        Origin::Either => Config::from_kubeconfig(&KubeConfigOptions::default()).await.map_err(unusable),
+    }
+}
+
+/// The client library reads proxy variables only for kubeconfigs; pods behind an egress proxy need them as well.
+fn in_cluster(proxy: &ProxySettings) -> Result<Config, Error> {
+    let mut config = Config::incluster().map_err(unusable)?;
+    let host = config.cluster_url.host().unwrap_or_default().to_owned();
+    config.proxy_url = proxy.proxy_of(&host).map(|url| url.parse::<Uri>().map_err(unusable)).transpose()?;
+    Ok(config)
+}
+
+/// Connections of watches: HTTP/1.1, TCP keepalive, no decompression, no read timeout. Behind a proxy the library's own
+/// stack is used, and the watch's own deadline alone notices a dead connection.
+fn watch_client(config: Config) -> kube::Result<Client> {
+    if config.proxy_url.is_some() {
+        return Ok(ClientBuilder::try_from(config)?.build());
+    }
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_keepalive(Some(KEEPALIVE.0));
+    connector.set_keepalive_interval(Some(KEEPALIVE.1));
+    connector.set_keepalive_retries(Some(KEEPALIVE.2));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(Client::new(service, config.default_namespace))
+}
+
+/// The proxy variables, as other programs read them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxySettings {
+    /// `HTTPS_PROXY`.
+    pub https: Option<String>,
+    /// `NO_PROXY`: hosts, domains with their subdomains, addresses, networks; `*` for everything.
+    pub exceptions: String,
+}
+
+impl ProxySettings {
+    /// Reads `HTTPS_PROXY` and `NO_PROXY`, in either case.
+    pub fn from_environment() -> Self {
+        let read = |upper: &str, lower: &str| {
+            [upper, lower].into_iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        };
+        Self { https: read("HTTPS_PROXY", "https_proxy"), exceptions: read("NO_PROXY", "no_proxy").unwrap_or_default() }
+    }
+
+    /// URL of the proxy through which this host is to be reached, if any. A proxy without a scheme is an HTTP proxy.
+    pub fn proxy_of(&self, host: &str) -> Option<String> {
+        let proxy = self.https.as_deref()?;
+        let host = host.trim_matches(['[', ']']);
+        if self.exceptions.split(',').map(str::trim).any(|exception| matches_exception(exception, host)) {
+            return None;
+        }
+        Some(if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") })
+    }
+}
+
+fn matches_exception(exception: &str, host: &str) -> bool {
+    if exception == "*" {
+        return true;
+    }
+    if let Ok(address) = host.parse::<std::net::IpAddr>() {
+        return in_network(exception, address);
+    }
+    let domain = exception.trim_start_matches('.');
+    if domain.is_empty() {
+        return false;
+    }
+    let (host, domain) = (host.to_ascii_lowercase(), domain.to_ascii_lowercase());
+    host == domain || host.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'))
+}
+
+/// Whether an address is this address, or in this network (`10.96.0.0/12`).
+fn in_network(network: &str, address: std::net::IpAddr) -> bool {
+    use std::net::IpAddr;
+    let (base, length) = match network.split_once('/') {
+        Some((base, length)) => (base, length.parse::<u32>().ok()),
+        None => (network, Some(128)),
+    };
+    let (Ok(base), Some(length)) = (base.parse::<IpAddr>(), length) else { return false };
+    match (base, address) {
+        (IpAddr::V4(base), IpAddr::V4(address)) => {
+            let shift = 32 - length.min(32);
+            u64::from(base.to_bits()) >> shift == u64::from(address.to_bits()) >> shift
+        }
+        (IpAddr::V6(base), IpAddr::V6(address)) => {
+            let shift = 128 - length.min(128);
+            base.to_bits().checked_shr(shift) == address.to_bits().checked_shr(shift)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(exceptions: &str, host: &str, proxied: bool) {
+        let settings = ProxySettings { https: Some("proxy:3128".to_owned()), exceptions: exceptions.to_owned() };
+        let expected = proxied.then(|| "http://proxy:3128".to_owned());
+        assert_eq!(settings.proxy_of(host), expected, "{host} with {exceptions}");
+    }
+
+    #[test]
+    fn reaches_exceptions_without_the_proxy() {
+        check("", "10.96.0.1", true);
+        check("10.96.0.0/12,.svc", "10.96.0.1", false);
+        check("10.96.0.0/12,.svc", "10.128.0.1", true);
+        check("10.96.0.1", "10.96.0.1", false);
+        check("10.96.0.0/999", "10.96.0.1", true);
+        check("fd00::/8", "[fd00::1]", false);
+        check("::/0", "[fd00::1]", false);
+        check("0.0.0.0/0", "10.0.0.1", false);
+        check(".svc, example.com", "kubernetes.default.svc", false);
+        check(".svc, example.com", "API.Example.com", false);
+        check(".svc, example.com", "notexample.com", true);
+        check("*", "anything", false);
+    }
+
+    #[test]
+    fn needs_no_proxy_where_none_is_set() {
+        assert_eq!(ProxySettings::default().proxy_of("10.0.0.1"), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! Counts requests by verb and resource: what the promises about API cost are measured with, and what metrics show.
+//!
+//! Invariant: a request is counted when it is sent, whatever becomes of it; opening a watch is one request.
+//! Deliberately absent: the metrics format; the agent reads [`Requests::snapshot`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a request does, in the words of RBAC, with `apply` told apart from other patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Read one object, or discovery.
+    Get,
+    /// Read one page of a collection.
+    List,
+    /// Open a watch.
+    Watch,
+    /// Create an object.
+    Create,
+    /// Server-side apply.
+    Apply,
+    /// Merge patch or JSON patch.
+    Patch,
+    /// Replace an object.
+    Update,
+    /// Delete an object.
+    Delete,
+}
+
+impl Verb {
+    /// The verb as metrics spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Apply => "apply",
+            Self::Patch => "patch",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How many requests of one sort were sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// What they did.
+    pub verb: Verb,
+    /// To what: plural and group, such as `deployments.apps`; `discovery` for discovery.
+    pub resource: Arc<str>,
+    /// How many, since the process started.
+    pub count: u64,
+}
+
+/// The counter. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Requests(Arc<Mutex<BTreeMap<(Verb, Arc<str>), u64>>>);
+
+impl Requests {
+    pub(super) fn add(&self, verb: Verb, resource: &Arc<str>) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry((verb, Arc::clone(resource))).or_default() += 1;
+    }
+
+    /// All counts, ordered by verb and resource.
+    pub fn snapshot(&self) -> Vec<Counted> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts
+            .iter()
+            .map(|((verb, resource), count)| Counted { verb: *verb, resource: Arc::clone(resource), count: *count })
+            .collect()
+    }
+
+    /// Sum of the counts for which `wanted` says so.
+    pub fn total(&self, wanted: impl Fn(Verb, &str) -> bool) -> u64 {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().filter(|((verb, resource), _)| wanted(*verb, resource)).map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_their_counts() {
+        let requests = Requests::default();
+        let resource: Arc<str> = "configmaps".into();
+        requests.clone().add(Verb::Apply, &resource);
+        requests.add(Verb::Apply, &resource);
+        requests.add(Verb::Watch, &resource);
+        assert_eq!(requests.total(|verb, _| verb != Verb::Watch), 2);
+        assert_eq!(requests.snapshot()[0], Counted { verb: Verb::Watch, resource: "configmaps".into(), count: 1 });
+    }
+}

@@ -1,0 +1,271 @@
+//! The one error of this module: what was attempted, on what, and why it failed.
+//!
+//! Invariant: the error's own text names attempt and subject; the cause is its source, never part of the text.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::failure::Class;
+use crate::object::Key;
+
+use super::refusal::{Denial, Refusal};
+
+/// What was attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Read the configuration, or set up the connection.
+    Connect,
+    /// Ask what the cluster serves.
+    Discover,
+    /// Read one object.
+    Read,
+    /// Read a collection.
+    List,
+    /// Watch a collection.
+    Watch,
+    /// Server-side apply.
+    Apply,
+    /// Create.
+    Create,
+    /// Replace.
+    Replace,
+    /// Patch.
+    Patch,
+    /// Delete.
+    Delete,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connect to",
+            Self::Discover => "ask for the kinds of",
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Apply => "apply",
+            Self::Create => "create",
+            Self::Replace => "replace",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// What it was attempted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The cluster as such.
+    Cluster,
+    /// A collection: plural and group, and the namespace if only one was meant.
+    Collection {
+        /// Such as `deployments.apps`.
+        resource: String,
+        /// The namespace, if only one was meant.
+        namespace: Option<String>,
+    },
+    /// One object.
+    Object(Key),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("the cluster"),
+            Self::Collection { resource, namespace: None } => f.write_str(resource),
+            Self::Collection { resource, namespace: Some(namespace) } => write!(f, "{resource} in {namespace}"),
+            Self::Object(key) => write!(f, "{key}"),
+        }
+    }
+}
+
+/// Why it failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The server answered, and refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// No complete answer in time. Whether a write took place is unknown.
+    #[error("no answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// The connection could not be made, or broke. Whether a write took place is unknown.
+    #[error("the API server cannot be reached")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The credentials could not be obtained (token file, exec plugin).
+    #[error("the credentials for the API server cannot be obtained")]
+    Credentials,
+    /// The kubeconfig or the pod's environment cannot be used.
+    #[error("the configuration cannot be used")]
+    Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The answer is not what the API promises. Only the place is kept: what is there may be secret.
+    #[error("the answer cannot be understood (line {line}, column {column})")]
+    Unreadable {
+        /// Line of the answer, from 1.
+        line: usize,
+        /// Column in that line, from 1.
+        column: usize,
+    },
+    /// The name or namespace cannot be part of a path: empty, `.` or `..`.
+    #[error("the name cannot be used in a request")]
+    Unaddressable,
+    /// A namespaced object without a namespace.
+    #[error("the object names no namespace")]
+    NoNamespace,
+    /// The server of this group does not answer discovery, so whether it has the kind is unknown.
+    #[error("the API group {0} is not available")]
+    GroupUnavailable(String),
+    /// A watch's line or a page is larger than any object may be.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+}
+
+impl From<serde_json::Error> for Cause {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Unreadable { line: error.line(), column: error.column() }
+    }
+}
+
+/// A failed attempt.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {attempt} {subject}")]
+pub struct Error {
+    /// What was attempted.
+    pub attempt: Attempt,
+    /// On what.
+    pub subject: Box<Subject>,
+    /// Why it failed.
+    #[source]
+    pub cause: Box<Cause>,
+}
+
+impl Error {
+    pub(super) fn new(attempt: Attempt, subject: Subject, cause: impl Into<Cause>) -> Self {
+        Self { attempt, subject: Box::new(subject), cause: Box::new(cause.into()) }
+    }
+
+    /// What kind of failure it is.
+    pub fn class(&self) -> Class {
+        match &*self.cause {
+            Cause::Refused(refusal) => refusal.class(),
+            Cause::TimedOut(_)
+            | Cause::Unreachable(_)
+            | Cause::Unreadable { .. }
+            | Cause::GroupUnavailable(_)
+            | Cause::TooLarge(_) => Class::Unavailable,
+            Cause::Credentials => Class::Denied,
+            Cause::Configuration(_) | Cause::Unaddressable | Cause::NoNamespace => Class::Invalid,
+        }
+    }
+
+    /// What the server said, if it said something.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match &*self.cause {
+            Cause::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// HTTP status code, if the server answered.
+    pub fn code(&self) -> Option<u16> {
+        self.refusal().map(|refusal| refusal.code)
+    }
+
+    /// The object, if the attempt was about one.
+    pub fn key(&self) -> Option<&Key> {
+        match &*self.subject {
+            Subject::Object(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// How long the server wants to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.refusal().and_then(|refusal| refusal.retry_after)
+    }
+
+    /// Object, kind or namespace does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// The namespace that the object should live in does not exist.
+    pub fn is_namespace_missing(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.code == 404 && refusal.about == "namespaces")
+            && self.key().is_some_and(|key| &*key.kind != "Namespace")
+    }
+
+    /// Created already.
+    pub fn is_already_exists(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.code == 409 && refusal.reason == "AlreadyExists")
+    }
+
+    /// Someone else wrote first, or owns a field ([`Refusal::conflicts`]).
+    pub fn is_conflict(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.code == 409 && refusal.reason != "AlreadyExists")
+    }
+
+    /// 422: the object is not valid, or an immutable field would change.
+    pub fn is_invalid(&self) -> bool {
+        self.code() == Some(422)
+    }
+
+    /// 403, for whatever reason ([`Refusal::denial`]).
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// The namespace is being deleted.
+    pub fn is_namespace_terminating(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::NamespaceTerminating))
+    }
+
+    /// The history or snapshot that was asked for is gone.
+    pub fn is_expired(&self) -> bool {
+        self.code() == Some(410)
+    }
+
+    /// Whether a write may have taken place although it failed.
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(&*self.cause, Cause::TimedOut(_) | Cause::Unreachable(_) | Cause::Unreadable { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind::tests::kind;
+    use super::*;
+
+    #[test]
+    fn names_the_attempt_and_leaves_the_cause_to_the_chain() {
+        let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
+        let refusal = Refusal::read(&key, 409, None, br#"{"reason":"Conflict","message":"it moved","code":409}"#);
+        let error = Error::new(Attempt::Apply, Subject::Object(key), refusal);
+        assert_eq!(error.to_string(), "could not apply Deployment.apps shop/web");
+        assert_eq!(
+            crate::failure::chain(&error),
+            "could not apply Deployment.apps shop/web: the API server answered 409 Conflict: it moved"
+        );
+        assert!(error.is_conflict() && !error.is_already_exists());
+        assert_eq!(error.class(), Class::Conflict);
+    }
+
+    #[test]
+    fn a_missing_namespace_is_told_from_a_missing_object() {
+        let key = kind("v1", "ConfigMap", "configmaps", true).key(Some("x"), "y");
+        let of = |kind: &str| {
+            let body = format!(r#"{{"reason":"NotFound","code":404,"details":{{"name":"x","kind":"{kind}"}}}}"#);
+            Error::new(Attempt::Apply, Subject::Object(key.clone()), Refusal::read(&key, 404, None, body.as_bytes()))
+        };
+        assert!(of("namespaces").is_namespace_missing());
+        assert!(!of("configmaps").is_namespace_missing());
+        assert_eq!(of("namespaces").class(), Class::NotReady);
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_not_quoted() {
+        let error = serde_json::from_str::<u32>("\"hunter2\"").expect_err("a string is no number");
+        let error = Error::new(Attempt::Read, Subject::Cluster, error);
+        assert!(!crate::failure::chain(&error).contains("hunter2"));
+        assert!(error.is_outcome_unknown());
+    }
+}

@@ -1,0 +1,151 @@
+//! One served kind: what discovery says about a group, version and kind, and the paths that follow from it.
+//!
+//! Invariant: a path never leaves its kind: namespace and name are percent-encoded segments, and `.` and `..` are
+//! refused before they get here ([`request`](super::request)).
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::object::Key;
+
+/// A group, version and kind that the cluster serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kind {
+    /// API group, empty for the core group.
+    pub group: Arc<str>,
+    /// Version within the group, such as `v1`.
+    pub version: Arc<str>,
+    /// Kind, such as `Deployment`.
+    pub kind: Arc<str>,
+    /// Name in paths, such as `deployments`.
+    pub plural: Arc<str>,
+    /// Singular name, such as `deployment`.
+    pub singular: Arc<str>,
+    /// Short names, such as `deploy`.
+    pub short_names: Arc<[Arc<str>]>,
+    /// Plural and group, as RBAC messages and metrics spell it: `deployments.apps`, `configmaps`.
+    pub resource: Arc<str>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether `status` is a subresource, so that ordinary writes leave it alone.
+    pub has_status: bool,
+    /// Whether collections of it can be listed.
+    pub listable: bool,
+    /// Whether collections of it can be watched.
+    pub watchable: bool,
+    /// Whether it can be patched, which applying needs.
+    pub patchable: bool,
+    /// Whether it can be deleted.
+    pub deletable: bool,
+    /// Whether this is the version that the server prefers for this kind.
+    pub preferred: bool,
+}
+
+impl Kind {
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// Identity of an object of this kind. The namespace of a cluster-scoped kind is left out.
+    pub fn key(&self, namespace: Option<&str>, name: &str) -> Key {
+        Key {
+            group: Arc::clone(&self.group),
+            kind: Arc::clone(&self.kind),
+            namespace: namespace.filter(|_| self.namespaced).map(Arc::from),
+            name: Arc::from(name),
+        }
+    }
+
+    /// Path of the collection, or of one object, or of a subresource of it. A namespace given for a cluster-scoped kind
+    /// is passed over, as `kubectl -n` does.
+    pub(super) fn path(&self, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
+        let mut path = String::with_capacity(96);
+        if self.group.is_empty() {
+            path.push_str("/api/");
+        } else {
+            path.push_str("/apis/");
+            encode(&mut path, &self.group);
+            path.push('/');
+        }
+        encode(&mut path, &self.version);
+        if let Some(namespace) = namespace.filter(|_| self.namespaced) {
+            path.push_str("/namespaces/");
+            encode(&mut path, namespace);
+        }
+        path.push('/');
+        encode(&mut path, &self.plural);
+        for segment in [name, subresource].into_iter().flatten() {
+            path.push('/');
+            encode(&mut path, segment);
+        }
+        path
+    }
+}
+
+/// Appends `text` percent-encoded for use as a path segment or a query value.
+pub(super) fn encode(into: &mut String, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => into.push(char::from(byte)),
+            _ => {
+                // Writing to a String cannot fail.
+                let _ = write!(into, "%{byte:02X}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A kind as discovery would report it; `api_version` and `plural` decide the rest.
+    pub(in crate::cluster) fn kind(api_version: &str, kind: &str, plural: &str, namespaced: bool) -> Kind {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Kind {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase().into(),
+            short_names: Arc::default(),
+            resource: if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() },
+            namespaced,
+            has_status: false,
+            listable: true,
+            watchable: true,
+            patchable: true,
+            deletable: true,
+            preferred: true,
+        }
+    }
+
+    #[test]
+    fn spells_paths_of_core_and_grouped_kinds() {
+        let config_map = kind("v1", "ConfigMap", "configmaps", true);
+        assert_eq!(config_map.path(None, None, None), "/api/v1/configmaps");
+        assert_eq!(config_map.path(Some("a"), Some("b"), None), "/api/v1/namespaces/a/configmaps/b");
+        let deployment = kind("apps/v1", "Deployment", "deployments", true);
+        assert_eq!(
+            deployment.path(Some("a"), Some("b"), Some("status")),
+            "/apis/apps/v1/namespaces/a/deployments/b/status"
+        );
+    }
+
+    #[test]
+    fn passes_over_the_namespace_of_a_cluster_scoped_kind() {
+        let role = kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", false);
+        let path = role.path(Some("a"), Some("system:x"), None);
+        assert_eq!(path, "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Ax");
+        assert_eq!(role.key(Some("a"), "x").namespace, None);
+    }
+
+    #[test]
+    fn keeps_a_hostile_name_inside_its_segment() {
+        let config_map = kind("v1", "ConfigMap", "configmaps", true);
+        let path = config_map.path(Some("a"), Some("../secrets/b?dryRun=All#"), None);
+        assert_eq!(path, "/api/v1/namespaces/a/configmaps/..%2Fsecrets%2Fb%3FdryRun%3DAll%23");
+    }
+}

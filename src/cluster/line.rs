@@ -1,0 +1,185 @@
+//! The lines of a watch: bytes become lines, a line becomes what happened.
+//!
+//! Invariant: at most one line is held, and no line of more than [`MOST_BYTES`].
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use crate::object::Key;
+
+use super::error::Cause;
+use super::refusal::Refusal;
+
+/// Most bytes of one line. The largest objects that servers store have 1.5 MiB.
+const MOST_BYTES: usize = 16 << 20;
+/// Annotation of the bookmark that ends the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// What one line says.
+#[derive(Debug, PartialEq)]
+pub(super) enum Line {
+    /// An object was added, was changed, or was there.
+    Applied { object: Value, version: String },
+    /// An object was deleted, or left the selection.
+    Deleted { object: Value, version: String },
+    /// Nothing happened up to this version.
+    Bookmark { version: String, ends_initial: bool },
+    /// The server ends the watch.
+    Refused(Refusal),
+    /// A type of event that we do not know.
+    Unknown,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    what: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// Reads one line. `key` decides about redaction.
+pub(super) fn read(key: &Key, line: &[u8]) -> Result<Line, serde_json::Error> {
+    let event: Event<'_> = serde_json::from_slice(line)?;
+    let text = event.object.get();
+    if event.what == "ERROR" {
+        return Ok(Line::Refused(Refusal::read(key, 500, None, text.as_bytes())));
+    }
+    let object: Value = serde_json::from_str(text)?;
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    Ok(match event.what {
+        "ADDED" | "MODIFIED" => Line::Applied { object, version },
+        "DELETED" => Line::Deleted { object, version },
+        "BOOKMARK" => {
+            let ends_initial = object["metadata"]["annotations"][INITIAL_EVENTS_END] == "true";
+            Line::Bookmark { version, ends_initial }
+        }
+        _ => Line::Unknown,
+    })
+}
+
+/// What a stream gives next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A whole line.
+    Line(Bytes),
+    /// The server ended the stream.
+    End,
+    /// The stream broke, or was silent for too long.
+    Cut(Cause),
+}
+
+/// The body of a watch, line by line.
+pub(super) struct Lines {
+    body: Body,
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    scanned: usize,
+}
+
+impl Lines {
+    pub(super) fn new(body: Body) -> Self {
+        Self { body, buffer: BytesMut::new(), scanned: 0 }
+    }
+
+    /// The next line that is not empty. A line that the server did not finish is not a line.
+    pub(super) async fn next(&mut self, deadline: Instant) -> Next {
+        loop {
+            if let Some(end) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.scanned + end + 1).freeze();
+                self.scanned = 0;
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                return Next::Line(line);
+            }
+            self.scanned = self.buffer.len();
+            if self.scanned > MOST_BYTES {
+                return Next::Cut(Cause::TooLarge(MOST_BYTES));
+            }
+            let waited = Instant::now();
+            match tokio::time::timeout_at(deadline, self.body.frame()).await {
+                Err(_) => return Next::Cut(Cause::TimedOut(waited.elapsed())),
+                Ok(None) => return Next::End,
+                Ok(Some(Err(error))) => return Next::Cut(Cause::Unreachable(Box::new(error))),
+                Ok(Some(Ok(frame))) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.buffer.extend_from_slice(data);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind::tests::kind;
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn line(event: &Value) -> Line {
+        let key = kind("v1", "ConfigMap", "configmaps", true).key(None, "");
+        read(&key, event.to_string().as_bytes()).expect("a watch event")
+    }
+
+    #[test]
+    fn reads_what_happened() {
+        let object = json!({ "kind": "ConfigMap", "metadata": { "name": "a", "resourceVersion": "7" } });
+        let version = "7".to_owned();
+        for (what, expected) in [
+            ("ADDED", Line::Applied { object: object.clone(), version: version.clone() }),
+            ("MODIFIED", Line::Applied { object: object.clone(), version: version.clone() }),
+            ("DELETED", Line::Deleted { object: object.clone(), version: version.clone() }),
+            ("BOOKMARK", Line::Bookmark { version: version.clone(), ends_initial: false }),
+            ("SOMETHING", Line::Unknown),
+        ] {
+            assert_eq!(line(&json!({ "type": what, "object": object })), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn reads_the_end_of_the_initial_events() {
+        let object =
+            json!({ "metadata": { "resourceVersion": "9", "annotations": { "k8s.io/initial-events-end": "true" } } });
+        let expected = Line::Bookmark { version: "9".to_owned(), ends_initial: true };
+        assert_eq!(line(&json!({ "type": "BOOKMARK", "object": object })), expected);
+    }
+
+    #[test]
+    fn reads_forgotten_history_as_a_refusal() {
+        let status = json!({ "kind": "Status", "message": "too old resource version: 1 (1957)", "reason": "Expired", "code": 410 });
+        let Line::Refused(refusal) = line(&json!({ "type": "ERROR", "object": status })) else { panic!("an error") };
+        assert_eq!(refusal.code, 410);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gives_up_a_stream_that_is_silent() {
+        let (_server, body) = super::super::fake::stream().await;
+        let mut lines = Lines::new(body);
+        let deadline = Instant::now() + Duration::from_secs(9);
+        assert!(matches!(lines.next(deadline).await, Next::Cut(Cause::TimedOut(_))));
+    }
+
+    #[tokio::test]
+    async fn joins_what_arrives_in_pieces_and_drops_what_is_unfinished() {
+        let (server, body) = super::super::fake::stream().await;
+        for piece in ["{\"a\"", ":1}\n\n{\"b\":", "2}\n{\"c\""] {
+            server.send(piece);
+        }
+        drop(server);
+        let mut lines = Lines::new(body);
+        let deadline = Instant::now() + Duration::from_secs(9);
+        for expected in ["{\"a\":1}\n", "{\"b\":2}\n"] {
+            let Next::Line(line) = lines.next(deadline).await else { panic!("a line") };
+            assert_eq!(line, expected);
+        }
+        assert!(matches!(lines.next(deadline).await, Next::End));
+    }
+}

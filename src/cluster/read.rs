@@ -1,0 +1,188 @@
+//! Reading: one object, or a collection page by page.
+//!
+//! Invariant: of a collection at most one page is held.
+//! Invariant: an object of a list carries `apiVersion` and `kind` although servers leave them out there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::connect::Cluster;
+use super::count::Verb;
+use super::error::{Attempt, Error};
+use super::kind::Kind;
+use super::request::{Call, JSON};
+use super::selection::{Content, Selection, and};
+
+const ONE_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const LIST_METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+/// Objects a page when only metadata is wanted.
+const METADATA_PAGE: u32 = 500;
+/// Objects a page otherwise. Small, because an object may have more than a megabyte.
+pub(super) const WHOLE_PAGE: u32 = 50;
+/// A page above this size makes the next one smaller.
+const LARGE_PAGE: usize = 4 << 20;
+
+/// One page of a collection.
+pub(super) struct Page {
+    pub items: VecDeque<Box<RawValue>>,
+    /// Where the next page begins; `None` on the last one.
+    pub next: Option<String>,
+    /// Version of the snapshot that all pages of a list belong to.
+    pub version: String,
+    /// How many objects to ask for next time.
+    pub limit: u32,
+}
+
+#[derive(Deserialize)]
+struct PageBody {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(default)]
+    items: Option<VecDeque<Box<RawValue>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMetadata {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct OnlyMetadata {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+impl Cluster {
+    /// Reads one object; `None` if it, its namespace or its kind does not exist.
+    pub async fn get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
+        self.read(kind, namespace, name, JSON).await
+    }
+
+    /// Reads the metadata of one object; `None` if it does not exist.
+    pub async fn get_metadata(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<ObjectMeta>, Error> {
+        let read: Option<OnlyMetadata> = self.read(kind, namespace, name, ONE_METADATA).await?;
+        Ok(read.map(|object| object.metadata))
+    }
+
+    async fn read<T: serde::de::DeserializeOwned>(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+        accept: &'static str,
+    ) -> Result<Option<T>, Error> {
+        let mut call = Call::object(Attempt::Read, Verb::Get, kind, namespace, name, None)?;
+        call.accept = accept;
+        match self.ask(&call).await {
+            Ok(answer) => serde_json::from_slice(&answer).map(Some).map_err(|error| call.failed(error)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The metadata of every object of the selection. Ends after the first error.
+    pub fn list_metadata(
+        &self,
+        kind: &Arc<Kind>,
+        selection: Selection,
+    ) -> BoxStream<'static, Result<ObjectMeta, Error>> {
+        let selection = selection.metadata_only();
+        let kind_of_errors = Arc::clone(kind);
+        self.list_raw(kind, selection)
+            .map(move |item| {
+                let object: OnlyMetadata = serde_json::from_str(item?.get())
+                    .map_err(|error| list_call(&kind_of_errors, &Selection::default(), String::new()).failed(error))?;
+                Ok(object.metadata)
+            })
+            .boxed()
+    }
+
+    /// Every object of the selection. Ends after the first error. If the list takes so long that the server forgets its
+    /// snapshot, it goes on with what is there then: an object may be missing or come twice that changed meanwhile.
+    pub fn list(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Value, Error>> {
+        let owner = Arc::clone(kind);
+        self.list_raw(kind, selection)
+            .map(move |item| {
+                whole(&owner, item?.get())
+                    .map_err(|error| list_call(&owner, &Selection::default(), String::new()).failed(error))
+            })
+            .boxed()
+    }
+
+    fn list_raw(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
+        let limit = if selection.content == Content::Metadata { METADATA_PAGE } else { WHOLE_PAGE };
+        let page = Page { items: VecDeque::new(), next: Some(String::new()), version: String::new(), limit };
+        let start = (self.clone(), Arc::clone(kind), selection, page);
+        stream::try_unfold(start, |(cluster, kind, selection, mut page)| async move {
+            loop {
+                if let Some(item) = page.items.pop_front() {
+                    return Ok(Some((item, (cluster, kind, selection, page))));
+                }
+                let Some(next) = page.next.take() else { return Ok(None) };
+                page = match cluster.page(&kind, &selection, &next, page.limit).await {
+                    Err(error) => match error.refusal().and_then(|refusal| refusal.continue_at.clone()) {
+                        Some(later) if error.is_expired() => {
+                            cluster.page(&kind, &selection, &later, page.limit).await?
+                        }
+                        _ => return Err(error),
+                    },
+                    Ok(page) => page,
+                };
+            }
+        })
+        .boxed()
+    }
+
+    /// Reads one page. `next` is empty for the first.
+    pub(super) async fn page(&self, kind: &Kind, selection: &Selection, next: &str, limit: u32) -> Result<Page, Error> {
+        let mut path = selection.path(kind);
+        and(&mut path, "limit", &limit.to_string());
+        if !next.is_empty() {
+            and(&mut path, "continue", next);
+        }
+        let mut call = list_call(kind, selection, path);
+        if selection.content == Content::Metadata {
+            call.accept = LIST_METADATA;
+        }
+        let answer = self.ask(&call).await?;
+        let body: PageBody = serde_json::from_slice(&answer).map_err(|error| call.failed(error))?;
+        Ok(Page {
+            items: body.items.unwrap_or_default(),
+            next: Some(body.metadata.next).filter(|token| !token.is_empty()),
+            version: body.metadata.resource_version,
+            limit: if answer.len() > LARGE_PAGE { (limit / 4).max(1) } else { limit },
+        })
+    }
+}
+
+fn list_call(kind: &Kind, selection: &Selection, path: String) -> Call {
+    Call::collection(Attempt::List, Verb::List, kind, selection.namespace.as_deref(), path)
+}
+
+/// An item of a list as the object it is.
+pub(super) fn whole(kind: &Kind, item: &str) -> Result<Value, serde_json::Error> {
+    let mut value: Value = serde_json::from_str(item)?;
+    if let Some(object) = value.as_object_mut() {
+        if !object.contains_key("kind") {
+            object.insert("kind".to_owned(), Value::from(&*kind.kind));
+        }
+        if !object.contains_key("apiVersion") {
+            object.insert("apiVersion".to_owned(), Value::from(kind.api_version()));
+        }
+    }
+    Ok(value)
+}

@@ -1,0 +1,179 @@
+//! The narrow place through which every request goes: it is addressed, counted, sent with a deadline, and its answer is
+//! either bytes or an [`Error`].
+//!
+//! Invariant: a refused answer's body is read up to 64 KiB and kept only as a redacted [`Refusal`].
+//! Deliberately absent: retries, and any look into bodies that are not refusals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kube::client::Body;
+
+use crate::object::Key;
+
+use super::connect::Cluster;
+use super::count::Verb;
+use super::error::{Attempt, Cause, Error, Subject};
+use super::kind::Kind;
+use super::refusal::Refusal;
+
+/// Deadline of a unary request, from sending it to the last byte of its answer. API servers cut requests at 60 s.
+pub(super) const DEADLINE: Duration = Duration::from_secs(65);
+/// Most bytes of one answer.
+const MOST_BYTES: usize = 128 << 20;
+/// Most bytes of a refusal.
+const MOST_REFUSAL_BYTES: usize = 64 << 10;
+
+const USER_AGENT: &str = concat!("mainstay/", env!("CARGO_PKG_VERSION"));
+/// What answers are wanted as.
+pub(super) const JSON: &str = "application/json";
+
+/// A request before it is sent.
+pub(super) struct Call {
+    pub attempt: Attempt,
+    pub verb: Verb,
+    pub resource: Arc<str>,
+    /// What errors call it, and what decides about redaction.
+    pub key: Key,
+    pub method: Method,
+    pub path: String,
+    pub accept: &'static str,
+    pub content_type: Option<&'static str>,
+    pub body: Bytes,
+}
+
+impl Call {
+    /// A request about one object. Refuses names that a path cannot carry.
+    pub(super) fn object(
+        attempt: Attempt,
+        verb: Verb,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+        subresource: Option<&str>,
+    ) -> Result<Self, Error> {
+        let key = kind.key(namespace, name);
+        let failed = |cause| Error::new(attempt, Subject::Object(key.clone()), cause);
+        if kind.namespaced && namespace.is_none() {
+            return Err(failed(Cause::NoNamespace));
+        }
+        let unusable = |segment: &str| matches!(segment, "" | "." | "..");
+        if unusable(name) || key.namespace.as_deref().is_some_and(unusable) {
+            return Err(failed(Cause::Unaddressable));
+        }
+        let path = kind.path(namespace, Some(name), subresource);
+        Ok(Self::new(attempt, verb, Arc::clone(&kind.resource), key, path))
+    }
+
+    /// A request about a collection.
+    pub(super) fn collection(attempt: Attempt, verb: Verb, kind: &Kind, namespace: Option<&str>, path: String) -> Self {
+        Self::new(attempt, verb, Arc::clone(&kind.resource), kind.key(namespace, ""), path)
+    }
+
+    /// A GET of anything.
+    pub(super) fn new(attempt: Attempt, verb: Verb, resource: Arc<str>, key: Key, path: String) -> Self {
+        Self {
+            attempt,
+            verb,
+            resource,
+            key,
+            method: Method::GET,
+            path,
+            accept: JSON,
+            content_type: None,
+            body: Bytes::new(),
+        }
+    }
+
+    /// The same with a body.
+    pub(super) fn with(mut self, method: Method, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        self.method = method;
+        self.content_type = Some(content_type);
+        self.body = body.into();
+        self
+    }
+
+    /// An error of this request.
+    pub(super) fn failed(&self, cause: impl Into<Cause>) -> Error {
+        let subject = if !self.key.name.is_empty() {
+            Subject::Object(self.key.clone())
+        } else if self.attempt == Attempt::Discover {
+            Subject::Cluster
+        } else {
+            let namespace = self.key.namespace.as_deref().map(str::to_owned);
+            Subject::Collection { resource: self.resource.to_string(), namespace }
+        };
+        Error::new(self.attempt, subject, cause)
+    }
+
+    fn request(&self) -> Result<Request<Body>, Error> {
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(self.path.as_str())
+            .header(header::ACCEPT, self.accept)
+            .header(header::USER_AGENT, USER_AGENT);
+        if let Some(content_type) = self.content_type {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        if self.verb == Verb::Watch {
+            // Servers from 1.37 on compress watches event by event, which stock decoders read only up to the first.
+            request = request.header(header::ACCEPT_ENCODING, "identity");
+        }
+        request.body(Body::from(self.body.clone())).map_err(|_| self.failed(Cause::Unaddressable))
+    }
+}
+
+impl Cluster {
+    /// Sends a request and reads its whole answer.
+    pub(super) async fn ask(&self, call: &Call) -> Result<Bytes, Error> {
+        let answer = async {
+            let response = self.open(call).await?;
+            read_body(response.into_body(), MOST_BYTES).await.map_err(|cause| call.failed(cause))
+        };
+        let Ok(answer) = tokio::time::timeout(DEADLINE, answer).await else {
+            return Err(call.failed(Cause::TimedOut(DEADLINE)));
+        };
+        answer
+    }
+
+    /// Sends a request and returns its answer as soon as the headers are there; refusals become errors.
+    pub(super) async fn open(&self, call: &Call) -> Result<Response<Body>, Error> {
+        let client = if call.verb == Verb::Watch { &self.0.watches } else { &self.0.unary };
+        let request = call.request()?;
+        self.0.requests.add(call.verb, &call.resource);
+        let response = client.send(request).await.map_err(|error| call.failed(transport(error)))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let code = response.status().as_u16();
+        let retry_after = retry_after(response.headers());
+        let body = read_body(response.into_body(), MOST_REFUSAL_BYTES).await.unwrap_or_default();
+        Err(call.failed(Refusal::read(&call.key, code, retry_after, &body)))
+    }
+}
+
+async fn read_body(body: Body, most: usize) -> Result<Bytes, Cause> {
+    match Limited::new(body, most).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Cause::TooLarge(most)),
+        Err(error) => Err(Cause::Unreachable(error)),
+    }
+}
+
+/// What a failure below HTTP is.
+pub(super) fn transport(error: kube::Error) -> Cause {
+    match error {
+        kube::Error::Auth(_) => Cause::Credentials,
+        kube::Error::Service(error) => Cause::Unreachable(error),
+        error => Cause::Unreachable(Box::new(error)),
+    }
+}
+
+/// `Retry-After` in seconds; API servers do not use its date form.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}

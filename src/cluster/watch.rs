@@ -1,0 +1,405 @@
+//! Watching: a kind and a selection become a stream that never ends by itself and never loses a change.
+//!
+//! A watch begins with what is there (`sendInitialEvents`; small pages where the server refuses that) and goes on with
+//! what changes. It survives cut connections, restarted servers, forgotten history and missing permissions, and says
+//! [`WatchEvent::Trouble`] for each attempt that fails.
+//!
+//! Invariant: after [`WatchEvent::Begin`], what was not [`WatchEvent::Initial`] by [`WatchEvent::Synced`] is not there.
+//! Invariant: between two `Begin`s every change of the selection arrives at least once, in the server's order.
+//! Invariant: at most one page or one line is held.
+//! Deliberately absent: any memory of objects.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::connect::Cluster;
+use super::count::Verb;
+use super::error::{Attempt, Cause, Error};
+use super::kind::Kind;
+use super::line::{self, Line, Lines, Next};
+use super::read::{Page, WHOLE_PAGE, whole};
+use super::refusal::Refusal;
+use super::request::{Call, JSON};
+use super::selection::{Content, Selection, and};
+
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// After how many seconds the server is asked to end a watch, which then resumes: ± 10 %.
+const LIFETIME: Duration = Duration::from_secs(240);
+/// How much later than it promised the server may end it before the connection counts as dead.
+const GRACE: Duration = Duration::from_secs(15);
+/// Longest silence before the headers, and between two initial events.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a watch tells.
+#[derive(Debug)]
+pub enum WatchEvent {
+    /// A fresh account of what is there begins; whatever was heard before may be out of date.
+    Begin,
+    /// This object is there.
+    Initial(Value),
+    /// All that was there at one moment has been told.
+    Synced,
+    /// This object was added to the selection or was changed; the same state may come twice.
+    Applied(Value),
+    /// This object was deleted or left the selection; its state is the last one inside.
+    Deleted(Value),
+    /// An attempt failed; the watch goes on by itself after a while.
+    Trouble(Error),
+}
+
+/// API groups whose servers refused `sendInitialEvents`, so that it is asked of each only once.
+#[derive(Default)]
+pub(super) struct Refusers(Mutex<BTreeSet<Arc<str>>>);
+
+impl Refusers {
+    fn contains(&self, group: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(group)
+    }
+
+    fn add(&self, group: &Arc<str>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(group));
+    }
+}
+
+impl Cluster {
+    /// Watches a selection of a kind for as long as the stream is held. With [`Content::Metadata`] the objects are
+    /// `PartialObjectMetadata`. Nothing is asked before the stream is polled.
+    pub fn watch(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
+        let watcher = Watcher {
+            cluster: self.clone(),
+            kind: Arc::clone(kind),
+            selection,
+            state: State::Fresh,
+            pause: None,
+            failures: 0,
+            expired: 0,
+            lost: false,
+        };
+        stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await, watcher)) }).boxed()
+    }
+}
+
+struct Watcher {
+    cluster: Cluster,
+    kind: Arc<Kind>,
+    selection: Selection,
+    state: State,
+    /// How long to wait before going on.
+    pause: Option<Duration>,
+    /// Failed attempts in a row.
+    failures: u32,
+    /// Accounts that were begun anew since the last complete one.
+    expired: u32,
+    /// The connection was lost since the last event: the server may have been replaced by one with another history.
+    lost: bool,
+}
+
+#[derive(Default)]
+enum State {
+    /// A fresh account is to begin.
+    #[default]
+    Fresh,
+    /// It was announced; nothing of it is known.
+    Announced,
+    /// It comes in pages.
+    Pages(Page),
+    /// It is complete; what happened after this version is wanted.
+    After(String),
+    /// A watch is open.
+    Open(Open),
+}
+
+struct Open {
+    lines: Lines,
+    /// Version up to which everything was told.
+    version: String,
+    /// The account is complete.
+    synced: bool,
+    since: Instant,
+    deadline: Instant,
+    heard: bool,
+}
+
+impl Open {
+    /// Where to go on after it has ended.
+    fn after(self) -> State {
+        if self.synced { State::After(self.version) } else { State::Fresh }
+    }
+}
+
+impl Watcher {
+    async fn next(&mut self) -> WatchEvent {
+        loop {
+            if let Some(pause) = self.pause.take() {
+                tokio::time::sleep(pause).await;
+            }
+            let event = match std::mem::take(&mut self.state) {
+                State::Fresh => {
+                    self.state = State::Announced;
+                    Some(WatchEvent::Begin)
+                }
+                State::Announced => self.begin().await,
+                State::Pages(page) => self.turn(page).await,
+                State::After(version) => self.resume(version).await,
+                State::Open(open) => self.hear(open).await,
+            };
+            if let Some(event) = event {
+                return event;
+            }
+        }
+    }
+
+    /// Opens a watch that tells what is there first, or turns to pages.
+    async fn begin(&mut self) -> Option<WatchEvent> {
+        if self.cluster.0.refusers.contains(&self.kind.group) {
+            self.state = State::Pages(first_page());
+            return None;
+        }
+        match self.open(None).await {
+            Ok(open) => self.state = State::Open(open),
+            Err(error) if refuses_initial_events(&error) => {
+                self.cluster.0.refusers.add(&self.kind.group);
+                self.state = State::Pages(first_page());
+            }
+            Err(error) => {
+                self.state = State::Announced;
+                return Some(self.trouble(error));
+            }
+        }
+        None
+    }
+
+    /// Tells the next object of a page, or turns the page.
+    async fn turn(&mut self, mut page: Page) -> Option<WatchEvent> {
+        if let Some(item) = page.items.pop_front() {
+            let object = whole(&self.kind, item.get());
+            self.state = State::Pages(page);
+            return Some(match object {
+                Ok(object) => WatchEvent::Initial(object),
+                Err(error) => self.trouble(self.call(Attempt::List).failed(error)),
+            });
+        }
+        let Some(next) = page.next.clone() else {
+            self.state = State::After(page.version);
+            return Some(self.synced());
+        };
+        match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
+            Ok(page) => {
+                self.failures = 0;
+                self.state = State::Pages(page);
+                None
+            }
+            Err(error) if error.is_expired() => {
+                self.forgotten();
+                None
+            }
+            Err(error) => {
+                self.state = State::Pages(page);
+                Some(self.trouble(error))
+            }
+        }
+    }
+
+    /// Opens a watch that goes on where the last one ended.
+    async fn resume(&mut self, version: String) -> Option<WatchEvent> {
+        if self.lost && self.went_back(&version).await {
+            self.forgotten();
+            return None;
+        }
+        match self.open(Some(&version)).await {
+            Ok(open) => {
+                self.state = State::Open(open);
+                None
+            }
+            Err(error) if error.is_expired() => {
+                self.forgotten();
+                None
+            }
+            Err(error) => {
+                // A kind that went and came back has another history.
+                self.state = if error.is_not_found() { State::Fresh } else { State::After(version) };
+                Some(self.trouble(error))
+            }
+        }
+    }
+
+    /// Whether the server is at an older version than we are: it was restored from a backup, or it is another one.
+    /// Asking it for what happened after our version would be answered with silence.
+    async fn went_back(&mut self, version: &str) -> bool {
+        let anything = Selection {
+            namespace: self.selection.namespace.clone(),
+            content: Content::Metadata,
+            ..Selection::default()
+        };
+        let Ok(page) = self.cluster.page(&self.kind, &anything, "", 1).await else { return false };
+        self.lost = false;
+        match (page.version.parse::<u64>(), version.parse::<u64>()) {
+            (Ok(theirs), Ok(ours)) => theirs < ours,
+            _ => false,
+        }
+    }
+
+    /// Reads one line of an open watch.
+    async fn hear(&mut self, mut open: Open) -> Option<WatchEvent> {
+        let deadline = if open.synced { open.deadline } else { open.deadline.min(Instant::now() + PATIENCE) };
+        let line = match open.lines.next(deadline).await {
+            Next::Line(line) => line,
+            Next::End => {
+                // A server that ends every watch at once must not be asked in a tight loop.
+                if !open.heard && open.since.elapsed() < Duration::from_secs(1) {
+                    self.failures += 1;
+                    self.pause = Some(pause(self.failures, None, fastrand::f64()));
+                }
+                self.state = open.after();
+                return None;
+            }
+            Next::Cut(cause) => {
+                tracing::debug!(resource = %self.kind.resource, cause = %cause, "watch was cut");
+                self.lost = true;
+                if !open.synced {
+                    self.forgotten();
+                    return None;
+                }
+                if !open.heard {
+                    self.failures += 1;
+                    self.pause = Some(pause(self.failures, None, fastrand::f64()));
+                }
+                self.state = open.after();
+                return None;
+            }
+        };
+        let line = match line::read(&self.kind.key(None, ""), &line) {
+            Ok(line) => line,
+            Err(error) => {
+                // What it said is lost, so everything after the last version must be told anew.
+                self.state = State::Fresh;
+                return Some(self.trouble(self.call(Attempt::Watch).failed(error)));
+            }
+        };
+        if let Line::Refused(refusal) = line {
+            return self.refused(open, refusal);
+        }
+        self.failures = 0;
+        open.heard = true;
+        let initial = !open.synced;
+        let (event, version) = match line {
+            Line::Applied { object, version } if initial => (Some(WatchEvent::Initial(object)), version),
+            Line::Applied { object, version } => (Some(WatchEvent::Applied(object)), version),
+            Line::Deleted { object, version } => (Some(WatchEvent::Deleted(object)), version),
+            Line::Bookmark { version, ends_initial } if ends_initial && initial => {
+                open.synced = true;
+                (Some(self.synced()), version)
+            }
+            Line::Bookmark { version, .. } => (None, version),
+            Line::Refused(_) | Line::Unknown => (None, String::new()),
+        };
+        if !version.is_empty() {
+            open.version = version;
+        }
+        self.state = State::Open(open);
+        event
+    }
+
+    /// The server ended the watch with an error event.
+    fn refused(&mut self, open: Open, refusal: Refusal) -> Option<WatchEvent> {
+        if refusal.code == 410 {
+            self.forgotten();
+            return None;
+        }
+        self.state = open.after();
+        Some(self.trouble(self.call(Attempt::Watch).failed(refusal)))
+    }
+
+    fn synced(&mut self) -> WatchEvent {
+        (self.failures, self.expired, self.lost) = (0, 0, false);
+        WatchEvent::Synced
+    }
+
+    /// The history or snapshot is gone, or an account broke off: begin anew, at once the first time.
+    fn forgotten(&mut self) {
+        if self.expired > 0 {
+            self.pause = Some(pause(self.expired, None, fastrand::f64()));
+        }
+        self.expired += 1;
+        self.state = State::Fresh;
+    }
+
+    fn trouble(&mut self, error: Error) -> WatchEvent {
+        self.failures += 1;
+        self.lost |= error.refusal().is_none();
+        self.pause = Some(pause(self.failures, error.refusal(), fastrand::f64()));
+        WatchEvent::Trouble(error)
+    }
+
+    fn call(&self, attempt: Attempt) -> Call {
+        let path = self.selection.path(&self.kind);
+        let mut call = Call::collection(attempt, Verb::Watch, &self.kind, self.selection.namespace.as_deref(), path);
+        call.accept = if self.selection.content == Content::Metadata { METADATA } else { JSON };
+        call
+    }
+
+    /// Opens a watch after this version, or with what is there first.
+    async fn open(&mut self, after: Option<&str>) -> Result<Open, Error> {
+        let lifetime = LIFETIME.mul_f64(0.9 + 0.2 * fastrand::f64());
+        let mut call = self.call(Attempt::Watch);
+        and(&mut call.path, "watch", "true");
+        and(&mut call.path, "allowWatchBookmarks", "true");
+        and(&mut call.path, "timeoutSeconds", &lifetime.as_secs().to_string());
+        match after {
+            Some(version) => and(&mut call.path, "resourceVersion", version),
+            None => {
+                // Without a resourceVersion: at least as new as this request, not just whatever is cached.
+                and(&mut call.path, "sendInitialEvents", "true");
+                and(&mut call.path, "resourceVersionMatch", "NotOlderThan");
+            }
+        }
+        let Ok(response) = tokio::time::timeout(PATIENCE, self.cluster.open(&call)).await else {
+            return Err(call.failed(Cause::TimedOut(PATIENCE)));
+        };
+        let since = Instant::now();
+        Ok(Open {
+            lines: Lines::new(response?.into_body()),
+            version: after.unwrap_or_default().to_owned(),
+            synced: after.is_some(),
+            since,
+            deadline: since + lifetime + GRACE,
+            heard: false,
+        })
+    }
+}
+
+fn first_page() -> Page {
+    Page {
+        items: std::collections::VecDeque::new(),
+        next: Some(String::new()),
+        version: String::new(),
+        limit: WHOLE_PAGE,
+    }
+}
+
+/// Whether a refusal is about `sendInitialEvents` and not about the kind, permissions or load.
+fn refuses_initial_events(error: &Error) -> bool {
+    error.code().is_some_and(|code| (400..500).contains(&code) && !matches!(code, 401 | 403 | 404 | 408 | 410 | 429))
+}
+
+/// How long to wait after this many failures in a row: 0.5 s doubling to 30 s, at least 5 s where only someone else can
+/// help (permissions, a missing kind) and as long as the server wishes. `random` is in 0..1 and takes up to a half off.
+fn pause(failures: u32, refusal: Option<&Refusal>, random: f64) -> Duration {
+    let doubled = Duration::from_millis(500)
+        .saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(10)))
+        .min(Duration::from_secs(30));
+    let least = match refusal.map(|refusal| refusal.code) {
+        Some(401 | 403 | 404) => Duration::from_secs(5),
+        _ => Duration::ZERO,
+    };
+    let wished = refusal.and_then(|refusal| refusal.retry_after).unwrap_or_default().min(Duration::from_secs(300));
+    doubled.max(least).mul_f64(1.0 - random / 2.0).max(wished)
+}
+
+#[cfg(test)]
+mod tests;

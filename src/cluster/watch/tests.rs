@@ -1,0 +1,253 @@
+//! The watch against a server that the test plays.
+
+use serde_json::json;
+
+use super::super::fake::{self, Asked, Pipe, Server};
+use super::super::kind::tests::kind;
+use super::*;
+
+type Events = BoxStream<'static, WatchEvent>;
+
+fn watch() -> (Cluster, Events, Server) {
+    let (cluster, server) = fake::cluster();
+    let config_maps = Arc::new(kind("v1", "ConfigMap", "configmaps", true));
+    let events = cluster.watch(&config_maps, Selection::labelled("app", "web"));
+    (cluster, events, server)
+}
+
+fn object(name: &str, version: u64) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "resourceVersion": version.to_string() } })
+}
+
+fn end_of_initial(version: u64) -> Value {
+    json!({ "metadata": { "resourceVersion": version.to_string(), "annotations": { "k8s.io/initial-events-end": "true" } } })
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    json!({ "kind": "Status", "code": code, "reason": reason, "message": reason })
+}
+
+/// The event in a word: `begin`, `initial a`, `synced`, `applied a`, `deleted a`, `trouble 403`.
+async fn word(events: &mut Events) -> String {
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    match events.next().await.expect("a watch never ends") {
+        WatchEvent::Begin => "begin".to_owned(),
+        WatchEvent::Initial(object) => format!("initial {}", name(&object)),
+        WatchEvent::Synced => "synced".to_owned(),
+        WatchEvent::Applied(object) => format!("applied {}", name(&object)),
+        WatchEvent::Deleted(object) => format!("deleted {}", name(&object)),
+        WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
+    }
+}
+
+/// Lets the watch run until the server is asked; it must not say anything before.
+async fn asked(events: &mut Events, server: &mut Server) -> Asked {
+    tokio::select! {
+        biased;
+        said = word(events) => panic!("asked nothing, said {said}"),
+        asked = server.next() => asked,
+    }
+}
+
+/// A watch that has told `a` at version 5 and is open.
+async fn opened(events: &mut Events, server: &mut Server) -> Pipe {
+    assert_eq!(word(events).await, "begin");
+    let pipe = asked(events, server).await.stream();
+    pipe.event("ADDED", &object("a", 3));
+    pipe.event("BOOKMARK", &end_of_initial(5));
+    assert_eq!(word(events).await, "initial a");
+    assert_eq!(word(events).await, "synced");
+    pipe
+}
+
+#[tokio::test]
+async fn tells_what_is_there_and_then_what_changes() {
+    let (cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    let asked = asked(&mut events, &mut server).await;
+    assert_eq!(asked.parameter("sendInitialEvents").as_deref(), Some("true"));
+    assert_eq!(asked.parameter("resourceVersionMatch").as_deref(), Some("NotOlderThan"));
+    assert_eq!(asked.parameter("labelSelector").as_deref(), Some("app=web"));
+    assert_eq!(asked.parameter("allowWatchBookmarks").as_deref(), Some("true"));
+    assert_eq!(asked.request.headers()["accept-encoding"], "identity");
+    let pipe = asked.stream();
+    pipe.event("ADDED", &object("a", 3));
+    pipe.event("BOOKMARK", &end_of_initial(5));
+    pipe.event("MODIFIED", &object("a", 6));
+    pipe.event("DELETED", &object("a", 7));
+    for expected in ["initial a", "synced", "applied a", "deleted a"] {
+        assert_eq!(word(&mut events).await, expected);
+    }
+    assert_eq!(cluster.requests().total(|verb, resource| verb == Verb::Watch && resource == "configmaps"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resumes_after_a_clean_end_from_the_last_bookmark() {
+    let (_cluster, mut events, mut server) = watch();
+    let pipe = opened(&mut events, &mut server).await;
+    pipe.event("BOOKMARK", &json!({ "metadata": { "resourceVersion": "40" } }));
+    drop(pipe);
+    let asked = asked(&mut events, &mut server).await;
+    assert_eq!(asked.parameter("resourceVersion").as_deref(), Some("40"));
+    assert_eq!(asked.parameter("sendInitialEvents"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resumes_after_a_cut_from_the_last_event_once_the_server_proves_to_be_the_same() {
+    let (_cluster, mut events, mut server) = watch();
+    let pipe = opened(&mut events, &mut server).await;
+    pipe.event("MODIFIED", &object("a", 9));
+    assert_eq!(word(&mut events).await, "applied a");
+    pipe.cut();
+    let probe = asked(&mut events, &mut server).await;
+    assert_eq!(probe.line(), "GET /api/v1/configmaps?limit=1");
+    probe.json(200, &json!({ "metadata": { "resourceVersion": "12" }, "items": [] })).await;
+    let asked = asked(&mut events, &mut server).await;
+    assert_eq!(asked.parameter("resourceVersion").as_deref(), Some("9"));
+    asked.stream().event("MODIFIED", &object("a", 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn begins_anew_when_the_server_came_back_with_an_older_history() {
+    let (_cluster, mut events, mut server) = watch();
+    opened(&mut events, &mut server).await.cut();
+    asked(&mut events, &mut server).await.cut();
+    asked(&mut events, &mut server).await.cut();
+    assert_eq!(word(&mut events).await, "trouble 0");
+    let probe = asked(&mut events, &mut server).await;
+    probe.json(200, &json!({ "metadata": { "resourceVersion": "2" }, "items": [] })).await;
+    assert_eq!(word(&mut events).await, "begin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn begins_anew_when_history_is_forgotten() {
+    let (_cluster, mut events, mut server) = watch();
+    let pipe = opened(&mut events, &mut server).await;
+    pipe.event("ERROR", &status(410, "Expired"));
+    assert_eq!(word(&mut events).await, "begin");
+    let pipe = asked(&mut events, &mut server).await.stream();
+    pipe.event("BOOKMARK", &end_of_initial(50));
+    assert_eq!(word(&mut events).await, "synced");
+    drop(pipe);
+    asked(&mut events, &mut server).await.json(410, &status(410, "Expired")).await;
+    assert_eq!(word(&mut events).await, "begin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_to_pages_where_initial_events_are_refused_and_asks_only_once() {
+    let (cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    asked(&mut events, &mut server).await.json(422, &status(422, "Invalid")).await;
+    let first = asked(&mut events, &mut server).await;
+    assert_eq!((first.parameter("limit"), first.parameter("continue")), (Some("50".to_owned()), None));
+    let item = json!({ "metadata": { "name": "a", "resourceVersion": "1" } });
+    first.json(200, &json!({ "metadata": { "resourceVersion": "8", "continue": "next" }, "items": [item] })).await;
+    let WatchEvent::Initial(object) = events.next().await.expect("an event") else { panic!("initial") };
+    assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("ConfigMap"), &json!("v1")));
+    let second = asked(&mut events, &mut server).await;
+    assert_eq!(second.parameter("continue").as_deref(), Some("next"));
+    second.json(200, &json!({ "metadata": { "resourceVersion": "8" }, "items": [] })).await;
+    assert_eq!(word(&mut events).await, "synced");
+    let resumed = asked(&mut events, &mut server).await;
+    assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("8"));
+
+    let secrets = Arc::new(kind("v1", "Secret", "secrets", true));
+    let mut others = cluster.watch(&secrets, Selection::default());
+    assert_eq!(word(&mut others).await, "begin");
+    let paged = asked(&mut others, &mut server).await;
+    assert_eq!(paged.line(), "GET /api/v1/secrets?limit=50");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_snapshot_expires_begins_anew() {
+    let (cluster, mut events, mut server) = watch();
+    cluster.0.refusers.add(&"".into());
+    assert_eq!(word(&mut events).await, "begin");
+    let page = json!({ "metadata": { "resourceVersion": "8", "continue": "next" }, "items": [object("a", 1)] });
+    asked(&mut events, &mut server).await.json(200, &page).await;
+    assert_eq!(word(&mut events).await, "initial a");
+    asked(&mut events, &mut server).await.json(410, &status(410, "Expired")).await;
+    assert_eq!(word(&mut events).await, "begin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn says_that_it_may_not_watch_and_tries_again_later() {
+    let (_cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    for code in [403, 404] {
+        asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
+        assert_eq!(word(&mut events).await, format!("trouble {code}"));
+        let before = Instant::now();
+        asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
+        assert!(before.elapsed() >= Duration::from_millis(2500), "{code}: {:?}", before.elapsed());
+        assert_eq!(word(&mut events).await, format!("trouble {code}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_went_and_came_back_is_told_anew() {
+    let (_cluster, mut events, mut server) = watch();
+    drop(opened(&mut events, &mut server).await);
+    asked(&mut events, &mut server).await.text(404, "404 page not found").await;
+    assert_eq!(word(&mut events).await, "trouble 404");
+    assert_eq!(word(&mut events).await, "begin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_breaks_off_begins_anew() {
+    let (_cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    let pipe = asked(&mut events, &mut server).await.stream();
+    pipe.event("ADDED", &object("a", 3));
+    assert_eq!(word(&mut events).await, "initial a");
+    pipe.cut();
+    assert_eq!(word(&mut events).await, "begin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn gives_up_a_dead_connection_and_resumes() {
+    let (_cluster, mut events, mut server) = watch();
+    let pipe = opened(&mut events, &mut server).await;
+    let before = Instant::now();
+    let probe = asked(&mut events, &mut server).await;
+    assert!(before.elapsed() < Duration::from_secs(300), "{:?}", before.elapsed());
+    probe.json(200, &json!({ "metadata": { "resourceVersion": "5" }, "items": [] })).await;
+    let resumed = asked(&mut events, &mut server).await;
+    assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("5"));
+    drop(pipe);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_as_long_as_the_server_wishes() {
+    let (_cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    let busy = json!({ "code": 429, "reason": "TooManyRequests", "details": { "retryAfterSeconds": 90 } });
+    asked(&mut events, &mut server).await.json(429, &busy).await;
+    assert_eq!(word(&mut events).await, "trouble 429");
+    let before = Instant::now();
+    asked(&mut events, &mut server).await.cut();
+    assert!(before.elapsed() >= Duration::from_secs(90));
+}
+
+#[tokio::test(start_paused = true)]
+async fn does_not_hammer_a_server_that_ends_every_watch_at_once() {
+    let (cluster, mut events, mut server) = watch();
+    drop(opened(&mut events, &mut server).await);
+    let before = Instant::now();
+    for _ in 0..10 {
+        drop(asked(&mut events, &mut server).await.stream());
+    }
+    assert!(before.elapsed() >= Duration::from_secs(30), "{:?}", before.elapsed());
+    drop(cluster);
+}
+
+#[test]
+fn pauses_grow_to_half_a_minute() {
+    let check = |failures, random, seconds: f64| {
+        assert_eq!(pause(failures, None, random), Duration::from_secs_f64(seconds), "{failures} {random}");
+    };
+    check(1, 0.0, 0.5);
+    check(1, 1.0, 0.25);
+    check(4, 0.0, 4.0);
+    check(u32::MAX, 0.0, 30.0);
+}
