@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::cluster;
+
 /// A failed attempt of a command; the cause is its source.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -11,11 +13,40 @@ pub(super) enum Error {
     Print(#[source] io::Error),
     #[error("could not write YAML")]
     WriteYaml(#[source] serde_yaml::Error),
+    #[error("could not listen for signals")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Cluster(#[from] cluster::Error),
+    #[error("could not understand the answer about {what}")]
+    Understand {
+        what: String,
+        #[source]
+        cause: serde_json::Error,
+    },
+    #[error("the cluster does not know the kind {kind}")]
+    NotInstalled { kind: String },
+    #[error("the cluster has no kind that is called {0}")]
+    UnknownKind(String),
+    #[error("{what} does not exist")]
+    Missing { what: String },
+    #[error("there is no GitSync in the namespace {namespace}")]
+    NoSync { namespace: String },
+    #[error("no agent has acted on the request within {seconds} s")]
+    NotAnswered { seconds: u64 },
 }
 
 impl Error {
     /// What the user can do about it.
     pub(super) fn hint(&self) -> Option<String> {
-        None
+        match self {
+            Self::NotInstalled { .. } => Some("install the definitions: mainstay crd | kubectl apply -f -".into()),
+            Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
+            Self::Missing { .. } | Self::NoSync { .. } => Some("-n NAMESPACE looks in another namespace".into()),
+            Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),
+            Self::Cluster(error) if matches!(*error.cause, cluster::Cause::Configuration(_)) => {
+                Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster".into())
+            }
+            _ => None,
+        }
     }
 }

@@ -6,10 +6,10 @@ use std::{
     process::ExitCode,
 };
 
-use super::Error;
+use super::{Error, output};
 
 /// The exit code of a command that could do its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Exit {
     /// Everything is as it should be.
     Fine = 0,
@@ -26,7 +26,7 @@ impl From<Exit> for ExitCode {
 /// Prints a failure on standard error: the attempt, its causes indented, then the hint. Exit code 2.
 pub(super) fn report(error: &Error) -> ExitCode {
     // Nothing is left to do when even standard error is closed.
-    let _ = io::stderr().lock().write_all(text(error).as_bytes());
+    let _ = io::stderr().lock().write_all(output::harmless(&text(error)).as_bytes());
     ExitCode::from(2)
 }
 

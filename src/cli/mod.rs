@@ -5,12 +5,17 @@
 //! Deliberately absent: knowledge of how syncing works. Commands talk to the API server; only `agent` and `dev` start
 //! the agent itself.
 
+mod connection;
 mod crd;
 #[cfg(feature = "dev")]
 mod dev;
 mod error;
 mod exit;
 mod output;
+mod pause;
+mod status;
+mod sync;
+mod syncs;
 
 use std::process::ExitCode;
 
@@ -29,8 +34,16 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`.
+    /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
+    /// Ask for a sync now, wait for it, and print the commit and what came of it
+    Sync(sync::Arguments),
+    /// Show repository, commit, objects, failures, what was put back, and what is paused
+    Status(status::Arguments),
+    /// Break glass: stop applying and putting back one object
+    Pause(pause::Pause),
+    /// End a break glass
+    Resume(pause::Target),
 }
 
 /// Reads the arguments of the process, runs the command and reports how it went: 0 fine, 1 differences or not in
@@ -52,5 +65,9 @@ pub fn run() -> ExitCode {
 async fn perform(command: Command) -> Result<Exit, Error> {
     match command {
         Command::Crd => crd::run(),
+        Command::Sync(arguments) => sync::run(&arguments).await,
+        Command::Status(arguments) => status::run(&arguments).await,
+        Command::Pause(arguments) => pause::pause(&arguments).await,
+        Command::Resume(target) => pause::resume(&target).await,
     }
 }

@@ -1,14 +1,36 @@
-//! Standard output: plain text, tables, JSON lines.
+//! Standard output: plain text and JSON lines.
+//!
+//! Invariant: what repositories and servers say cannot drive the terminal: control characters are shown, not sent.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
 
 use super::Error;
 
-/// Writes `text` as it is. A reader that has gone away (`| head`) is not an error.
+/// Writes `text`. A reader that has gone away (`| head`) is not an error.
 pub(super) fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(harmless(text).as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.map_err(Error::Print),
+    }
+}
+
+/// The text with every control character but line feed and tab replaced.
+pub(super) fn harmless(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if text.contains(harmful) { text.replace(harmful, "\u{fffd}").into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_control_characters_instead_of_sending_them() {
+        assert_eq!(harmless("a\tb\n"), "a\tb\n");
+        assert_eq!(harmless("\u{1b}]0;owned\u{7}\u{9b}31m\r"), "\u{fffd}]0;owned\u{fffd}\u{fffd}31m\u{fffd}");
     }
 }

@@ -1,0 +1,42 @@
+//! Which cluster a command talks to, and in which namespace.
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::Error;
+use crate::cluster::{Cluster, Kind, Origin};
+
+/// Flags of every command that talks to a cluster.
+#[derive(clap::Args, Debug)]
+pub(super) struct Connection {
+    /// Kubeconfig of the cluster; by default the pod's service account, else $KUBECONFIG, else ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace; by default the one of the kubeconfig or the pod
+    #[arg(short, long, value_name = "NS")]
+    namespace: Option<String>,
+}
+
+impl Connection {
+    /// Reads the configuration; makes no request yet.
+    pub(super) async fn connect(&self) -> Result<Cluster, Error> {
+        let origin = match &self.kubeconfig {
+            Some(path) => Origin::Kubeconfig { path: Some(path.clone()), context: None },
+            None => Origin::Either,
+        };
+        Ok(Cluster::from_origin(&origin).await?)
+    }
+
+    /// The namespace that is meant.
+    pub(super) fn namespace(&self, cluster: &Cluster) -> String {
+        self.namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned())
+    }
+}
+
+/// The served kind of one of our own resources.
+pub(super) async fn own_kind<R>(cluster: &Cluster) -> Result<Arc<Kind>, Error>
+where
+    R: kube::Resource<DynamicType = ()>,
+{
+    let (api_version, kind) = (R::api_version(&()), R::kind(&()));
+    cluster.kind(&api_version, &kind).await?.ok_or(Error::NotInstalled { kind: kind.into_owned() })
+}

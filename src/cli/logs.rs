@@ -1,0 +1,30 @@
+//! Logs: to standard error, filtered by `RUST_LOG`.
+//!
+//! Invariant: the Kubernetes client's own target stays at ERROR, for below it would log whole answers, which may be
+//! Secrets.
+
+use tracing_subscriber::{EnvFilter, Layer as _, filter::filter_fn, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+/// How log lines look.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Starts logging; `default` is the filter when `RUST_LOG` is not set.
+pub(super) fn start(format: Format, default: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let safe = filter_fn(|metadata| {
+        *metadata.level() == tracing::Level::ERROR || !metadata.target().starts_with("kube_client::client")
+    });
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        Format::Text => lines.boxed(),
+        Format::Json => tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr).boxed(),
+    };
+    // Fails only if logging was started before, which then goes on.
+    let _ = tracing_subscriber::registry().with(lines.with_filter(safe)).with(filter).try_init();
+}

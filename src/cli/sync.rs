@@ -1,0 +1,101 @@
+//! `mainstay sync`: ask the agent for a sync now, wait until it has acted, and say what came of it.
+//!
+//! Deliberately absent: any syncing. The annotation asks, the status answers.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use serde_json::json;
+
+use super::{
+    Error, Exit,
+    connection::{Connection, own_kind},
+    output,
+    syncs::{self, short},
+};
+use crate::{
+    api::{GitSync, Span, conditions, names},
+    cluster::{Cluster, Kind, Part, Selection, WatchEvent},
+};
+
+/// Arguments of `sync`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Name of the GitSync; by default all of the namespace
+    name: Option<String>,
+    /// Give up after this long
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    timeout: Span,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connect().await?;
+    let namespace = arguments.connection.namespace(&cluster);
+    let kind = own_kind::<GitSync>(&cluster).await?;
+    let mut exit = Exit::Fine;
+    for before in syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await? {
+        let answer = request(&cluster, &kind, &before);
+        let after = tokio::time::timeout(arguments.timeout.0, answer)
+            .await
+            .map_err(|_| Error::NotAnswered { seconds: arguments.timeout.0.as_secs() })??;
+        let (text, outcome) = outcome(&before, &after);
+        output::print(&text)?;
+        exit = exit.max(outcome);
+    }
+    Ok(exit)
+}
+
+/// Sets the annotation and waits until the status names it.
+async fn request(cluster: &Cluster, kind: &std::sync::Arc<Kind>, before: &GitSync) -> Result<GitSync, Error> {
+    let name = before.metadata.name.as_deref().unwrap_or_default();
+    let namespace = before.metadata.namespace.as_deref();
+    let token = jiff::Timestamp::now().to_string();
+    let patch = json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } });
+    cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
+    let mut events = std::pin::pin!(cluster.watch(kind, Selection::named(namespace, name)));
+    while let Some(event) = events.next().await {
+        match event {
+            WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
+                let sync = syncs::understand::<GitSync>(value)?;
+                let handled = sync.status.as_ref().and_then(|status| status.last_handled_request.as_deref());
+                if handled == Some(token.as_str()) || sync.spec.suspend {
+                    return Ok(sync);
+                }
+            }
+            WatchEvent::Deleted(_) => return Err(Error::Missing { what: syncs::name(before) }),
+            // The watch tries again by itself until our deadline.
+            WatchEvent::Begin | WatchEvent::Synced | WatchEvent::Trouble(_) => {}
+        }
+    }
+    Err(Error::NotAnswered { seconds: Duration::ZERO.as_secs() })
+}
+
+/// What the sync came to, in words and as an exit code.
+fn outcome(before: &GitSync, after: &GitSync) -> (String, Exit) {
+    let name = syncs::name(after);
+    if after.spec.suspend {
+        return (format!("{name}: suspended, nothing was done\n"), Exit::Differs);
+    }
+    let status = after.status.clone().unwrap_or_default();
+    let old = before.status.as_ref().and_then(|status| status.applied_commit.as_deref());
+    let new = status.applied_commit.as_deref();
+    let mut text = match (old, new) {
+        (Some(old), Some(new)) if old == new => format!("{name}: commit {}, as before", short(new)),
+        (Some(old), Some(new)) => format!("{name}: commit {} (was {})", short(new), short(old)),
+        (None, Some(new)) => format!("{name}: commit {}", short(new)),
+        (_, None) => format!("{name}: nothing applied yet"),
+    };
+    text.push_str(&format!(", {} objects, {} failed\n", status.objects, status.failed));
+    let ready = conditions::status(&status.conditions, conditions::Type::Ready);
+    if let Some(ready) = ready {
+        text.push_str(&format!("  {}: {}\n", ready.reason, ready.message));
+    }
+    for failure in &status.failures {
+        text.push_str(&format!("  {}: {}: {}\n", failure.object, failure.reason, failure.message));
+    }
+    let current = new.is_some() && status.applied_commit == status.attempted_commit;
+    let refused = ready.is_some_and(|ready| ready.status == "False");
+    (text, if current && !refused { Exit::Fine } else { Exit::Differs })
+}
