@@ -35,8 +35,12 @@ fn text(error: &Error) -> String {
     let mut depth = 1;
     let mut next = error.source();
     while let Some(cause) = next {
-        text.push_str(&format!("{:1$}{cause}\n", "", depth * 2));
-        depth += 1;
+        let cause_text = cause.to_string();
+        // Some libraries repeat the cause in their own text.
+        if !text.trim_end().ends_with(&cause_text) {
+            text.push_str(&format!("{:1$}{cause_text}\n", "", depth * 2));
+            depth += 1;
+        }
         next = cause.source();
     }
     if let Some(hint) = error.hint() {

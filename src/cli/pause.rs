@@ -83,8 +83,7 @@ impl Found {
     /// Sets or, with `None`, removes the two annotations; returns the live object.
     async fn annotate(&self, reconcile: Option<&str>, until: Option<&str>) -> Result<Value, Error> {
         let patch = json!({ "metadata": { "annotations": { names::RECONCILE: reconcile, names::UNTIL: until } } });
-        let answer =
-            self.cluster.patch_merge(&self.kind, Some(&self.namespace), &self.name, Part::Main, &patch).await;
+        let answer = self.cluster.patch_merge(&self.kind, Some(&self.namespace), &self.name, Part::Main, &patch).await;
         match answer {
             Err(error) if error.is_not_found() => Err(Error::Missing { what: self.what() }),
             answer => Ok(answer?),

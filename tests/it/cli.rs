@@ -6,27 +6,28 @@ use std::{
 };
 
 /// Runs the program with nothing of the environment but a home directory that is empty.
-fn mainstay(arguments: &[&str]) -> Output {
-    let home = tempfile::tempdir().unwrap();
+fn mainstay(arguments: &[&str], home: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mainstay"))
         .args(arguments)
         .env_clear()
-        .env("HOME", home.path())
-        .current_dir(home.path())
+        .env("HOME", home)
+        .current_dir(home)
         .output()
         .unwrap()
 }
 
 /// Exit code, standard output and standard error of a run as one text.
 fn transcript(arguments: &[&str]) -> String {
-    let output = mainstay(arguments);
-    format!(
+    let home = tempfile::tempdir().unwrap();
+    let output = mainstay(arguments, home.path());
+    let text = format!(
         "$ mainstay {}\n{}{}exit {}\n",
         arguments.join(" "),
         String::from_utf8(output.stdout).unwrap(),
         String::from_utf8(output.stderr).unwrap(),
         output.status.code().unwrap()
-    )
+    );
+    text.replace(home.path().to_str().unwrap(), "$HOME")
 }
 
 /// Compares with a file under `tests/golden/`; `UPDATE_GOLDEN=1` rewrites it.
@@ -57,7 +58,29 @@ fn unknown_command_fails_with_2() {
 
 #[test]
 fn prints_the_definitions_that_the_manifests_hold() {
-    let output = mainstay(&["crd"]);
+    let output = mainstay(&["crd"], Path::new("/"));
     assert!(output.status.success());
     check_golden("../../manifests/crds.yaml", &String::from_utf8(output.stdout).unwrap());
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in ["sync", "pause", "resume"] {
+        check_golden(&format!("cli/{command}.txt"), &transcript(&[command, "--help"]));
+    }
+}
+
+#[test]
+fn says_how_to_name_a_cluster_when_there_is_none() {
+    check_golden("cli/no-cluster.txt", &transcript(&["sync"]));
+}
+
+#[test]
+fn says_what_is_wrong_with_a_kubeconfig() {
+    check_golden("cli/no-kubeconfig.txt", &transcript(&["pause", "deploy", "web", "--kubeconfig", "/nowhere/at/all"]));
+}
+
+#[test]
+fn refuses_a_duration_that_is_none() {
+    check_golden("cli/no-duration.txt", &transcript(&["pause", "deploy", "web", "--for", "5"]));
 }

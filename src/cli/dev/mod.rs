@@ -1,3 +1,208 @@
 //! `mainstay dev`: an embedded cluster, a repository and the agent in one process, to try things out.
+//!
+//! The agent talks to the embedded cluster as to any other: over HTTP, with the kubeconfig that is written for people.
+//!
+//! Invariant: nothing is reachable from other machines unless `--listen` and `--token` say so.
+//!
+//! Deliberately absent: persistence. The cluster is gone with the process; the demonstration repository stays.
 
 mod demonstration;
+mod embedded;
+mod install;
+mod kubeconfig;
+mod subject;
+mod telling;
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use tokio::task::JoinSet;
+
+use super::{Error as CommandError, Exit, connection, logs, output, stop};
+use crate::{
+    agent,
+    api::names,
+    cluster::{Cluster, Origin},
+    notification::Teller,
+    source,
+};
+use subject::Subject;
+
+/// What `mainstay dev` keeps beside the kubeconfig: mirrors and the demonstration repository.
+const DIRECTORY: &str = ".mainstay";
+/// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
+const NAMESPACE: &str = "default";
+
+/// Arguments of `dev`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Repository to keep the cluster on: a directory or an address; by default a demonstration is made
+    #[arg(value_name = "PATH-OR-URL")]
+    repository: Option<String>,
+    /// Branch (or tag, commit, full ref name) to follow; by default the repository's HEAD
+    #[arg(long, value_name = "B")]
+    branch: Option<String>,
+    /// Directory in the repository that holds the manifests
+    #[arg(long, value_name = "D", default_value = "/")]
+    base_dir: String,
+    /// Where to write the kubeconfig of the embedded cluster
+    #[arg(long, value_name = "FILE", default_value = ".mainstay/kubeconfig")]
+    kubeconfig: PathBuf,
+    /// Where the embedded cluster listens; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Bearer token that clients must present; needed to listen on other than loopback addresses
+    #[arg(long, value_name = "TOKEN", env = "MAINSTAY_DEV_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Only the embedded cluster, without repository and agent
+    #[arg(long, conflicts_with_all = ["repository", "branch"])]
+    cluster_only: bool,
+    /// How to tell what happens: for people, or one JSON object per line
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    output: telling::Format,
+}
+
+/// What `dev` attempted in vain.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("could not serve the embedded cluster on {listen}")]
+    Serve {
+        listen: SocketAddr,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("could not write the kubeconfig")]
+    Kubeconfig(#[source] kubeconfig::Error),
+    #[error("could not write {path}", path = .path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("could not make the demonstration repository")]
+    Demonstrate(#[source] demonstration::Error),
+    #[error("could not use the repository")]
+    Repository(#[source] subject::Error),
+    #[error("could not watch the repository")]
+    Watch(#[source] source::Error),
+}
+
+impl Error {
+    /// What the user can do about it.
+    pub(super) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Kubeconfig(kubeconfig::Error::Foreign(_)) => Some("--kubeconfig FILE names another place".into()),
+            Self::Serve { listen, .. } if !listen.ip().is_loopback() => {
+                Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) guards a listener that others reach".into())
+            }
+            Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
+            Self::Repository(subject::Error::NotARepository(path, _)) => {
+                Some(format!("git init {0} && cd {0} && git add . && git commit", path.display()))
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
+    logs::start(logs::Format::Text, "warn");
+    let stop = stop::on_signal()?;
+    let subject = if arguments.cluster_only { None } else { Some(choose(arguments.repository.as_deref())?) };
+    prepare_directory(&arguments.kubeconfig)?;
+    let serving = embedded::start(arguments.listen, arguments.token.as_deref(), &arguments.kubeconfig).await?;
+    let started = telling::Started { server: serving.url(), kubeconfig: arguments.kubeconfig.clone(), subject };
+    let Some(subject) = &started.subject else {
+        output::print(&arguments.output.started(&started)?)?;
+        stop.cancelled().await;
+        return Ok(Exit::Fine);
+    };
+    let origin = Origin::Kubeconfig { path: Some(arguments.kubeconfig.clone()), context: None };
+    let cluster = Cluster::from_origin(&origin).await?;
+    let reference = arguments.branch.as_deref().unwrap_or("HEAD");
+    install::install(&cluster, subject, reference, &arguments.base_dir).await?;
+
+    let teller = Teller::default();
+    let mut parts: JoinSet<Result<(), CommandError>> = JoinSet::new();
+    output::print(&arguments.output.started(&started)?)?;
+    parts.spawn(telling::tell(teller.listen(), arguments.output, stop.clone()));
+    let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
+    source.allow_local = true;
+    let settings = agent::Settings {
+        namespace: NAMESPACE.to_owned(),
+        allow_namespaces: Vec::new(),
+        identity: "mainstay-dev".to_owned(),
+        listen: None,
+        source,
+        elect: false,
+    };
+    parts.spawn(run_agent(settings, cluster.clone(), teller, stop.clone()));
+    let commits = subject.local.as_deref().map(|path| watch(path, cluster, subject.name.clone(), &mut parts));
+    let _watch = commits.transpose()?;
+    // Whichever part ends first ends the others.
+    let first = parts.join_next().await;
+    stop.cancel();
+    while parts.join_next().await.is_some() {}
+    match first {
+        Some(Ok(result)) => result.map(|()| Exit::Fine),
+        Some(Err(panicked)) => Err(CommandError::Part(panicked)),
+        None => Ok(Exit::Fine),
+    }
+}
+
+async fn run_agent(
+    settings: agent::Settings,
+    cluster: Cluster,
+    teller: Teller,
+    stop: tokio_util::sync::CancellationToken,
+) -> Result<(), CommandError> {
+    Ok(agent::run(settings, cluster, teller, stop).await?)
+}
+
+/// The repository to follow; without a word from the user, the demonstration.
+fn choose(repository: Option<&str>) -> Result<Subject, Error> {
+    let Some(text) = repository else {
+        let directory = Path::new(DIRECTORY).join("demo");
+        demonstration::prepare(&directory).map_err(Error::Demonstrate)?;
+        return subject::local(&directory).map_err(Error::Repository);
+    };
+    subject::subject(text).map_err(Error::Repository)
+}
+
+/// Makes `.mainstay/`, and keeps it out of the user's own repository.
+fn prepare_directory(kubeconfig: &Path) -> Result<(), Error> {
+    if !kubeconfig.starts_with(DIRECTORY) && !Path::new(DIRECTORY).exists() {
+        return Ok(());
+    }
+    let path = Path::new(DIRECTORY).join(".gitignore");
+    let written = fs::create_dir_all(DIRECTORY).and_then(|()| fs::write(&path, "*\n"));
+    written.map_err(|cause| Error::Write { path, cause })
+}
+
+/// Asks for a sync whenever the local repository changes. The watch lives as long as what is returned.
+fn watch(
+    path: &Path,
+    cluster: Cluster,
+    name: String,
+    parts: &mut JoinSet<Result<(), CommandError>>,
+) -> Result<source::LocalWatch, Error> {
+    let changed = std::sync::Arc::new(tokio::sync::Notify::new());
+    let notify = std::sync::Arc::clone(&changed);
+    let watch = source::watch_local(path, move || notify.notify_one()).map_err(Error::Watch)?;
+    parts.spawn(async move {
+        let kind = connection::own_kind::<crate::api::GitSync>(&cluster).await?;
+        loop {
+            changed.notified().await;
+            let now = jiff::Timestamp::now().to_string();
+            let patch = serde_json::json!({ "metadata": { "annotations": { names::REQUESTED_AT: now } } });
+            // The interval finds the commit as well, later; the next change asks again.
+            let asked = cluster.patch_merge(&kind, Some(NAMESPACE), &name, crate::cluster::Part::Main, &patch).await;
+            if let Err(error) = asked {
+                tracing::warn!(error = crate::failure::chain(&error), "could not ask for a sync");
+            }
+        }
+    });
+    Ok(watch)
+}

@@ -1,0 +1,56 @@
+//! `mainstay agent`: the agent itself, in a cluster or beside one, until a signal or a failure ends it.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use super::{Error, Exit, connection::Connection, logs, stop};
+use crate::{agent, notification::Teller, source};
+
+/// Arguments of `agent`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    connection: Connection,
+    /// Namespace besides the agent's own whose GitSyncs may touch everything; may be repeated
+    #[arg(long = "allow-namespace", value_name = "NS")]
+    allow_namespaces: Vec<String>,
+    /// Serve /healthz, /readyz and /metrics here
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Directory of the Git mirrors; only this process may write there
+    #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
+    data: PathBuf,
+    /// Name of this agent in the Lease; by default made from the host's name
+    #[arg(long, value_name = "NAME", env = "MAINSTAY_IDENTITY")]
+    identity: Option<String>,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: logs::Format,
+    /// Read repositories of this file system as well: for tests and measurements on one's own machine
+    #[arg(long, hide = true)]
+    allow_local: bool,
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    logs::start(arguments.log_format, "info");
+    let stop = stop::on_signal()?;
+    let cluster = arguments.connection.connect().await?;
+    let mut source = source::Settings::new(arguments.data);
+    source.allow_local = arguments.allow_local;
+    let settings = agent::Settings {
+        namespace: arguments.connection.namespace(&cluster),
+        allow_namespaces: arguments.allow_namespaces,
+        identity: arguments.identity.unwrap_or_else(own_identity),
+        listen: arguments.listen,
+        source,
+        elect: true,
+    };
+    agent::run(settings, cluster, Teller::default(), stop).await?;
+    Ok(Exit::Fine)
+}
+
+/// The host's name and a random part, for two agents of one host are two agents.
+fn own_identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    format!("{}_{:08x}", if host.is_empty() { "mainstay" } else { host }, fastrand::u32(..))
+}

@@ -1,0 +1,52 @@
+//! What the embedded cluster needs to be kept on a repository: the definitions, a GitRepository and a GitSync.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{NAMESPACE, Subject};
+use crate::{
+    api::{self, GitRepository, GitRepositorySpec, GitSync, GitSyncSpec, names},
+    cli::{Error, connection::own_kind},
+    cluster::{Apply, Cluster, Kind},
+};
+
+/// Applies the definitions and the two objects.
+pub(super) async fn install(
+    cluster: &Cluster,
+    subject: &Subject,
+    reference: &str,
+    base_dir: &str,
+) -> Result<(), Error> {
+    let definition = cluster.kind("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
+    let definition = definition.ok_or_else(|| Error::UnknownKind("CustomResourceDefinition".into()))?;
+    for wanted in api::definitions() {
+        let name = wanted.metadata.name.clone().unwrap_or_default();
+        apply(cluster, &definition, None, &name, &wanted).await?;
+    }
+    cluster.kinds_changed();
+    let repository = GitRepository::new(&subject.name, GitRepositorySpec { url: subject.url.clone(), auth: None });
+    let kind = own_kind::<GitRepository>(cluster).await?;
+    apply(cluster, &kind, Some(NAMESPACE), &subject.name, &repository).await?;
+    let spec = serde_json::json!({ "gitRepository": subject.name, "reference": reference, "baseDir": base_dir });
+    let what = || format!("GitSync {}", subject.name);
+    let spec: GitSyncSpec =
+        serde_json::from_value(spec).map_err(|cause| Error::Understand { what: what(), cause })?;
+    let kind = own_kind::<GitSync>(cluster).await?;
+    apply(cluster, &kind, Some(NAMESPACE), &subject.name, &GitSync::new(&subject.name, spec)).await
+}
+
+async fn apply(
+    cluster: &Cluster,
+    kind: &Kind,
+    namespace: Option<&str>,
+    name: &str,
+    object: &impl Serialize,
+) -> Result<(), Error> {
+    let mut body = serde_json::to_value(object)
+        .map_err(|cause| Error::Understand { what: format!("{} {name}", kind.kind), cause })?;
+    if let (Some(namespace), Some(metadata)) = (namespace, body["metadata"].as_object_mut()) {
+        metadata.insert("namespace".into(), Value::from(namespace));
+    }
+    cluster.apply(kind, namespace, name, &body, Apply::forced(names::AGENT_MANAGER)).await?;
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! What `dev` prints: first what it did and what to try, then what happens.
+//!
+//! Invariant: with JSON, every line of standard output is one object with a field `event`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio_util::sync::CancellationToken;
+
+use super::{CommandError, NAMESPACE, Subject, output};
+use crate::notification::Message;
+
+/// How to tell.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// What was started.
+pub(super) struct Started {
+    /// Address of the embedded cluster.
+    pub server: String,
+    /// Where its kubeconfig is.
+    pub kubeconfig: PathBuf,
+    /// What it is kept on.
+    pub subject: Option<Subject>,
+}
+
+impl Format {
+    /// The first words.
+    pub(super) fn started(self, started: &Started) -> Result<String, CommandError> {
+        let kubeconfig = std::path::absolute(&started.kubeconfig).unwrap_or_else(|_| started.kubeconfig.clone());
+        if self == Self::Json {
+            let subject = started.subject.as_ref();
+            let line = json!({
+                "event": "started",
+                "server": started.server,
+                "kubeconfig": kubeconfig,
+                "repository": subject.map(|subject| &subject.shown),
+                "sync": subject.map(|subject| format!("{NAMESPACE}/{}", subject.name)),
+            });
+            return Ok(format!("{line}\n"));
+        }
+        Ok(text(started, &kubeconfig))
+    }
+
+    fn message(self, message: &Message) -> Result<String, CommandError> {
+        match self {
+            Self::Text => {
+                let time = jiff::Zoned::now().strftime("%H:%M:%S");
+                Ok(format!("{time}  {}\n", message.to_string().replace("\n    ", "\n          ")))
+            }
+            Self::Json => serde_json::to_string(message).map(|line| format!("{line}\n")).map_err(|cause| {
+                CommandError::Understand { what: "a message".into(), cause }
+            }),
+        }
+    }
+}
+
+fn text(started: &Started, kubeconfig: &Path) -> String {
+    let mut text = format!("An embedded cluster is at {}.\n", started.server);
+    let mut tries = vec![format!("export KUBECONFIG={}", quoted(kubeconfig))];
+    let Some(subject) = &started.subject else {
+        tries.push("kubectl get namespaces".into());
+        return text + &next(&tries);
+    };
+    text.push_str(&format!("GitSync {NAMESPACE}/{} keeps it on {}.\n", subject.name, subject.shown));
+    tries.push("kubectl get gitsyncs,deployments --all-namespaces".into());
+    match &subject.local {
+        Some(path) if path.ends_with(".mainstay/demo") => tries.extend([
+            "kubectl -n shop edit deployment web               # put back at once".into(),
+            "kubectl -n shop delete service api                # created again".into(),
+            format!("cd {}", quoted(path)),
+            "sed -i 's/Welcome/Hello/' web/configmap.yaml && git commit -am 'say hello'".into(),
+        ]),
+        Some(path) => tries.push(format!("cd {} && git commit                     # applied at once", quoted(path))),
+        None => {}
+    }
+    tries.push("mainstay status                                   # what was put back, and who changed it".into());
+    text + &next(&tries)
+}
+
+fn next(tries: &[String]) -> String {
+    format!("Try in another terminal:\n{}Ctrl-C ends it.\n\n", tries.iter().map(|t| format!("  {t}\n")).collect::<String>())
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Prints messages until `stop`.
+pub(super) async fn tell(
+    mut messages: broadcast::Receiver<Message>,
+    format: Format,
+    stop: CancellationToken,
+) -> Result<(), CommandError> {
+    loop {
+        let message = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            message = messages.recv() => message,
+        };
+        match message {
+            Ok(message) => output::print(&format.message(&message)?)?,
+            Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "messages came faster than they could be printed"),
+            Err(RecvError::Closed) => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_paths_for_the_shell() {
+        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
+        assert_eq!(quoted(Path::new("/a b/it's")), r"'/a b/it'\''s'");
+    }
+}
