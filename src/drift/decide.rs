@@ -1,0 +1,172 @@
+//! Whether an event means that an object must be put back.
+//!
+//! Invariant: a decision looks at the event and at what is remembered, and at nothing else.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::projection::{self, Emptied};
+use crate::api::DriftPolicy;
+use crate::api::names::{DISABLED, RECONCILE, UNTIL};
+use crate::object::Digest;
+
+/// What was verified of an object: what the server answered to our last apply.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verified {
+    /// UID; empty when not known.
+    pub uid: Box<str>,
+    /// Resource version; empty when the object has to be looked at whatever it is.
+    pub resource_version: Box<str>,
+    /// Digest of the projection.
+    pub digest: Option<Digest>,
+    /// Paths that were applied as empty containers.
+    pub emptied: Emptied,
+}
+
+/// What to do about an event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Nothing of ours changed, or the event is one that we have already seen.
+    InSync,
+    /// Put it back.
+    Revert,
+    /// It is being deleted: create it again when it is gone.
+    AwaitDeletion,
+    /// It stays as it is.
+    LeaveAlone(Reason),
+}
+
+/// Why an object is left alone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// Break glass, with the time at which it ends by itself.
+    BreakGlass(Option<Timestamp>),
+    /// A controller that we do not manage owns it.
+    Controlled,
+    /// The policy says to report.
+    Report,
+    /// The policy says to ignore, or everything is suspended.
+    Ignore,
+}
+
+/// What to do about an object that was seen as `live`.
+pub fn decide(verified: &Verified, live: &Value, policy: DriftPolicy, now: Timestamp) -> Verdict {
+    if let Some(until) = break_glass(live, now) {
+        return Verdict::LeaveAlone(Reason::BreakGlass(until));
+    }
+    if is_seen(verified, resource_version(live)) {
+        return Verdict::InSync;
+    }
+    if is_controlled(live) {
+        return Verdict::LeaveAlone(Reason::Controlled);
+    }
+    if policy == DriftPolicy::Ignore {
+        return Verdict::LeaveAlone(Reason::Ignore);
+    }
+    if live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()) {
+        return Verdict::AwaitDeletion;
+    }
+    let same_object = verified.uid.is_empty() || *verified.uid == *uid(live);
+    if same_object && verified.digest.is_some() && projection::digest(live, &verified.emptied) == verified.digest {
+        return Verdict::InSync;
+    }
+    if policy == DriftPolicy::Report { Verdict::LeaveAlone(Reason::Report) } else { Verdict::Revert }
+}
+
+/// Whether the state with this resource version is the verified one or older. Versions of one resource compare as
+/// numbers; a server whose versions are no numbers is asked again, which costs an apply that changes nothing.
+fn is_seen(verified: &Verified, version: &str) -> bool {
+    if verified.resource_version.is_empty() {
+        return false;
+    }
+    match (verified.resource_version.parse::<u64>(), version.parse::<u64>()) {
+        (Ok(known), Ok(seen)) => seen <= known,
+        _ => *verified.resource_version == *version,
+    }
+}
+
+/// Whether the object is under break glass at `now`, and until when. A time that cannot be read keeps it on.
+pub fn break_glass(live: &Value, now: Timestamp) -> Option<Option<Timestamp>> {
+    let annotation = |name: &str| live.get("metadata")?.get("annotations")?.get(name)?.as_str();
+    if annotation(RECONCILE) != Some(DISABLED) {
+        return None;
+    }
+    match annotation(UNTIL).map(str::parse::<Timestamp>) {
+        Some(Ok(until)) if until <= now => None,
+        Some(Ok(until)) => Some(Some(until)),
+        Some(Err(_)) | None => Some(None),
+    }
+}
+
+/// Whether a controller owns the object. What we apply has none, so it is one that we do not manage.
+pub fn is_controlled(live: &Value) -> bool {
+    let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|o| o.get("controller") == Some(&Value::Bool(true)))
+}
+
+/// `metadata.resourceVersion`, or "".
+pub fn resource_version(live: &Value) -> &str {
+    live.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// `metadata.uid`, or "".
+pub fn uid(live: &Value) -> &str {
+    live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn live(version: &str, value: &str) -> Value {
+        json!({"metadata": {"uid": "u", "resourceVersion": version, "managedFields": [
+            {"manager": "mainstay", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}, "data": {"a": value}})
+    }
+
+    fn verified() -> Verified {
+        let digest = projection::digest(&live("5", "1"), &Emptied::default());
+        Verified { uid: "u".into(), resource_version: "5".into(), digest, emptied: Emptied::default() }
+    }
+
+    fn check(live: &Value, expected: &Verdict) {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(&decide(&verified(), live, DriftPolicy::Revert, now), expected, "{live}");
+    }
+
+    #[test]
+    fn drops_events_that_our_own_apply_caused_or_overtook() {
+        check(&live("5", "changed"), &Verdict::InSync);
+        check(&live("4", "changed"), &Verdict::InSync);
+    }
+
+    #[test]
+    fn reverts_a_changed_projection_and_nothing_else() {
+        check(&live("6", "1"), &Verdict::InSync);
+        check(&live("6", "2"), &Verdict::Revert);
+        let mut other = live("6", "1");
+        other["metadata"]["uid"] = "other".into();
+        check(&other, &Verdict::Revert);
+    }
+
+    #[test]
+    fn leaves_what_people_or_controllers_hold() {
+        let mut held = live("6", "2");
+        held["metadata"]["annotations"] = json!({RECONCILE: DISABLED});
+        check(&held, &Verdict::LeaveAlone(Reason::BreakGlass(None)));
+        held["metadata"]["annotations"][UNTIL] = "nonsense".into();
+        check(&held, &Verdict::LeaveAlone(Reason::BreakGlass(None)));
+        held["metadata"]["annotations"][UNTIL] = "2025-01-01T00:00:00Z".into();
+        check(&held, &Verdict::Revert);
+        let mut owned = live("6", "2");
+        owned["metadata"]["ownerReferences"] = json!([{"controller": true}]);
+        check(&owned, &Verdict::LeaveAlone(Reason::Controlled));
+    }
+
+    #[test]
+    fn waits_for_a_deletion_to_end() {
+        let mut going = live("6", "1");
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        check(&going, &Verdict::AwaitDeletion);
+    }
+}

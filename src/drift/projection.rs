@@ -1,0 +1,328 @@
+//! The projection of a live object onto what is ours in it: the values at exactly the paths that `managedFields` says
+//! we applied. Its digest is all that is remembered of an object; two of them tell whether something of ours changed.
+//!
+//! Rules: a missing path is the value "absent". A path that we applied with an empty map, list or null counts only as
+//! "container or absent", or everybody's additions would be in it. In lists with keys and in sets the relative order
+//! of our own items counts. Annotations `mainstay.dev/…` never count: they are for people to set on live objects.
+//!
+//! Invariant: objects that differ only in what others own, or in server bookkeeping, have the same projection.
+
+use sha2::{Digest as _, Sha256};
+use serde_json::{Map, Value};
+
+use super::fields::{Fields, applied_by, entries, readable};
+use crate::api::names::{ANNOTATION_PREFIX, MANAGER};
+use crate::object::Digest;
+
+/// Longest value, in bytes, that a difference quotes.
+const LONGEST_VALUE: usize = 200;
+
+/// What stands at one of our paths.
+#[derive(Clone, Debug, PartialEq)]
+enum Leaf {
+    /// A value of ours, or its absence.
+    Value(Option<Value>),
+    /// A container that we applied empty: whether something else than a container stands there.
+    Container { intact: bool },
+    /// The order of our items in a list with keys or in a set.
+    Order(Vec<String>),
+}
+
+/// The paths that we applied as empty containers, joined with [`SEPARATOR`]; mostly none.
+pub type Emptied = Box<[Box<str>]>;
+
+/// Joins the keys of a path. No field name can contain it.
+const SEPARATOR: &str = "\u{1f}";
+
+/// The digest of what is ours in `live`, or `None` when it has no entry of ours at all.
+pub fn digest(live: &Value, emptied: &Emptied) -> Option<Digest> {
+    let fields = applied_by(live, MANAGER)?;
+    let mut hasher = Sha256::new();
+    walk(fields, Some(live), emptied, &mut Vec::new(), &mut |path, leaf| {
+        for key in path {
+            hasher.update(key.as_bytes());
+            hasher.update([0]);
+        }
+        match leaf {
+            Leaf::Value(None) => hasher.update([1]),
+            Leaf::Value(Some(value)) => {
+                hasher.update([2]);
+                // Writing to a hasher cannot fail; a value that came from JSON can be written as JSON.
+                let _ = serde_json::to_writer(Writer(&mut hasher), &value);
+            }
+            Leaf::Container { intact } => hasher.update([3, u8::from(intact)]),
+            Leaf::Order(keys) => {
+                hasher.update([4]);
+                for key in keys {
+                    hasher.update(key.as_bytes());
+                    hasher.update([0]);
+                }
+            }
+        }
+        hasher.update([0xff]);
+    });
+    let full = hasher.finalize();
+    let mut half = [0; 16];
+    half.copy_from_slice(&full[..16]);
+    Some(Digest(half))
+}
+
+struct Writer<'a>(&'a mut Sha256);
+
+impl std::io::Write for Writer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Which of our paths were applied as empty containers, judged by what was sent.
+pub fn emptied(answer: &Value, sent: &Value) -> Emptied {
+    let mut found = Vec::new();
+    let Some(fields) = applied_by(answer, MANAGER) else { return found.into() };
+    walk(fields, Some(sent), &Emptied::default(), &mut Vec::new(), &mut |path, leaf| {
+        let empty = match &leaf {
+            Leaf::Value(Some(Value::Null)) => true,
+            Leaf::Value(Some(Value::Object(map))) => map.is_empty(),
+            Leaf::Value(Some(Value::Array(list))) => list.is_empty(),
+            _ => false,
+        };
+        if empty {
+            found.push(path.join(SEPARATOR).into_boxed_str());
+        }
+    });
+    found.into()
+}
+
+/// One of our paths at which two states of an object differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// Path for people.
+    pub path: String,
+    /// What stood there, as compact JSON cut to 200 bytes, or `absent`.
+    pub found: String,
+    /// What stands there now, likewise.
+    pub restored: String,
+    /// Who the changed object's `managedFields` name as the last writer of that path.
+    pub who: Option<String>,
+}
+
+/// Where `found` differs from `restored`, at the paths that are ours in `restored`.
+pub fn differences(found: &Value, restored: &Value, emptied: &Emptied) -> Vec<Difference> {
+    let Some(fields) = applied_by(restored, MANAGER) else { return Vec::new() };
+    let collect = |value: &Value| {
+        let mut leaves = Vec::new();
+        walk(fields, Some(value), emptied, &mut Vec::new(), &mut |path, leaf| {
+            leaves.push((path.iter().map(|&key| key.to_owned()).collect::<Vec<_>>(), leaf));
+        });
+        leaves
+    };
+    let (before, after) = (collect(found), collect(restored));
+    let mut all = Vec::new();
+    for ((path, before), (_, after)) in before.into_iter().zip(after) {
+        if before == after {
+            continue;
+        }
+        let keys = path.iter().map(String::as_str).collect::<Vec<_>>();
+        let order = matches!(after, Leaf::Order(_));
+        all.push(Difference {
+            path: if order { format!("{} (order)", readable(&keys)) } else { readable(&keys) },
+            found: quote(&before),
+            restored: quote(&after),
+            who: if order { None } else { last_writer(found, &keys) },
+        });
+    }
+    // An item that vanished shows as its fields; naming the item once is enough.
+    all.dedup_by(|later, earlier| later.path.starts_with(&earlier.path) && earlier.found == "absent");
+    all
+}
+
+/// The manager, other than our own applies, that owns `path`; the latest where several do.
+pub fn last_writer(object: &Value, path: &[&str]) -> Option<String> {
+    entries(object)
+        .filter(|e| !(e.manager == MANAGER && e.operation == "Apply"))
+        .filter(|e| super::fields::owns(e.fields, path))
+        .max_by_key(|e| e.time)
+        .map(|e| e.manager.to_owned())
+}
+
+fn quote(leaf: &Leaf) -> String {
+    let text = match leaf {
+        Leaf::Value(None) => return "absent".to_owned(),
+        Leaf::Value(Some(value)) => value.to_string(),
+        Leaf::Container { intact: true } => return "present".to_owned(),
+        Leaf::Container { intact: false } => return "replaced".to_owned(),
+        Leaf::Order(keys) => keys.iter().map(|k| readable(&[k])).collect::<Vec<_>>().join(" "),
+    };
+    let cut = crate::api::conditions::cut(&text, LONGEST_VALUE);
+    if cut.len() < text.len() { format!("{cut}…") } else { text }
+}
+
+fn walk<'f>(
+    fields: &'f Fields,
+    live: Option<&Value>,
+    emptied: &Emptied,
+    path: &mut Vec<&'f str>,
+    visit: &mut dyn FnMut(&[&'f str], Leaf),
+) {
+    let mut order: Vec<(usize, &str)> = Vec::new();
+    for (key, inside) in fields {
+        if is_for_people(path, key) {
+            continue;
+        }
+        let (child, at) = child(live, key);
+        if let Some(at) = at {
+            order.push((at, key));
+        }
+        path.push(key);
+        match inside.as_object() {
+            Some(inside) if key != "." && !inside.is_empty() => walk(inside, child, emptied, path, visit),
+            _ => visit(path, leaf(child, path, emptied)),
+        }
+        path.pop();
+    }
+    if order.len() > 1 {
+        order.sort_unstable();
+        visit(path, Leaf::Order(order.into_iter().map(|(_, key)| key.to_owned()).collect()));
+    }
+}
+
+fn leaf(value: Option<&Value>, path: &[&str], emptied: &Emptied) -> Leaf {
+    if path.last() == Some(&".") {
+        // Membership of the node itself: that it is there, not what others put into it.
+        return Leaf::Value(value.map(|_| Value::Bool(true)));
+    }
+    if !emptied.is_empty() && emptied.contains(&path.join(SEPARATOR).into_boxed_str()) {
+        let intact = value.is_none_or(|v| v.is_object() || v.is_array() || v.is_null());
+        return Leaf::Container { intact };
+    }
+    Leaf::Value(value.cloned())
+}
+
+/// The child of `live` that `key` names, and its position where it is an item of a list.
+fn child<'v>(live: Option<&'v Value>, key: &str) -> (Option<&'v Value>, Option<usize>) {
+    let Some((kind, name)) = key.split_once(':') else { return (live, None) };
+    match kind {
+        "f" => (live.and_then(|v| v.get(name)), None),
+        "k" => {
+            let Ok(keys) = serde_json::from_str::<Map<String, Value>>(name) else { return (None, None) };
+            item(live, |item| has_keys(item, &keys))
+        }
+        "v" => {
+            let Ok(wanted) = serde_json::from_str::<Value>(name) else { return (None, None) };
+            item(live, |item| *item == wanted)
+        }
+        _ => (None, None),
+    }
+}
+
+fn item<'v>(list: Option<&'v Value>, is: impl Fn(&Value) -> bool) -> (Option<&'v Value>, Option<usize>) {
+    let Some(list) = list.and_then(Value::as_array) else { return (None, None) };
+    match list.iter().position(is) {
+        Some(at) => (Some(&list[at]), Some(at)),
+        None => (None, None),
+    }
+}
+
+/// A live item has all its keys. A sent one may leave out those with defaults, such as a port's protocol.
+fn has_keys(item: &Value, keys: &Map<String, Value>) -> bool {
+    let mut some = false;
+    keys.iter().all(|(name, wanted)| match item.get(name) {
+        Some(value) => {
+            some = true;
+            value == wanted
+        }
+        None => true,
+    }) && some
+}
+
+fn is_for_people(path: &[&str], key: &str) -> bool {
+    path == ["f:metadata", "f:annotations"] && key.strip_prefix("f:").is_some_and(|k| k.starts_with(ANNOTATION_PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// An object with our entry over `fields`.
+    fn object(body: Value, fields: Value) -> Value {
+        let mut object = body;
+        object["metadata"]["managedFields"] =
+            json!([{"manager": MANAGER, "operation": "Apply", "apiVersion": "v1", "fieldsV1": fields}]);
+        object
+    }
+
+    fn of(body: Value, fields: Value) -> Option<Digest> {
+        digest(&object(body, fields), &Emptied::default())
+    }
+
+    #[test]
+    fn sees_a_changed_value_a_missing_one_and_a_lost_entry() {
+        let fields = json!({"f:data": {"f:a": {}}});
+        let was = of(json!({"data": {"a": "1"}}), fields.clone());
+        assert_ne!(was, of(json!({"data": {"a": "2"}}), fields.clone()));
+        assert_ne!(was, of(json!({"data": {}}), fields.clone()));
+        assert_ne!(was, of(json!({"data": {"a": "1"}}), json!({"f:data": {}})));
+        assert_eq!(digest(&json!({"data": {"a": "1"}}), &Emptied::default()), None);
+    }
+
+    #[test]
+    fn passes_over_what_others_own() {
+        let fields = json!({"f:data": {"f:a": {}}});
+        let was = of(json!({"data": {"a": "1"}}), fields.clone());
+        assert_eq!(was, of(json!({"data": {"a": "1", "b": "2"}, "status": {"x": 1}}), fields));
+    }
+
+    #[test]
+    fn counts_the_relative_order_of_our_own_items_only() {
+        let fields = json!({"f:env": {"k:{\"name\":\"a\"}": {".": {}, "f:name": {}}, "k:{\"name\":\"b\"}": {".": {}, "f:name": {}}}});
+        let list = |names: &[&str]| json!({"env": names.iter().map(|n| json!({"name": n})).collect::<Vec<_>>()});
+        let was = of(list(&["a", "b"]), fields.clone());
+        assert_eq!(was, of(list(&["x", "a", "y", "b"]), fields.clone()));
+        assert_ne!(was, of(list(&["b", "a"]), fields));
+    }
+
+    #[test]
+    fn counts_a_container_that_we_applied_empty_as_container_or_absent() {
+        let fields = json!({"f:metadata": {"f:annotations": {}}});
+        let sent = json!({"metadata": {"annotations": {}}});
+        let answer = object(json!({"metadata": {}}), fields.clone());
+        let emptied = emptied(&answer, &sent);
+        assert_eq!(emptied.len(), 1);
+        let theirs = object(json!({"metadata": {"annotations": {"x": "y"}}}), fields);
+        assert_eq!(digest(&answer, &emptied), digest(&theirs, &emptied));
+    }
+
+    #[test]
+    fn never_counts_annotations_for_people() {
+        let fields = json!({"f:metadata": {"f:annotations": {"f:mainstay.dev/prune": {}, "f:x": {}}}});
+        let with = |v: &str| json!({"metadata": {"annotations": {"mainstay.dev/prune": v, "x": "1"}}});
+        assert_eq!(of(with("a"), fields.clone()), of(with("b"), fields));
+    }
+
+    #[test]
+    fn names_path_values_and_writer_of_a_difference() {
+        let restored = object(
+            json!({"spec": {"containers": [{"name": "web", "image": "a"}]}}),
+            json!({"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:name": {}, "f:image": {}}}}}),
+        );
+        let mut found = json!({"spec": {"containers": [{"name": "web", "image": "b"}]}, "metadata": {"managedFields": [
+            {"manager": "kubectl-edit", "operation": "Update", "time": "2026-01-01T00:00:00Z",
+             "fieldsV1": {"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {"f:image": {}}}}}}]}});
+        let expected = Difference {
+            path: r#"spec.containers[name="web"].image"#.into(),
+            found: r#""b""#.into(),
+            restored: r#""a""#.into(),
+            who: Some("kubectl-edit".into()),
+        };
+        assert_eq!(differences(&found, &restored, &Emptied::default()), [expected]);
+        found["spec"]["containers"] = json!([]);
+        let gone = differences(&found, &restored, &Emptied::default());
+        assert_eq!(gone.iter().map(|d| d.found.as_str()).collect::<Vec<_>>(), ["absent", "absent", "absent"]);
+    }
+}
