@@ -64,7 +64,7 @@ pub fn digest(live: &Value, emptied: &Emptied) -> Option<Digest> {
     let full = hasher.finalize();
     let mut half = [0; 16];
     half.copy_from_slice(&full[..16]);
-    Some(Digest(half))
+    Some(Digest::from_bytes(half))
 }
 
 struct Writer<'a>(&'a mut Sha256);

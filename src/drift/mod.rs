@@ -1,0 +1,28 @@
+//! The backward loop: what was verified of every managed object, and what puts it back when it is changed.
+//!
+//! A watch event becomes a verdict ([`decide`]) by comparing the [`projection`] of the live object onto our own fields
+//! with the digest of what the server answered to our last apply. What has to go back is applied again at once, or
+//! later when somebody keeps fighting ([`heat`]). The forward loop applies through the same [`Drift`], so there is one
+//! ledger and one writer per object.
+//!
+//! Invariant: an event whose projection is unchanged costs a hash and no request.
+//! Invariant: no more is remembered of a live object than its identity, two digests' worth of bytes and its health.
+//!
+//! Deliberately absent: where desired objects come from. The owner hands them in.
+
+mod apply;
+pub mod decide;
+mod desired;
+pub mod fields;
+pub mod heat;
+mod keep;
+mod ledger;
+mod ownership;
+pub mod projection;
+mod watch;
+
+pub use apply::{Change, Intent, Put};
+pub use desired::{Desired, Owner};
+pub use keep::{Announcement, Drift, Error};
+pub use ledger::{Policy, Summary};
+pub use ownership::{released, take_over};

@@ -1,0 +1,175 @@
+//! The watches of the backward loop: one per kind that is managed, one of the autoscalers, and one by name for each
+//! object under break glass that lost our label.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::Drift;
+use super::decide::break_glass;
+use super::keep::Watching;
+use crate::api::names::SYNC_LABEL;
+use crate::cluster::{Kind, Selection, WatchEvent};
+use crate::object::Key;
+
+/// How long requests for a fresh list are gathered before it begins.
+const GATHER: Duration = Duration::from_millis(100);
+
+impl Drift {
+    /// Follows the managed objects of one kind.
+    pub(super) async fn follow(self, kind: Arc<Kind>, watching: Arc<Watching>, stop: CancellationToken) {
+        let selection = || Selection::with_label(SYNC_LABEL);
+        // Several GitSyncs begin to expect objects of a kind at the same time: one list serves them all.
+        tokio::time::sleep(GATHER).await;
+        let mut events = self.cluster().watch(&kind, selection());
+        let mut missing = HashSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = watching.stop.cancelled() => return,
+                () = watching.relist.notified() => {
+                    tokio::time::sleep(GATHER).await;
+                    events = self.cluster().watch(&kind, selection());
+                }
+                event = events.next() => match event {
+                    Some(event) => self.hear(&kind, event, &mut missing),
+                    None => return,
+                }
+            }
+        }
+    }
+
+    fn hear(&self, kind: &Arc<Kind>, event: WatchEvent, missing: &mut HashSet<Key>) {
+        let now = Instant::now();
+        match event {
+            WatchEvent::Begin => *missing = self.ledger().expected(kind),
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+                let Some(key) = key_of(kind, &live) else { return };
+                missing.remove(&key);
+                let (next, owner) = {
+                    let mut ledger = self.ledger();
+                    let health = ledger.get(&key).map(|managed| managed.health.clone());
+                    let next = ledger.see(kind, &key, live, now, self.now());
+                    let after = ledger.get(&key);
+                    let changed = after.filter(|managed| Some(&managed.health) != health.as_ref());
+                    (next, changed.map(|managed| Arc::clone(&managed.owner)))
+                };
+                if let Some(owner) = owner {
+                    self.changed(&owner);
+                }
+                self.carry_out(&key, next);
+            }
+            WatchEvent::Synced => {
+                for key in missing.drain() {
+                    let next = self.ledger().miss(kind, &key, None, now);
+                    self.carry_out(&key, next);
+                }
+            }
+            WatchEvent::Deleted(live) => {
+                let Some(key) = key_of(kind, &live) else { return };
+                let next = self.ledger().miss(kind, &key, Some(&live), now);
+                self.carry_out(&key, next);
+            }
+            WatchEvent::Trouble(error) => {
+                tracing::debug!(resource = &*kind.resource, error = crate::failure::chain(&error), "watch failed");
+            }
+        }
+    }
+
+    /// Follows one object until its break glass ends, it is gone, or it carries our label again.
+    pub(super) async fn follow_paused(self, kind: Arc<Kind>, key: Key, stop: CancellationToken) {
+        let mut events = self.cluster().watch(&kind, Selection::named(key.namespace.as_deref(), &key.name));
+        loop {
+            let event = tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => event,
+            };
+            match event {
+                Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+                    let labelled = live.pointer("/metadata/labels").and_then(|l| l.get(SYNC_LABEL)).is_some();
+                    if break_glass(&live, self.now()).is_some() && !labelled {
+                        continue;
+                    }
+                }
+                Some(WatchEvent::Deleted(_)) | None => {}
+                Some(_) => continue,
+            }
+            if let Some(managed) = self.ledger().get_mut(&key) {
+                managed.paused = None;
+            }
+            self.look_again(&key, None, Duration::ZERO);
+            return;
+        }
+    }
+
+    /// Follows which workloads an autoscaler scales.
+    pub(super) async fn follow_autoscalers(self, stop: CancellationToken) {
+        let kind = match self.cluster().kind("autoscaling/v2", "HorizontalPodAutoscaler").await {
+            Ok(Some(kind)) => kind,
+            Ok(None) | Err(_) => {
+                self.autoscalers_are_known();
+                stop.cancelled().await;
+                return;
+            }
+        };
+        let mut events = self.cluster().watch(&kind, Selection::default());
+        let mut targets: HashMap<Key, Key> = HashMap::new();
+        let mut synced = false;
+        loop {
+            let event = tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => event,
+            };
+            match event {
+                Some(WatchEvent::Begin) => {
+                    targets.clear();
+                    synced = false;
+                }
+                Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+                    if let (Some(key), Some(target)) = (key_of(&kind, &live), target_of(&live)) {
+                        targets.insert(key, target);
+                    }
+                }
+                Some(WatchEvent::Deleted(live)) => {
+                    if let Some(key) = key_of(&kind, &live) {
+                        targets.remove(&key);
+                    }
+                }
+                Some(WatchEvent::Synced) => synced = true,
+                // A cluster that does not let us see its autoscalers is treated as having none.
+                Some(WatchEvent::Trouble(_)) => self.autoscalers_are_known(),
+                None => return,
+            }
+            if synced {
+                let changed = self.ledger().set_autoscaled(targets.values().cloned().collect());
+                for key in changed {
+                    self.look_again(&key, None, Duration::ZERO);
+                }
+                self.autoscalers_are_known();
+            }
+        }
+    }
+}
+
+fn key_of(kind: &Kind, live: &Value) -> Option<Key> {
+    let text = |path: &str| live.pointer(path).and_then(Value::as_str);
+    Some(kind.key(text("/metadata/namespace"), text("/metadata/name")?))
+}
+
+/// The workload that an autoscaler scales.
+fn target_of(autoscaler: &Value) -> Option<Key> {
+    let target = autoscaler.pointer("/spec/scaleTargetRef")?;
+    let text = |name: &str| target.get(name).and_then(Value::as_str);
+    let group = text("apiVersion").unwrap_or_default().rsplit_once('/').map_or("", |(group, _)| group);
+    let namespace = autoscaler.pointer("/metadata/namespace").and_then(Value::as_str)?;
+    Some(Key {
+        group: group.into(),
+        kind: text("kind")?.into(),
+        namespace: Some(namespace.into()),
+        name: text("name")?.into(),
+    })
+}

@@ -1,0 +1,271 @@
+//! What to do for a commit: which objects to apply, in which order, which to delete, and which to leave for a reason.
+//!
+//! Invariant: an object that is already as the commit says costs nothing.
+//! Invariant: nothing is deleted that the inventory does not list, that another GitSync desires, or that a guard holds.
+//!
+//! Deliberately absent: reading and writing. What is known of the cluster comes in; what is to be done goes out.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::inventory::{Entry, Inventory};
+use crate::drift::{self, Desired};
+use crate::object::{Key, Stage, prune_order, stage};
+
+/// Share of the inventory that one commit may delete unasked, from [`MANY`] objects on.
+const SHARE: usize = 2;
+const MANY: usize = 10;
+
+/// What is known of a live object that is not kept yet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Live {
+    /// UID.
+    pub uid: String,
+    /// Resource version.
+    pub resource_version: String,
+    /// Label that says whose it is.
+    pub label: Option<String>,
+    /// `metadata.managedFields`, for an object that is not ours yet.
+    pub managed_fields: Value,
+    /// Break glass.
+    pub paused: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// A controller owns it.
+    pub controlled: bool,
+}
+
+/// What the plan is made from.
+pub struct Facts<'a> {
+    /// What the commit wants.
+    pub desired: &'a [Arc<Desired>],
+    /// What is managed so far.
+    pub inventory: &'a Inventory,
+    /// Objects that the drift loop already keeps for this GitSync.
+    pub kept: &'a HashSet<Key>,
+    /// What is there of the objects that it does not.
+    pub live: &'a HashMap<Key, Live>,
+    /// Whether another GitSync has a claim on an object that this one wants; with the label that it carries now.
+    pub claimed: &'a dyn Fn(&Key, Option<&str>) -> Claim,
+    /// Whether another GitSync wants an object that this one no longer does.
+    pub wanted_elsewhere: &'a dyn Fn(&Key) -> bool,
+    /// Whether to delete, and what lifts the guards.
+    pub prune: Prune,
+    /// Time for rewritten `managedFields` (RFC 3339).
+    pub now: &'a str,
+}
+
+/// Whether another GitSync has a claim on an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// None has.
+    Free,
+    /// This one has it in its inventory and does not give it up.
+    Held(String),
+    /// This one follows the same branch and has not said yet whether it gives it up.
+    Undecided(String),
+}
+
+/// What may be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prune {
+    /// Nothing: `prune: false`.
+    Off,
+    /// Nothing yet: another GitSync of the same branch has not planned this commit.
+    Deferred,
+    /// What the guards allow.
+    Guarded,
+    /// Everything that left: the commit was named in `mainstay.dev/allow-prune`.
+    Allowed,
+}
+
+/// How an object is to be applied.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expect {
+    /// It is ours already, or does not exist.
+    Ours {
+        /// Whether it is known to exist.
+        exists: bool,
+    },
+    /// It exists and is not ours: only if it is still this version.
+    Version {
+        /// The resource version that was seen.
+        version: String,
+        /// `managedFields` to write first, to take over what people's tools left.
+        take_over: Option<Value>,
+    },
+}
+
+/// One object to apply.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What it must be.
+    pub desired: Arc<Desired>,
+    /// How.
+    pub expect: Expect,
+}
+
+/// An object that is not applied, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The object.
+    pub key: Key,
+    /// What keeps it from being applied.
+    pub why: Why,
+}
+
+/// Why an object is not applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Another GitSync manages it.
+    Claimed(String),
+    /// Another GitSync of the same branch has yet to give it up.
+    AwaitsHandover(String),
+    /// It is being deleted.
+    Terminating,
+    /// A controller owns it.
+    Controlled,
+}
+
+/// Why objects that left are not deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Nothing would be left.
+    Everything,
+    /// More than half would go.
+    TooMany,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Objects to apply, stage by stage.
+    pub stages: BTreeMap<u8, Vec<Step>>,
+    /// Objects that are as the commit says.
+    pub unchanged: Vec<Arc<Desired>>,
+    /// Objects that are not ours yet and under break glass.
+    pub paused: Vec<Arc<Desired>>,
+    /// Objects that cannot be applied now.
+    pub refused: Vec<Refused>,
+    /// Objects to delete, in order.
+    pub prune: Vec<Key>,
+    /// Objects that left and that another GitSync desires: they only leave the inventory.
+    pub handed_over: Vec<Key>,
+    /// Objects that left and are kept, with the reason.
+    pub held: Vec<(Key, &'static str)>,
+    /// The guard that holds all of them.
+    pub guard: Option<Guard>,
+}
+
+impl Plan {
+    /// How many objects are to be applied.
+    pub fn applies(&self) -> usize {
+        self.stages.values().map(Vec::len).sum()
+    }
+}
+
+/// Whether an object has to be applied for a commit: it is new, changed, or not known to be as it was applied.
+pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
+    entry.is_some_and(|e| e.is_of(&desired.source()) && *e.version == *desired.kind.version)
+}
+
+/// The plan for a commit.
+pub fn plan(facts: &Facts<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let mut sorted = facts.desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
+    sorted.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.key.cmp(&y.key)));
+    for (stage, desired) in sorted {
+        let key = &desired.key;
+        if is_unchanged(desired, facts.inventory.0.get(key)) && !facts.live.contains_key(key) {
+            plan.unchanged.push(Arc::clone(desired));
+            continue;
+        }
+        let live = facts.live.get(key);
+        if let Some(why) = refusal(facts, key, live) {
+            plan.refused.push(Refused { key: key.clone(), why });
+        } else if live.is_some_and(|live| live.paused) {
+            plan.paused.push(Arc::clone(desired));
+        } else {
+            let expect = expect(facts, desired, live);
+            plan.stages.entry(stage.number).or_default().push(Step { desired: Arc::clone(desired), expect });
+        }
+    }
+    plan_prune(facts, &mut plan);
+    plan
+}
+
+fn refusal(facts: &Facts<'_>, key: &Key, live: Option<&Live>) -> Option<Why> {
+    match (facts.claimed)(key, live.and_then(|l| l.label.as_deref())) {
+        Claim::Held(other) => return Some(Why::Claimed(other)),
+        Claim::Undecided(other) => return Some(Why::AwaitsHandover(other)),
+        Claim::Free => {}
+    }
+    let live = live?;
+    if live.controlled {
+        return Some(Why::Controlled);
+    }
+    live.terminating.then_some(Why::Terminating)
+}
+
+fn expect(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Expect {
+    match live {
+        None => Expect::Ours { exists: facts.kept.contains(&desired.key) },
+        Some(live) if live.label.as_deref() == Some(&*desired.label) && facts.inventory.0.contains_key(&desired.key) => {
+            Expect::Ours { exists: true }
+        }
+        Some(live) => Expect::Version {
+            version: live.resource_version.clone(),
+            take_over: drift::take_over(&live.managed_fields, &desired.object.api_version, facts.now),
+        },
+    }
+}
+
+fn plan_prune(facts: &Facts<'_>, plan: &mut Plan) {
+    let wanted = facts.desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
+    let mut leaving = facts.inventory.0.keys().filter(|key| !wanted.contains(key)).cloned().collect::<Vec<_>>();
+    leaving.sort_by(|a, b| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
+    let (handed, leaving): (Vec<_>, Vec<_>) =
+        leaving.into_iter().partition(|key| (facts.wanted_elsewhere)(key));
+    plan.handed_over = handed;
+    if leaving.is_empty() {
+        return;
+    }
+    let guard = if wanted.is_empty() {
+        Some(Guard::Everything)
+    } else if leaving.len() >= MANY && leaving.len() * SHARE > facts.inventory.0.len() {
+        Some(Guard::TooMany)
+    } else {
+        None
+    };
+    match (facts.prune, guard) {
+        (Prune::Off, _) => plan.held = leaving.into_iter().map(|key| (key, "prune is off")).collect(),
+        (Prune::Deferred, _) => {
+            plan.held = leaving.into_iter().map(|key| (key, "waits for the other GitSyncs of this branch")).collect();
+        }
+        (Prune::Allowed, _) => plan.prune = leaving,
+        (Prune::Guarded, Some(guard)) => {
+            plan.guard = Some(guard);
+            plan.held = leaving.into_iter().map(|key| (key, "held by a guard")).collect();
+        }
+        (Prune::Guarded, None) => {
+            for key in leaving {
+                match holds_much(&key) {
+                    Some(why) => plan.held.push((key, why)),
+                    None => plan.prune.push(key),
+                }
+            }
+        }
+    }
+}
+
+/// Kinds whose deletion takes other things with it that no repository can bring back.
+fn holds_much(key: &Key) -> Option<&'static str> {
+    match (&*key.group, &*key.kind) {
+        ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
+        ("", "PersistentVolume" | "PersistentVolumeClaim") => Some("deleting it deletes data"),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("deleting it deletes every object of its kind"),
+        _ => None,
+    }
+}
