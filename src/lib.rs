@@ -8,6 +8,7 @@
 //! - [`object`]: words for any Kubernetes object
 //! - [`cluster`]: our only hands on the Kubernetes API
 //! - [`notification`]: what is worth telling
+//! - [`drift`]: what puts a managed object back
 //! - [`agent`]: the long-running process
 //! - [`cli`]: the commands
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -16,6 +17,7 @@ pub mod agent;
 pub mod api;
 pub mod cli;
 pub mod cluster;
+pub mod drift;
 pub mod failure;
 pub mod notification;
 pub mod object;

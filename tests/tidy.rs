@@ -34,6 +34,8 @@ const ACTING: &[&str] = &[
     "src/source/local.rs",
     "src/source/mirror.rs",
     "src/source/transport/",
+    "src/drift/apply.rs",
+    "src/drift/keep.rs",
     "src/drift/watch.rs",
     "src/gitsync/apply.rs",
     "src/gitsync/observe.rs",

@@ -43,6 +43,26 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// A kind that a CustomResourceDefinition defines and the cluster does not serve yet.
+    pub fn custom(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool, has_status: bool) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase().into(),
+            short_names: Arc::default(),
+            resource: format!("{plural}.{group}").into(),
+            namespaced,
+            has_status,
+            listable: true,
+            watchable: true,
+            patchable: true,
+            deletable: true,
+            preferred: true,
+        }
+    }
+
     /// `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }

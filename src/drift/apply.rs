@@ -108,7 +108,16 @@ impl Drift {
         self.settle_replicas(desired, &mut body).await?;
         let mut expected = intent.only_version.clone();
         if let (Some(entries), Some(version)) = (&intent.take_over, &expected) {
-            let answer = self.cluster().rewrite_managed_fields(&desired.kind, desired.key.namespace.as_deref(), &desired.key.name, version, entries).await?;
+            let answer = self
+                .cluster()
+                .rewrite_managed_fields(
+                    &desired.kind,
+                    desired.key.namespace.as_deref(),
+                    &desired.key.name,
+                    version,
+                    entries,
+                )
+                .await?;
             expected = Some(resource_version(&answer).to_owned());
         }
         if let Some(version) = &expected {
@@ -131,8 +140,7 @@ impl Drift {
     /// Applies, verifies the answer, and takes our paths out of `before-first-apply`.
     async fn apply_now(&self, desired: &Arc<Desired>, body: Value) -> Result<(Value, Option<Digest>), Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let mut answer =
-            self.cluster().apply(&desired.kind, namespace, name, &body, Apply::forced(MANAGER)).await?;
+        let mut answer = self.cluster().apply(&desired.kind, namespace, name, &body, Apply::forced(MANAGER)).await?;
         if let Some(entries) = ownership::without_first_apply_echo(&answer) {
             let version = resource_version(&answer).to_owned();
             match self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await {
@@ -352,7 +360,8 @@ impl Drift {
             let how = Apply::forced(MANAGER).dry_run();
             if let Ok(answer) = self.cluster().apply(&desired.kind, namespace, name, &desired.body(), how).await {
                 let owner = self.ledger().get(&key).map(|managed| Arc::clone(&managed.owner));
-                let differences = projection::differences(found, &answer, &projection::emptied(&answer, &desired.body()));
+                let differences =
+                    projection::differences(found, &answer, &projection::emptied(&answer, &desired.body()));
                 if let Some(owner) = owner.filter(|_| !differences.is_empty()) {
                     let message = Message::DriftSeen {
                         sync: owner.to_string(),

@@ -57,14 +57,14 @@ impl Desired {
 }
 
 /// Takes `spec.replicas` out of a body, for a workload that an autoscaler scales.
-pub fn without_replicas(body: &mut Value) {
+pub(super) fn without_replicas(body: &mut Value) {
     if let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("replicas");
     }
 }
 
 /// Takes out those of the annotations for people that `live` sets to something else: they are never reverted.
-pub fn yield_to_people(body: &mut Value, live: &Value) {
+pub(super) fn yield_to_people(body: &mut Value, live: &Value) {
     let Some(annotations) = body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
     let theirs = live.pointer("/metadata/annotations");
     annotations.retain(|name, value| {

@@ -128,7 +128,9 @@ mod tests {
 
     #[test]
     fn subtracts_paths_and_the_nodes_that_become_empty() {
-        let from = fields(json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}, "f:metadata": {"f:labels": {".": {}, "f:x": {}}}}));
+        let from = fields(
+            json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}, "f:metadata": {"f:labels": {".": {}, "f:x": {}}}}),
+        );
         let minus = fields(json!({"f:data": {"f:a": {}}, "f:metadata": {"f:labels": {"f:x": {}}}}));
         assert_eq!(Value::Object(subtract(&from, &minus)), json!({"f:data": {".": {}, "f:b": {}}}));
     }

@@ -214,7 +214,14 @@ impl Ledger {
     }
 
     /// An object was seen.
-    pub(super) fn see(&mut self, kind: &crate::cluster::Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
+    pub(super) fn see(
+        &mut self,
+        kind: &crate::cluster::Kind,
+        key: &Key,
+        live: Value,
+        at: Instant,
+        now: Timestamp,
+    ) -> Next {
         let autoscaled = self.autoscaled.contains(key);
         let Some(managed) = self.objects.get_mut(key) else { return Next::Nothing };
         if managed.tombstoned || !managed.is_of(kind) {
@@ -317,10 +324,6 @@ impl Ledger {
         self.objects.iter().filter(move |(_, m)| m.owner == *owner)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (&Key, &Managed)> {
-        self.objects.iter()
-    }
-
     /// What an owner's status says.
     pub(super) fn summary(&mut self, owner: &Owner, clock: f64) -> Summary {
         let mut summary = Summary::default();
@@ -328,7 +331,9 @@ impl Ledger {
             summary.reverted = account.reverted;
             summary.last_reverts = account.last_reverts.iter().cloned().collect();
         }
-        for (key, managed) in self.objects.iter_mut().filter(|(_, m)| m.owner == *owner && m.is_applied() && !m.tombstoned) {
+        for (key, managed) in
+            self.objects.iter_mut().filter(|(_, m)| m.owner == *owner && m.is_applied() && !m.tombstoned)
+        {
             summary.objects += 1;
             match &managed.health {
                 Health::Healthy => summary.healthy += 1,

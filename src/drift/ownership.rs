@@ -9,8 +9,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::names::{BEFORE_FIRST_APPLY, MANAGER};
 use super::fields::{Fields, add, applied_by, subtract};
+use crate::api::names::{BEFORE_FIRST_APPLY, MANAGER};
 
 /// Managers that people's `kubectl` commands write as.
 const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-edit", "kubectl-create", "kubectl"];
@@ -41,9 +41,9 @@ pub fn take_over(managed_fields: &Value, api_version: &str, now: &str) -> Option
         return None;
     }
     entries.retain(|e| e.get("fieldsV1").and_then(Value::as_object).is_none_or(|f| !f.is_empty()));
-    let own = entries.iter_mut().find(|e| {
-        e["manager"] == MANAGER && e["operation"] == "Apply" && e.get("subresource").is_none_or(|s| s == "")
-    });
+    let own = entries
+        .iter_mut()
+        .find(|e| e["manager"] == MANAGER && e["operation"] == "Apply" && e.get("subresource").is_none_or(|s| s == ""));
     match own.and_then(|e| e.get_mut("fieldsV1")).and_then(Value::as_object_mut) {
         Some(fields) => add(fields, &ours),
         None => entries.push(json!({
@@ -97,7 +97,7 @@ fn env_lists(fields: &Map<String, Value>) -> Fields {
 /// `managedFields` in which the entry `before-first-apply` has lost what our own entry owns; `None` when there is
 /// no such entry or nothing to take from it. Such an entry appears when the object's `managedFields` had been wiped,
 /// and would co-own everything of ours for ever.
-pub fn without_first_apply_echo(object: &Value) -> Option<Value> {
+pub(super) fn without_first_apply_echo(object: &Value) -> Option<Value> {
     let ours = applied_by(object, MANAGER)?.clone();
     let mut entries = object.pointer("/metadata/managedFields")?.as_array()?.clone();
     let echo = entries.iter_mut().find(|e| e["manager"] == BEFORE_FIRST_APPLY && e["operation"] == "Update")?;

@@ -7,8 +7,8 @@
 //!
 //! Invariant: objects that differ only in what others own, or in server bookkeeping, have the same projection.
 
-use sha2::{Digest as _, Sha256};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::fields::{Fields, applied_by, entries, readable};
 use crate::api::names::{ANNOTATION_PREFIX, MANAGER};
@@ -137,7 +137,10 @@ pub fn differences(found: &Value, restored: &Value, emptied: &Emptied) -> Vec<Di
         });
     }
     // An item that vanished shows as its fields; naming the item once is enough.
-    all.dedup_by(|later, earlier| later.path.starts_with(&earlier.path) && earlier.found == "absent");
+    all.dedup_by(|later, earlier| {
+        let inside = later.path.strip_prefix(&earlier.path);
+        earlier.found == "absent" && inside.is_some_and(|rest| rest.starts_with(['.', '[']))
+    });
     all
 }
 
@@ -323,6 +326,6 @@ mod tests {
         assert_eq!(differences(&found, &restored, &Emptied::default()), [expected]);
         found["spec"]["containers"] = json!([]);
         let gone = differences(&found, &restored, &Emptied::default());
-        assert_eq!(gone.iter().map(|d| d.found.as_str()).collect::<Vec<_>>(), ["absent", "absent", "absent"]);
+        assert_eq!(gone.iter().map(|d| d.path.as_str()).collect::<Vec<_>>(), [r#"spec.containers[name="web"]"#]);
     }
 }

@@ -5,12 +5,14 @@
 //! - [`Object`]: one desired object, kept once as compact JSON
 //! - [`Digest`]: half a SHA-256
 //! - [`stage`]: the order of applying and pruning
+//! - [`health`]: how a live object is doing
 //! - [`redact_server_text`]: what of a server's message may be shown
 //!
 //! Deliberately absent: the server's knowledge (plural names, scope, schemas); that is `cluster`'s.
 
 mod desired;
 mod digest;
+mod health;
 mod key;
 mod order;
 mod place;
@@ -18,6 +20,7 @@ mod redact;
 
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};
+pub use health::{Health, health};
 pub use key::{Key, Names, split_api_version};
 pub use order::{Stage, prune_order, stage};
 pub use place::Place;
