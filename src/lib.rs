@@ -7,6 +7,7 @@
 //! - [`failure`]: what a failure means
 //! - [`object`]: words for any Kubernetes object
 //! - [`cluster`]: our only hands on the Kubernetes API
+//! - [`source`]: a Git remote becomes a snapshot
 //! - [`notification`]: what is worth telling
 //! - [`drift`]: what puts a managed object back
 //! - [`agent`]: the long-running process
@@ -21,3 +22,4 @@ pub mod drift;
 pub mod failure;
 pub mod notification;
 pub mod object;
+pub mod source;

@@ -1,0 +1,195 @@
+//! The address of a remote, parsed once.
+//!
+//! Invariant: neither `Display` nor `Debug` shows a user or password that stood in the address; they are kept apart
+//! from it and used only when the repository names no Secret.
+//! Deliberately not here: SSH addresses (recognised, so that the refusal can say so).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use reqwest::Url;
+
+use super::auth::{Credentials, Secret};
+use super::error::{Error, Fault};
+
+/// Where a repository is.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RemoteUrl {
+    place: Place,
+    embedded: Credentials,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Place {
+    /// Without user, password, query and trailing slash.
+    Http(Url),
+    Local(PathBuf),
+}
+
+impl RemoteUrl {
+    /// Reads `https://`, `http://` and `file://` addresses and absolute paths.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        read(text.trim()).map_err(|cause| Error::parse("address of the repository", cause))
+    }
+
+    /// Address of a repository in this file system; `path` is absolute.
+    pub fn local(path: impl Into<PathBuf>) -> Self {
+        Self { place: Place::Local(path.into()), embedded: Credentials::Anonymous }
+    }
+
+    /// The directory of a local repository.
+    pub fn local_path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Local(path) => Some(path),
+            Place::Http(_) => None,
+        }
+    }
+
+    pub(super) fn http(&self) -> Option<&Url> {
+        match &self.place {
+            Place::Http(url) => Some(url),
+            Place::Local(_) => None,
+        }
+    }
+
+    /// Credentials that stood in the address.
+    pub(super) fn embedded(&self) -> &Credentials {
+        &self.embedded
+    }
+}
+
+fn read(text: &str) -> Result<RemoteUrl, Fault> {
+    const FORM: Fault = Fault::Malformed { why: "an address has the form https://host/path" };
+    if text.is_empty() || text.len() > 4096 || text.chars().any(char::is_control) {
+        return Err(FORM);
+    }
+    if text.starts_with('/') {
+        return Ok(RemoteUrl::local(text));
+    }
+    let Some((scheme, _)) = text.split_once("://") else {
+        let before_path = text.split('/').next().unwrap_or_default();
+        return Err(if before_path.contains(':') { Fault::Unsupported { what: "SSH" } } else { FORM });
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "http" | "https" => http(text),
+        "file" => {
+            let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
+            Ok(RemoteUrl::local(path.ok_or(FORM)?))
+        }
+        "ssh" | "git+ssh" | "ssh+git" => Err(Fault::Unsupported { what: "SSH" }),
+        "git" => Err(Fault::Unsupported { what: "git://" }),
+        _ => Err(Fault::Unsupported { what: "this kind of address" }),
+    }
+}
+
+fn http(text: &str) -> Result<RemoteUrl, Fault> {
+    let mut url =
+        Url::parse(text).map_err(|_| Fault::Malformed { why: "an address has the form https://host/path" })?;
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(Fault::Malformed { why: "an address has no `?` and no `#`; credentials belong in a Secret" });
+    }
+    let embedded = match (url.username(), url.password()) {
+        ("", None) => Credentials::Anonymous,
+        (user, password) => Credentials::Basic {
+            username: percent_decoded(user),
+            password: Secret::new(percent_decoded(password.unwrap_or_default())),
+        },
+    };
+    strip(&mut url);
+    let path = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&path);
+    Ok(RemoteUrl { place: Place::Http(url), embedded })
+}
+
+/// Takes user and password off an address.
+pub(super) fn strip(url: &mut Url) {
+    // Both fail only for addresses that cannot hold them, which then hold none.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+}
+
+fn percent_decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let code = bytes.get(at + 1..at + 3).and_then(|digits| {
+            let mut decoded = [0];
+            hex::decode_to_slice(digits, &mut decoded).ok().map(|()| decoded[0])
+        });
+        match (byte, code) {
+            (b'%', Some(decoded)) => {
+                out.push(decoded);
+                at += 3;
+            }
+            _ => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+impl FromStr for RemoteUrl {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for RemoteUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Http(url) => f.write_str(url.as_str()),
+            Place::Local(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for RemoteUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RemoteUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let got = match RemoteUrl::parse(text) {
+            Ok(url) => url.to_string(),
+            Err(error) => error.fault().to_string(),
+        };
+        assert_eq!(got, expected, "{text}");
+    }
+
+    #[test]
+    fn reads_http_and_local_addresses_and_says_what_else_it_saw() {
+        check(" https://example.org/a/b.git/ ", "https://example.org/a/b.git");
+        check("HTTP://Example.org:8080/x", "http://example.org:8080/x");
+        check("/srv/git/x", "/srv/git/x");
+        check("file:///srv/a%20b", "/srv/a b");
+        let ssh = "SSH is not supported; use https:// or http://";
+        check("git@github.com:a/b.git", ssh);
+        check("ssh://git@github.com/a/b.git", ssh);
+        check("ext::sh -c id", ssh);
+        check("git://example.org/x", "git:// is not supported; use https:// or http://");
+        check("", "an address has the form https://host/path");
+        check("https://", "an address has the form https://host/path");
+        check("relative/path", "an address has the form https://host/path");
+        check("https://e.org/x?token=abc", "an address has no `?` and no `#`; credentials belong in a Secret");
+    }
+
+    #[test]
+    fn hides_credentials_that_stand_in_the_address() {
+        let url = RemoteUrl::parse("https://us%40er:hunter%322@example.org/x").unwrap();
+        assert_eq!(url.to_string(), "https://example.org/x");
+        assert!(!format!("{url:?}").contains("hunter"));
+        let Credentials::Basic { username, password } = url.embedded() else { panic!("no credentials") };
+        assert_eq!((username.as_str(), password.expose().as_str()), ("us@er", "hunter2"));
+    }
+}

@@ -1,0 +1,134 @@
+//! A repository's `auth` and the Secret that it names become [`Credentials`].
+//!
+//! Invariant: a [`Secret`] shows nothing of itself in `Debug` or `Display`; reading it takes the word `expose`.
+//! Deliberately not here: SSH keys (one more variant of [`Credentials`]); reading the Secret from the cluster.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+
+use super::error::{Error, Fault};
+use crate::api::git_repository::{AuthType, RepositoryAuth};
+
+/// A value that must not be shown.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Secret<T>(T);
+
+impl<T> Secret<T> {
+    /// Hides `value`.
+    pub fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value itself, for the one place that sends it.
+    pub fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl<T> fmt::Display for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// How to authenticate to a remote.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Credentials {
+    /// Not at all.
+    Anonymous,
+    /// HTTP basic authentication; a token is a password.
+    Basic {
+        /// User name, often any text beside a token.
+        username: String,
+        /// Password or token.
+        password: Secret<String>,
+    },
+}
+
+/// The credentials that a repository's `auth` means, from the `data` of the Secret it names (`None`: it is missing).
+///
+/// For `basic` the keys `username` and `password` must both exist and may be empty; the Secret's type is not looked
+/// at. One trailing line break, which `echo` leaves in many Secrets, is not taken as part of a value.
+pub fn credentials(
+    auth: Option<&RepositoryAuth>,
+    secret: Option<&BTreeMap<String, ByteString>>,
+) -> Result<Credentials, Error> {
+    read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
+}
+
+fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Credentials, Fault> {
+    let Some(auth) = auth else { return Ok(Credentials::Anonymous) };
+    let data = secret.ok_or(Fault::MissingSecret)?;
+    match auth.kind {
+        AuthType::Basic => Ok(Credentials::Basic {
+            username: field(data, "username")?,
+            password: Secret::new(field(data, "password")?),
+        }),
+        AuthType::Key => Err(Fault::Unsupported { what: "authentication with an SSH key" }),
+    }
+}
+
+fn field(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, Fault> {
+    let bytes = &data.get(key).ok_or(Fault::MissingKey { key })?.0;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| Fault::Malformed { why: "`username` and `password` of the Secret are UTF-8 text" })?;
+    let text = text.strip_suffix('\n').map_or(text, |rest| rest.strip_suffix('\r').unwrap_or(rest));
+    if text.chars().any(char::is_control) {
+        return Err(Fault::Malformed { why: "`username` and `password` of the Secret are one line each" });
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: AuthType, data: &[(&str, &[u8])], expected: &str) {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
+        let auth = RepositoryAuth { kind, secret_name: "s".into() };
+        let got = match credentials(Some(&auth), Some(&data)) {
+            Ok(Credentials::Basic { username, password }) => format!("{username}:{}", password.expose()),
+            Ok(other) => format!("{other:?}"),
+            Err(error) => error.fault().to_string(),
+        };
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn takes_user_name_and_password_whatever_the_type_of_the_secret() {
+        check(AuthType::Basic, &[("username", b"u"), ("password", b"p")], "u:p");
+        check(AuthType::Basic, &[("username", b""), ("password", b"token\n")], ":token");
+        check(AuthType::Basic, &[("username", b"u\r\n"), ("password", b"")], "u:");
+    }
+
+    #[test]
+    fn says_what_the_secret_lacks() {
+        let field = |key| format!("missing field {key}: the Secret needs it (it may be empty)");
+        check(AuthType::Basic, &[("username", b"u")], &field("password"));
+        check(AuthType::Basic, &[("password", b"p")], &field("username"));
+        check(
+            AuthType::Basic,
+            &[("username", b"\xff"), ("password", b"")],
+            "`username` and `password` of the Secret are UTF-8 text",
+        );
+        let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
+        assert!(credentials(Some(&auth), None).unwrap_err().fault().to_string().contains("does not exist"));
+        assert_eq!(credentials(None, None).unwrap(), Credentials::Anonymous);
+    }
+
+    #[test]
+    fn shows_no_password() {
+        let hidden = Credentials::Basic { username: "u".into(), password: Secret::new("hunter2".into()) };
+        assert!(!format!("{hidden:?} {}", Secret::new("hunter2")).contains("hunter2"));
+    }
+}

@@ -1,0 +1,110 @@
+//! Object ids, one type for each kind of object, so that none is taken for another.
+//!
+//! Invariant: an id is 20 bytes; its text is 40 lower-case hexadecimal digits. SHA-256 repositories are not supported.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::error::Fault;
+
+/// Any object's id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Id(pub(super) [u8; 20]);
+
+impl Id {
+    /// The id written as 40 hexadecimal digits, in either case.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 20];
+        hex::decode_to_slice(text, &mut bytes).ok()?;
+        Some(Self(bytes))
+    }
+
+    /// The id in its 20 bytes.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    /// libgit2's form.
+    pub(super) fn oid(self) -> Result<git2::Oid, Fault> {
+        git2::Oid::from_bytes(&self.0).map_err(Fault::git)
+    }
+}
+
+impl From<git2::Oid> for Id {
+    fn from(oid: git2::Oid) -> Self {
+        let mut bytes = [0; 20];
+        for (to, from) in bytes.iter_mut().zip(oid.as_bytes()) {
+            *to = *from;
+        }
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub(super) Id);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = super::Error;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let id = Id::parse(text.as_bytes()).ok_or(Fault::Malformed {
+                    why: concat!("the id of a ", $what, " is 40 hexadecimal digits"),
+                });
+                id.map(Self).map_err(|cause| super::Error::parse(concat!($what, " id"), cause))
+            }
+        }
+    };
+}
+
+id!(
+    /// Id of a commit.
+    Commit, "commit"
+);
+id!(
+    /// Id of a directory's content: equal ids, equal files, all the way down.
+    TreeId, "tree"
+);
+id!(
+    /// Id of a file's content.
+    BlobId, "blob"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_forty_digits_in_either_case_and_writes_lower() {
+        let text = "0123456789ABCDEF0123456789abcdef01234567";
+        assert_eq!(text.parse::<Commit>().unwrap().to_string(), text.to_lowercase());
+        for bad in ["", "0123", &text[1..], "g123456789abcdef0123456789abcdef01234567"] {
+            assert!(bad.parse::<Commit>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The copy of a remote on our disk. All of it blocks.
+//!
+//! A mirror is a directory of generations, each a bare repository that only grows; a mirror that is damaged or has
+//! grown too large gets a new generation, and the old one goes when the last [`Snapshot`](super::Snapshot) that reads
+//! from it does. The file `held` lists the commits whose files are complete.
+//!
+//! Invariant: a commit stands in `held` only after its pack is indexed, so a process killed at any time leaves a
+//! mirror that is good or is not used.
+//! Invariant: nothing on the disk names an address or holds a credential: the directory's name is a digest over both
+//! and over random bytes that lie beside it.
+//! Deliberately not here: references (the remote is asked) and history (only the files of a commit matter).
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use sha2::{Digest as _, Sha256};
+
+use super::error::Fault;
+use super::id::{Commit, Id};
+use super::objects::Objects;
+use super::transport::History;
+
+/// Commits that are told to the server, so that it sends only what they lack.
+const TOLD: usize = 16;
+const HELD: &str = "held";
+const SALT: &str = "salt";
+
+/// All generations of one remote.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    root: PathBuf,
+    number: u64,
+    current: Option<Arc<Generation>>,
+}
+
+impl Mirror {
+    /// Finds the latest generation of the mirror for `identity` under `directory`, and removes the others.
+    pub(super) fn open(directory: &Path, identity: &[u8; 32]) -> Result<Self, Fault> {
+        let root = directory.join(name(directory, identity).map_err(Fault::Disk)?);
+        make_directory(&root).map_err(Fault::Disk)?;
+        let mut numbers: Vec<u64> = fs::read_dir(&root)
+            .map_err(Fault::Disk)?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect();
+        numbers.sort_unstable();
+        let number = numbers.last().copied().unwrap_or(0);
+        let mut current = None;
+        for number in numbers.into_iter().rev() {
+            let path = root.join(number.to_string());
+            match read_held(&path) {
+                Some(held) if current.is_none() && !held.is_empty() => {
+                    current = Some(Arc::new(Generation::new(path, held)));
+                }
+                _ => remove(&path),
+            }
+        }
+        Ok(Self { root, number, current })
+    }
+
+    pub(super) fn current(&self) -> Option<Arc<Generation>> {
+        self.current.clone()
+    }
+
+    /// Where the next generation will lie.
+    pub(super) fn next_path(&mut self) -> PathBuf {
+        self.number += 1;
+        self.root.join(self.number.to_string())
+    }
+
+    /// Makes `generation` the one that is used; the one before goes when nobody reads from it any more.
+    pub(super) fn adopt(&mut self, generation: Arc<Generation>) {
+        generation.retired.store(false, Ordering::Relaxed);
+        if let Some(old) = self.current.replace(Arc::clone(&generation))
+            && !Arc::ptr_eq(&old, &generation)
+        {
+            old.retire();
+        }
+    }
+
+    /// Removes the mirror as soon as nobody reads from it any more.
+    pub(super) fn retire(self) {
+        match self.current {
+            // Goes with the generation, or by the next process that looks for generations.
+            Some(current) => current.retire(),
+            None => remove(&self.root),
+        }
+    }
+}
+
+/// One bare repository.
+#[derive(Debug)]
+pub(super) struct Generation {
+    path: PathBuf,
+    held: Mutex<Vec<(Id, History)>>,
+    suspect: AtomicBool,
+    retired: AtomicBool,
+}
+
+impl Generation {
+    fn new(path: PathBuf, held: Vec<(Id, History)>) -> Self {
+        Self { path, held: Mutex::new(held), suspect: AtomicBool::new(false), retired: AtomicBool::new(false) }
+    }
+
+    /// Makes an empty one.
+    pub(super) fn create(path: PathBuf) -> Result<Self, Fault> {
+        make_directory(&path).map_err(Fault::Disk)?;
+        git2::Repository::init_bare(&path)
+            .map_err(|error| Fault::Disk(io::Error::other(error.message().to_owned())))?;
+        Ok(Self::new(path, Vec::new()))
+    }
+
+    /// Marks it as damaged: the next fetch makes a new one.
+    pub(super) fn suspect(&self) {
+        self.suspect.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Relaxed)
+    }
+
+    /// Lets it be removed when the last reader is gone.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether all files of the commit are here.
+    pub(super) fn holds(&self, commit: Commit) -> bool {
+        self.held().iter().any(|(id, _)| *id == commit.0)
+    }
+
+    /// The latest commits whose files are here.
+    pub(super) fn told(&self) -> Vec<(Id, History)> {
+        let held = self.held();
+        held.iter().rev().take(TOLD).copied().collect()
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Vec<(Id, History)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn objects(&self) -> Result<Objects, Fault> {
+        Objects::open(&self.path.join("objects"))
+    }
+
+    /// An unnamed file in this generation's directory, for a pack that is being received.
+    pub(super) fn spool(&self) -> Result<File, Fault> {
+        tempfile::tempfile_in(&self.path).map_err(Fault::Disk)
+    }
+
+    /// Adds the objects of a pack, completing it with ours where it builds on them. Ends by `until`.
+    pub(super) fn index(&self, mut pack: File, until: Instant) -> Result<(), Fault> {
+        let damaged = |text: &str| Fault::Pack { what: text.to_owned() };
+        let objects = self.objects()?;
+        let directory = self.path.join("objects/pack");
+        let mut indexer = git2::Indexer::new(Some(objects.odb()), &directory, 0, false)
+            .map_err(|error| Fault::Disk(io::Error::other(error.message().to_owned())))?;
+        let late = Arc::new(AtomicBool::new(false));
+        let noticed = Arc::clone(&late);
+        indexer.progress(move |_| {
+            let in_time = Instant::now() < until;
+            noticed.store(!in_time, Ordering::Relaxed);
+            in_time
+        });
+        pack.rewind().map_err(Fault::Disk)?;
+        let mut piece = vec![0; 64 << 10];
+        let written = loop {
+            let length = pack.read(&mut piece).map_err(Fault::Disk)?;
+            if length == 0 {
+                break Ok(());
+            }
+            if let Err(error) = indexer.write_all(&piece[..length]) {
+                break Err(damaged(&error.to_string()));
+            }
+        };
+        let done = written.and_then(|()| indexer.commit().map_err(|error| damaged(error.message())));
+        if late.load(Ordering::Relaxed) {
+            return Err(Fault::Pack { what: "it took too long to unpack".to_owned() });
+        }
+        done.map(drop)
+    }
+
+    /// Notes that all files of the commit are here.
+    pub(super) fn keep(&self, commit: Commit, history: History) -> Result<(), Fault> {
+        let mut held = self.held();
+        held.retain(|(id, _)| *id != commit.0);
+        held.push((commit.0, history));
+        let text: String = held.iter().map(|(id, history)| format!("{id} {}\n", word(*history))).collect();
+        let fresh = self.path.join("held.new");
+        fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, self.path.join(HELD))).map_err(Fault::Disk)
+    }
+
+    /// Bytes and packs on the disk.
+    pub(super) fn size(&self) -> Result<(u64, usize), Fault> {
+        let (mut bytes, mut packs) = (0, 0);
+        for entry in fs::read_dir(self.path.join("objects/pack")).map_err(Fault::Disk)? {
+            let entry = entry.map_err(Fault::Disk)?;
+            // A file that goes away meanwhile does not count.
+            bytes += entry.metadata().map_or(0, |metadata| metadata.len());
+            packs += usize::from(entry.path().extension().is_some_and(|extension| extension == "pack"));
+        }
+        Ok((bytes, packs))
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if self.retired.load(Ordering::Relaxed) {
+            remove(&self.path);
+        }
+    }
+}
+
+fn word(history: History) -> &'static str {
+    match history {
+        History::Whole => "whole",
+        History::Left => "left",
+    }
+}
+
+/// The commits of a generation; `None` when there is no list or it does not read.
+fn read_held(path: &Path) -> Option<Vec<(Id, History)>> {
+    let text = fs::read_to_string(path.join(HELD)).ok()?;
+    let line = |line: &str| {
+        let (id, word) = line.split_once(' ')?;
+        let history = if word == "whole" { History::Whole } else { History::Left };
+        Some((Id::parse(id.as_bytes())?, history))
+    };
+    text.lines().map(line).collect()
+}
+
+/// What cannot be removed now is tried again by the next process.
+fn remove(path: &Path) {
+    let _ = fs::remove_dir_all(path);
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Name of a mirror's directory, from which nobody can guess credentials.
+fn name(directory: &Path, identity: &[u8; 32]) -> io::Result<String> {
+    make_directory(directory)?;
+    let salt = salt(&directory.join(SALT))?;
+    let digest = Sha256::new().chain_update(salt).chain_update(identity).finalize();
+    Ok(format!("{}.git", hex::encode(&digest[..16])))
+}
+
+fn salt(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(path) {
+        Ok(salt) if salt.len() == 32 => return Ok(salt),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut fresh = vec![0; 32];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut fresh).map_err(|_| io::Error::other("no random bytes"))?;
+    let temporary = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = fs::remove_file(&temporary);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    file.write_all(&fresh)?;
+    // Who comes second takes what the first wrote.
+    let linked = fs::hard_link(&temporary, path);
+    fs::remove_file(&temporary)?;
+    match linked {
+        Ok(()) => Ok(fresh),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let salt = fs::read(path)?;
+            if salt.len() == 32 { Ok(salt) } else { fs::write(path, &fresh).map(|()| fresh) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit(digit: char) -> Commit {
+        digit.to_string().repeat(40).parse().unwrap()
+    }
+
+    #[test]
+    fn remembers_what_it_holds_across_restarts_and_drops_what_is_incomplete() {
+        let directory = tempfile::tempdir().unwrap();
+        let identity = [1; 32];
+        let mut mirror = Mirror::open(directory.path(), &identity).unwrap();
+        let first = Arc::new(Generation::create(mirror.next_path()).unwrap());
+        first.keep(commit('a'), History::Left).unwrap();
+        mirror.adopt(first);
+        let incomplete = mirror.next_path();
+        Generation::create(incomplete.clone()).unwrap();
+        drop(mirror);
+        let mirror = Mirror::open(directory.path(), &identity).unwrap();
+        assert!(mirror.current().unwrap().holds(commit('a')));
+        assert!(!incomplete.exists());
+        assert!(Mirror::open(directory.path(), &[2; 32]).unwrap().current().is_none());
+    }
+
+    #[test]
+    fn an_old_generation_stays_until_its_last_reader_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut mirror = Mirror::open(directory.path(), &[1; 32]).unwrap();
+        let old = Arc::new(Generation::create(mirror.next_path()).unwrap());
+        mirror.adopt(Arc::clone(&old));
+        mirror.adopt(Arc::new(Generation::create(mirror.next_path()).unwrap()));
+        let path = old.path.clone();
+        assert!(path.exists());
+        drop(old);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn names_of_mirrors_tell_nothing_without_the_salt() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        assert_eq!(name(one.path(), &[1; 32]).unwrap(), name(one.path(), &[1; 32]).unwrap());
+        assert_ne!(name(one.path(), &[1; 32]).unwrap(), name(two.path(), &[1; 32]).unwrap());
+    }
+}

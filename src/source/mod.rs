@@ -1,0 +1,37 @@
+//! A Git remote becomes a [`Snapshot`]: a commit, the ids of its trees, and its files, immutable.
+//!
+//! A remote is asked for its references ([`Source::lookup`]); when one moved, the commit is brought into one mirror
+//! per remote ([`Source::fetch`]) and read there as blobs. HTTP and the Git protocol are spoken here and not by
+//! libgit2, which indexes packs and reads objects: so every wait has a deadline without holding a thread, an unchanged
+//! remote costs one small request, and a pack is judged before it is unpacked.
+//!
+//! Invariant: there is no work tree; nothing that a repository contains becomes a path, a link or a program here.
+//! Invariant: credentials go to the host they were given for and to no other, and stand in no error, log, file or path.
+//! Invariant: whatever a server sends costs at most the [`Limits`] and ends by the [`Deadlines`] with an error.
+//!
+//! Deliberately not here: when to look again (the agent's), what the files mean (`manifest`), SSH (its place is a
+//! third kind of remote beside the two in `transport`).
+
+mod address;
+mod auth;
+mod error;
+mod id;
+mod mirror;
+mod objects;
+mod poll;
+mod reference;
+mod remote;
+mod settings;
+mod snapshot;
+mod transport;
+mod watch;
+
+pub use address::RemoteUrl;
+pub use auth::{Credentials, Secret, credentials};
+pub use error::{Error, Fault, Sent};
+pub use id::{BlobId, Commit, TreeId};
+pub use reference::{BaseDir, Found, Reference};
+pub use remote::{Remote, Source};
+pub use settings::{Deadlines, Limits, Settings};
+pub use snapshot::{Entry, EntryKind, Snapshot};
+pub use watch::{LocalWatch, watch_local};

@@ -1,0 +1,243 @@
+//! Reading commits, trees and blobs of an object database. All of it blocks.
+//!
+//! libgit2 finds and unpacks objects and compares them with their ids; commits and trees are read here, because that
+//! needs no repository around the database and bounds what a hostile tree can cost.
+//!
+//! Invariant: an object is read only after its size was compared with a limit; a walk ends at the limit of entries.
+
+use std::path::Path;
+
+use git2::{ErrorCode, ObjectType, Odb};
+
+use super::Limits;
+use super::error::Fault;
+use super::id::{BlobId, Commit, Id};
+use super::reference::BaseDir;
+use super::snapshot::{Entry, EntryKind};
+
+const COMMIT_BYTES: u64 = 4 << 20;
+const TREE_BYTES: u64 = 16 << 20;
+const PATH_BYTES: usize = 4096;
+const DEPTH: usize = 100;
+
+/// An object database.
+pub(super) struct Objects {
+    odb: Odb<'static>,
+}
+
+/// What a commit says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CommitFacts {
+    pub(super) tree: Id,
+    /// First line of the message, shortened.
+    pub(super) subject: String,
+}
+
+impl Objects {
+    /// Opens the database in the directory `path`.
+    pub(super) fn open(path: &Path) -> Result<Self, Fault> {
+        let text = path.to_str().ok_or(Fault::Malformed { why: "the path of a repository is UTF-8 text" })?;
+        let odb = Odb::new().map_err(Fault::git)?;
+        odb.add_disk_alternate(text).map_err(Fault::git)?;
+        Ok(Self { odb })
+    }
+
+    pub(super) fn odb(&self) -> &Odb<'static> {
+        &self.odb
+    }
+
+    /// The commit's tree and subject; `None` when there is no such object.
+    pub(super) fn commit(&self, commit: Commit) -> Result<Option<CommitFacts>, Fault> {
+        let Some((_, kind)) = self.header(commit.0)? else { return Ok(None) };
+        if kind != ObjectType::Commit {
+            return Err(Fault::NotCommit);
+        }
+        let bytes = self.read(commit.0, ObjectType::Commit, COMMIT_BYTES, "a commit in bytes")?;
+        read_commit(&bytes).map(Some).ok_or_else(|| damaged("a commit without a tree"))
+    }
+
+    /// The directory at `base_dir` under the tree `root`.
+    pub(super) fn directory(&self, root: Id, base_dir: &BaseDir) -> Result<Option<Id>, Fault> {
+        let mut at = root;
+        for part in base_dir.parts() {
+            let bytes = self.tree(at)?;
+            let mut hit = None;
+            for item in TreeItems(&bytes) {
+                let item = item?;
+                if item.name == part.as_bytes() && item.kind == ItemKind::Directory {
+                    hit = Some(item.id);
+                }
+            }
+            match hit {
+                Some(id) => at = id,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path.
+    pub(super) fn walk(&self, root: Id, prefix: &str, limits: &Limits) -> Result<Vec<Entry>, Fault> {
+        let mut entries = Vec::new();
+        let mut seen = 0;
+        let mut open = vec![(prefix.to_owned(), root, 0)];
+        while let Some((prefix, tree, depth)) = open.pop() {
+            if depth > DEPTH {
+                return Err(Fault::TooLarge { what: "the depth of directories", limit: DEPTH as u64 });
+            }
+            let bytes = self.tree(tree)?;
+            for item in TreeItems(&bytes) {
+                let item = item?;
+                seen += 1;
+                if seen > limits.entries {
+                    let limit = limits.entries as u64;
+                    return Err(Fault::TooLarge { what: "the number of files and directories", limit });
+                }
+                let name = String::from_utf8_lossy(item.name);
+                if prefix.len() + name.len() + 1 > PATH_BYTES {
+                    return Err(Fault::TooLarge { what: "a path in bytes", limit: PATH_BYTES as u64 });
+                }
+                let path = if prefix.is_empty() { name.into_owned() } else { format!("{prefix}/{name}") };
+                let kind = match item.kind {
+                    ItemKind::Directory => {
+                        open.push((path, item.id, depth + 1));
+                        continue;
+                    }
+                    ItemKind::File => EntryKind::File,
+                    ItemKind::Symlink => EntryKind::Symlink,
+                    ItemKind::Submodule => EntryKind::Submodule,
+                };
+                let size = match kind {
+                    EntryKind::Submodule => 0,
+                    _ => self.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
+                };
+                entries.push(Entry { path, id: BlobId(item.id), size, kind });
+            }
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
+    }
+
+    /// A file's content.
+    pub(super) fn blob(&self, id: BlobId, limit: u64) -> Result<Vec<u8>, Fault> {
+        self.read(id.0, ObjectType::Blob, limit, "the file in bytes")
+    }
+
+    fn tree(&self, id: Id) -> Result<Vec<u8>, Fault> {
+        self.read(id, ObjectType::Tree, TREE_BYTES, "a directory in bytes")
+    }
+
+    fn header(&self, id: Id) -> Result<Option<(u64, ObjectType)>, Fault> {
+        match self.odb.read_header(id.oid()?) {
+            Ok((size, kind)) => Ok(Some((size as u64, kind))),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(damaged(error.message())),
+        }
+    }
+
+    fn read(&self, id: Id, kind: ObjectType, limit: u64, what: &'static str) -> Result<Vec<u8>, Fault> {
+        let (size, found) = self.header(id)?.ok_or_else(|| damaged(&format!("object {id} is missing")))?;
+        if found != kind {
+            return Err(damaged(&format!("object {id} is of another kind than its name says")));
+        }
+        if size > limit {
+            return Err(Fault::TooLarge { what, limit });
+        }
+        let object = self.odb.read(id.oid()?).map_err(|error| damaged(error.message()))?;
+        Ok(object.data().to_vec())
+    }
+}
+
+fn damaged(what: &str) -> Fault {
+    Fault::Corrupt { what: what.to_owned() }
+}
+
+fn read_commit(bytes: &[u8]) -> Option<CommitFacts> {
+    let tree = bytes.strip_prefix(b"tree ")?.get(..40).and_then(Id::parse)?;
+    let text = String::from_utf8_lossy(bytes);
+    let message = text.split_once("\n\n").map_or("", |(_, message)| message);
+    let subject = message.trim_start().lines().next().unwrap_or_default();
+    let subject = subject.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    Some(CommitFacts { tree, subject })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ItemKind {
+    File,
+    Directory,
+    Symlink,
+    Submodule,
+}
+
+struct TreeItem<'a> {
+    kind: ItemKind,
+    name: &'a [u8],
+    id: Id,
+}
+
+/// The items of a tree object: `<octal mode> <name>\0<20 bytes>`, one after the other.
+struct TreeItems<'a>(&'a [u8]);
+
+impl<'a> Iterator for TreeItems<'a> {
+    type Item = Result<TreeItem<'a>, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let item = tree_item(self.0);
+        self.0 = item.as_ref().map_or(&[][..], |(_, rest)| rest);
+        Some(item.map(|(item, _)| item).ok_or_else(|| damaged("a directory that does not read")))
+    }
+}
+
+fn tree_item(bytes: &[u8]) -> Option<(TreeItem<'_>, &[u8])> {
+    let space = bytes.iter().take(8).position(|byte| *byte == b' ')?;
+    let mode = u32::from_str_radix(std::str::from_utf8(&bytes[..space]).ok()?, 8).ok()?;
+    let kind = match mode & 0o170_000 {
+        0o040_000 => ItemKind::Directory,
+        0o120_000 => ItemKind::Symlink,
+        0o160_000 => ItemKind::Submodule,
+        0o100_000 => ItemKind::File,
+        _ => return None,
+    };
+    let rest = &bytes[space + 1..];
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    let id = Id::from_bytes(rest.get(end + 1..end + 21)?)?;
+    Some((TreeItem { kind, name: &rest[..end], id }, &rest[end + 21..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_a_commit() {
+        let text = format!("tree {}\nauthor a <b> 0 +0000\n\n\n  web: two\treplicas\n\nbody", "1".repeat(40));
+        let facts = read_commit(text.as_bytes()).unwrap();
+        assert_eq!(facts.subject, "web: two replicas");
+        assert_eq!(read_commit(b"tree 123"), None);
+        assert_eq!(read_commit(format!("tree {}", "2".repeat(40)).as_bytes()).unwrap().subject, "");
+    }
+
+    #[test]
+    fn reads_the_items_of_a_tree() {
+        let mut bytes = Vec::new();
+        for (mode, name) in [("100644", "a.yaml"), ("40000", "dir"), ("120000", "link"), ("160000", "sub")] {
+            bytes.extend(format!("{mode} {name}\0").bytes());
+            bytes.extend([7; 20]);
+        }
+        let kinds: Vec<_> = TreeItems(&bytes).map(|item| item.unwrap().kind).collect();
+        assert_eq!(kinds, [ItemKind::File, ItemKind::Directory, ItemKind::Symlink, ItemKind::Submodule]);
+        assert!(TreeItems(&bytes[..bytes.len() - 1]).any(|item| item.is_err()));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_any_tree_to_an_end(bytes: Vec<u8>) {
+            let _ = TreeItems(&bytes).count();
+            let _ = read_commit(&bytes);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! What to follow in a remote and where in it to look: [`Reference`] and [`BaseDir`], and what a reference means among
+//! the references that a remote has.
+//!
+//! Invariant: a parsed reference is one line without controls or spaces, so it cannot speak in the protocol's place.
+//! Deliberately not here: asking the remote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::error::{Error, Fault};
+use super::id::{Commit, Id};
+
+/// What a GitSync follows: a full reference name, a commit id, or the name of a branch or tag, tried in this order.
+/// `HEAD` means the remote's default branch.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reference(Kind);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    Head,
+    Full(Arc<str>),
+    Commit(Commit),
+    Short(Arc<str>),
+}
+
+impl Reference {
+    /// The remote's default branch.
+    pub fn head() -> Self {
+        Self(Kind::Head)
+    }
+
+    /// Checks `text` by the rules of `git check-ref-format`.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let kind = match text {
+            "HEAD" => Kind::Head,
+            _ => match Id::parse(text.as_bytes()) {
+                Some(id) => Kind::Commit(Commit(id)),
+                None => {
+                    check_name(text).map_err(|why| Error::parse("reference", Fault::Malformed { why }))?;
+                    if text.starts_with("refs/") { Kind::Full(text.into()) } else { Kind::Short(text.into()) }
+                }
+            },
+        };
+        Ok(Self(kind))
+    }
+
+    /// The commit, when the reference is an id.
+    pub(super) fn commit(&self) -> Option<Commit> {
+        match self.0 {
+            Kind::Commit(commit) => Some(commit),
+            _ => None,
+        }
+    }
+
+    /// The full names to ask the remote for, the first that exists wins.
+    pub(super) fn candidates(&self) -> Vec<String> {
+        match &self.0 {
+            Kind::Head => vec!["HEAD".into()],
+            Kind::Full(name) => vec![name.to_string()],
+            Kind::Commit(_) => Vec::new(),
+            Kind::Short(name) => vec![format!("refs/heads/{name}"), format!("refs/tags/{name}")],
+        }
+    }
+
+    /// What the reference means among `refs`.
+    pub(super) fn resolve(&self, refs: &Refs) -> Result<Found, Fault> {
+        if let Some(commit) = self.commit() {
+            return Ok(Found { commit, name: commit.to_string(), tip: commit.0 });
+        }
+        let hit = self.candidates().into_iter().find_map(|name| refs.0.get(&name).map(|at| (name, at)));
+        match hit {
+            Some((name, at)) => Ok(Found {
+                commit: Commit(at.peeled.unwrap_or(at.id)),
+                name: at.symbolic.clone().unwrap_or(name),
+                tip: at.id,
+            }),
+            None => Err(Fault::MissingReference { default_branch: refs.default_branch(), empty: refs.0.is_empty() }),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() || name.len() > 255 {
+        return Err("a reference has between 1 and 255 characters");
+    }
+    if name.bytes().any(|b| b <= b' ' || b == 0x7f || b"~^:?*[\\".contains(&b)) {
+        return Err("a reference has no spaces, controls or any of ~ ^ : ? * [ \\");
+    }
+    if name.contains("..") || name.contains("@{") || name == "@" {
+        return Err("a reference has no `..` and no `@{`");
+    }
+    if name.split('/').any(|part| part.is_empty() || part.starts_with('.') || part.ends_with(".lock")) {
+        return Err("no part of a reference is empty, starts with a dot or ends in `.lock`");
+    }
+    if name.ends_with('.') || name.starts_with('-') {
+        return Err("a reference neither ends in a dot nor starts with a dash");
+    }
+    Ok(())
+}
+
+impl FromStr for Reference {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Head => f.write_str("HEAD"),
+            Kind::Commit(commit) => commit.fmt(f),
+            Kind::Full(name) | Kind::Short(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Debug for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reference({self})")
+    }
+}
+
+/// What a lookup found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The commit that the reference names (annotated tags are followed to theirs).
+    pub commit: Commit,
+    /// Full name of the reference, or the commit id when that was asked for.
+    pub name: String,
+    /// What the reference itself points to: the tag object of an annotated tag.
+    pub(super) tip: Id,
+}
+
+impl Found {
+    /// Whether the user named the commit itself.
+    pub(super) fn is_pinned(&self) -> bool {
+        !self.name.starts_with("refs/") && self.name != "HEAD"
+    }
+
+    /// Short name of the branch or tag, for people.
+    pub fn short(&self) -> &str {
+        let tail = |prefix| self.name.strip_prefix(prefix);
+        tail("refs/heads/").or_else(|| tail("refs/tags/")).unwrap_or(&self.name)
+    }
+}
+
+/// References of a remote, by full name: as many as were asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refs(pub(super) BTreeMap<String, At>);
+
+/// Where a reference points.
+#[derive(Clone, Debug)]
+pub(super) struct At {
+    pub(super) id: Id,
+    /// The commit under an annotated tag.
+    pub(super) peeled: Option<Id>,
+    /// The reference that a symbolic one (HEAD) names.
+    pub(super) symbolic: Option<String>,
+}
+
+/// Names of references to ask for; one that ends in a slash means all under it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted(BTreeSet<String>);
+
+impl Wanted {
+    pub(super) fn new(names: impl IntoIterator<Item = String>) -> Self {
+        Self(names.into_iter().collect())
+    }
+
+    /// All branches.
+    pub(super) fn branches() -> Self {
+        Self::new(["refs/heads/".to_owned()])
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// Servers match prefixes, so what they send is compared again.
+    pub(super) fn covers(&self, name: &str) -> bool {
+        self.0.contains(name) || self.0.iter().any(|all| all.ends_with('/') && name.starts_with(all.as_str()))
+    }
+}
+
+impl Refs {
+    fn default_branch(&self) -> Option<String> {
+        let target = self.0.get("HEAD")?.symbolic.as_deref()?;
+        Some(target.strip_prefix("refs/heads/").unwrap_or(target).to_owned())
+    }
+}
+
+/// A directory of a repository: `/` is its root. Written with or without leading and trailing slash.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BaseDir(Arc<str>);
+
+impl BaseDir {
+    /// The root.
+    pub fn root() -> Self {
+        Self("".into())
+    }
+
+    /// `..` is refused; `.` and empty parts are dropped.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let malformed = |why| Error::parse("base directory", Fault::Malformed { why });
+        if text.len() > 4096 || text.contains('\0') {
+            return Err(malformed("a base directory has at most 4096 bytes and no NUL"));
+        }
+        let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        if parts.contains(&"..") {
+            return Err(malformed("a base directory lies in the repository: `..` is not allowed"));
+        }
+        Ok(Self(parts.join("/").into()))
+    }
+
+    /// The path from the root, without slashes at its ends; empty for the root.
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+
+    /// Names from the root down.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &str> {
+        self.0.split('/').filter(|part| !part.is_empty())
+    }
+}
+
+impl FromStr for BaseDir {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for BaseDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}", self.0)
+    }
+}
+
+impl fmt::Debug for BaseDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BaseDir({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(digit: char, peeled: Option<char>) -> At {
+        let id = |c: char| Id::parse(c.to_string().repeat(40).as_bytes()).unwrap();
+        At { id: id(digit), peeled: peeled.map(id), symbolic: None }
+    }
+
+    fn refs() -> Refs {
+        let mut head = at('1', None);
+        head.symbolic = Some("refs/heads/trunk".into());
+        let all = [
+            ("HEAD", head),
+            ("refs/heads/trunk", at('1', None)),
+            ("refs/heads/v1", at('2', None)),
+            ("refs/tags/v1", at('3', None)),
+            ("refs/tags/v2", at('4', Some('5'))),
+            ("refs/pull/7/head", at('6', None)),
+        ];
+        Refs(all.into_iter().map(|(name, at)| (name.to_owned(), at)).collect())
+    }
+
+    #[track_caller]
+    fn check(reference: &str, expected: &str) {
+        let got = match Reference::parse(reference)
+            .and_then(|r| r.resolve(&refs()).map_err(|cause| Error::parse("x", cause)))
+        {
+            Ok(found) => format!("{} {}", &found.commit.to_string()[..2], found.name),
+            Err(error) => error.fault().to_string(),
+        };
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn tries_full_name_then_commit_then_branch_then_tag() {
+        check("trunk", "11 refs/heads/trunk");
+        check("v1", "22 refs/heads/v1");
+        check("refs/tags/v1", "33 refs/tags/v1");
+        check("v2", "55 refs/tags/v2");
+        check("refs/pull/7/head", "66 refs/pull/7/head");
+        check("HEAD", "11 refs/heads/trunk");
+        check(&"A".repeat(40), &format!("aa {}", "a".repeat(40)));
+    }
+
+    #[test]
+    fn names_the_default_branch_when_the_reference_is_missing() {
+        check("main", "there is no such branch or tag; the repository's default branch is trunk");
+    }
+
+    #[test]
+    fn refuses_references_that_could_speak_for_themselves() {
+        for bad in
+            ["", "a b", "main\n0000", "a..b", "-x", "x.lock", "a//b", "/a", "a/", ".a", "a\u{7f}", "HEAD^", "a:b"]
+        {
+            assert!(Reference::parse(bad).is_err(), "{bad:?}");
+        }
+        for good in ["main", "feature/x", "v1.2.3", "refs/pull/1/merge", "größe", "heads/main"] {
+            assert!(Reference::parse(good).is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn base_directory_stays_in_the_repository() {
+        for (text, path) in [("/", ""), ("", ""), ("./apps/", "apps"), ("/a//b", "a/b"), (".", "")] {
+            assert_eq!(BaseDir::parse(text).unwrap().path(), path);
+        }
+        assert!(BaseDir::parse("a/../../b").is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! One commit of a remote, ready to be read.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::error::{Error, Fault};
+use super::id::{BlobId, Commit, Id, TreeId};
+use super::mirror::Generation;
+use super::objects::Objects;
+use super::reference::BaseDir;
+use super::settings::Limits;
+
+/// One commit with its files, immutable. Cheap to clone; keeps the mirror that it reads from alive.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// The commit.
+    pub commit: Commit,
+    /// First line of its message, at most 200 characters.
+    pub subject: Arc<str>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    root: Id,
+    objects: Objects,
+    /// `None`: a local repository.
+    generation: Option<Arc<Generation>>,
+    limits: Limits,
+    slots: Slots,
+}
+
+/// A file, or what stands in a file's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Path from the root of the repository. Bytes that are no UTF-8 are replaced.
+    pub path: String,
+    /// Id of its content.
+    pub id: BlobId,
+    /// Bytes of its content; 0 for submodules.
+    pub size: u64,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// What an [`Entry`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A symbolic link; its content is its target, and it is never followed.
+    Symlink,
+    /// Another repository's commit, which is never fetched.
+    Submodule,
+}
+
+impl Snapshot {
+    /// Reads the commit itself; `None` when the objects lack it or its root directory. Blocks.
+    pub(super) fn open(
+        objects: Objects,
+        commit: Commit,
+        generation: Option<Arc<Generation>>,
+        limits: Limits,
+        slots: Slots,
+    ) -> Result<Option<Self>, Fault> {
+        let Some(facts) = objects.commit(commit)? else { return Ok(None) };
+        let inner = Inner { root: facts.tree, objects, generation, limits, slots };
+        inner.objects.directory(inner.root, &BaseDir::root())?;
+        Ok(Some(Self { commit, subject: facts.subject.into(), inner: Arc::new(inner) }))
+    }
+
+    /// Id of the directory, which changes when anything in it does; `None` when there is no such directory.
+    pub async fn tree(&self, base_dir: &BaseDir) -> Result<Option<TreeId>, Error> {
+        let base_dir = base_dir.clone();
+        self.blocking(move |snapshot| {
+            let found = snapshot.inner.objects.directory(snapshot.inner.root, &base_dir);
+            found.map(|id| id.map(TreeId)).map_err(|cause| snapshot.unread(base_dir.to_string(), cause))
+        })
+        .await?
+    }
+
+    /// Everything under the directory, recursively, in the order of paths. Blocks.
+    pub fn entries(&self, base_dir: &BaseDir) -> Result<Vec<Entry>, Error> {
+        let inner = &self.inner;
+        let walked = inner.objects.directory(inner.root, base_dir).and_then(|directory| {
+            let directory = directory.ok_or(Fault::MissingDirectory)?;
+            inner.objects.walk(directory, base_dir.path(), &inner.limits)
+        });
+        walked.map_err(|cause| self.unread(base_dir.to_string(), cause))
+    }
+
+    /// A file's content, or the target of a link. Blocks.
+    ///
+    /// # Errors
+    /// When it is larger than [`Limits::file_bytes`], or the mirror is damaged; the next fetch then makes a new one.
+    pub fn read(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
+        let read = self.inner.objects.blob(entry.id, self.inner.limits.file_bytes);
+        read.map_err(|cause| self.unread(entry.path.clone(), cause))
+    }
+
+    /// Runs `work`, which may block, on one of the source's slots.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let snapshot = self.clone();
+        let done = self.inner.slots.run(move || work(&snapshot)).await;
+        done.map_err(|cause| self.unread("files".to_owned(), cause))
+    }
+
+    fn unread(&self, path: String, cause: Fault) -> Error {
+        if let (Fault::Corrupt { .. }, Some(generation)) = (&cause, &self.inner.generation) {
+            generation.suspect();
+        }
+        Error::Read { path, commit: self.commit, cause: Arc::new(cause) }
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Snapshot({})", self.commit)
+    }
+}
+
+/// The threads that may index packs and read objects: a bound for all remotes together.
+#[derive(Clone, Debug)]
+pub(super) struct Slots(Arc<Semaphore>);
+
+impl Slots {
+    pub(super) fn new(slots: usize) -> Self {
+        Self(Arc::new(Semaphore::new(slots.max(1))))
+    }
+
+    /// Runs `work` on a blocking thread when a slot is free, and holds the slot until it ends.
+    pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+        let slot = Arc::clone(&self.0).acquire_owned().await.map_err(|_| Fault::Stopped)?;
+        let work = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop(slot);
+            result
+        });
+        work.await.map_err(|_| Fault::Stopped)
+    }
+}

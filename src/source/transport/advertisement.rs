@@ -1,0 +1,141 @@
+//! What a server says of itself first: its version and capabilities, and with version 0 all of its references.
+//!
+//! Invariant: of the references only those asked for are kept, however many are sent.
+
+use std::collections::BTreeSet;
+
+use super::http::{Body, Version};
+use super::packet::{self, Packet};
+use crate::source::error::Fault;
+use crate::source::id::Id;
+use crate::source::reference::{At, Refs, Wanted};
+
+/// What a server can do, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Capabilities {
+    pub(super) version: Version,
+    /// History can be left out.
+    pub(super) shallow: bool,
+    /// Commits that no reference names can be asked for (version 2 servers are tried).
+    pub(super) any_commit: bool,
+    /// The server names its object format, and wants it named.
+    pub(super) names_format: bool,
+}
+
+/// Reads the whole advertisement; the references come with version 0 only.
+pub(super) async fn read(body: &mut Body, wanted: &Wanted) -> Result<(Capabilities, Option<Refs>), Fault> {
+    let mut first = body.expected().await?;
+    if matches!(&first, Packet::Data(data) if data.starts_with(b"# service=git-upload-pack")) {
+        if body.expected().await? != Packet::Flush {
+            return Err(Fault::Protocol { why: "the service line is not followed by a flush" });
+        }
+        first = body.expected().await?;
+    }
+    let Packet::Data(first) = first else {
+        return Err(Fault::Protocol { why: "the advertisement is empty" });
+    };
+    if let Some(text) = first.strip_prefix(b"ERR ") {
+        return Err(Fault::Refused { text: super::fetch::clean(text) });
+    }
+    if packet::line(&first) == b"version 2" {
+        return Ok((version_two(body).await?, None));
+    }
+    let mut refs = Refs::default();
+    let line = packet::line(&first);
+    if line == b"version 1" {
+        return Err(Fault::Protocol { why: "it answers in version 1 of the protocol, which nobody asked for" });
+    }
+    let (line, capabilities) = match line.iter().position(|byte| *byte == 0) {
+        Some(at) => (&line[..at], &line[at + 1..]),
+        None => (line, &b""[..]),
+    };
+    let (capabilities, default) = version_zero(capabilities)?;
+    keep(line, wanted, &mut refs)?;
+    loop {
+        match body.expected().await? {
+            Packet::Data(data) => keep(packet::line(&data), wanted, &mut refs)?,
+            Packet::Flush => break,
+            Packet::Delimiter => return Err(Fault::Protocol { why: "a delimiter stands among references" }),
+        }
+    }
+    if let Some(head) = refs.0.get_mut("HEAD") {
+        head.symbolic = default;
+    }
+    Ok((capabilities, Some(refs)))
+}
+
+async fn version_two(body: &mut Body) -> Result<Capabilities, Fault> {
+    let mut capabilities =
+        Capabilities { version: Version::Two, shallow: false, any_commit: true, names_format: false };
+    let mut commands = BTreeSet::new();
+    loop {
+        let data = match body.expected().await? {
+            Packet::Data(data) => data,
+            Packet::Flush => break,
+            Packet::Delimiter => return Err(Fault::Protocol { why: "a delimiter stands among capabilities" }),
+        };
+        let line = String::from_utf8_lossy(packet::line(&data)).into_owned();
+        let (name, value) = line.split_once('=').unwrap_or((&line, ""));
+        match name {
+            "ls-refs" | "fetch" => {
+                commands.insert(name.to_owned());
+                capabilities.shallow |= name == "fetch" && value.split(' ').any(|word| word == "shallow");
+            }
+            "object-format" => {
+                check_format(value)?;
+                capabilities.names_format = true;
+            }
+            _ => {}
+        }
+    }
+    if commands.len() < 2 {
+        return Err(Fault::Protocol { why: "version 2 without `ls-refs` and `fetch`" });
+    }
+    Ok(capabilities)
+}
+
+/// Capabilities, and the branch that HEAD names.
+fn version_zero(words: &[u8]) -> Result<(Capabilities, Option<String>), Fault> {
+    let words = String::from_utf8_lossy(words);
+    let words: Vec<&str> = words.split(' ').collect();
+    if !words.contains(&"side-band-64k") {
+        return Err(Fault::Protocol { why: "it lacks the capability side-band-64k" });
+    }
+    if let Some(format) = words.iter().find_map(|word| word.strip_prefix("object-format=")) {
+        check_format(format)?;
+    }
+    let default = words.iter().find_map(|word| word.strip_prefix("symref=HEAD:")).map(str::to_owned);
+    let capabilities = Capabilities {
+        version: Version::Zero,
+        shallow: words.contains(&"shallow"),
+        any_commit: words.contains(&"allow-reachable-sha1-in-want") || words.contains(&"allow-any-sha1-in-want"),
+        names_format: false,
+    };
+    Ok((capabilities, default))
+}
+
+fn check_format(format: &str) -> Result<(), Fault> {
+    if format == "sha1" { Ok(()) } else { Err(Fault::Unsupported { what: "a repository with SHA-256 object ids" }) }
+}
+
+/// Keeps one line `<id> <name>` if its name is wanted; `<name>^{}` tells what an annotated tag names.
+fn keep(line: &[u8], wanted: &Wanted, refs: &mut Refs) -> Result<(), Fault> {
+    let (id, name) = id_and_rest(line)?;
+    let name = String::from_utf8_lossy(name);
+    if let Some(tag) = name.strip_suffix("^{}") {
+        if let Some(at) = refs.0.get_mut(tag) {
+            at.peeled = Some(id);
+        }
+    } else if wanted.covers(&name) {
+        refs.0.insert(name.into_owned(), At { id, peeled: None, symbolic: None });
+    }
+    Ok(())
+}
+
+/// Cuts `<id> <rest>`.
+pub(super) fn id_and_rest(line: &[u8]) -> Result<(Id, &[u8]), Fault> {
+    const NOT_A_REFERENCE: Fault = Fault::Protocol { why: "a line is not a reference" };
+    let (id, rest) = line.split_at_checked(40).ok_or(NOT_A_REFERENCE)?;
+    let id = Id::parse(id).ok_or(NOT_A_REFERENCE)?;
+    Ok((id, rest.strip_prefix(b" ").ok_or(NOT_A_REFERENCE)?))
+}

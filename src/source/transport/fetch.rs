@@ -1,0 +1,262 @@
+//! Asking a server for one commit with its files, and receiving the pack into a file.
+//!
+//! The pack is judged piece by piece as it arrives ([`Scan`]), so that a bomb is refused before it is unpacked.
+//! Invariant: what the server says in its own words is shown shortened, in one line, and not at all when it repeats
+//! the credentials.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write as _;
+
+use super::http::{Body, Http, Version};
+use super::pack::Scan;
+use super::packet::{self, Packet};
+use super::refs::{AGENT_LINE, Negotiated};
+use crate::source::error::Fault;
+use crate::source::id::Id;
+use crate::source::{Credentials, Limits};
+
+/// Bytes that are gathered before a blocking thread judges and writes them.
+const PIECE: usize = 256 << 10;
+
+/// What is asked of the server.
+#[derive(Clone, Debug)]
+pub(in crate::source) struct Asked {
+    /// Objects wanted.
+    pub(in crate::source) want: Vec<Id>,
+    /// Commits whose files we have, and whether their history is left out.
+    pub(in crate::source) have: Vec<(Id, History)>,
+    /// How much history is wanted.
+    pub(in crate::source) history: History,
+}
+
+/// How much of a commit's history is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::source) enum History {
+    /// All of it.
+    Whole,
+    /// None: the commit and its files.
+    Left,
+}
+
+/// A pack that was received.
+#[derive(Debug)]
+pub(in crate::source) struct Delivered {
+    pub(in crate::source) file: File,
+    /// Commits that came without their history.
+    pub(in crate::source) shallow: BTreeSet<Id>,
+}
+
+/// Fetches a pack into `file`.
+pub(in crate::source) async fn fetch_pack(
+    http: &Http,
+    known: &Negotiated,
+    credentials: &Credentials,
+    asked: &Asked,
+    limits: &Limits,
+    file: File,
+) -> Result<Delivered, Fault> {
+    let question = question(known, asked);
+    // A twentieth more than the pack: packet lengths and progress.
+    let limit = limits.pack_bytes.saturating_add(limits.pack_bytes / 20).saturating_add(64 << 10);
+    let mut body = http.ask(&known.at, credentials, known.capabilities.version, question, limit).await?;
+    receive(&mut body, limits, file).await.map_err(|fault| match fault {
+        Fault::Refused { text } => Fault::Refused { text: without(credentials, text) },
+        other => other,
+    })
+}
+
+fn question(known: &Negotiated, asked: &Asked) -> Vec<u8> {
+    let capabilities = known.capabilities;
+    let mut out = Vec::new();
+    let deepen = asked.history == History::Left && capabilities.shallow;
+    let shallow = asked.have.iter().filter(|(_, history)| *history == History::Left && capabilities.shallow);
+    match capabilities.version {
+        Version::Two => {
+            packet::write(&mut out, "command=fetch\n");
+            packet::write(&mut out, AGENT_LINE);
+            if capabilities.names_format {
+                packet::write(&mut out, "object-format=sha1\n");
+            }
+            out.extend_from_slice(b"0001");
+            for word in ["thin-pack\n", "no-progress\n", "ofs-delta\n"] {
+                packet::write(&mut out, word);
+            }
+            for want in &asked.want {
+                packet::write(&mut out, &format!("want {want}\n"));
+            }
+        }
+        Version::Zero => {
+            let mut words = format!(" thin-pack ofs-delta side-band-64k no-progress {}", AGENT_LINE.trim_end());
+            for want in &asked.want {
+                packet::write(&mut out, &format!("want {want}{words}\n"));
+                words.clear();
+            }
+        }
+    }
+    for (id, _) in shallow {
+        packet::write(&mut out, &format!("shallow {id}\n"));
+    }
+    if deepen {
+        packet::write(&mut out, "deepen 1\n");
+    }
+    if capabilities.version == Version::Zero {
+        out.extend_from_slice(b"0000");
+    }
+    for (id, _) in &asked.have {
+        packet::write(&mut out, &format!("have {id}\n"));
+    }
+    packet::write(&mut out, "done\n");
+    if capabilities.version == Version::Two {
+        out.extend_from_slice(b"0000");
+    }
+    out
+}
+
+/// Both versions answer with lines, then with the pack in bands: 1 is the pack, 2 progress, 3 an error.
+async fn receive(body: &mut Body, limits: &Limits, file: File) -> Result<Delivered, Fault> {
+    let mut spool = Spool { sink: Some((Scan::new(*limits), file)), piece: Vec::new(), started: false };
+    let mut shallow = BTreeSet::new();
+    loop {
+        let data = match body.packet().await? {
+            Some(Packet::Data(data)) => data,
+            Some(Packet::Delimiter) => continue,
+            Some(Packet::Flush) if !spool.started => continue,
+            Some(Packet::Flush) | None => break,
+        };
+        match data.split_first() {
+            Some((1, bytes)) => spool.push(bytes).await?,
+            Some((2, _)) | None => {}
+            Some((3, text)) => return Err(Fault::Refused { text: clean(text) }),
+            Some(_) => match Line::read(packet::line(&data)) {
+                Line::Shallow(id) => drop(shallow.insert(id)),
+                Line::Other => {}
+                Line::Error(text) => return Err(Fault::Refused { text }),
+                Line::Unknown => return Err(Fault::Protocol { why: "a line before the pack is unknown" }),
+            },
+        }
+    }
+    Ok(Delivered { file: spool.finish().await?, shallow })
+}
+
+enum Line {
+    Shallow(Id),
+    Error(String),
+    Other,
+    Unknown,
+}
+
+impl Line {
+    fn read(line: &[u8]) -> Self {
+        if let Some(id) = line.strip_prefix(b"shallow ") {
+            return Id::parse(id).map_or(Self::Unknown, Self::Shallow);
+        }
+        if let Some(text) = line.strip_prefix(b"ERR ") {
+            return Self::Error(clean(text));
+        }
+        let known: [&[u8]; 8] = [
+            b"NAK",
+            b"ACK ",
+            b"unshallow ",
+            b"packfile",
+            b"shallow-info",
+            b"acknowledgments",
+            b"ready",
+            b"wanted-refs",
+        ];
+        if known.iter().any(|word| line.starts_with(word)) { Self::Other } else { Self::Unknown }
+    }
+}
+
+/// Gathers pieces; judging and writing them happens on a blocking thread, which holds them only for that long.
+struct Spool {
+    /// Taken while a blocking thread works with it.
+    sink: Option<(Scan, File)>,
+    piece: Vec<u8>,
+    started: bool,
+}
+
+impl Spool {
+    async fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.started = true;
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE { self.write().await } else { Ok(()) }
+    }
+
+    async fn write(&mut self) -> Result<(), Fault> {
+        let (mut scan, mut file) = self.sink.take().ok_or(Fault::Stopped)?;
+        let mut piece = std::mem::take(&mut self.piece);
+        let work = tokio::task::spawn_blocking(move || {
+            scan.feed(&piece)?;
+            file.write_all(&piece).map_err(Fault::Disk)?;
+            piece.clear();
+            Ok((scan, file, piece))
+        });
+        let (scan, file, piece) = work.await.map_err(|_| Fault::Stopped)??;
+        self.sink = Some((scan, file));
+        self.piece = piece;
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<File, Fault> {
+        if !self.started {
+            return Err(Fault::Incomplete);
+        }
+        self.write().await?;
+        let (scan, file) = self.sink.take().ok_or(Fault::Stopped)?;
+        scan.finish()?;
+        Ok(file)
+    }
+}
+
+/// A server's words as one short line.
+pub(super) fn clean(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    text.trim().to_owned()
+}
+
+/// A server's words, unless they repeat the credentials.
+fn without(credentials: &Credentials, text: String) -> String {
+    match credentials {
+        Credentials::Basic { password, .. } if !password.expose().is_empty() => {
+            let basic = super::http::basic(credentials).unwrap_or_default();
+            // Shortening may have cut a repeated secret: any eight characters of it in a row count.
+            if repeats(&text, password.expose()) || repeats(&text, &basic) {
+                "(its words repeat the credentials and are not shown)".to_owned()
+            } else {
+                text
+            }
+        }
+        _ => text,
+    }
+}
+
+fn repeats(text: &str, secret: &str) -> bool {
+    let secret: Vec<char> = secret.chars().collect();
+    let size = secret.len().min(8);
+    size > 0 && secret.windows(size).any(|part| text.contains(&part.iter().collect::<String>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Secret;
+
+    #[test]
+    fn hides_words_that_repeat_the_credentials() {
+        let credentials =
+            Credentials::Basic { username: "u".into(), password: Secret::new("correct horse battery".into()) };
+        let shown = |text: &str| without(&credentials, text.to_owned());
+        assert_eq!(shown("not our ref"), "not our ref");
+        for bad in ["you sent correct horse battery", "dTpjb3JyZWN0IGhvcnNlIGJhdHRlcnk=", "…orse batt"] {
+            assert!(shown(bad).contains("not shown"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shows_a_servers_words_as_one_short_line() {
+        assert_eq!(clean(b" a\nb\x1b[31m\r\n"), "a b [31m");
+        assert_eq!(clean(&[b'x'; 5000]).len(), 200);
+    }
+}

@@ -1,0 +1,310 @@
+//! Requests to a Git server over HTTP: statuses become faults, redirects are followed here and not by the client.
+//!
+//! Invariant: credentials are sent to the host of the repository's address only; a redirect to another host is
+//! followed without them, one from https to http not at all.
+//! Invariant: a body ends at its limit of bytes, or when it is silent for too long.
+
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bytes::{Bytes, BytesMut};
+use reqwest::{StatusCode, Url, header};
+
+use super::packet::{self, Packet};
+use crate::source::address::strip;
+use crate::source::error::{Fault, Sent};
+use crate::source::{Credentials, Deadlines};
+
+/// Some servers let only programs in that call themselves git.
+const AGENT: &str = concat!("git/2.0 (mainstay ", env!("CARGO_PKG_VERSION"), ")");
+const REDIRECTS: usize = 5;
+const QUESTION: &str = "service=git-upload-pack";
+
+/// A client for all remotes.
+#[derive(Clone, Debug)]
+pub(in crate::source) struct Http {
+    client: reqwest::Client,
+    deadlines: Deadlines,
+}
+
+/// Where a repository answers, after redirects.
+#[derive(Clone, Debug)]
+pub(in crate::source) struct Endpoint {
+    base: Url,
+    /// Whether the host is the one that the credentials were given for.
+    own: bool,
+}
+
+impl Http {
+    pub(in crate::source) fn new(deadlines: Deadlines) -> Result<Self, Fault> {
+        // Fails only when a provider is installed already, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .user_agent(AGENT)
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(deadlines.connect)
+            .build()
+            .map_err(|error| network(&error))?;
+        Ok(Self { client, deadlines })
+    }
+
+    /// Asks what the server can do and where it really is.
+    pub(super) async fn advertisement(
+        &self,
+        url: &Url,
+        credentials: &Credentials,
+        limit: u64,
+    ) -> Result<(Endpoint, Body), Fault> {
+        let mut at = Endpoint { base: url.clone(), own: true };
+        for _ in 0..=REDIRECTS {
+            let request = self.client.get(append(&at.base, "info/refs", Some(QUESTION)));
+            let request = request.header("git-protocol", "version=2").header(header::PRAGMA, "no-cache");
+            let response = self.send(request, &at, credentials).await?;
+            if response.status().is_redirection() {
+                at = redirected(&at, url, &response)?;
+                continue;
+            }
+            let response = accepted(response, &at, credentials, "application/x-git-upload-pack-advertisement")?;
+            return Ok((at, self.body(response, limit)));
+        }
+        Err(Fault::Redirect { to: host(&at.base), why: "there were more than five redirects" })
+    }
+
+    /// Sends a request of the protocol.
+    pub(super) async fn ask(
+        &self,
+        at: &Endpoint,
+        credentials: &Credentials,
+        version: Version,
+        question: Vec<u8>,
+        limit: u64,
+    ) -> Result<Body, Fault> {
+        let mut request = self
+            .client
+            .post(append(&at.base, "git-upload-pack", None))
+            .header(header::CONTENT_TYPE, "application/x-git-upload-pack-request")
+            .header(header::ACCEPT, "application/x-git-upload-pack-result")
+            .body(question);
+        if version == Version::Two {
+            request = request.header("git-protocol", "version=2");
+        }
+        let response = self.send(request, at, credentials).await?;
+        if response.status().is_redirection() {
+            let to = response.headers().get(header::LOCATION).and_then(|to| at.base.join(to.to_str().ok()?).ok());
+            let to = to.map_or_else(|| "another place".to_owned(), |to| host(&to));
+            return Err(Fault::Redirect { to, why: "only the first request may be redirected" });
+        }
+        let response = accepted(response, at, credentials, "application/x-git-upload-pack-result")?;
+        Ok(self.body(response, limit))
+    }
+
+    async fn send(
+        &self,
+        request: reqwest::RequestBuilder,
+        at: &Endpoint,
+        credentials: &Credentials,
+    ) -> Result<reqwest::Response, Fault> {
+        let request = match credentials {
+            Credentials::Basic { username, password } if at.own => {
+                request.basic_auth(username, Some(password.expose()))
+            }
+            _ => request,
+        };
+        let silence = self.deadlines.silence;
+        match tokio::time::timeout(silence, request.send()).await {
+            Ok(answer) => answer.map_err(|error| network(&error)),
+            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for an answer" }),
+        }
+    }
+
+    fn body(&self, response: reqwest::Response, limit: u64) -> Body {
+        Body { response, left: limit, limit, silence: self.deadlines.silence, buffer: BytesMut::new() }
+    }
+}
+
+/// What basic authentication sends for these credentials.
+pub(super) fn basic(credentials: &Credentials) -> Option<String> {
+    match credentials {
+        Credentials::Basic { username, password } => {
+            Some(BASE64_STANDARD.encode(format!("{username}:{}", password.expose())))
+        }
+        Credentials::Anonymous => None,
+    }
+}
+
+/// Version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::source) enum Version {
+    /// All references are advertised first.
+    Zero,
+    /// References are asked for.
+    Two,
+}
+
+fn append(base: &Url, tail: &str, query: Option<&str>) -> Url {
+    let mut url = base.clone();
+    url.set_path(&format!("{}/{tail}", base.path().trim_end_matches('/')));
+    url.set_query(query);
+    url
+}
+
+fn host(url: &Url) -> String {
+    let name = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
+}
+
+/// Where a redirect leads. `asked` is the repository's own address.
+fn redirected(at: &Endpoint, asked: &Url, response: &reqwest::Response) -> Result<Endpoint, Fault> {
+    let location = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
+    let to = location.and_then(|to| append(&at.base, "info/refs", None).join(to).ok());
+    let Some(mut to) = to else {
+        return Err(Fault::Protocol { why: "a redirect names no address" });
+    };
+    next_endpoint(&at.base, asked, &mut to)
+}
+
+fn next_endpoint(from: &Url, asked: &Url, to: &mut Url) -> Result<Endpoint, Fault> {
+    strip(to);
+    if !matches!(to.scheme(), "http" | "https") {
+        return Err(Fault::Redirect { to: host(to), why: "it is not HTTP" });
+    }
+    if from.scheme() == "https" && to.scheme() == "http" {
+        return Err(Fault::Redirect { to: host(to), why: "it leads from https to http" });
+    }
+    let Some(path) = to.path().strip_suffix("/info/refs").map(str::to_owned) else {
+        return Err(Fault::WebPage);
+    };
+    to.set_path(&path);
+    to.set_query(None);
+    to.set_fragment(None);
+    let default_ports = asked.port().is_none() && to.port().is_none();
+    let same_port = asked.port_or_known_default() == to.port_or_known_default() && asked.scheme() == to.scheme();
+    let upgraded = asked.scheme() == "http" && to.scheme() == "https" && default_ports;
+    let own = asked.host() == to.host() && (same_port || upgraded);
+    Ok(Endpoint { base: to.clone(), own })
+}
+
+fn accepted(
+    response: reqwest::Response,
+    at: &Endpoint,
+    credentials: &Credentials,
+    expected: &str,
+) -> Result<reqwest::Response, Fault> {
+    let status = response.status();
+    let header = |name| response.headers().get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+    if !status.is_success() {
+        let anonymous = matches!(credentials, Credentials::Anonymous);
+        let elsewhere = (!at.own && !anonymous).then(|| host(&at.base));
+        let with = if anonymous { Sent::Anonymously } else { Sent::WithCredentials };
+        return Err(match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                Fault::Denied { status: status.as_u16(), with, elsewhere }
+            }
+            StatusCode::NOT_FOUND | StatusCode::GONE => Fault::NotFound { status: status.as_u16() },
+            _ => Fault::Status {
+                status: status.as_u16(),
+                retry_after: header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs),
+            },
+        });
+    }
+    match header(header::CONTENT_TYPE).unwrap_or_default() {
+        kind if kind.starts_with(expected) => Ok(response),
+        kind if kind.starts_with("text/html") => Err(Fault::WebPage),
+        kind if kind.starts_with("text/plain") => {
+            Err(Fault::Protocol { why: "it serves plain files only (the \"dumb\" protocol)" })
+        }
+        _ => Err(Fault::Protocol { why: "the content type is not Git's" }),
+    }
+}
+
+/// What went wrong on the way, in the words of the innermost cause, without the address.
+fn network(error: &reqwest::Error) -> Fault {
+    let mut texts: Vec<String> = Vec::new();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        texts.push(cause.to_string());
+        next = cause.source();
+    }
+    let what = match texts.pop() {
+        None => "the request failed".to_owned(),
+        Some(last) if error.is_connect() => format!("no connection: {last}"),
+        Some(last) => format!("the connection broke: {last}"),
+    };
+    if error.is_timeout() && error.is_connect() {
+        return Fault::Network { what: "no connection: it took too long".to_owned() };
+    }
+    Fault::Network { what }
+}
+
+/// The body of an answer, in pieces or in packets.
+#[derive(Debug)]
+pub(super) struct Body {
+    response: reqwest::Response,
+    left: u64,
+    limit: u64,
+    silence: Duration,
+    buffer: BytesMut,
+}
+
+impl Body {
+    /// The next packet; `None` at the end of the body.
+    pub(super) async fn packet(&mut self) -> Result<Option<Packet>, Fault> {
+        loop {
+            if let Some(packet) = packet::split(&mut self.buffer)? {
+                return Ok(Some(packet));
+            }
+            match self.chunk().await? {
+                Some(bytes) => self.buffer.extend_from_slice(&bytes),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(Fault::Protocol { why: "the answer ends in the middle of a packet" }),
+            }
+        }
+    }
+
+    /// The next packet, which there has to be.
+    pub(super) async fn expected(&mut self) -> Result<Packet, Fault> {
+        self.packet().await?.ok_or(Fault::Protocol { why: "the answer ends too early" })
+    }
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
+        let chunk = match tokio::time::timeout(self.silence, self.response.chunk()).await {
+            Ok(chunk) => chunk.map_err(|error| network(&error))?,
+            Err(_) => return Err(Fault::Timeout { after: self.silence, what: "not a byte came" }),
+        };
+        let Some(bytes) = chunk else { return Ok(None) };
+        let length = bytes.len() as u64;
+        if length > self.left {
+            return Err(Fault::TooLarge { what: "the server's answer in bytes", limit: self.limit });
+        }
+        self.left -= length;
+        Ok(Some(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(from: &str, to: &str, expected: &str) {
+        let from = Url::parse(from).unwrap();
+        let got = match next_endpoint(&from, &from, &mut Url::parse(to).unwrap()) {
+            Ok(at) => format!("{} {}", if at.own { "own" } else { "foreign" }, at.base),
+            Err(fault) => fault.to_string(),
+        };
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn knows_which_redirects_may_see_the_credentials() {
+        check("https://a.org/x", "https://a.org/x.git/info/refs?service=git-upload-pack", "own https://a.org/x.git");
+        check("http://a.org/x", "https://a.org/x/info/refs", "own https://a.org/x");
+        check("https://a.org/x", "https://b.org/x/info/refs", "foreign https://b.org/x");
+        check("https://a.org/x", "https://u:p@a.org:444/x/info/refs", "foreign https://a.org:444/x");
+        check("http://a.org:80/x", "http://a.org:8080/x/info/refs", "foreign http://a.org:8080/x");
+        check("http://a.org:8080/x", "https://a.org:8080/x/info/refs", "foreign https://a.org:8080/x");
+        let refused = "the server redirects to a.org, which is not followed: it leads from https to http";
+        check("https://a.org/x", "http://a.org/x/info/refs", refused);
+        check("https://a.org/x", "https://a.org/users/sign_in", &Fault::WebPage.to_string());
+    }
+}

@@ -1,0 +1,151 @@
+//! Asking a server for the references that are wanted, and for no others.
+//!
+//! What was negotiated is remembered by the caller: then an unchanged remote costs one request of a few hundred bytes.
+
+use reqwest::Url;
+
+use super::advertisement::{self, Capabilities, id_and_rest};
+use super::http::{Body, Endpoint, Http, Version};
+use super::packet::{self, Packet};
+use crate::source::Credentials;
+use crate::source::error::Fault;
+use crate::source::id::Id;
+use crate::source::reference::{At, Refs, Wanted};
+
+/// Name that the protocol's messages carry.
+pub(super) const AGENT_LINE: &str = concat!("agent=mainstay/", env!("CARGO_PKG_VERSION"), "\n");
+
+/// Where a repository answers and what its server can do.
+#[derive(Clone, Debug)]
+pub(in crate::source) struct Negotiated {
+    pub(super) at: Endpoint,
+    pub(super) capabilities: Capabilities,
+}
+
+impl Negotiated {
+    /// Whether a commit that no reference names is worth asking for.
+    pub(in crate::source) fn any_commit(&self) -> bool {
+        self.capabilities.any_commit
+    }
+}
+
+/// The references named in `wanted`, as far as the remote has them.
+pub(in crate::source) async fn list_refs(
+    http: &Http,
+    url: &Url,
+    credentials: &Credentials,
+    known: Option<&Negotiated>,
+    wanted: &Wanted,
+    limit: u64,
+) -> Result<(Negotiated, Refs), Fault> {
+    if let Some(known) = known.filter(|known| known.capabilities.version == Version::Two) {
+        match ls_refs(http, known, credentials, wanted, limit).await {
+            Ok(refs) => return Ok((known.clone(), refs)),
+            Err(fault @ (Fault::Denied { .. } | Fault::Timeout { .. } | Fault::TooLarge { .. })) => return Err(fault),
+            // The server may have moved or changed: it is asked anew who it is.
+            Err(_) => {}
+        }
+    }
+    let (at, mut body) = http.advertisement(url, credentials, limit).await?;
+    let (capabilities, refs) = advertisement::read(&mut body, wanted).await?;
+    let negotiated = Negotiated { at, capabilities };
+    let refs = match refs {
+        Some(refs) => refs,
+        None => ls_refs(http, &negotiated, credentials, wanted, limit).await?,
+    };
+    Ok((negotiated, refs))
+}
+
+async fn ls_refs(
+    http: &Http,
+    known: &Negotiated,
+    credentials: &Credentials,
+    wanted: &Wanted,
+    limit: u64,
+) -> Result<Refs, Fault> {
+    let question = question(known.capabilities, wanted);
+    let mut body = http.ask(&known.at, credentials, Version::Two, question, limit).await?;
+    answer(&mut body, wanted).await
+}
+
+fn question(capabilities: Capabilities, wanted: &Wanted) -> Vec<u8> {
+    let mut out = Vec::new();
+    packet::write(&mut out, "command=ls-refs\n");
+    packet::write(&mut out, AGENT_LINE);
+    if capabilities.names_format {
+        packet::write(&mut out, "object-format=sha1\n");
+    }
+    out.extend_from_slice(b"0001");
+    packet::write(&mut out, "peel\n");
+    packet::write(&mut out, "symrefs\n");
+    for name in wanted.names() {
+        packet::write(&mut out, &format!("ref-prefix {name}\n"));
+    }
+    out.extend_from_slice(b"0000");
+    out
+}
+
+async fn answer(body: &mut Body, wanted: &Wanted) -> Result<Refs, Fault> {
+    let mut refs = Refs::default();
+    loop {
+        match body.expected().await? {
+            Packet::Flush => return Ok(refs),
+            Packet::Delimiter => return Err(Fault::Protocol { why: "a delimiter stands among references" }),
+            Packet::Data(data) => {
+                if let Some(text) = data.strip_prefix(b"ERR ") {
+                    return Err(Fault::Refused { text: super::fetch::clean(text) });
+                }
+                if let Some((name, at)) = reference(packet::line(&data))?
+                    && wanted.covers(&name)
+                {
+                    refs.0.insert(name, at);
+                }
+            }
+        }
+    }
+}
+
+/// Reads `<id> <name>[ symref-target:<name>][ peeled:<id>]`; `unborn` lines name nothing.
+fn reference(line: &[u8]) -> Result<Option<(String, At)>, Fault> {
+    if line.starts_with(b"unborn ") {
+        return Ok(None);
+    }
+    let (id, rest) = id_and_rest(line)?;
+    let rest = String::from_utf8_lossy(rest);
+    let mut words = rest.split(' ');
+    let name = words.next().unwrap_or_default().to_owned();
+    let mut at = At { id, peeled: None, symbolic: None };
+    for word in words {
+        if let Some(target) = word.strip_prefix("symref-target:") {
+            at.symbolic = Some(target.to_owned());
+        } else if let Some(peeled) = word.strip_prefix("peeled:") {
+            at.peeled = Some(Id::parse(peeled.as_bytes()).ok_or(Fault::Protocol { why: "a peeled id is none" })?);
+        }
+    }
+    Ok(Some((name, at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_a_reference_with_its_attributes() {
+        let id = "1".repeat(40);
+        let line = format!("{id} HEAD symref-target:refs/heads/main peeled:{id}");
+        let (name, at) = reference(line.as_bytes()).unwrap().unwrap();
+        assert_eq!((name.as_str(), at.symbolic.as_deref()), ("HEAD", Some("refs/heads/main")));
+        assert_eq!(at.peeled, Some(at.id));
+        for bad in ["", "123", &id, &format!("{id} x peeled:zz"), &"z".repeat(60)] {
+            assert!(reference(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_any_line_without_panic(line: Vec<u8>) {
+            let _ = reference(&line);
+        }
+    }
+}

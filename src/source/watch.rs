@@ -1,0 +1,103 @@
+//! Noticing at once that a local repository has a new commit, for `mainstay dev`.
+//!
+//! Invariant: one commit, which touches many files, is told once, about 100 ms after the last touch.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use notify::{EventKind, RecursiveMode, Watcher as _};
+
+use super::error::{Error, Fault};
+use super::transport::local;
+
+const QUIET: Duration = Duration::from_millis(100);
+/// A repository that never comes to rest is told about this often.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// A running watch; dropping it ends it.
+pub struct LocalWatch {
+    _watcher: notify::RecommendedWatcher,
+}
+
+impl fmt::Debug for LocalWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LocalWatch")
+    }
+}
+
+/// Calls `notify` (on a thread of its own) whenever a reference of the repository at `path` may have changed.
+pub fn watch_local(path: &Path, notify: impl Fn() + Send + 'static) -> Result<LocalWatch, Error> {
+    start(path, notify).map_err(|cause| Error::Watch { path: path.to_owned(), cause: Arc::new(cause) })
+}
+
+fn start(path: &Path, notify: impl Fn() + Send + 'static) -> Result<LocalWatch, Fault> {
+    let watch_fault = |error: notify::Error| Fault::Watch { what: error.to_string() };
+    let repository = local::open(path)?;
+    let (own, common) = (repository.path().to_owned(), repository.commondir().to_owned());
+    let (touched, touches) = channel();
+    let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
+        // An error may hide a change, so it counts as one.
+        if event.is_err() || event.is_ok_and(|event| matters(&event)) {
+            let _ = touched.send(());
+        }
+    })
+    .map_err(watch_fault)?;
+    let mut flat = vec![own, common.clone()];
+    flat.dedup();
+    for directory in flat {
+        watcher.watch(&directory, RecursiveMode::NonRecursive).map_err(watch_fault)?;
+    }
+    for deep in [common.join("refs"), common.join("reftable")] {
+        if deep.is_dir() {
+            watcher.watch(&deep, RecursiveMode::Recursive).map_err(watch_fault)?;
+        }
+    }
+    let thread = std::thread::Builder::new().name("watch-local".into());
+    thread.spawn(move || tell(&touches, &notify)).map_err(|error| Fault::Watch { what: error.to_string() })?;
+    Ok(LocalWatch { _watcher: watcher })
+}
+
+/// Whether an event can mean that a reference moved.
+fn matters(event: &notify::Event) -> bool {
+    if matches!(event.kind, EventKind::Access(_)) {
+        return false;
+    }
+    event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(is_reference)
+}
+
+fn is_reference(path: &PathBuf) -> bool {
+    if path.extension().is_some_and(|extension| extension == "lock") {
+        return false;
+    }
+    let names_it = path.file_name().is_some_and(|name| name == "HEAD" || name == "packed-refs");
+    names_it || path.components().any(|part| part.as_os_str() == "refs" || part.as_os_str() == "reftable")
+}
+
+fn tell(touches: &Receiver<()>, notify: &impl Fn()) {
+    while touches.recv().is_ok() {
+        let first = Instant::now();
+        while first.elapsed() < LONGEST {
+            match touches.recv_timeout(QUIET) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+        notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_references_from_the_rest() {
+        let is = |text: &str| is_reference(&PathBuf::from(text));
+        assert!(is("/r/.git/HEAD") && is("/r/.git/packed-refs") && is("/r/.git/refs/heads/a/b"));
+        assert!(!is("/r/.git/index") && !is("/r/.git/refs/heads/main.lock") && !is("/r/.git/COMMIT_EDITMSG"));
+    }
+}
