@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn hides_credentials_that_stand_in_the_address() {
-        let url = RemoteUrl::parse("https://us%40er:hunter%322@example.org/x").unwrap();
+        let url = RemoteUrl::parse("https://us%40er:hunter%32@example.org/x").unwrap();
         assert_eq!(url.to_string(), "https://example.org/x");
         assert!(!format!("{url:?}").contains("hunter"));
         let Credentials::Basic { username, password } = url.embedded() else { panic!("no credentials") };

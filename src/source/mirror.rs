@@ -307,7 +307,8 @@ mod tests {
         let mut mirror = Mirror::open(directory.path(), &[1; 32]).unwrap();
         let old = Arc::new(Generation::create(mirror.next_path()).unwrap());
         mirror.adopt(Arc::clone(&old));
-        mirror.adopt(Arc::new(Generation::create(mirror.next_path()).unwrap()));
+        let next = mirror.next_path();
+        mirror.adopt(Arc::new(Generation::create(next).unwrap()));
         let path = old.path.clone();
         assert!(path.exists());
         drop(old);
