@@ -42,9 +42,20 @@ pub struct Kind {
     pub preferred: bool,
 }
 
+/// Where the objects of a kind live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In namespaces.
+    Namespaced,
+    /// In the cluster as such.
+    Cluster,
+}
+
 impl Kind {
-    /// A kind that a CustomResourceDefinition defines and the cluster does not serve yet.
-    pub fn custom(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool, has_status: bool) -> Self {
+    /// A kind that is known without discovery: the preferred version of its kind, with a status subresource, and with
+    /// all verbs.
+    pub fn fixed(api_version: &str, kind: &str, plural: &str, scope: Scope) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self {
             group: group.into(),
             version: version.into(),
@@ -52,15 +63,21 @@ impl Kind {
             plural: plural.into(),
             singular: kind.to_lowercase().into(),
             short_names: Arc::default(),
-            resource: format!("{plural}.{group}").into(),
-            namespaced,
-            has_status,
+            resource: if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() },
+            namespaced: scope == Scope::Namespaced,
+            has_status: true,
             listable: true,
             watchable: true,
             patchable: true,
             deletable: true,
             preferred: true,
         }
+    }
+
+    /// A kind that a CustomResourceDefinition defines and the cluster does not serve yet.
+    pub fn custom(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool, has_status: bool) -> Self {
+        let scope = if namespaced { Scope::Namespaced } else { Scope::Cluster };
+        Self { has_status, ..Self::fixed(&format!("{group}/{version}"), kind, plural, scope) }
     }
 
     /// `v1`, `apps/v1`.
@@ -121,25 +138,10 @@ pub(super) fn encode(into: &mut String, text: &str) {
 pub(super) mod tests {
     use super::*;
 
-    /// A kind as discovery would report it; `api_version` and `plural` decide the rest.
+    /// A kind as discovery would report it.
     pub(in crate::cluster) fn kind(api_version: &str, kind: &str, plural: &str, namespaced: bool) -> Kind {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        Kind {
-            group: group.into(),
-            version: version.into(),
-            kind: kind.into(),
-            plural: plural.into(),
-            singular: kind.to_lowercase().into(),
-            short_names: Arc::default(),
-            resource: if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() },
-            namespaced,
-            has_status: false,
-            listable: true,
-            watchable: true,
-            patchable: true,
-            deletable: true,
-            preferred: true,
-        }
+        let scope = if namespaced { Scope::Namespaced } else { Scope::Cluster };
+        Kind::fixed(api_version, kind, plural, scope)
     }
 
     #[test]

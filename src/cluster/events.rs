@@ -1,0 +1,238 @@
+//! Kubernetes Events: whoever has something to tell hands it over and goes on; one task writes.
+//!
+//! Invariant: [`Recorder::publish`] never waits. What does not fit into the queue is dropped and counted.
+//! Invariant: an Event that cannot be written is no failure of what it tells about: at most a debug line.
+//! Needs `create` and `patch` on `events` in both `events.k8s.io` and the core group ([`How::Rewrite`] says why).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Class;
+
+use super::apply::{Part, Persistence};
+use super::connect::Cluster;
+use super::error::Error;
+use super::kind::{Kind, Scope};
+use super::series::{Event, How, Ledger, Reporter, Write};
+
+/// Events that wait to be looked at.
+const QUEUE: usize = 1024;
+/// Longest time for one write; Events are not worth more.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Longest time for the writes that are left at the end.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Takes Events. Clones share the queue.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    queue: mpsc::Sender<Event>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Writes what recorders take.
+pub struct EventWriter {
+    cluster: Cluster,
+    events: Kind,
+    core: Kind,
+    queue: mpsc::Receiver<Event>,
+    ledger: Ledger,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Recorder {
+    /// A recorder and the task that writes for it. `controller` names the program, such as `mainstay.dev/agent`,
+    /// `instance` the process, such as the pod's name.
+    pub fn new(cluster: Cluster, controller: &str, instance: &str) -> (Self, EventWriter) {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = EventWriter {
+            cluster,
+            events: Kind::fixed("events.k8s.io/v1", "Event", "events", Scope::Namespaced),
+            core: Kind::fixed("v1", "Event", "events", Scope::Namespaced),
+            queue,
+            ledger: Ledger::new(Reporter { controller: controller.to_owned(), instance: instance.to_owned() }),
+            dropped: Arc::clone(&dropped),
+        };
+        (Self { queue: sender, dropped }, writer)
+    }
+
+    /// Hands an Event over. Never waits.
+    pub fn publish(&self, event: Event) {
+        if self.queue.try_send(event).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many Events were dropped because too many came at once.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl EventWriter {
+    /// Writes until `shutdown` is cancelled or every recorder is gone, and then, for at most 3 s, what is left.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        while self.turn(&shutdown).await == Turn::Continue {}
+        let rest = async {
+            while let Ok(event) = self.queue.try_recv() {
+                self.ledger.add(event, Instant::now(), Timestamp::now());
+            }
+            while let Some(write) = self.ledger.due(Instant::now()) {
+                self.carry_out(write).await;
+            }
+        };
+        if tokio::time::timeout(FAREWELL, rest).await.is_err() {
+            tracing::debug!("some Events were left unwritten");
+        }
+    }
+
+    /// Takes what has come, writes one Event, or waits until one of both can be done.
+    async fn turn(&mut self, shutdown: &CancellationToken) -> Turn {
+        if shutdown.is_cancelled() {
+            return Turn::End;
+        }
+        while let Ok(event) = self.queue.try_recv() {
+            self.add(event);
+        }
+        if let Some(write) = self.ledger.due(Instant::now()) {
+            self.carry_out(write).await;
+            return Turn::Continue;
+        }
+        // Tokens grow while nothing happens.
+        let pause = if self.ledger.is_waiting() { Duration::from_millis(500) } else { Duration::MAX };
+        let next = tokio::time::timeout(pause, self.queue.recv());
+        match shutdown.run_until_cancelled(next).await {
+            None | Some(Ok(None)) => return Turn::End,
+            Some(Ok(Some(event))) => self.add(event),
+            Some(Err(_)) => {}
+        }
+        Turn::Continue
+    }
+
+    fn add(&mut self, event: Event) {
+        let before = self.ledger.dropped;
+        self.ledger.add(event, Instant::now(), Timestamp::now());
+        self.dropped.fetch_add(self.ledger.dropped - before, Ordering::Relaxed);
+    }
+
+    async fn carry_out(&mut self, write: Write) {
+        let Ok(result) = tokio::time::timeout(DEADLINE, self.send(&write)).await else { return };
+        match result {
+            Ok(()) => self.ledger.written(&write),
+            Err(error) => {
+                tracing::debug!(error = %crate::failure::chain(&error), "Event not written");
+                // Not when the server is away: the next Event of the series tells it all the same.
+                let patched = !matches!(write.how, How::Create(_));
+                if patched && matches!(error.class(), Class::NotReady | Class::Invalid) {
+                    self.ledger.lost(&write);
+                }
+            }
+        }
+    }
+
+    async fn send(&self, write: &Write) -> Result<(), Error> {
+        let namespace = Some(write.namespace.as_str());
+        let (cluster, name) = (&self.cluster, write.name.as_str());
+        match &write.how {
+            How::Create(body) => {
+                cluster.create(&self.events, namespace, name, body, Persistence::Kept).await?;
+            }
+            How::Count(patch) => {
+                cluster.patch_merge(&self.events, namespace, name, Part::Main, patch).await?;
+            }
+            How::Rewrite(patch) => {
+                cluster.patch_merge(&self.core, namespace, name, Part::Main, patch).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Turn {
+    Continue,
+    End,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake;
+    use super::super::kind::tests::kind;
+    use super::super::series::{EventType, Regarding};
+    use super::*;
+    use serde_json::json;
+
+    fn event(note: &str) -> Event {
+        let key = kind("v1", "ConfigMap", "configmaps", true).key(Some("a"), "b");
+        Event {
+            regarding: Regarding { key, api_version: "v1".to_owned(), uid: None },
+            related: None,
+            kind: EventType::Warning,
+            reason: "Failed".to_owned(),
+            action: "Apply".to_owned(),
+            note: note.to_owned(),
+            note_key: String::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_a_series_and_its_newest_note() {
+        let (cluster, mut server) = fake::cluster();
+        let (recorder, writer) = Recorder::new(cluster, "mainstay.dev/agent", "pod");
+        let running = tokio::spawn(writer.run(CancellationToken::new()));
+        recorder.publish(event("one"));
+        let created = server.next().await;
+        assert!(created.line().starts_with("POST /apis/events.k8s.io/v1/namespaces/a/events?"), "{}", created.line());
+        created.json(201, &json!({})).await;
+        recorder.publish(event("one"));
+        let counted = server.next().await;
+        assert!(
+            counted.line().starts_with("PATCH /apis/events.k8s.io/v1/namespaces/a/events/b."),
+            "{}",
+            counted.line()
+        );
+        counted.json(200, &json!({})).await;
+        recorder.publish(event("two"));
+        let rewritten = server.next().await;
+        assert!(rewritten.line().starts_with("PATCH /api/v1/namespaces/a/events/b."), "{}", rewritten.line());
+        assert_eq!(rewritten.json(200, &json!({})).await["message"], "two");
+        drop(recorder);
+        running.await.expect("the writer ends with its recorders");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_anew_when_the_event_has_expired() {
+        let (cluster, mut server) = fake::cluster();
+        let (recorder, writer) = Recorder::new(cluster, "mainstay.dev/agent", "pod");
+        let running = tokio::spawn(writer.run(CancellationToken::new()));
+        recorder.publish(event("one"));
+        server.next().await.json(201, &json!({})).await;
+        recorder.publish(event("one"));
+        server.next().await.json(404, &json!({ "code": 404, "reason": "NotFound" })).await;
+        let again = server.next().await;
+        assert!(again.line().starts_with("POST "), "{}", again.line());
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn never_waits_and_counts_what_it_drops() {
+        let (cluster, mut server) = fake::cluster();
+        let (recorder, writer) = Recorder::new(cluster, "mainstay.dev/agent", "pod");
+        for n in 0..QUEUE + 5 {
+            recorder.publish(event(&n.to_string()));
+        }
+        assert_eq!(recorder.dropped(), 5);
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(writer.run(shutdown.clone()));
+        let created = server.next().await.json(201, &json!({})).await;
+        assert_eq!(created["series"]["count"], QUEUE);
+        shutdown.cancel();
+        running.await.expect("the writer ends");
+    }
+}

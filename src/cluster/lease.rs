@@ -1,0 +1,289 @@
+//! One at a time: a Lease says which of several agents acts.
+//!
+//! Whoever holds the Lease renews it every retry period and steps down by itself when it could not for so long that
+//! others may soon take it. Others take it when it has not changed for its duration, judged by their own clock from when
+//! they saw the change: clocks of different machines are never compared.
+//!
+//! Invariant: every write carries the resourceVersion that was read, so of two that take the Lease at once one succeeds.
+//! Invariant: a [`Term`] ends at most [`Timing::deadline`] after the last renewal was sent, which is before anybody else
+//! may take the Lease; it ends before the Lease is given back.
+//! Deliberately absent: what is done while leading. The caller ends its work before it ends the elector, so that the
+//! next leader does not meet it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::apply::Persistence;
+use super::connect::Cluster;
+use super::error::Error;
+use super::kind::{Kind, Scope};
+
+/// How long things last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// For how long the Lease is respected after its last change. Whole seconds.
+    pub lease: Duration,
+    /// For how long a leader goes on without a renewal; shorter than `lease`.
+    pub deadline: Duration,
+    /// How often it is renewed, and looked at by others.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    /// 15 s, 10 s, 2 s: what Kubernetes' own controllers use.
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
+    }
+}
+
+/// A time of leading.
+#[derive(Clone, Debug)]
+pub struct Term {
+    ended: CancellationToken,
+}
+
+impl Term {
+    /// Cancelled when the term ends. Work that is done as the leader must stop then.
+    pub fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+}
+
+/// Whether we lead. Clones see the same.
+#[derive(Clone, Debug)]
+pub struct Leadership(watch::Receiver<Option<Term>>);
+
+impl Leadership {
+    /// Whether we lead now.
+    pub fn is_leading(&self) -> bool {
+        self.0.borrow().as_ref().is_some_and(|term| !term.ended.is_cancelled())
+    }
+
+    /// Waits until we lead. `None` when the elector has ended.
+    pub async fn term(&mut self) -> Option<Term> {
+        let leading = |term: &Option<Term>| term.as_ref().is_some_and(|term| !term.ended.is_cancelled());
+        self.0.wait_for(leading).await.ok()?.clone()
+    }
+}
+
+/// Takes part in the election for one Lease.
+#[derive(Debug)]
+pub struct Elector {
+    cluster: Cluster,
+    kind: Kind,
+    namespace: String,
+    name: String,
+    identity: String,
+    timing: Timing,
+    leading: watch::Sender<Option<Term>>,
+}
+
+/// The Lease as it was last seen to change.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    spec: Value,
+    at: Instant,
+}
+
+/// What to do about the Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It is nobody's: take it.
+    Take,
+    /// It is someone else's.
+    Wait,
+}
+
+impl Seen {
+    fn holder(&self) -> &str {
+        self.spec["holderIdentity"].as_str().unwrap_or_default()
+    }
+}
+
+/// The Lease may be taken when it was given back, is ours from before, or has not changed for its duration since we saw
+/// it change.
+fn decide(seen: &Seen, me: &str, own: Duration, now: Instant) -> Step {
+    let theirs = seen.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
+    let duration = theirs.map_or(own, Duration::from_secs);
+    if seen.holder().is_empty() || seen.holder() == me || now >= seen.at + duration { Step::Take } else { Step::Wait }
+}
+
+/// Remembers when the Lease changed, by our own clock.
+fn observe(seen: Option<Seen>, lease: &Value, now: Instant) -> Seen {
+    match seen {
+        Some(seen) if seen.spec == lease["spec"] => seen,
+        _ => Seen { spec: lease["spec"].clone(), at: now },
+    }
+}
+
+/// The Lease as its holder writes it.
+fn held(lease: &Value, me: &str, timing: Timing, now: Timestamp) -> Value {
+    let mut lease = lease.clone();
+    let old = &lease["spec"];
+    let renewal = old["holderIdentity"] == me;
+    let transitions = old["leaseTransitions"].as_u64().unwrap_or_default() + u64::from(!renewal && !old.is_null());
+    let acquired = if renewal { old["acquireTime"].clone() } else { Value::from(micro_time(now)) };
+    lease["spec"] = json!({
+        "holderIdentity": me,
+        "leaseDurationSeconds": timing.lease.as_secs().max(1),
+        "acquireTime": acquired,
+        "renewTime": micro_time(now),
+        "leaseTransitions": transitions,
+    });
+    lease
+}
+
+/// API servers refuse any other number of digits.
+pub(super) fn micro_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+/// A Lease that we hold.
+struct Held {
+    lease: Value,
+    /// When the last successful renewal was sent.
+    renewed: Instant,
+}
+
+impl Elector {
+    /// Takes part under `identity`, which must be unique among all that ever take part (a pod's name, with something
+    /// random). Nothing happens before [`run`](Self::run).
+    pub fn new(cluster: Cluster, namespace: &str, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
+        let (leading, leadership) = watch::channel(None);
+        let elector = Self {
+            cluster,
+            kind: Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: identity.to_owned(),
+            timing,
+            leading,
+        };
+        (elector, Leadership(leadership))
+    }
+
+    /// Takes part until `shutdown` is cancelled; then gives the Lease back if it is ours. Terms end and begin as the
+    /// Lease is lost and taken again.
+    pub async fn run(self, shutdown: CancellationToken) {
+        while let Some(held) = shutdown.run_until_cancelled(self.acquire()).await {
+            let term = Term { ended: shutdown.child_token() };
+            tracing::info!(lease = %self.name, identity = %self.identity, "leading");
+            self.leading.send_replace(Some(term.clone()));
+            let lease = self.hold(held, &shutdown).await;
+            term.ended.cancel();
+            self.leading.send_replace(None);
+            match lease {
+                Some(lease) => self.release(&lease).await,
+                None => tracing::warn!(lease = %self.name, identity = %self.identity, "no longer leading"),
+            }
+        }
+    }
+
+    /// Looks at the Lease until it can be taken.
+    async fn acquire(&self) -> Held {
+        let mut seen = None;
+        loop {
+            match self.attempt(&mut seen).await {
+                Ok(Some(held)) => return held,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(error = %crate::failure::chain(&error), "election"),
+            }
+            tokio::time::sleep(self.timing.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
+        }
+    }
+
+    /// Takes the Lease if it may be taken. `None` if not, or if someone else was faster.
+    async fn attempt(&self, seen: &mut Option<Seen>) -> Result<Option<Held>, Error> {
+        let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await?;
+        // After the answer: a change is never dated before it took place.
+        let answered = Instant::now();
+        let written = match found {
+            None => {
+                let new = json!({
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": { "namespace": self.namespace, "name": self.name },
+                });
+                let new = held(&new, &self.identity, self.timing, Timestamp::now());
+                self.cluster.create(&self.kind, Some(&self.namespace), &self.name, &new, Persistence::Kept).await
+            }
+            Some(lease) => {
+                let now = observe(seen.take(), &lease, answered);
+                let step = decide(&now, &self.identity, self.timing.lease, answered);
+                *seen = Some(now);
+                if step == Step::Wait {
+                    return Ok(None);
+                }
+                self.write(&held(&lease, &self.identity, self.timing, Timestamp::now())).await
+            }
+        };
+        match written {
+            Ok(lease) => Ok(Some(Held { lease, renewed: answered })),
+            Err(error) if error.code() == Some(409) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renews the Lease until it is lost (`None`) or `shutdown` is cancelled (the Lease).
+    async fn hold(&self, mut held: Held, shutdown: &CancellationToken) -> Option<Value> {
+        loop {
+            if shutdown.run_until_cancelled(tokio::time::sleep(self.timing.retry)).await.is_none() {
+                return Some(held.lease);
+            }
+            let deadline = held.renewed + self.timing.deadline;
+            held = tokio::time::timeout_at(deadline, self.renew(held)).await.ok()??;
+        }
+    }
+
+    /// Renews the Lease, again and again until it succeeds. `None` if it is no longer ours.
+    async fn renew(&self, mut held: Held) -> Option<Held> {
+        loop {
+            let sent = Instant::now();
+            let renewed = self::held(&held.lease, &self.identity, self.timing, Timestamp::now());
+            // A request that hangs must leave time for another one before the deadline.
+            match tokio::time::timeout(self.timing.deadline / 3, self.write(&renewed)).await {
+                Ok(Ok(lease)) => return Some(Held { lease, renewed: sent }),
+                Ok(Err(error)) if error.is_not_found() => return None,
+                Ok(Err(error)) if error.is_conflict() => {
+                    // Perhaps an answer of ours got lost, perhaps someone set a label.
+                    let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await;
+                    match found {
+                        Ok(Some(lease)) if lease["spec"]["holderIdentity"] == *self.identity => {
+                            held.lease = lease;
+                            continue;
+                        }
+                        Ok(_) => return None,
+                        Err(_) => {}
+                    }
+                }
+                Ok(Err(error)) => tracing::debug!(error = %crate::failure::chain(&error), "renewal"),
+                Err(_) => tracing::debug!("renewal timed out"),
+            }
+            tokio::time::sleep(self.timing.retry / 2).await;
+        }
+    }
+
+    /// Gives the Lease back, so that the next leader need not wait.
+    async fn release(&self, lease: &Value) {
+        let mut lease = lease.clone();
+        lease["spec"]["holderIdentity"] = Value::from("");
+        lease["spec"]["leaseDurationSeconds"] = Value::from(1);
+        lease["spec"]["renewTime"] = Value::from(micro_time(Timestamp::now()));
+        match tokio::time::timeout(self.timing.retry, self.write(&lease)).await {
+            Ok(Ok(_)) => tracing::info!(lease = %self.name, "lease given back"),
+            _ => tracing::info!(lease = %self.name, "lease not given back; it expires"),
+        }
+    }
+
+    async fn write(&self, lease: &Value) -> Result<Value, Error> {
+        self.cluster.replace(&self.kind, Some(&self.namespace), &self.name, lease).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

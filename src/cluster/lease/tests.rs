@@ -1,0 +1,198 @@
+//! The election, against a server that the test plays.
+
+use super::super::fake::{self, Asked, Server};
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn lease(holder: &str, renewed: &str, version: u64) -> Value {
+    json!({
+        "metadata": { "name": "mainstay", "namespace": "a", "resourceVersion": version.to_string() },
+        "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed, "leaseTransitions": 3 },
+    })
+}
+
+/// An elector that runs, its leadership, and the server that it asks.
+fn start() -> (Leadership, CancellationToken, tokio::task::JoinHandle<()>, Server) {
+    let (cluster, server) = fake::cluster();
+    let (elector, leadership) = Elector::new(cluster, "a", "mainstay", "me", Timing::default());
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(elector.run(shutdown.clone()));
+    (leadership, shutdown, running, server)
+}
+
+async fn expect(server: &mut Server, method: &str) -> Asked {
+    let asked = server.next().await;
+    assert_eq!(asked.request.method(), method);
+    asked
+}
+
+/// Lets the elector take a Lease that was given back; the server is at version 2 afterwards.
+async fn lead(leadership: &mut Leadership, server: &mut Server) -> Term {
+    expect(server, "GET").await.json(200, &lease("", "", 1)).await;
+    let written = expect(server, "PUT").await.json(200, &lease("me", "x", 2)).await;
+    assert_eq!(written["metadata"]["resourceVersion"], "1");
+    assert_eq!((&written["spec"]["holderIdentity"], &written["spec"]["leaseTransitions"]), (&json!("me"), &json!(4)));
+    leadership.term().await.expect("a term")
+}
+
+#[test]
+fn respects_a_lease_for_its_duration_by_our_own_clock() {
+    let now = Instant::now();
+    let check = |holder: &str, age: Duration, expected: Step| {
+        // A renewTime from another century does not matter.
+        let seen = Seen { spec: lease(holder, "1999-01-01T00:00:00.000000Z", 1)["spec"].clone(), at: now };
+        assert_eq!(decide(&seen, "me", 15 * SECOND, now + age), expected, "{holder} after {age:?}");
+    };
+    check("other", Duration::ZERO, Step::Wait);
+    check("other", 14 * SECOND, Step::Wait);
+    check("other", 15 * SECOND, Step::Take);
+    check("", Duration::ZERO, Step::Take);
+    check("me", Duration::ZERO, Step::Take);
+}
+
+#[test]
+fn an_unusable_duration_counts_as_our_own() {
+    let now = Instant::now();
+    let mut spec = lease("other", "x", 1)["spec"].clone();
+    spec["leaseDurationSeconds"] = json!(-4);
+    let seen = Seen { spec, at: now };
+    assert_eq!(decide(&seen, "me", 15 * SECOND, now + 14 * SECOND), Step::Wait);
+}
+
+#[test]
+fn every_renewal_starts_the_time_anew() {
+    let start = Instant::now();
+    let seen = observe(None, &lease("other", "1", 1), start);
+    let same = observe(Some(seen.clone()), &lease("other", "1", 9), start + SECOND);
+    assert_eq!(same.at, start);
+    let renewed = observe(Some(seen), &lease("other", "2", 10), start + SECOND);
+    assert_eq!(renewed.at, start + SECOND);
+}
+
+#[test]
+fn a_renewal_keeps_when_it_was_acquired() {
+    let first = held(&json!({ "metadata": {} }), "me", Timing::default(), Timestamp::from_second(1).unwrap());
+    assert_eq!(first["spec"]["leaseTransitions"], 0);
+    assert_eq!(first["spec"]["acquireTime"], "1970-01-01T00:00:01.000000Z");
+    let again = held(&first, "me", Timing::default(), Timestamp::from_millisecond(2500).unwrap());
+    assert_eq!(again["spec"]["acquireTime"], "1970-01-01T00:00:01.000000Z");
+    assert_eq!(again["spec"]["renewTime"], "1970-01-01T00:00:02.500000Z");
+    assert_eq!(again["spec"]["leaseTransitions"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn creates_a_lease_that_is_not_there() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    expect(&mut server, "GET").await.json(404, &json!({ "code": 404, "reason": "NotFound" })).await;
+    let created = expect(&mut server, "POST").await.json(201, &lease("me", "x", 1)).await;
+    assert_eq!(created["metadata"]["name"], "mainstay");
+    assert!(leadership.term().await.is_some());
+    assert!(leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_while_another_renews_and_takes_over_when_it_stops() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    for renewal in 0..20 {
+        expect(&mut server, "GET").await.json(200, &lease("other", &renewal.to_string(), renewal)).await;
+        assert!(!leadership.is_leading());
+    }
+    let stopped = Instant::now();
+    loop {
+        let asked = server.next().await;
+        if asked.request.method() == "PUT" {
+            assert!(stopped.elapsed() >= 12 * SECOND, "{:?}", stopped.elapsed());
+            asked.json(200, &lease("me", "x", 30)).await;
+            break;
+        }
+        asked.json(200, &lease("other", "19", 19)).await;
+    }
+    assert!(leadership.term().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_take_it_at_once_the_slower_one_waits() {
+    let (leadership, _shutdown, _running, mut server) = start();
+    expect(&mut server, "GET").await.json(200, &lease("", "", 1)).await;
+    expect(&mut server, "PUT").await.json(409, &json!({ "code": 409, "reason": "Conflict" })).await;
+    expect(&mut server, "GET").await.json(200, &lease("other", "1", 2)).await;
+    assert!(!leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_down_before_the_lease_expires_when_the_server_is_away() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let term = lead(&mut leadership, &mut server).await;
+    let renewed = Instant::now();
+    let away = async {
+        loop {
+            server.next().await.cut();
+        }
+    };
+    tokio::select! {
+        () = term.ended().cancelled() => {}
+        () = away => {}
+    }
+    let lasted = renewed.elapsed();
+    assert!((9 * SECOND..=10 * SECOND).contains(&lasted), "{lasted:?}");
+    assert!(!leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_down_in_time_when_the_server_never_answers() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let term = lead(&mut leadership, &mut server).await;
+    let renewed = Instant::now();
+    let mut unanswered = Vec::new();
+    let hangs = async {
+        loop {
+            unanswered.push(server.next().await);
+        }
+    };
+    tokio::select! {
+        () = term.ended().cancelled() => {}
+        () = hangs => {}
+    }
+    assert!(renewed.elapsed() <= 10 * SECOND, "{:?}", renewed.elapsed());
+    assert!(unanswered.len() >= 2, "a request that hangs leaves time for another one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_down_at_once_when_another_took_the_lease() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let term = lead(&mut leadership, &mut server).await;
+    expect(&mut server, "PUT").await.json(409, &json!({ "code": 409, "reason": "Conflict" })).await;
+    expect(&mut server, "GET").await.json(200, &lease("other", "1", 9)).await;
+    term.ended().cancelled().await;
+    assert!(!leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn survives_that_an_answer_got_lost() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let term = lead(&mut leadership, &mut server).await;
+    expect(&mut server, "PUT").await.cut();
+    expect(&mut server, "PUT").await.json(409, &json!({ "code": 409, "reason": "Conflict" })).await;
+    expect(&mut server, "GET").await.json(200, &lease("me", "2", 3)).await;
+    let renewed = expect(&mut server, "PUT").await.json(200, &lease("me", "3", 4)).await;
+    assert_eq!(renewed["metadata"]["resourceVersion"], "3");
+    expect(&mut server, "PUT").await.json(200, &lease("me", "4", 5)).await;
+    assert!(!term.ended().is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_the_term_and_then_gives_the_lease_back() {
+    let (mut leadership, shutdown, running, mut server) = start();
+    let term = lead(&mut leadership, &mut server).await;
+    shutdown.cancel();
+    let asked = expect(&mut server, "PUT").await;
+    assert!(term.ended().is_cancelled() && !leadership.is_leading());
+    let released = asked.json(200, &lease("", "x", 3)).await;
+    assert_eq!(
+        (&released["spec"]["holderIdentity"], &released["metadata"]["resourceVersion"]),
+        (&json!(""), &json!("2"))
+    );
+    running.await.expect("the elector ends");
+    assert!(leadership.term().await.is_none());
+}

@@ -1,0 +1,480 @@
+//! Which Events are written, and how often: equal ones become a series, and nobody is flooded.
+//!
+//! Invariant: of one series the newest note is written last, however many are left out before it.
+//! Invariant: memory is bounded; what does not fit is counted as dropped.
+//! Deliberately absent: requests ([`events`](super::events)) and clocks.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::object::Key;
+
+use super::lease::micro_time;
+
+/// An equal Event within this time of the last one continues its series, as in Kubernetes' own recorders.
+const SERIES_LASTS: Duration = Duration::from_secs(360);
+/// Most series that are remembered.
+const MOST_SERIES: usize = 4096;
+/// Longest note in bytes; API servers refuse more than 1024.
+const MOST_NOTE: usize = 1000;
+/// Longest reason, action, reporting controller and instance in bytes.
+const MOST_WORD: usize = 128;
+/// Writes about one object: this many at once, then one per interval.
+const PER_OBJECT: Bucket = Bucket::new(10.0, 0.1);
+/// Writes altogether.
+const ALTOGETHER: Bucket = Bucket::new(100.0, 20.0);
+
+/// Whether an Event is good or bad news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// It went as it should.
+    Normal,
+    /// Somebody may have to look.
+    Warning,
+}
+
+/// An object that an Event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regarding {
+    /// Which one.
+    pub key: Key,
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its uid, if known; `kubectl describe` shows only Events with the right one.
+    pub uid: Option<String>,
+}
+
+/// Something worth telling about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The object that it is about.
+    pub regarding: Regarding,
+    /// Another object that had to do with it.
+    pub related: Option<Regarding>,
+    /// Good or bad news.
+    pub kind: EventType,
+    /// Why, in one CamelCase word, such as `Reverted`.
+    pub reason: String,
+    /// What was done, in one CamelCase word, such as `Apply`.
+    pub action: String,
+    /// What people read. Cut after 1000 bytes. Must not hold secrets.
+    pub note: String,
+    /// What else must be equal for two Events to be one series, such as the field paths; the note itself need not be.
+    pub note_key: String,
+}
+
+/// What makes two Events one series.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    key: Key,
+    uid: Option<String>,
+    kind: EventType,
+    reason: String,
+    action: String,
+    note_key: String,
+}
+
+impl Event {
+    fn identity(&self) -> Identity {
+        Identity {
+            key: self.regarding.key.clone(),
+            uid: self.regarding.uid.clone(),
+            kind: self.kind,
+            reason: self.reason.clone(),
+            action: self.action.clone(),
+            note_key: self.note_key.clone(),
+        }
+    }
+}
+
+struct Series {
+    event: Event,
+    /// Name of the Event object, once it is written.
+    name: Option<String>,
+    /// Its note as it is written.
+    written_note: String,
+    count: u32,
+    last: Instant,
+    last_time: Timestamp,
+    /// There is something to write.
+    pending: bool,
+}
+
+/// A write that is due.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Write {
+    pub identity: Identity,
+    pub namespace: String,
+    pub name: String,
+    pub how: How,
+}
+
+/// How an Event is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum How {
+    /// As a new object, through `events.k8s.io/v1`.
+    Create(Value),
+    /// Only its series changes: a merge patch through `events.k8s.io/v1`.
+    Count(Value),
+    /// Its text changes as well: a merge patch through core `v1`, because `events.k8s.io/v1` holds the note immutable.
+    Rewrite(Value),
+}
+
+/// Who reports.
+#[derive(Clone, Debug)]
+pub(super) struct Reporter {
+    pub controller: String,
+    pub instance: String,
+}
+
+/// Everything that is remembered about Events.
+pub(super) struct Ledger {
+    reporter: Reporter,
+    series: HashMap<Identity, Series>,
+    pending: VecDeque<Identity>,
+    buckets: HashMap<Key, Bucket>,
+    altogether: Bucket,
+    pub(super) dropped: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(reporter: Reporter) -> Self {
+        Self {
+            reporter,
+            series: HashMap::new(),
+            pending: VecDeque::new(),
+            buckets: HashMap::new(),
+            altogether: ALTOGETHER,
+            dropped: 0,
+        }
+    }
+
+    /// Takes note of an Event. `now` and `time` are the same moment on two clocks.
+    pub(super) fn add(&mut self, event: Event, now: Instant, time: Timestamp) {
+        let identity = event.identity();
+        if self.series.len() >= MOST_SERIES && !self.series.contains_key(&identity) {
+            self.forget(now);
+            if self.series.len() >= MOST_SERIES {
+                self.dropped += 1;
+                return;
+            }
+        }
+        let series = self.series.entry(identity.clone()).or_insert_with(|| Series {
+            event: event.clone(),
+            name: None,
+            written_note: String::new(),
+            count: 0,
+            last: now,
+            last_time: time,
+            pending: false,
+        });
+        if now.duration_since(series.last) > SERIES_LASTS && !series.pending {
+            series.name = None;
+            series.count = 0;
+        }
+        series.event = event;
+        series.count = series.count.saturating_add(1);
+        (series.last, series.last_time) = (now, time);
+        if !series.pending {
+            series.pending = true;
+            self.pending.push_back(identity);
+        }
+    }
+
+    /// What is to be written now, oldest first; what must wait stays.
+    pub(super) fn due(&mut self, now: Instant) -> Option<Write> {
+        for _ in 0..self.pending.len() {
+            let identity = self.pending.pop_front()?;
+            let bucket = self.buckets.entry(identity.key.clone()).or_insert(PER_OBJECT);
+            if bucket.has_one(now) && self.altogether.has_one(now) {
+                bucket.take();
+                self.altogether.take();
+                let Some(series) = self.series.get_mut(&identity) else { continue };
+                series.pending = false;
+                return Some(write(identity, series, &self.reporter));
+            }
+            self.pending.push_back(identity);
+        }
+        None
+    }
+
+    /// Whether something waits to be written.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// A write succeeded.
+    pub(super) fn written(&mut self, write: &Write) {
+        if let Some(series) = self.series.get_mut(&write.identity) {
+            series.name = Some(write.name.clone());
+            if let How::Create(body) = &write.how {
+                series.written_note = body["note"].as_str().unwrap_or_default().to_owned();
+            } else if let How::Rewrite(patch) = &write.how {
+                series.written_note = patch["message"].as_str().unwrap_or_default().to_owned();
+            }
+        }
+    }
+
+    /// The Event object is gone (they live for an hour) or cannot be changed: the series goes on as a new object.
+    pub(super) fn lost(&mut self, write: &Write) {
+        if let Some(series) = self.series.get_mut(&write.identity) {
+            series.name = None;
+            if !series.pending {
+                series.pending = true;
+                self.pending.push_back(write.identity.clone());
+            }
+        }
+    }
+
+    /// Forgets series that have ended, and buckets that are full.
+    fn forget(&mut self, now: Instant) {
+        self.series.retain(|_, series| series.pending || now.duration_since(series.last) <= SERIES_LASTS);
+        self.buckets.retain(|_, bucket| !bucket.is_full(now));
+    }
+}
+
+fn write(identity: Identity, series: &Series, reporter: &Reporter) -> Write {
+    let event = &series.event;
+    let key = &event.regarding.key;
+    let note = cut(&event.note, MOST_NOTE);
+    let repeated = json!({ "count": series.count, "lastObservedTime": micro_time(series.last_time) });
+    let namespace = key.namespace.as_deref().unwrap_or("default").to_owned();
+    let (name, how) = match &series.name {
+        None => {
+            let name = event_name(&key.name);
+            let mut body = json!({
+                "apiVersion": "events.k8s.io/v1",
+                "kind": "Event",
+                "metadata": { "namespace": namespace, "name": name },
+                "eventTime": micro_time(series.last_time),
+                "reportingController": cut(&reporter.controller, MOST_WORD),
+                "reportingInstance": cut(&reporter.instance, MOST_WORD),
+                "action": cut(&event.action, MOST_WORD),
+                "reason": cut(&event.reason, MOST_WORD),
+                "type": match event.kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
+                "note": note,
+                "regarding": reference(&event.regarding),
+            });
+            if let Some(related) = &event.related {
+                body["related"] = reference(related);
+            }
+            // A series of one is refused.
+            if series.count > 1 {
+                body["series"] = repeated;
+            }
+            (name, How::Create(body))
+        }
+        Some(name) if series.written_note == note => (name.clone(), How::Count(json!({ "series": repeated }))),
+        Some(name) => (name.clone(), How::Rewrite(json!({ "message": note, "series": repeated }))),
+    };
+    Write { identity, namespace, name, how }
+}
+
+fn reference(object: &Regarding) -> Value {
+    let mut reference =
+        json!({ "apiVersion": object.api_version, "kind": &*object.key.kind, "name": &*object.key.name });
+    if let Some(namespace) = &object.key.namespace {
+        reference["namespace"] = Value::from(&**namespace);
+    }
+    if let Some(uid) = &object.uid {
+        reference["uid"] = Value::from(uid.as_str());
+    }
+    reference
+}
+
+/// A name for an Event: the object's, as far as Event names allow (RBAC names may hold colons), and something random.
+fn event_name(object: &str) -> String {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let mut name: String = object.chars().map(|c| if allowed(c) || c == '.' { c } else { '-' }).take(200).collect();
+    // Each part between dots must begin and end with a letter or digit.
+    name = name
+        .split('.')
+        .map(|part| part.trim_matches('-'))
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(".");
+    if name.is_empty() {
+        name.push_str("object");
+    }
+    format!("{name}.{:016x}", fastrand::u64(..))
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(most - "…".len())])
+}
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    size: f64,
+    per_second: f64,
+    tokens: f64,
+    since: Option<Instant>,
+}
+
+impl Bucket {
+    const fn new(size: f64, per_second: f64) -> Self {
+        Self { size, per_second, tokens: size, since: None }
+    }
+
+    fn has_one(&mut self, now: Instant) -> bool {
+        if let Some(since) = self.since {
+            let grown = now.duration_since(since).as_secs_f64() * self.per_second;
+            self.tokens = (self.tokens + grown).min(self.size);
+        }
+        self.since = Some(now);
+        self.tokens >= 1.0
+    }
+
+    fn take(&mut self) {
+        self.tokens -= 1.0;
+    }
+
+    fn is_full(&mut self, now: Instant) -> bool {
+        self.has_one(now) && self.tokens >= self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind::tests::kind;
+    use super::*;
+
+    fn event(note: &str) -> Event {
+        let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
+        Event {
+            regarding: Regarding { key, api_version: "apps/v1".to_owned(), uid: Some("u".to_owned()) },
+            related: None,
+            kind: EventType::Normal,
+            reason: "Reverted".to_owned(),
+            action: "Apply".to_owned(),
+            note: note.to_owned(),
+            note_key: "spec.replicas".to_owned(),
+        }
+    }
+
+    fn ledger() -> (Ledger, Instant) {
+        let reporter = Reporter { controller: "mainstay.dev/agent".to_owned(), instance: "pod".to_owned() };
+        (Ledger::new(reporter), Instant::now())
+    }
+
+    fn time(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).expect("a time")
+    }
+
+    /// Adds an Event and writes what is due of it.
+    fn publish(ledger: &mut Ledger, note: &str, now: Instant) -> Option<Write> {
+        ledger.add(event(note), now, time(0));
+        let write = ledger.due(now)?;
+        ledger.written(&write);
+        Some(write)
+    }
+
+    #[test]
+    fn writes_the_first_as_a_new_object() {
+        let (mut ledger, now) = ledger();
+        let write = publish(&mut ledger, "replicas 5 → 3", now).expect("a write");
+        let How::Create(body) = &write.how else { panic!("{write:?}") };
+        assert_eq!(write.namespace, "shop");
+        assert!(write.name.starts_with("web."), "{}", write.name);
+        assert_eq!(body["eventTime"], "1970-01-01T00:00:00.000000Z");
+        assert_eq!(body["regarding"]["uid"], "u");
+        assert_eq!(body.get("series"), None);
+        assert_eq!(ledger.due(now), None);
+    }
+
+    #[test]
+    fn counts_equal_ones_and_keeps_the_newest_note() {
+        let (mut ledger, now) = ledger();
+        publish(&mut ledger, "first", now);
+        let again = publish(&mut ledger, "first", now).expect("a write");
+        let How::Count(patch) = again.how else { panic!("{again:?}") };
+        assert_eq!(patch["series"]["count"], 2);
+        let other = publish(&mut ledger, "second", now).expect("a write");
+        let How::Rewrite(patch) = other.how else { panic!("{other:?}") };
+        assert_eq!((&patch["message"], &patch["series"]["count"]), (&json!("second"), &json!(3)));
+        let again = publish(&mut ledger, "second", now).expect("a write");
+        assert!(matches!(again.how, How::Count(_)), "{again:?}");
+    }
+
+    #[test]
+    fn begins_a_new_series_after_six_quiet_minutes() {
+        let (mut ledger, now) = ledger();
+        publish(&mut ledger, "a", now);
+        let later = now + Duration::from_secs(361);
+        assert!(matches!(publish(&mut ledger, "a", later).expect("a write").how, How::Create(_)));
+    }
+
+    #[test]
+    fn tells_apart_what_differs_in_its_key() {
+        let (mut ledger, now) = ledger();
+        publish(&mut ledger, "a", now);
+        let mut other = event("a");
+        other.note_key = "spec.template".to_owned();
+        ledger.add(other, now, time(0));
+        assert!(matches!(ledger.due(now).expect("a write").how, How::Create(_)));
+    }
+
+    #[test]
+    fn slows_one_object_down_without_losing_its_last_note() {
+        let (mut ledger, now) = ledger();
+        let written = (0..100).filter(|n| publish(&mut ledger, &format!("note {n}"), now).is_some()).count();
+        assert_eq!(written, 10);
+        assert!(ledger.is_waiting());
+        assert_eq!(ledger.due(now + Duration::from_secs(9)), None);
+        let write = ledger.due(now + Duration::from_secs(11)).expect("a write");
+        let How::Rewrite(patch) = write.how else { panic!("{write:?}") };
+        assert_eq!((&patch["message"], &patch["series"]["count"]), (&json!("note 99"), &json!(100)));
+    }
+
+    #[test]
+    fn goes_on_as_a_new_object_when_the_old_one_is_gone() {
+        let (mut ledger, now) = ledger();
+        publish(&mut ledger, "a", now);
+        ledger.add(event("a"), now, time(0));
+        let patch = ledger.due(now).expect("a write");
+        ledger.lost(&patch);
+        let write = ledger.due(now).expect("a write");
+        let How::Create(body) = write.how else { panic!("{write:?}") };
+        assert_eq!(body["series"]["count"], 2);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (mut ledger, now) = ledger();
+        for n in 0..=MOST_SERIES {
+            let mut event = event("a");
+            event.note_key = n.to_string();
+            ledger.add(event, now, time(0));
+        }
+        assert_eq!((ledger.series.len(), ledger.dropped), (MOST_SERIES, 1));
+    }
+
+    #[test]
+    fn names_are_valid_whatever_the_object_is_called() {
+        for (object, expected) in [
+            ("web", "web."),
+            ("system:node-reader", "system-node-reader."),
+            ("-a-.b", "a.b."),
+            ("A::", "object."),
+            ("", "object."),
+        ] {
+            assert!(event_name(object).starts_with(expected), "{object}: {}", event_name(object));
+        }
+        assert!(event_name(&"a".repeat(253)).len() <= 253);
+    }
+
+    #[test]
+    fn cuts_long_notes_between_characters() {
+        assert_eq!(cut("short", 10), "short");
+        let long = cut(&"ü".repeat(600), MOST_NOTE);
+        assert!(long.len() <= MOST_NOTE && long.ends_with("ü…"));
+    }
+}
