@@ -1,0 +1,352 @@
+//! All objects of the cluster under one resource version.
+//!
+//! Objects of a storage lie in a persistent map ordered by namespace and name, so a snapshot for a list or the start
+//! of a watch is a pointer. Writes are compare-and-swap: whoever computed a new state says which version it is based
+//! on, and computes again when that is no longer the live one.
+//!
+//! Invariant: one counter for all kinds; a write takes exactly one number and makes exactly one event.
+//! Invariant: an object is serialised once per version; lists, gets and watches share those bytes.
+//!
+//! Deliberately absent: what may be written (`verbs`), and the clock: moments come in.
+
+use crate::history::{Event, Forgotten, History};
+use bytes::Bytes;
+use serde_json::Value;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Instant,
+};
+use tokio::sync::watch;
+
+/// Parsed objects that are kept beside their bytes.
+const PARSED: usize = 4096;
+
+/// Namespace and name of an object in its storage; cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<(String, String)>);
+
+impl Key {
+    /// A key; the namespace of cluster-scoped objects is empty.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self(Arc::new((namespace.to_owned(), name.to_owned())))
+    }
+
+    /// Namespace, empty for cluster-scoped objects.
+    pub fn namespace(&self) -> &str {
+        &self.0.0
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.0.1
+    }
+}
+
+/// One version of an object.
+#[derive(Debug)]
+pub struct Stored {
+    /// Its resource version.
+    pub rv: u64,
+    /// Labels, for selectors.
+    pub labels: Vec<(String, String)>,
+    json: Bytes,
+    rest: usize,
+    value: Mutex<Option<Arc<Value>>>,
+}
+
+impl Stored {
+    fn new(api_version: &str, kind: &str, rv: u64, mut value: Value) -> Self {
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".to_owned(), Value::String(rv.to_string()));
+        }
+        if let Some(root) = value.as_object_mut() {
+            root.insert("apiVersion".to_owned(), api_version.into());
+            root.insert("kind".to_owned(), kind.into());
+        }
+        let (json, rest) = serialise(api_version, kind, &value);
+        let labels = value.pointer("/metadata/labels").and_then(Value::as_object).map_or_else(Vec::new, |labels| {
+            labels.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect()
+        });
+        Self { rv, labels, json, rest, value: Mutex::new(Some(Arc::new(value))) }
+    }
+
+    /// The object as JSON, with `kind` and `apiVersion` of its storage.
+    pub fn json(&self) -> Bytes {
+        self.json.clone()
+    }
+
+    /// The JSON without the opening brace, `kind` and `apiVersion`: `"metadata":{…}}`.
+    pub fn rest(&self) -> &[u8] {
+        &self.json[self.rest..]
+    }
+
+    /// Size of the JSON in bytes.
+    pub fn size(&self) -> usize {
+        self.json.len()
+    }
+
+    /// The object, parsed again if that was forgotten.
+    pub fn value(&self) -> Arc<Value> {
+        let mut kept = lock(&self.value);
+        if let Some(value) = &*kept {
+            return value.clone();
+        }
+        let value: Value = serde_json::from_slice(&self.json).expect("what was serialised here parses");
+        let value = Arc::new(value);
+        *kept = Some(value.clone());
+        value
+    }
+
+    fn forget_value(&self) {
+        *lock(&self.value) = None;
+    }
+
+    /// The same object under another resource version.
+    pub(crate) fn at_version(&self, rv: u64) -> Self {
+        let value = self.value();
+        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self::new(&text("apiVersion"), &text("kind"), rv, (*value).clone())
+    }
+}
+
+/// The object as JSON with `kind` and `apiVersion` first, and where the rest begins.
+pub fn serialise(api_version: &str, kind: &str, value: &Value) -> (Bytes, usize) {
+    let mut out = Vec::with_capacity(2048);
+    // Writing JSON values into memory cannot fail: keys are strings and the buffer grows.
+    out.extend_from_slice(b"{\"kind\":");
+    let _ = serde_json::to_writer(&mut out, kind);
+    out.extend_from_slice(b",\"apiVersion\":");
+    let _ = serde_json::to_writer(&mut out, api_version);
+    let mut rest = out.len();
+    for (key, value) in value.as_object().into_iter().flatten() {
+        if key == "apiVersion" || key == "kind" {
+            continue;
+        }
+        out.push(b',');
+        let _ = serde_json::to_writer(&mut out, key);
+        out.push(b':');
+        let _ = serde_json::to_writer(&mut out, value);
+    }
+    if out.len() > rest {
+        rest += 1;
+    }
+    out.push(b'}');
+    (Bytes::from(out), rest)
+}
+
+/// The objects of one storage at one moment.
+pub type Objects = imbl::OrdMap<Key, Arc<Stored>>;
+
+/// The objects of one storage, and the global resource version at that moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Global resource version.
+    pub rv: u64,
+    /// Objects, ordered by namespace and name.
+    pub objects: Objects,
+}
+
+impl Snapshot {
+    /// The objects of one namespace, or of all.
+    pub fn of<'a>(&'a self, namespace: Option<&'a str>) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
+        let start = Key::new(namespace.unwrap_or_default(), "");
+        self.objects.range(start..).take_while(move |(key, _)| namespace.is_none_or(|n| key.namespace() == n))
+    }
+}
+
+/// What a write is based on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// There must be no such object.
+    Absent,
+    /// The live object must have this resource version.
+    Version(u64),
+}
+
+/// Someone else wrote first; holds the live object, if there is one.
+#[derive(Debug)]
+pub struct Raced(pub Option<Arc<Stored>>);
+
+/// What readers of a storage are woken with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signal {
+    /// Resource version of the last event.
+    pub rv: u64,
+    /// Grows when open watches must end.
+    pub epoch: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rv: u64,
+    storages: HashMap<Arc<str>, Objects>,
+    history: History,
+    parsed: VecDeque<Weak<Stored>>,
+    signals: HashMap<Arc<str>, watch::Sender<Signal>>,
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Store {
+    state: Mutex<State>,
+    all: watch::Sender<Signal>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere cannot leave the state half-written: every section below ends its changes without a call
+    // that may panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { state: Mutex::new(State { rv: 1, ..State::default() }), all: watch::Sender::default() }
+    }
+}
+
+impl Store {
+    /// The live object.
+    pub fn get(&self, storage: &str, key: &Key) -> Option<Arc<Stored>> {
+        lock(&self.state).storages.get(storage)?.get(key).cloned()
+    }
+
+    /// The newest resource version.
+    pub fn version(&self) -> u64 {
+        lock(&self.state).rv
+    }
+
+    /// The objects of a storage as they are now.
+    pub fn snapshot(&self, storage: &str) -> Snapshot {
+        let state = lock(&self.state);
+        Snapshot { rv: state.rv, objects: state.storages.get(storage).cloned().unwrap_or_default() }
+    }
+
+    /// The objects of a storage as they were at a resource version.
+    pub fn snapshot_at(&self, storage: &str, rv: u64) -> Result<Snapshot, Forgotten> {
+        let state = lock(&self.state);
+        let mut objects = state.storages.get(storage).cloned().unwrap_or_default();
+        for event in state.history.back_to(storage, rv)? {
+            match &event.old {
+                Some(old) => objects.insert(event.key.clone(), old.clone()),
+                None => objects.remove(&event.key),
+            };
+        }
+        Ok(Snapshot { rv, objects })
+    }
+
+    /// Writes an object.
+    ///
+    /// The resource version, `kind` and `apiVersion` of `value` are set here. Fails with [`Raced`] when the live
+    /// object is not what the write is based on.
+    pub fn put(
+        &self,
+        storage: &Arc<str>,
+        (api_version, kind): (&str, &str),
+        key: &Key,
+        base: Base,
+        value: Value,
+        now: Instant,
+    ) -> Result<Arc<Stored>, Raced> {
+        let mut state = lock(&self.state);
+        let live = state.storages.get(storage).and_then(|objects| objects.get(key)).cloned();
+        match (base, &live) {
+            (Base::Absent, None) => {}
+            (Base::Version(rv), Some(live)) if live.rv == rv => {}
+            _ => return Err(Raced(live)),
+        }
+        let rv = state.rv + 1;
+        let stored = Arc::new(Stored::new(api_version, kind, rv, value));
+        state.rv = rv;
+        state.storages.entry(storage.clone()).or_default().insert(key.clone(), stored.clone());
+        state.parsed.push_back(Arc::downgrade(&stored));
+        if state.parsed.len() > PARSED
+            && let Some(old) = state.parsed.pop_front().and_then(|old| old.upgrade())
+        {
+            old.forget_value();
+        }
+        if let Some(live) = &live {
+            live.forget_value();
+        }
+        let event = Event::new(rv, storage.clone(), key.clone(), live, Some(stored.clone()), now);
+        self.publish(&mut state, event);
+        Ok(stored)
+    }
+
+    /// Removes an object; answers the resource version of the removal.
+    pub fn remove(&self, storage: &Arc<str>, key: &Key, base: u64, now: Instant) -> Result<u64, Raced> {
+        let mut state = lock(&self.state);
+        let live = state.storages.get(storage).and_then(|objects| objects.get(key)).cloned();
+        let Some(live) = live.clone().filter(|live| live.rv == base) else { return Err(Raced(live)) };
+        let rv = state.rv + 1;
+        state.rv = rv;
+        if let Some(objects) = state.storages.get_mut(storage) {
+            objects.remove(key);
+        }
+        let event = Event::new(rv, storage.clone(), key.clone(), Some(live), None, now);
+        self.publish(&mut state, event);
+        Ok(rv)
+    }
+
+    fn publish(&self, state: &mut State, event: Event) {
+        let rv = event.rv;
+        if let Some(signal) = state.signals.get(&event.storage) {
+            signal.send_modify(|s| s.rv = rv);
+        }
+        state.history.push(Arc::new(event));
+        self.all.send_modify(|s| s.rv = rv);
+    }
+
+    /// At most `limit` events after a resource version, and the newest resource version at that moment.
+    pub fn events_after(
+        &self,
+        storage: Option<&str>,
+        rv: u64,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Event>>, u64), Forgotten> {
+        let state = lock(&self.state);
+        Ok((state.history.after(storage, rv, limit)?, state.rv))
+    }
+
+    /// The oldest resource version from which one can still begin to follow.
+    pub fn floor(&self) -> u64 {
+        lock(&self.state).history.floor()
+    }
+
+    /// Wakes when a storage changes.
+    pub fn signal(&self, storage: &Arc<str>) -> watch::Receiver<Signal> {
+        lock(&self.state).signals.entry(storage.clone()).or_default().subscribe()
+    }
+
+    /// Wakes when anything changes.
+    pub fn signal_all(&self) -> watch::Receiver<Signal> {
+        self.all.subscribe()
+    }
+
+    /// Ends the open watches of one storage, or of all.
+    pub fn end_watches(&self, storage: Option<&str>) {
+        let state = lock(&self.state);
+        for (name, signal) in &state.signals {
+            if storage.is_none_or(|s| s == &**name) {
+                signal.send_modify(|s| s.epoch += 1);
+            }
+        }
+    }
+
+    /// Forgets all events so far, as an etcd compaction does; answers the newest resource version.
+    ///
+    /// Takes one number, so that whoever wants to begin exactly at the newest version has lost its place too; open
+    /// watches go on.
+    pub fn compact(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.rv += 1;
+        let rv = state.rv;
+        state.history.compact(rv);
+        rv
+    }
+
+    /// How many objects a storage has.
+    pub fn count(&self, storage: &str) -> usize {
+        lock(&self.state).storages.get(storage).map_or(0, imbl::OrdMap::len)
+    }
+}
