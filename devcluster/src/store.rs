@@ -14,6 +14,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::{
     collections::{HashMap, VecDeque},
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Instant,
 };
@@ -148,10 +149,19 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The objects of one namespace, or of all.
-    pub fn of<'a>(&'a self, namespace: Option<&'a str>) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
-        let start = Key::new(namespace.unwrap_or_default(), "");
-        self.objects.range(start..).take_while(move |(key, _)| namespace.is_none_or(|n| key.namespace() == n))
+    /// The objects of one namespace, or of all; those after a key only.
+    pub fn from<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        after: Option<&Key>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
+        let start = match after {
+            Some(key) => Bound::Excluded(key.clone()),
+            None => Bound::Included(Key::new(namespace.unwrap_or_default(), "")),
+        };
+        self.objects
+            .range((start, Bound::Unbounded))
+            .take_while(move |(key, _)| namespace.is_none_or(|n| key.namespace() == n))
     }
 }
 

@@ -45,10 +45,12 @@ pub struct ScalePaths {
 }
 
 /// What only kinds from a CustomResourceDefinition have.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Custom {
     /// Name of the definition.
     pub definition: String,
+    /// Generation of the definition.
+    pub generation: Option<i64>,
     /// `additionalPrinterColumns` of the version, absent when it declares none.
     pub columns: Option<Vec<Value>>,
     /// Field paths (without the leading dot) that field selectors may name.

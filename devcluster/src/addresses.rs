@@ -1,0 +1,114 @@
+//! Cluster addresses and node ports of Services: who holds which.
+//!
+//! Invariant: an address or port is held by at most one Service; a [`Reservation`] that is dropped without
+//! [`Reservation::keep`] gives back what it took.
+//!
+//! Deliberately absent: which Service wants what (`kinds::hooks`).
+
+use crate::kinds::hooks::{Allocator, Held};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+/// First address of the service range after its network address, 10.96.0.1, is the API's own.
+const RANGE: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+/// Addresses in the range.
+const RANGE_SIZE: u32 = 1 << 16;
+/// Node ports.
+const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+
+/// What is held.
+#[derive(Debug, Default)]
+pub struct Addresses {
+    ips: BTreeSet<String>,
+    ports: BTreeSet<u16>,
+    next: u32,
+}
+
+impl Addresses {
+    /// Gives back what a Service held.
+    pub fn release(&mut self, held: &Held) {
+        for ip in &held.cluster_ips {
+            self.ips.remove(ip);
+        }
+        for port in &held.node_ports {
+            self.ports.remove(port);
+        }
+    }
+}
+
+/// What one write has taken so far.
+#[derive(Debug)]
+pub struct Reservation<'a> {
+    addresses: &'a Mutex<Addresses>,
+    taken: Held,
+}
+
+impl<'a> Reservation<'a> {
+    /// Nothing taken yet.
+    pub fn new(addresses: &'a Mutex<Addresses>) -> Self {
+        Self { addresses, taken: Held::default() }
+    }
+
+    /// The write was stored: what was taken stays taken.
+    pub fn keep(mut self) {
+        self.taken = Held::default();
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Addresses) -> T) -> T {
+        f(&mut self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.taken != Held::default() {
+            self.with(|a| a.release(&self.taken));
+        }
+    }
+}
+
+impl Allocator for Reservation<'_> {
+    fn cluster_ip(&mut self) -> String {
+        let ip = self.with(|a| {
+            loop {
+                a.next = (a.next + 1) % RANGE_SIZE;
+                let ip = std::net::Ipv4Addr::from(RANGE + 1 + a.next).to_string();
+                if a.ips.len() >= RANGE_SIZE as usize || a.ips.insert(ip.clone()) {
+                    return ip;
+                }
+            }
+        });
+        self.taken.cluster_ips.push(ip.clone());
+        ip
+    }
+
+    fn claim_cluster_ip(&mut self, address: &str) -> bool {
+        let new = self.with(|a| a.ips.insert(address.to_owned()));
+        if new {
+            self.taken.cluster_ips.push(address.to_owned());
+        }
+        new
+    }
+
+    fn node_port(&mut self) -> u16 {
+        let start = fastrand::u16(PORTS);
+        let port = self.with(|a| {
+            let order = (start..=*PORTS.end()).chain(*PORTS.start()..start);
+            let free = order.into_iter().find(|p| !a.ports.contains(p)).unwrap_or(start);
+            a.ports.insert(free);
+            free
+        });
+        self.taken.node_ports.push(port);
+        port
+    }
+
+    fn claim_node_port(&mut self, port: u16) -> bool {
+        let new = self.with(|a| a.ports.insert(port));
+        if new {
+            self.taken.node_ports.push(port);
+        }
+        new
+    }
+}

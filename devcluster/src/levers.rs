@@ -1,0 +1,170 @@
+//! What a real server lacks: faults on demand, and counts of what was asked.
+//!
+//! Deliberately absent: levers on controllers and pods, which belong to the actors.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// An answer to give instead of doing what is asked.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Fault {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`; empty: any.
+    pub verb: String,
+    /// Plural name, qualified with its group or not, with `/status` for a subresource; empty: any.
+    pub resource: String,
+    /// Namespace; empty: any.
+    pub namespace: String,
+    /// Name of the object; empty: any.
+    pub name: String,
+    /// HTTP status code; 0: only delay.
+    pub code: u16,
+    /// `reason` of the Status; empty: what the code usually has.
+    pub reason: String,
+    /// `message` of the Status.
+    pub message: String,
+    /// The body instead of a Status: a text is sent as plain text.
+    pub body: Option<Value>,
+    /// Seconds for the header `Retry-After`.
+    pub retry_after: Option<u32>,
+    /// Wait before answering, in milliseconds.
+    pub delay_millis: u64,
+    /// How often; 0: once.
+    pub times: u32,
+    /// Whether the request is carried out all the same and only its answer lost.
+    pub after: bool,
+}
+
+impl Fault {
+    /// The wait before answering.
+    pub fn delay(&self) -> Duration {
+        Duration::from_millis(self.delay_millis)
+    }
+
+    fn hits(&self, asked: &Asked<'_>) -> bool {
+        let any = |wanted: &str, given: &str| wanted.is_empty() || wanted == given;
+        let qualified = if asked.group.is_empty() {
+            asked.resource.to_owned()
+        } else {
+            format!("{}.{}", asked.resource, asked.group)
+        };
+        let (wanted, wanted_sub) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
+        let resource = wanted.is_empty() || wanted == asked.resource || wanted == qualified;
+        any(&self.verb, asked.verb)
+            && resource
+            && (wanted.is_empty() || wanted_sub == asked.subresource)
+            && any(&self.namespace, asked.namespace)
+            && any(&self.name, asked.name)
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Verb as in [`Fault::verb`].
+    pub verb: &'a str,
+    /// Group.
+    pub group: &'a str,
+    /// Plural name.
+    pub resource: &'a str,
+    /// Subresource.
+    pub subresource: &'a str,
+    /// Namespace.
+    pub namespace: &'a str,
+    /// Name.
+    pub name: &'a str,
+}
+
+/// How often something was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Count {
+    /// Verb as in [`Fault::verb`].
+    pub verb: String,
+    /// Plural name, qualified with its group, with its subresource; or the path of a request about no resource.
+    pub resource: String,
+    /// `User-Agent` up to the first slash.
+    pub user_agent: String,
+    /// Requests.
+    pub count: u64,
+}
+
+/// The levers of one cluster.
+#[derive(Debug, Default)]
+pub struct Levers {
+    faults: Mutex<Vec<Fault>>,
+    counts: Mutex<BTreeMap<(String, String, String), u64>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Levers {
+    /// Makes the next matching requests fail.
+    pub fn fail_next(&self, fault: Fault) {
+        lock(&self.faults).push(Fault { times: fault.times.max(1), ..fault });
+    }
+
+    /// Forgets all faults that have not happened yet.
+    pub fn clear_faults(&self) {
+        lock(&self.faults).clear();
+    }
+
+    /// Takes the fault that a request meets.
+    pub fn fault(&self, asked: &Asked<'_>) -> Option<Fault> {
+        let mut faults = lock(&self.faults);
+        let at = faults.iter().position(|f| f.hits(asked))?;
+        let fault = faults[at].clone();
+        faults[at].times -= 1;
+        if faults[at].times == 0 {
+            faults.remove(at);
+        }
+        Some(fault)
+    }
+
+    /// Counts a request.
+    pub fn count(&self, verb: &str, resource: &str, user_agent: &str) {
+        let agent = user_agent.split('/').next().unwrap_or_default();
+        let mut counts = lock(&self.counts);
+        *counts.entry((verb.to_owned(), resource.to_owned(), agent.to_owned())).or_insert(0) += 1;
+    }
+
+    /// All counts.
+    pub fn counts(&self) -> Vec<Count> {
+        let counts = lock(&self.counts);
+        let count = |((verb, resource, user_agent), count): (&(String, String, String), &u64)| Count {
+            verb: verb.clone(),
+            resource: resource.clone(),
+            user_agent: user_agent.clone(),
+            count: *count,
+        };
+        counts.iter().map(count).collect()
+    }
+
+    /// Sets all counts to zero.
+    pub fn reset_counts(&self) {
+        lock(&self.counts).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meets_the_wanted_requests_as_often_as_wanted() {
+        let levers = Levers::default();
+        levers.fail_next(Fault { verb: "delete".into(), resource: "deployments.apps".into(), times: 2, ..Fault::default() });
+        let mut asked =
+            Asked { verb: "get", group: "apps", resource: "deployments", subresource: "", namespace: "a", name: "b" };
+        assert!(levers.fault(&asked).is_none());
+        asked.verb = "delete";
+        assert!(levers.fault(&asked).is_some() && levers.fault(&asked).is_some() && levers.fault(&asked).is_none());
+    }
+}

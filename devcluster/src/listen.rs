@@ -1,0 +1,181 @@
+//! The cluster on a TCP port.
+//!
+//! Without a token only loopback addresses are listened on. On loopback only requests that name a loopback host are
+//! answered, and none that carry an `Origin`: a web page in a browser on the same machine must not reach the cluster.
+//!
+//! Deliberately absent: TLS.
+
+use crate::{
+    server::Server,
+    service::{self, Body, respond},
+    status::Status,
+};
+use http::{Request, Response, header};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// A cluster that is being served; dropping it ends the listening and all connections.
+#[derive(Debug)]
+pub struct Serving {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Serving {
+    /// The address that was bound.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends when the listener does.
+    pub async fn wait(mut self) {
+        // An error here is the end of the task by an abort, which is an end as well.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        self.task.abort();
+    }
+}
+
+/// Who may ask.
+#[derive(Debug)]
+struct Guard {
+    token: Option<String>,
+    loopback: bool,
+}
+
+impl Guard {
+    fn admit<B>(&self, request: &Request<B>) -> Result<(), Status> {
+        let text = |name| request.headers().get(name).and_then(|v: &http::HeaderValue| v.to_str().ok());
+        if request.headers().contains_key(header::ORIGIN) {
+            return Err(Status::new(403, "Forbidden", "requests of web pages are not answered"));
+        }
+        let host = text(header::HOST).or_else(|| request.uri().host()).unwrap_or_default();
+        if self.loopback && !is_loopback(host) {
+            return Err(Status::new(403, "Forbidden", "only requests to a loopback host are answered"));
+        }
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = text(header::AUTHORIZATION).and_then(|v| v.strip_prefix("Bearer ")).unwrap_or_default();
+        if equal(given.trim().as_bytes(), token.as_bytes()) {
+            Ok(())
+        } else {
+            Err(Status::new(401, "Unauthorized", "Unauthorized"))
+        }
+    }
+}
+
+/// Compares without telling by the time taken where the first difference is.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+impl Server {
+    /// Serves the cluster.
+    ///
+    /// Fails when the address cannot be bound, and for an address that is not loopback without a token.
+    pub async fn serve(&self, listen: SocketAddr, token: Option<String>) -> io::Result<Serving> {
+        let loopback = listen.ip().is_loopback();
+        if !loopback && token.as_ref().is_none_or(String::is_empty) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "listening on an address that is not loopback needs a token",
+            ));
+        }
+        let listener = TcpListener::bind(listen).await?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = watch::channel(false);
+        let guard = Arc::new(Guard { token, loopback });
+        let task = tokio::spawn(accept(self.clone(), listener, guard, stopped));
+        Ok(Serving { address, stop, task })
+    }
+
+    /// A kubeconfig for an address.
+    pub fn kubeconfig(&self, address: SocketAddr, token: Option<&str>) -> String {
+        let user = token.map_or_else(|| "{}".to_owned(), |token| format!("{{token: {token:?}}}"));
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: devcluster\nclusters:\n- name: devcluster\n  cluster: \
+             {{server: \"http://{address}\"}}\nusers:\n- name: devcluster\n  user: {user}\ncontexts:\n- name: \
+             devcluster\n  context: {{cluster: devcluster, user: devcluster}}\n"
+        )
+    }
+}
+
+async fn accept(server: Server, listener: TcpListener, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(connection(server.clone(), stream, guard.clone(), stopped.clone()));
+            }
+            // Out of file descriptors, or a connection that was gone at once: neither is the listener's end.
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn connection(server: Server, stream: TcpStream, guard: Arc<Guard>, mut stopped: watch::Receiver<bool>) {
+    // Without it small answers wait for acknowledgements.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection keeps delaying small packets");
+    }
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (server, guard) = (server.clone(), guard.clone());
+        async move { Ok::<Response<Body>, Infallible>(guarded(&server, &guard, request).await) }
+    });
+    let connection =
+        http1::Builder::new().timer(TokioTimer::new()).half_close(true).serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        ended = connection => if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        },
+        _ = stopped.wait_for(|stop| *stop) => {}
+    }
+}
+
+async fn guarded(server: &Server, guard: &Guard, request: Request<Incoming>) -> Response<Body> {
+    match guard.admit(&request) {
+        Ok(()) => service::answer(server, request).await,
+        Err(status) => respond::status(&status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_loopback_hosts() {
+        for host in ["localhost", "localhost:80", "127.0.0.1:6443", "127.1.2.3", "[::1]:80", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["", "example.com", "localhost.example.com:80", "10.0.0.1", "127.0.0.1.example.com"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Objects, pages and events in the form a client accepts: whole, metadata only, or as a Table.
+//!
+//! Invariant: items of built-in lists carry neither `kind` nor `apiVersion`; those of custom lists do.
+//!
+//! Deliberately absent: the columns of Tables (`columns`).
+
+use crate::{
+    columns::{self, Include},
+    kinds::table::Kind,
+    status::Status,
+    store::{Stored, serialise},
+    verbs::{json_as, read::Page, value_as},
+};
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// What a client accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The object or list itself.
+    Whole,
+    /// `PartialObjectMetadata`.
+    Metadata,
+    /// `PartialObjectMetadataList`.
+    MetadataList,
+    /// `Table`, with this much of each object.
+    Table(Include),
+}
+
+impl Form {
+    /// Reads `Accept`: the first clause that can be met wins; 406 when there is none.
+    pub fn of(accept: &str, include: &str) -> Result<Self, Status> {
+        if accept.is_empty() {
+            return Ok(Self::Whole);
+        }
+        let clauses = accept.split(',').map(|clause| {
+            let mut parts = clause.split(';').map(str::trim);
+            (parts.next().unwrap_or_default().to_owned(), parts.map(ToOwned::to_owned).collect::<Vec<_>>())
+        });
+        for (media, parameters) in clauses {
+            if !matches!(media.as_str(), "application/json" | "*/*" | "application/*" | "application/yaml") {
+                continue;
+            }
+            let parameter = |name: &str| {
+                parameters.iter().find_map(|p| p.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+            };
+            match (parameter("as"), parameter("g")) {
+                ("", _) => return Ok(Self::Whole),
+                ("Table", "meta.k8s.io") => {
+                    return Ok(Self::Table(match include {
+                        "None" => Include::None,
+                        "Object" => Include::Object,
+                        _ => Include::Metadata,
+                    }));
+                }
+                ("PartialObjectMetadata", "meta.k8s.io") => return Ok(Self::Metadata),
+                ("PartialObjectMetadataList", "meta.k8s.io") => return Ok(Self::MetadataList),
+                _ => {}
+            }
+        }
+        Err(not_acceptable())
+    }
+}
+
+/// 406.
+pub fn not_acceptable() -> Status {
+    Status::new(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json, application/yaml, \
+         application/vnd.kubernetes.protobuf",
+    )
+}
+
+/// One object.
+pub fn object(kind: &Kind, stored: &Stored, form: Form, now: Timestamp) -> Result<Bytes, Status> {
+    match form {
+        Form::Whole => Ok(json_as(kind, stored)),
+        Form::Metadata => Ok(Bytes::from(metadata(&value_as(kind, stored)).to_string())),
+        Form::MetadataList => Err(not_acceptable()),
+        Form::Table(include) => {
+            let value = value_as(kind, stored);
+            let mut table = table(kind, &[&value], include, now);
+            table["metadata"] = json!({"resourceVersion": stored.rv.to_string()});
+            Ok(Bytes::from(table.to_string()))
+        }
+    }
+}
+
+/// `PartialObjectMetadata` of an object.
+pub fn metadata(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+/// A Table of objects, without list metadata.
+pub fn table(kind: &Kind, objects: &[&Value], include: Include, now: Timestamp) -> Value {
+    let custom = kind.custom.as_ref().map(|c| c.columns.as_deref().unwrap_or(&[]));
+    columns::table(&kind.columns_path(), custom, objects, include, now)
+}
+
+/// One page of a collection.
+pub fn page(kind: &Kind, page: &Page, form: Form, now: Timestamp) -> Result<Bytes, Status> {
+    match form {
+        Form::Whole => Ok(whole(kind, page)),
+        Form::Metadata => Err(not_acceptable()),
+        Form::MetadataList => {
+            let items = page.items.iter().map(|stored| Bytes::from(metadata(&value_as(kind, stored)).to_string()));
+            let items: Vec<Bytes> = items.collect();
+            let items: Vec<Item<'_>> = items.iter().map(|json| (&b""[..], &json[..])).collect();
+            Ok(join("PartialObjectMetadataList", "meta.k8s.io/v1", page, &items))
+        }
+        Form::Table(include) => {
+            let values: Vec<_> = page.items.iter().map(|stored| value_as(kind, stored)).collect();
+            let values: Vec<&Value> = values.iter().map(|v| &**v).collect();
+            let mut table = table(kind, &values, include, now);
+            table["metadata"] = list_metadata(page);
+            Ok(Bytes::from(table.to_string()))
+        }
+    }
+}
+
+/// Two parts of one JSON text.
+type Item<'a> = (&'a [u8], &'a [u8]);
+
+fn whole(kind: &Kind, page: &Page) -> Bytes {
+    let bare = kind.custom.is_none();
+    if kind.converts() {
+        let items: Vec<(Bytes, usize)> = page
+            .items
+            .iter()
+            .map(|stored| serialise(&kind.api_version, &kind.kind, &value_as(kind, stored)))
+            .collect();
+        let items: Vec<Item<'_>> = items
+            .iter()
+            .map(|(json, rest)| if bare { (&b"{"[..], &json[*rest..]) } else { (&b""[..], &json[..]) })
+            .collect();
+        return join(&kind.list_kind, &kind.api_version, page, &items);
+    }
+    let whole: Vec<Bytes> = if bare { Vec::new() } else { page.items.iter().map(|stored| stored.json()).collect() };
+    let items: Vec<Item<'_>> = if bare {
+        page.items.iter().map(|stored| (&b"{"[..], stored.rest())).collect()
+    } else {
+        whole.iter().map(|json| (&b""[..], &json[..])).collect()
+    };
+    join(&kind.list_kind, &kind.api_version, page, &items)
+}
+
+fn list_metadata(page: &Page) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".to_owned(), page.rv.to_string().into());
+    if let Some(token) = &page.continuation {
+        metadata.insert("continue".to_owned(), token.clone().into());
+    }
+    if let Some(remaining) = page.remaining {
+        metadata.insert("remainingItemCount".to_owned(), remaining.into());
+    }
+    Value::Object(metadata)
+}
+
+fn join(kind: &str, api_version: &str, page: &Page, items: &[Item<'_>]) -> Bytes {
+    let size: usize = items.iter().map(|(a, b)| a.len() + b.len() + 1).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    let head = json!({"kind": kind, "apiVersion": api_version, "metadata": list_metadata(page)}).to_string();
+    out.extend_from_slice(head[..head.len() - 1].as_bytes());
+    out.extend_from_slice(b",\"items\":[");
+    for (at, (a, b)) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(a);
+        out.extend_from_slice(b);
+    }
+    out.extend_from_slice(b"]}");
+    Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(accept: &str, expected: Option<Form>) {
+        assert_eq!(Form::of(accept, "").ok(), expected, "{accept}");
+    }
+
+    #[test]
+    fn takes_the_first_acceptable_clause() {
+        check("", Some(Form::Whole));
+        check("application/vnd.kubernetes.protobuf,application/json", Some(Form::Whole));
+        check(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            Some(Form::Table(Include::Metadata)),
+        );
+        check("application/json;as=Unknown;v=v1;g=meta.k8s.io,*/*;q=0.1", Some(Form::Whole));
+        check("application/xml", None);
+        check("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Some(Form::Metadata));
+    }
+}

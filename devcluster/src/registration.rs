@@ -1,0 +1,409 @@
+//! CustomResourceDefinitions become served kinds.
+//!
+//! A definition is registered inside the request that writes it: when the answer is sent, the kind is served and in
+//! discovery, and the definition says that it is established. As on a real server the answer to the creation itself
+//! shows the definition before that, and watchers see both writes.
+//!
+//! Invariant: the type table holds exactly the served versions of the established definitions in the store.
+//! Invariant: every change of a definition ends the open watches of its resource.
+//!
+//! Deliberately absent: conversion webhooks; versions only differ in their schema.
+
+use crate::{
+    kinds::table::{Custom, Kind, ScalePaths, Subresource},
+    schema,
+    server::{Server, stamp},
+    status::Status,
+    store::{Base, Key, Stored},
+    verbs::{Settings, Target, delete, metadata, text},
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Instant,
+};
+
+/// Storage of the definitions.
+const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const API_VERSION: &str = "apiextensions.k8s.io/v1";
+const KIND: &str = "CustomResourceDefinition";
+/// Keeps a definition until its objects are gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What is to be done once a write is stored.
+#[must_use]
+pub(crate) enum Registration {
+    /// Nothing: the object defines no kind.
+    None,
+    /// Names are checked and the kind is served.
+    Establish,
+}
+
+impl Registration {
+    pub(crate) fn finish(self, server: &Server, key: &Key) {
+        if matches!(self, Self::Establish) {
+            establish(server, key.name());
+        }
+    }
+}
+
+/// Prepares a new object that may be a definition.
+pub(crate) fn prepare_new(_server: &Server, kind: &Kind, object: &mut Value) -> Result<Registration, Status> {
+    if kind.kind != KIND {
+        return Ok(Registration::None);
+    }
+    let stored: Vec<Value> = versions(object).filter(|v| v["storage"] == true).map(|v| v["name"].clone()).collect();
+    object["status"] = json!({
+        "conditions": null, "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored,
+    });
+    Ok(Registration::Establish)
+}
+
+/// Prepares the new state of an object that may be a definition.
+pub(crate) fn prepare_changed(
+    _server: &Server,
+    kind: &Kind,
+    _old: &Value,
+    object: &mut Value,
+) -> Result<Registration, Status> {
+    if kind.kind != KIND {
+        return Ok(Registration::None);
+    }
+    let wanted: Vec<Value> = versions(object).filter(|v| v["storage"] == true).map(|v| v["name"].clone()).collect();
+    if let Some(stored) = object["status"]["storedVersions"].as_array_mut() {
+        for version in wanted {
+            if !stored.contains(&version) {
+                stored.push(version);
+            }
+        }
+    }
+    Ok(Registration::Establish)
+}
+
+fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
+    definition["spec"]["versions"].as_array().into_iter().flatten()
+}
+
+/// Accepts the names of a definition, says so in its status, and serves it.
+fn establish(server: &Server, name: &str) {
+    let lock = server.registry().lock().unwrap_or_else(PoisonError::into_inner);
+    let key = Key::new("", name);
+    let mut changed = None;
+    while let Some(live) = server.store().get(STORAGE, &key) {
+        let old = live.value();
+        let mut new = (*old).clone();
+        judge(server, &mut new, &stamp(server.now()));
+        changed = Some(storage_of(&old));
+        if new == *old || write(server, &key, &live, new) {
+            break;
+        }
+    }
+    refresh(server);
+    drop(lock);
+    if let Some(storage) = changed {
+        server.store().end_watches(Some(&storage));
+    }
+}
+
+fn write(server: &Server, key: &Key, live: &Stored, new: Value) -> bool {
+    let storage: Arc<str> = STORAGE.into();
+    server.store().put(&storage, (API_VERSION, KIND), key, Base::Version(live.rv), new, Instant::now()).is_ok()
+}
+
+/// Sets the conditions `NamesAccepted` and `Established`.
+fn judge(server: &Server, definition: &mut Value, now: &str) {
+    let clash = clash(server, definition);
+    let (accepted, reason, message) = match &clash {
+        None => ("True", "NoConflicts", "no conflicts found".to_owned()),
+        Some((reason, name)) => ("False", *reason, format!("\"{name}\" is already in use")),
+    };
+    condition(definition, "NamesAccepted", accepted, reason, &message, now);
+    let established = has_condition(definition, "Established");
+    if clash.is_none() {
+        definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
+        if !established {
+            let message = "the initial names have been accepted";
+            condition(definition, "Established", "True", "InitialNamesAccepted", message, now);
+        }
+    } else if !established {
+        condition(definition, "Established", "False", "NotAccepted", "not all names are accepted", now);
+    }
+}
+
+/// The first name that another definition of the group already has.
+fn clash(server: &Server, definition: &Value) -> Option<(&'static str, String)> {
+    let group = text(definition, "/spec/group");
+    let name = text(definition, "/metadata/name");
+    let mut taken: Vec<(String, String)> = Vec::new();
+    let snapshot = server.store().snapshot(STORAGE);
+    for (key, stored) in snapshot.from(None, None) {
+        let other = stored.value();
+        if key.name() == name || text(&other, "/spec/group") != group {
+            continue;
+        }
+        let names = &other["status"]["acceptedNames"];
+        for field in ["plural", "singular"] {
+            taken.push(("name".to_owned(), text(names, &format!("/{field}")).to_owned()));
+        }
+        for short in names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            taken.push(("name".to_owned(), short.to_owned()));
+        }
+        for field in ["kind", "listKind"] {
+            taken.push(("kind".to_owned(), text(names, &format!("/{field}")).to_owned()));
+        }
+    }
+    let used = |class: &str, name: &str| {
+        !name.is_empty() && taken.iter().any(|(c, n)| c == class && n == name)
+    };
+    let names = &definition["spec"]["names"];
+    for (field, class, reason) in [
+        ("plural", "name", "PluralConflict"),
+        ("singular", "name", "SingularConflict"),
+        ("kind", "kind", "KindConflict"),
+        ("listKind", "kind", "ListKindConflict"),
+    ] {
+        let name = text(names, &format!("/{field}"));
+        if used(class, name) {
+            return Some((reason, name.to_owned()));
+        }
+    }
+    let mut shorts = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    shorts.find(|name| used("name", name)).map(|name| ("ShortNamesConflict", name.to_owned()))
+}
+
+fn condition(definition: &mut Value, name: &str, status: &str, reason: &str, message: &str, now: &str) {
+    let conditions = &mut definition["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(list) = conditions.as_array_mut() else { return };
+    let found = list.iter().position(|c| c["type"] == name);
+    let since = found
+        .map(|at| &list[at])
+        .filter(|c| c["status"] == status)
+        .and_then(|c| c["lastTransitionTime"].as_str())
+        .unwrap_or(now)
+        .to_owned();
+    let new = json!({
+        "type": name, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+    });
+    match found {
+        Some(at) => list[at] = new,
+        None => list.push(new),
+    }
+}
+
+fn has_condition(definition: &Value, name: &str) -> bool {
+    let conditions = definition["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == name && c["status"] == "True")
+}
+
+fn storage_of(definition: &Value) -> String {
+    format!("{}.{}", text(definition, "/spec/names/plural"), text(definition, "/spec/group"))
+}
+
+/// Makes the type table anew from the definitions in the store.
+fn refresh(server: &Server) {
+    let mut kinds = Vec::new();
+    let before = server.table();
+    for (_, stored) in server.store().snapshot(STORAGE).from(None, None) {
+        let definition = stored.value();
+        if has_condition(&definition, "Established") {
+            kinds.extend(kinds_of(&definition, &before));
+        }
+    }
+    server.serve_kinds(kinds);
+}
+
+fn kinds_of(definition: &Value, before: &crate::kinds::table::Table) -> Vec<Arc<Kind>> {
+    let group = text(definition, "/spec/group");
+    let names = &definition["status"]["acceptedNames"];
+    let plural = text(names, "/plural");
+    let list = |pointer: &str| -> Vec<String> {
+        let values = names.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+        values.filter_map(Value::as_str).map(ToOwned::to_owned).collect()
+    };
+    let stored = versions(definition).find(|v| v["storage"] == true).map_or("v1", |v| text(v, "/name"));
+    let preserve = definition["spec"]["preserveUnknownFields"] == true;
+    let mut kinds = Vec::new();
+    for version in versions(definition).filter(|v| v["served"] == true) {
+        let name = text(version, "/name");
+        let same = definition["metadata"]["generation"].as_i64();
+        let custom = custom_of(definition, version, same);
+        if let Some(kind) = before.find(group, name, plural)
+            && kind.custom.as_ref().is_some_and(|c| same.is_some() && *c == custom)
+        {
+            kinds.push(kind.clone());
+            continue;
+        }
+        let Ok(schema) = schema::structural(&version["schema"]["openAPIV3Schema"], preserve) else { continue };
+        kinds.push(Arc::new(Kind {
+            group: group.to_owned(),
+            version: name.to_owned(),
+            api_version: format!("{group}/{name}"),
+            plural: plural.to_owned(),
+            singular: text(names, "/singular").to_owned(),
+            kind: text(names, "/kind").to_owned(),
+            list_kind: text(names, "/listKind").to_owned(),
+            namespaced: text(definition, "/spec/scope") == "Namespaced",
+            short_names: list("/shortNames"),
+            categories: list("/categories"),
+            verbs: ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+                .map(ToOwned::to_owned)
+                .to_vec(),
+            subresources: subresources(version, text(names, "/kind")),
+            storage: storage_of(definition).into(),
+            storage_api_version: format!("{group}/{stored}"),
+            schema,
+            custom: Some(custom),
+        }));
+    }
+    kinds
+}
+
+fn subresources(version: &Value, kind: &str) -> Vec<Subresource> {
+    let verbs = ["get", "patch", "update"].map(ToOwned::to_owned).to_vec();
+    let mut found = Vec::new();
+    if version["subresources"]["status"].is_object() {
+        found.push(Subresource {
+            name: "status".to_owned(),
+            kind: kind.to_owned(),
+            verbs: verbs.clone(),
+            ..Subresource::default()
+        });
+    }
+    if version["subresources"]["scale"].is_object() {
+        found.push(Subresource {
+            name: "scale".to_owned(),
+            kind: "Scale".to_owned(),
+            group: "autoscaling".to_owned(),
+            version: "v1".to_owned(),
+            verbs,
+        });
+    }
+    found
+}
+
+fn custom_of(definition: &Value, version: &Value, generation: Option<i64>) -> Custom {
+    let scale = &version["subresources"]["scale"];
+    let pointer = |field: &str| scale[field].as_str().map(|path| path.replace('.', "/"));
+    let selectable = version["selectableFields"].as_array().into_iter().flatten();
+    let deprecation = (version["deprecated"] == true).then(|| {
+        version["deprecationWarning"].as_str().map_or_else(
+            || {
+                let group = text(definition, "/spec/group");
+                format!("{group}/{} {} is deprecated", text(version, "/name"), text(definition, "/spec/names/kind"))
+            },
+            ToOwned::to_owned,
+        )
+    });
+    Custom {
+        definition: text(definition, "/metadata/name").to_owned(),
+        generation,
+        columns: version["additionalPrinterColumns"].as_array().cloned(),
+        selectable: selectable
+            .filter_map(|f| f["jsonPath"].as_str())
+            .map(|path| path.trim_start_matches('.').to_owned())
+            .collect(),
+        scale: pointer("specReplicasPath").map(|spec| ScalePaths {
+            spec,
+            status: pointer("statusReplicasPath").unwrap_or_default(),
+            selector: pointer("labelSelectorPath"),
+        }),
+        terminating: metadata::is_terminating(definition),
+        deprecation,
+    }
+}
+
+/// Makes a definition wait for its objects when it is deleted.
+pub(crate) fn mark_terminating(server: &Server, definition: &mut Value, now: &str) {
+    if server.store().count(&storage_of(definition)) > 0 || !metadata::is_terminating(definition) {
+        let mut list: Vec<String> = metadata::finalizers(definition).into_iter().map(ToOwned::to_owned).collect();
+        if !list.iter().any(|f| f == CLEANUP) {
+            list.push(CLEANUP.to_owned());
+        }
+        metadata::of(definition).insert("finalizers".to_owned(), json!(list));
+        let message = "CustomResource deletion is in progress";
+        condition(definition, "Terminating", "True", "InstanceDeletionInProgress", message, now);
+    }
+}
+
+/// Deletes the objects of a definition that was marked, and the definition when none is left.
+pub(crate) fn terminate(server: &Server, name: &str) {
+    {
+        let _lock = server.registry().lock().unwrap_or_else(PoisonError::into_inner);
+        refresh(server);
+    }
+    let table = server.table();
+    let Some(kind) = table.iter().find(|k| k.custom.as_ref().is_some_and(|c| c.definition == name)).cloned() else {
+        return release(server, name);
+    };
+    let settings = Settings { now: stamp(server.now()), ..Settings::default() };
+    for (key, _) in server.store().snapshot(&kind.storage).from(None, None) {
+        let target = Target {
+            kind: kind.clone(),
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            subresource: String::new(),
+        };
+        // An object that is gone in the meantime, or waits for its finalizers, is as well as deleted here.
+        let _ = delete::delete(server, &target, &settings, &delete::DeleteOptions::default());
+    }
+    if server.store().count(&kind.storage) == 0 {
+        release(server, name);
+    }
+}
+
+/// Takes notice of a removal: the last object of a terminating definition, or a definition itself.
+pub(crate) fn removed(server: &Server, kind: &Kind, name: &str) {
+    match &kind.custom {
+        Some(custom) => {
+            let terminating = server
+                .store()
+                .get(STORAGE, &Key::new("", &custom.definition))
+                .is_some_and(|d| metadata::is_terminating(&d.value()));
+            if terminating && server.store().count(&kind.storage) == 0 {
+                release(server, &custom.definition);
+            }
+        }
+        None if kind.kind == KIND => withdraw(server, name),
+        None => {}
+    }
+}
+
+/// Takes the finalizer from a definition whose objects are gone, and removes it if that was the last one.
+fn release(server: &Server, name: &str) {
+    let key = Key::new("", name);
+    let storage: Arc<str> = STORAGE.into();
+    while let Some(live) = server.store().get(STORAGE, &key) {
+        let mut definition = (*live.value()).clone();
+        let mut list: Vec<String> = metadata::finalizers(&definition).into_iter().map(ToOwned::to_owned).collect();
+        list.retain(|f| f != CLEANUP);
+        let done = if list.is_empty() {
+            server.store().remove(&storage, &key, live.rv, Instant::now()).is_ok()
+        } else {
+            metadata::of(&mut definition).insert("finalizers".to_owned(), json!(list));
+            write(server, &key, &live, definition)
+        };
+        if done {
+            break;
+        }
+    }
+    withdraw(server, name);
+}
+
+/// Stops serving what is no longer defined.
+fn withdraw(server: &Server, name: &str) {
+    let lock = server.registry().lock().unwrap_or_else(PoisonError::into_inner);
+    let storages: Vec<Arc<str>> = server
+        .table()
+        .iter()
+        .filter(|k| k.custom.as_ref().is_some_and(|c| c.definition == name))
+        .map(|k| k.storage.clone())
+        .collect();
+    refresh(server);
+    drop(lock);
+    for storage in storages {
+        server.store().end_watches(Some(&storage));
+    }
+}

@@ -1,0 +1,113 @@
+//! The whole cluster as one value.
+//!
+//! [`Server`] owns the store, the type table, the addresses of Services and the levers. The verbs (`verbs`) are
+//! written against it; HTTP (`service`, `listen`) and the controllers (`actors`) only call those.
+//!
+//! Deliberately absent: persistence: a cluster lives as long as its last clone.
+
+use crate::{
+    addresses::Addresses,
+    kinds::table::{Kind, Table},
+    levers::Levers,
+    store::Store,
+};
+use jiff::Timestamp;
+use std::{
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+/// How a cluster behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How often an idle watch that asked for bookmarks gets one, if anything happened; 5 s.
+    pub bookmark_interval: Duration,
+    /// How long a watch without `timeoutSeconds` stays open; 30 minutes.
+    pub watch_timeout: Duration,
+    /// How long a read waits for a resource version of the future; 3 s.
+    pub future_wait: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            bookmark_interval: Duration::from_secs(5),
+            watch_timeout: Duration::from_secs(1800),
+            future_wait: Duration::from_secs(3),
+        }
+    }
+}
+
+/// A cluster; clones are the same cluster.
+#[derive(Clone, Debug)]
+pub struct Server(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    table: RwLock<Arc<Table>>,
+    registry: Mutex<()>,
+    addresses: Mutex<Addresses>,
+    levers: Levers,
+    options: Options,
+}
+
+impl Server {
+    /// A cluster with the initial objects of a real one.
+    pub fn new(options: Options) -> Self {
+        let server = Self(Arc::new(Inner {
+            store: Store::default(),
+            table: RwLock::new(Arc::new(Table::with([]))),
+            registry: Mutex::default(),
+            addresses: Mutex::default(),
+            levers: Levers::default(),
+            options,
+        }));
+        crate::bootstrap::fill(&server);
+        server
+    }
+
+    /// The objects.
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The served kinds.
+    pub fn table(&self) -> Arc<Table> {
+        self.0.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// The levers.
+    pub fn levers(&self) -> &Levers {
+        &self.0.levers
+    }
+
+    pub(crate) fn addresses(&self) -> &Mutex<Addresses> {
+        &self.0.addresses
+    }
+
+    /// Serialises changes of the type table.
+    pub(crate) fn registry(&self) -> &Mutex<()> {
+        &self.0.registry
+    }
+
+    pub(crate) fn serve_kinds(&self, custom: Vec<Arc<Kind>>) {
+        let table = Arc::new(Table::with(custom));
+        *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+    }
+
+    /// The time, as objects carry it.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// RFC 3339 in UTC with seconds, as `metadata.creationTimestamp` is written.
+pub fn stamp(moment: Timestamp) -> String {
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,162 @@
+//! HTTP requests become answers; the same for connections on loopback and for clients in this process.
+//!
+//! [`resource`] speaks for objects, [`lever`] for the levers; this page for everything else. [`respond`] makes the
+//! bodies.
+//!
+//! Invariant: every refusal is a `Status` body, except where a real server answers in plain text.
+//!
+//! Deliberately absent: connections and who may connect (`listen`).
+
+mod lever;
+mod resource;
+pub mod respond;
+
+use crate::{
+    discovery, openapi,
+    route::{Query, Route, route},
+    server::Server,
+    status::Status,
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, header, request::Parts};
+use http_body_util::{BodyExt, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use std::{
+    convert::Infallible,
+    task::{Context, Poll},
+};
+
+/// Body of an answer.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Largest accepted body, in bytes.
+const MAX_BODY: usize = 3 << 20;
+
+/// A cluster as a `tower::Service`: what a connection would be, without one.
+#[derive(Clone, Debug)]
+pub struct ClientService(Server);
+
+impl Server {
+    /// The cluster as a service, for `kube::Client::new(server.client_service(), "default")`.
+    pub fn client_service(&self) -> ClientService {
+        ClientService(self.clone())
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ClientService
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.0.clone();
+        Box::pin(async move { Ok(answer(&server, request).await) })
+    }
+}
+
+/// Answers a request.
+pub async fn answer<B>(server: &Server, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (parts, body) = request.into_parts();
+    let body = match read(&parts, body).await {
+        Ok(body) => body,
+        Err(status) => return respond::status(&status),
+    };
+    let path = parts.uri.path().to_owned();
+    let asked = Asked { query: Query::parse(parts.uri.query().unwrap_or_default()), parts, body };
+    let answer = match route(&path) {
+        Route::Resource(address) => return resource::answer(server, address, asked).await,
+        Route::Lever(name) => return lever::answer(server, &name, &asked),
+        _ if !matches!(asked.parts.method, Method::GET | Method::HEAD) => Err(respond::method_not_allowed()),
+        other => {
+            server.levers().count("get", &path, asked.user_agent());
+            document(server, other, &asked)
+        }
+    };
+    answer.unwrap_or_else(|status| respond::status(&status))
+}
+
+/// A request whose body has been read.
+struct Asked {
+    parts: Parts,
+    query: Query,
+    body: Bytes,
+}
+
+impl Asked {
+    fn header(&self, name: header::HeaderName) -> &str {
+        self.parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+
+    fn user_agent(&self) -> &str {
+        self.header(header::USER_AGENT)
+    }
+}
+
+async fn read<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if matches!(parts.method, Method::GET | Method::HEAD) {
+        return Ok(Bytes::new());
+    }
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        )),
+        Err(_) => Err(Status::bad_request("the body of the request could not be read")),
+    }
+}
+
+/// Documents about the server itself.
+fn document(server: &Server, route: Route, asked: &Asked) -> Result<Response<Body>, Status> {
+    let table = server.table();
+    let found = match route {
+        Route::Groups { core } => {
+            let accept = asked.header(header::ACCEPT);
+            if accept.split(',').next().is_some_and(|first| first.contains("as=APIGroupDiscoveryList")) {
+                return Ok(aggregated(server, core, asked));
+            }
+            Some(if core { discovery::core_versions() } else { discovery::groups(&table) })
+        }
+        Route::Group(name) => discovery::group(&table, &name),
+        Route::Version { group, version } => discovery::resources(&table, &group, &version),
+        Route::VersionInfo => Some(discovery::version()),
+        Route::Health => return Ok(respond::text(200, "ok")),
+        Route::OpenApiIndex => Some(openapi::index(&table)),
+        Route::OpenApi(path) => openapi::document(&table, &path),
+        Route::Resource(_) | Route::Lever(_) | Route::Unknown => None,
+    };
+    Ok(found.map_or_else(respond::page_not_found, |document| respond::json(200, document.to_string().into())))
+}
+
+fn aggregated(server: &Server, core: bool, asked: &Asked) -> Response<Body> {
+    let (document, etag) = discovery::aggregated(&server.table(), core);
+    let known = asked.header(header::IF_NONE_MATCH) == etag;
+    let (code, body) = if known { (304, Bytes::new()) } else { (200, document.to_string().into()) };
+    let mut response = respond::json(code, body);
+    let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(media));
+    if let Ok(etag) = etag.parse() {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    response
+}

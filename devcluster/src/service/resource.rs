@@ -1,0 +1,381 @@
+//! Requests about objects: which verb, on what, how; and the answer in the form the client accepts.
+//!
+//! Deliberately absent: the verbs themselves (`verbs`).
+
+use super::{Asked, Body, respond};
+use crate::{
+    levers::{self, Fault},
+    present::{self, Form},
+    route::Address,
+    server::{Server, stamp},
+    status::{Cause, Status},
+    verbs::{
+        self, Done, FieldValidation, Settings, Shown, Target, create, decode,
+        delete::{self, DeleteOptions, Deleted},
+        patch, read, review, scale, update, watch,
+    },
+};
+use bytes::Bytes;
+use http::{Method, Response, header};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Longest name of a field manager.
+const MAX_MANAGER: usize = 128;
+
+/// Answers a request about objects.
+pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> Response<Body> {
+    let table = server.table();
+    let Some(kind) = table.find(&address.group, &address.version, &address.resource) else {
+        let known = table.serves(&address.group, &address.version);
+        return if known { respond::status(&respond::no_such_resource()) } else { respond::page_not_found() };
+    };
+    let target = Target {
+        kind: kind.clone(),
+        namespace: address.namespace,
+        name: address.name,
+        subresource: address.subresource,
+    };
+    let verb = verb_of(&target, &asked);
+    let seen = levers::Asked {
+        verb,
+        group: &target.kind.group,
+        resource: &target.kind.plural,
+        subresource: &target.subresource,
+        namespace: &target.namespace,
+        name: &target.name,
+    };
+    server.levers().count(verb, &resource_name(&target), asked.user_agent());
+    let fault = server.levers().fault(&seen);
+    if let Some(fault) = fault {
+        tokio::time::sleep(fault.delay()).await;
+        if fault.code != 0 {
+            if fault.after {
+                // The request counts, only its answer is lost.
+                let _ = perform(server, &target, verb, &asked).await;
+            }
+            return fail(&target, &fault);
+        }
+    }
+    let mut response = match perform(server, &target, verb, &asked).await {
+        Ok(response) => response,
+        Err(status) => respond::status(&status),
+    };
+    if let Some(text) = target.kind.custom.as_ref().and_then(|c| c.deprecation.clone()) {
+        respond::warn(&mut response, &[text]);
+    }
+    response
+}
+
+fn resource_name(target: &Target) -> String {
+    let mut name = target.kind.group_resource().to_string();
+    if !target.subresource.is_empty() {
+        name.push('/');
+        name.push_str(&target.subresource);
+    }
+    name
+}
+
+fn verb_of(target: &Target, asked: &Asked) -> &'static str {
+    let collection = target.name.is_empty();
+    match asked.parts.method {
+        Method::GET | Method::HEAD if collection && asked.query.flag("watch") => "watch",
+        Method::GET | Method::HEAD if collection => "list",
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT if !collection => "update",
+        Method::PATCH if !collection => {
+            if asked.header(header::CONTENT_TYPE).starts_with("application/apply-patch") { "apply" } else { "patch" }
+        }
+        Method::DELETE if collection => "deletecollection",
+        Method::DELETE => "delete",
+        _ => "none",
+    }
+}
+
+fn fail(target: &Target, fault: &Fault) -> Response<Body> {
+    match &fault.body {
+        Some(Value::String(text)) => return retry_after(respond::text(fault.code, text.clone()), fault),
+        Some(body) => return retry_after(respond::json(fault.code, body.to_string().into()), fault),
+        None => {}
+    }
+    if fault.code == 429 && fault.reason.is_empty() {
+        let mut response = respond::text(429, "Too many requests, please try again later.\n");
+        response.headers_mut().insert(header::RETRY_AFTER, fault.retry_after.unwrap_or(1).into());
+        return response;
+    }
+    let gr = target.kind.group_resource();
+    let mut status = match (fault.code, fault.message.as_str()) {
+        (404, "") => target.not_found(),
+        (409, "") => Status::stale(&gr, &target.name),
+        (403, "") => Status::forbidden(&gr, &target.name, "this was asked for with a lever"),
+        (code, message) => {
+            let reason = match code {
+                401 => "Unauthorized",
+                403 => "Forbidden",
+                404 => "NotFound",
+                409 => "Conflict",
+                410 => "Expired",
+                422 => "Invalid",
+                429 => "TooManyRequests",
+                503 => "ServiceUnavailable",
+                504 => "Timeout",
+                _ => "InternalError",
+            };
+            let message = if message.is_empty() { "this was asked for with a lever" } else { message };
+            Status::new(code, reason, message)
+        }
+    };
+    if !fault.reason.is_empty() {
+        status.reason.clone_from(&fault.reason);
+    }
+    status.retry_after = fault.retry_after;
+    respond::status(&status)
+}
+
+fn retry_after(mut response: Response<Body>, fault: &Fault) -> Response<Body> {
+    if let Some(seconds) = fault.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+    if target.kind.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
+        return Err(respond::no_such_resource());
+    }
+    if !target.kind.namespaced && !target.namespace.is_empty() {
+        return Err(respond::no_such_resource());
+    }
+    if !target.subresource.is_empty() {
+        return subresource(server, target, verb, asked).await;
+    }
+    let allowed = if verb == "apply" { "patch" } else { verb };
+    if !target.kind.allows(allowed) || verb == "create" && !target.name.is_empty() {
+        return Err(respond::method_not_allowed());
+    }
+    match verb {
+        "get" => get(server, target, asked).await,
+        "list" => list(server, target, asked).await,
+        "watch" => open_watch(server, target, asked),
+        "delete" | "deletecollection" => remove(server, target, verb, asked),
+        "create" if review::is_review(&target.kind.plural) => {
+            let body = decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?;
+            Ok(respond::json(201, review::answer(target, body)?.to_string().into()))
+        }
+        "create" if target.kind.namespaced && target.namespace.is_empty() => Err(respond::method_not_allowed()),
+        _ => write(server, target, verb, asked),
+    }
+}
+
+async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+    let Some(sub) = target.kind.subresource(&target.subresource) else { return Err(respond::no_such_resource()) };
+    let allowed = if verb == "apply" { "patch" } else { verb };
+    if !sub.verbs.iter().any(|v| v == allowed) {
+        return Err(respond::method_not_allowed());
+    }
+    match (target.subresource.as_str(), verb) {
+        ("scale", "get") => Ok(respond::json(200, scale::get(server, target)?.to_string().into())),
+        ("scale", _) => {
+            let (options, form) = if verb == "update" {
+                ("UpdateOptions", None)
+            } else {
+                let form = patch::Form::of(asked.header(header::CONTENT_TYPE), true)?;
+                ("PatchOptions", Some(form))
+            };
+            let settings = settings(server, asked, options)?;
+            let body = body_of(asked, form)?;
+            let done = scale::write(server, target, &settings, form, &body)?;
+            Ok(written(&target.kind, done, asked))
+        }
+        ("status", "get") => get(server, target, asked).await,
+        ("status" | "finalize", _) => write(server, target, verb, asked),
+        ("log", "get") => {
+            server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
+            Ok(respond::text(200, ""))
+        }
+        ("eviction", "create") => {
+            let plain = Target { subresource: String::new(), ..target.clone() };
+            let settings = settings(server, asked, "CreateOptions")?;
+            delete::delete(server, &plain, &settings, &DeleteOptions::default())?;
+            let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+            Ok(respond::json(201, body.to_string().into()))
+        }
+        _ => Err(respond::method_not_allowed()),
+    }
+}
+
+async fn get(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
+    let form = Form::of(asked.header(header::ACCEPT), asked.query.text("includeObject"))?;
+    wait_for(server, asked.query.number("resourceVersion").unwrap_or(0)).await?;
+    let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
+    Ok(respond::json(200, present::object(&target.kind, &stored, form, server.now())?))
+}
+
+/// Waits a little for a resource version of the future; 504 when it does not come.
+async fn wait_for(server: &Server, wanted: u64) -> Result<(), Status> {
+    if wanted <= server.store().version() {
+        return Ok(());
+    }
+    let mut signal = server.store().signal_all();
+    let reached = async {
+        while server.store().version() < wanted {
+            if signal.changed().await.is_err() {
+                break;
+            }
+        }
+    };
+    let waited = tokio::time::timeout(server.options().future_wait, reached).await;
+    waited.map_err(|_| read::too_large(wanted, server.store().version()))
+}
+
+async fn list(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
+    let form = Form::of(asked.header(header::ACCEPT), asked.query.text("includeObject"))?;
+    let options = read::ListOptions::parse(target, &asked.query)?;
+    options.check_list(&asked.query)?;
+    if options.continuation.is_empty() {
+        wait_for(server, options.version.unwrap_or(0)).await?;
+    }
+    let page = read::list(server, target, &options)?;
+    Ok(respond::json(200, present::page(&target.kind, &page, form, server.now())?))
+}
+
+fn open_watch(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
+    let form = Form::of(asked.header(header::ACCEPT), asked.query.text("includeObject"))?;
+    let options = watch::WatchOptions::parse(target, &asked.query, form)?;
+    Ok(respond::stream(watch::open(server, target, options)))
+}
+
+fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<Value, Status> {
+    match form {
+        None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body),
+        Some(patch::Form::Apply) => decode::yaml(&asked.body),
+        Some(_) => serde_json::from_slice(&asked.body)
+            .map_err(|_| Status::bad_request("error decoding patch: the body is not valid JSON")),
+    }
+}
+
+fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+    let done = match verb {
+        "create" => {
+            let settings = settings(server, asked, "CreateOptions")?;
+            create::create(server, target, &settings, body_of(asked, None)?)?
+        }
+        "update" => {
+            let settings = settings(server, asked, "UpdateOptions")?;
+            update::update(server, target, &settings, body_of(asked, None)?)?
+        }
+        "patch" | "apply" => {
+            let form = patch::Form::of(asked.header(header::CONTENT_TYPE), target.kind.custom.is_some())?;
+            let settings = patch_settings(server, asked, form)?;
+            patch::patch(server, target, &settings, form, &body_of(asked, Some(form))?)?
+        }
+        _ => return Err(respond::method_not_allowed()),
+    };
+    Ok(written(&target.kind, done, asked))
+}
+
+fn written(kind: &Arc<crate::kinds::table::Kind>, done: Done, asked: &Asked) -> Response<Body> {
+    let metadata_only = asked.header(header::ACCEPT).contains("as=PartialObjectMetadata;");
+    let body: Bytes = if metadata_only {
+        present::metadata(&done.object.value(kind)).to_string().into()
+    } else {
+        done.object.json(kind)
+    };
+    let mut response = respond::json(done.code, body);
+    respond::warn(&mut response, &done.warnings);
+    response
+}
+
+fn patch_settings(server: &Server, asked: &Asked, form: patch::Form) -> Result<Settings, Status> {
+    let mut settings = settings(server, asked, "PatchOptions")?;
+    let refuse = |cause| Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+    if form == patch::Form::Apply {
+        if asked.query.text("fieldManager").is_empty() {
+            return refuse(Cause::required("fieldManager", "is required for apply patch"));
+        }
+        settings.force = asked.query.flag("force");
+    } else if !asked.query.text("force").is_empty() {
+        return refuse(Cause::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    Ok(settings)
+}
+
+/// Reads what all writes have in common; 422 on `options` for unknown values.
+fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, Status> {
+    let refuse = |cause| Err(Status::invalid("meta.k8s.io", options, "", vec![cause]));
+    let mut dry_run = false;
+    for value in asked.query.all("dryRun") {
+        if value != "All" {
+            return refuse(Cause::not_supported("dryRun", &value.into(), &["All"]));
+        }
+        dry_run = true;
+    }
+    let validation = match asked.query.text("fieldValidation") {
+        "" | "Warn" => FieldValidation::Warn,
+        "Strict" => FieldValidation::Strict,
+        "Ignore" => FieldValidation::Ignore,
+        other => {
+            let supported = ["Ignore", "Strict", "Warn"];
+            return refuse(Cause::not_supported("fieldValidation", &other.into(), &supported));
+        }
+    };
+    let manager = match asked.query.text("fieldManager") {
+        "" => asked.user_agent().split('/').next().unwrap_or_default(),
+        given => given,
+    };
+    if manager.len() > MAX_MANAGER {
+        let text = format!("Too long: may not be more than {MAX_MANAGER} bytes");
+        return refuse(Cause::new("FieldValueTooLong", "fieldManager", text));
+    }
+    let manager = if manager.is_empty() { "unknown" } else { manager };
+    Ok(Settings { dry_run, validation, manager: manager.to_owned(), force: false, now: stamp(server.now()) })
+}
+
+fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+    let body = if asked.body.is_empty() {
+        json!({})
+    } else {
+        decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?
+    };
+    let options = DeleteOptions::parse(&body, &asked.query)?;
+    let settings = Settings { now: stamp(server.now()), dry_run: options.dry_run, ..Settings::default() };
+    if verb == "deletecollection" {
+        return remove_all(server, target, &settings, &options, asked);
+    }
+    let (deleted, warnings) = delete::delete(server, target, &settings, &options)?;
+    let body: Bytes = match deleted {
+        Deleted::Gone(value) if delete::answers_object(&target.kind) => value.to_string().into(),
+        Deleted::Gone(value) => delete::success(target, &value).to_string().into(),
+        Deleted::Marked(shown) => shown.json(&target.kind),
+    };
+    let mut response = respond::json(200, body);
+    respond::warn(&mut response, &warnings);
+    Ok(response)
+}
+
+fn remove_all(
+    server: &Server,
+    target: &Target,
+    settings: &Settings,
+    options: &DeleteOptions,
+    asked: &Asked,
+) -> Result<Response<Body>, Status> {
+    let list = read::ListOptions { limit: 0, ..read::ListOptions::parse(target, &asked.query)? };
+    let mut page = read::list(server, target, &list)?;
+    for stored in &mut page.items {
+        let value = stored.value();
+        let one = Target {
+            namespace: verbs::text(&value, "/metadata/namespace").to_owned(),
+            name: verbs::text(&value, "/metadata/name").to_owned(),
+            ..target.clone()
+        };
+        match delete::delete(server, &one, settings, options) {
+            Ok((Deleted::Marked(Shown::Stored(marked)), _)) => *stored = marked,
+            Ok(_) => {}
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(respond::json(200, present::page(&target.kind, &page, Form::Whole, server.now())?))
+}

@@ -1,0 +1,74 @@
+//! Answers as HTTP.
+//!
+//! Deliberately absent: what is in them.
+
+use super::Body;
+use crate::status::Status;
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _};
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use std::convert::Infallible;
+
+/// A JSON body.
+pub fn json(code: u16, body: Bytes) -> Response<Body> {
+    with(code, "application/json", Full::new(body).boxed_unsync())
+}
+
+/// A plain text.
+pub fn text(code: u16, body: impl Into<Bytes>) -> Response<Body> {
+    with(code, "text/plain; charset=utf-8", Full::new(body.into()).boxed_unsync())
+}
+
+/// A stream of JSON lines; its headers go out at once.
+pub fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let frames = lines.map(|line| Ok::<_, Infallible>(Frame::data(line)));
+    with(200, "application/json", StreamBody::new(frames).boxed_unsync())
+}
+
+/// A refusal.
+pub fn status(status: &Status) -> Response<Body> {
+    let mut response = json(status.code, status.body().to_string().into());
+    if let Some(seconds) = status.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// 404 as a real server answers it for paths it does not know, and for groups and versions that are not served.
+pub fn page_not_found() -> Response<Body> {
+    text(404, "404 page not found\n")
+}
+
+/// 404 for a resource that is not there in a group that is.
+pub fn no_such_resource() -> Status {
+    let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
+    status.details = Some(serde_json::Map::new());
+    status
+}
+
+/// 405.
+pub fn method_not_allowed() -> Status {
+    let mut status =
+        Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+    status.details = Some(serde_json::Map::new());
+    status
+}
+
+/// Adds `Warning` headers.
+pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+fn with(code: u16, media: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}

@@ -1,0 +1,197 @@
+//! POST to a collection, and the half of apply and PUT that creates.
+//!
+//! Deliberately absent: decoding, which differs between bodies and patches and is done by the caller.
+
+use super::{Done, Settings, Shown, Target, decode, metadata, namespace, reset_paths, text, to_storage};
+use crate::{
+    addresses::Reservation,
+    kinds::{hooks, table::Kind},
+    patch::{self, ApplyContext},
+    registration, schema,
+    server::Server,
+    status::{Cause, Status},
+    store::{Base, Key},
+};
+use serde_json::Value;
+use std::time::Instant;
+
+/// Attempts to find a free name for a `generateName`.
+const NAME_ATTEMPTS: usize = 8;
+
+/// Creates an object from a request body.
+pub fn create(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Status> {
+    let warnings = decode::object(&target.kind, &mut body, settings, decode::Origin::Body)?;
+    if !text(&body, "/metadata/resourceVersion").is_empty() {
+        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    let generate = text(&body, "/metadata/generateName").to_owned();
+    let name = text(&body, "/metadata/name").to_owned();
+    if !name.is_empty() || generate.is_empty() {
+        let target = Target { name, ..target.clone() };
+        return insert(server, &target, settings, body, Tracking::Track).map(|mut done| {
+            done.warnings.splice(0..0, warnings);
+            done
+        });
+    }
+    let mut outcome = Err(Status::internal("no name could be generated"));
+    for _ in 0..NAME_ATTEMPTS {
+        let target = Target { name: metadata::generated_name(&generate), ..target.clone() };
+        outcome = insert(server, &target, settings, body.clone(), Tracking::Track);
+        if !matches!(&outcome, Err(status) if status.reason == "AlreadyExists") {
+            break;
+        }
+    }
+    outcome.map(|mut done| {
+        done.warnings.splice(0..0, warnings);
+        done
+    })
+}
+
+/// Whether managedFields are to be kept here or come from an apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracking {
+    /// The writer becomes the manager of what it sent.
+    Track,
+    /// An apply has done it.
+    Applied,
+}
+
+/// Completes, validates and stores a decoded object under the target's name.
+pub(crate) fn insert(
+    server: &Server,
+    target: &Target,
+    settings: &Settings,
+    mut object: Value,
+    tracking: Tracking,
+) -> Result<Done, Status> {
+    let kind = &*target.kind;
+    same_namespace(target, &object)?;
+    metadata::begin(&mut object, &target.namespace, &target.name, &settings.now);
+    complete(kind, &mut object);
+    if tracking == Tracking::Track {
+        let reset = reset_paths(kind, "");
+        patch::track(&context(kind, settings, "", &reset), None, &mut object);
+    }
+    namespace::admit_create(server, target)?;
+    refuse_terminating_definition(kind, target)?;
+    let mut reservation = Reservation::new(server.addresses());
+    let mut causes = prepare(kind, &mut object, &mut reservation);
+    begin_generation(kind, &mut object);
+    causes.extend(metadata::validate(&object, None, kind.namespaced));
+    causes.extend(validate(kind, &object, None));
+    if !causes.is_empty() {
+        return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
+    }
+    let key = target.key();
+    if settings.dry_run {
+        if server.store().get(&kind.storage, &key).is_some() {
+            return Err(exists(server, target, &key));
+        }
+        return Ok(Done::new(201, Shown::Value(object), Vec::new()));
+    }
+    let definition = registration::prepare_new(server, kind, &mut object)?;
+    let names = (kind.storage_api_version.as_str(), kind.kind.as_str());
+    let object = to_storage(kind, object);
+    let stored = server
+        .store()
+        .put(&kind.storage, names, &key, Base::Absent, object, Instant::now())
+        .map_err(|_| exists(server, target, &key))?;
+    reservation.keep();
+    definition.finish(server, &key);
+    Ok(Done::new(201, Shown::Stored(stored), Vec::new()))
+}
+
+fn exists(server: &Server, target: &Target, key: &Key) -> Status {
+    let mut status = Status::already_exists(&target.kind.group_resource(), &target.name);
+    let live = server.store().get(&target.kind.storage, key);
+    if live.is_some_and(|live| metadata::is_terminating(&live.value())) {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
+}
+
+/// 400 when the body names another namespace than the path.
+pub(crate) fn same_namespace(target: &Target, object: &Value) -> Result<(), Status> {
+    let given = text(object, "/metadata/namespace");
+    if given.is_empty() || given == target.namespace || !target.kind.namespaced {
+        return Ok(());
+    }
+    Err(Status::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
+}
+
+fn refuse_terminating_definition(kind: &Kind, target: &Target) -> Result<(), Status> {
+    if kind.custom.as_ref().is_some_and(|c| c.terminating) {
+        return Err(Status::new(
+            403,
+            "Forbidden",
+            format!(
+                "{} \"{}\" is forbidden: create not allowed while custom resource definition is terminating",
+                kind.group_resource(),
+                target.name
+            ),
+        )
+        .about(&kind.group_resource(), &target.name));
+    }
+    Ok(())
+}
+
+/// The defaults of a kind.
+pub(crate) fn complete(kind: &Kind, object: &mut Value) {
+    if kind.custom.is_some() {
+        schema::apply_defaults(&kind.schema, object);
+    } else {
+        hooks::default(&kind.api_version, &kind.kind, object);
+    }
+}
+
+/// What the kind itself says about an object.
+pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    if kind.custom.is_some() {
+        return schema::validate(&kind.schema, object, old);
+    }
+    let mut causes = hooks::validate(&kind.api_version, &kind.kind, object, old);
+    if kind.kind == "CustomResourceDefinition" {
+        causes.extend(schema::validate_definition(object));
+    }
+    causes
+}
+
+fn prepare(kind: &Kind, object: &mut Value, reservation: &mut Reservation<'_>) -> Vec<Cause> {
+    if kind.custom.is_some() {
+        if kind.has_status()
+            && let Some(root) = object.as_object_mut()
+        {
+            root.remove("status");
+        }
+        return Vec::new();
+    }
+    hooks::prepare_create(&kind.api_version, &kind.kind, object, reservation)
+}
+
+fn begin_generation(kind: &Kind, object: &mut Value) {
+    let counted =
+        kind.custom.is_some() || hooks::generation_changes(&kind.api_version, &kind.kind, object, object).is_some();
+    if counted {
+        metadata::of(object).insert("generation".to_owned(), 1.into());
+    }
+}
+
+/// What `patch` must know of a write.
+pub(crate) fn context<'a>(
+    kind: &'a Kind,
+    settings: &'a Settings,
+    subresource: &'a str,
+    reset: &'a [&'static [&'static str]],
+) -> ApplyContext<'a> {
+    ApplyContext {
+        schema: &kind.schema,
+        api_version: &kind.api_version,
+        manager: &settings.manager,
+        subresource,
+        force: settings.force,
+        now: &settings.now,
+        reset,
+    }
+}

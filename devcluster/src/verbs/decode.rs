@@ -1,0 +1,166 @@
+//! Bodies become objects of the kind they were sent to.
+//!
+//! Built-in kinds may leave out `kind` and `apiVersion`; custom ones may not. Fields the schema does not know are
+//! dropped, reported or refused as `fieldValidation` says; values of a wrong type are refused here for built-in kinds
+//! and by validation (422) for custom ones.
+//!
+//! Deliberately absent: defaults.
+
+use super::{FieldValidation, Settings};
+use crate::{
+    kinds::{hooks, table::Kind},
+    schema,
+    status::{Cause, Status},
+};
+use serde_json::Value;
+
+/// Parses a body by its content type; JSON when there is none.
+pub fn body(content_type: &str, bytes: &[u8]) -> Result<Value, Status> {
+    let media = content_type.split(';').next().unwrap_or_default().trim();
+    match media {
+        "" | "application/json" => json(bytes),
+        "application/yaml" | "application/apply-patch+yaml" => yaml(bytes),
+        _ => Err(unsupported(media, "application/json, application/yaml, application/vnd.kubernetes.protobuf")),
+    }
+}
+
+/// Parses JSON; 400 otherwise.
+pub fn json(bytes: &[u8]) -> Result<Value, Status> {
+    serde_json::from_slice(bytes).map_err(|e| {
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {}", without_place(&e.to_string())))
+    })
+}
+
+/// Parses YAML or JSON; 400 otherwise.
+pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
+    if bytes.first() == Some(&b'{')
+        && let Ok(value) = serde_json::from_slice(bytes)
+    {
+        return Ok(value);
+    }
+    serde_yaml::from_slice(bytes).map_err(|e| {
+        let place = e.location().map_or_else(String::new, |l| format!("line {}: ", l.line()));
+        Status::bad_request(format!("error decoding YAML: {place}the body is not a valid document"))
+    })
+}
+
+/// 415 with the accepted types.
+pub fn unsupported(media: &str, accepted: &str) -> Status {
+    let hint = if media == "application/vnd.kubernetes.protobuf" {
+        " (protobuf is not decoded here: use kubectl create -f or kubectl apply instead of a typed create command)"
+    } else {
+        ""
+    };
+    Status::new(
+        415,
+        "UnsupportedMediaType",
+        format!("the body of the request was in an unknown format - accepted media types include: {accepted}{hint}"),
+    )
+}
+
+/// Parser errors may not quote the body; the place alone is kept.
+fn without_place(text: &str) -> String {
+    text.rsplit_once(" at line").map_or_else(|| text.to_owned(), |(what, place)| format!("{what} at line{place}"))
+}
+
+/// Where a body came from, which decides how its flaws are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Sent as a whole: flaws are 400.
+    Body,
+    /// Made by a patch: flaws are 422 with the field `patch`.
+    Patch,
+    /// Made by an apply, which has checked the fields itself.
+    Apply,
+}
+
+/// Checks the head of an object, drops what the schema does not know; answers warnings.
+pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origin) -> Result<Vec<String>, Status> {
+    head(kind, value)?;
+    let refuse = |text: String| {
+        let text = format!("{} in version \"{}\" cannot be handled as a {}: {text}", kind.kind, kind.version, kind.kind);
+        match origin {
+            Origin::Body => Status::bad_request(text),
+            _ => patch_flaw(kind, value_name(value), &text),
+        }
+    };
+    if kind.custom.is_none() {
+        schema::check_types(&kind.schema, value, &kind.kind).map_err(refuse)?;
+        hooks::check_decodable(&kind.api_version, &kind.kind, value).map_err(refuse)?;
+    }
+    let name = value_name(value).to_owned();
+    let unknown = schema::drop_unknown(&kind.schema, value);
+    if unknown.is_empty() || origin == Origin::Apply {
+        return Ok(Vec::new());
+    }
+    let texts: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    match (settings.validation, origin) {
+        (FieldValidation::Ignore, _) => Ok(Vec::new()),
+        (FieldValidation::Warn, _) => Ok(texts),
+        (FieldValidation::Strict, Origin::Patch) => {
+            Err(patch_flaw(kind, &name, &format!("strict decoding error: {}", texts.join(", "))))
+        }
+        (FieldValidation::Strict, _) => Err(Status::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
+            kind.kind,
+            kind.version,
+            kind.kind,
+            texts.join(", ")
+        ))),
+    }
+}
+
+fn value_name(value: &Value) -> &str {
+    super::text(value, "/metadata/name")
+}
+
+/// 422 of a patch whose result is no object of the kind; the patch itself is not quoted.
+fn patch_flaw(kind: &Kind, name: &str, text: &str) -> Status {
+    let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: \"<patch>\": {text}"));
+    Status::invalid(&kind.group, &kind.kind, name, vec![cause])
+}
+
+/// Checks and completes `kind`, `apiVersion` and `metadata`.
+fn head(kind: &Kind, value: &mut Value) -> Result<(), Status> {
+    let given_kind = super::text(value, "/kind").to_owned();
+    let given_version = super::text(value, "/apiVersion").to_owned();
+    let Some(root) = value.as_object_mut() else {
+        return Err(Status::bad_request(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type {}",
+            kind.kind
+        )));
+    };
+    if kind.custom.is_some() && (given_kind.is_empty() || given_version.is_empty()) {
+        let what = if given_kind.is_empty() { "Object 'Kind' is missing" } else { "Object 'apiVersion' is missing" };
+        return Err(Status::bad_request(format!("{} in version \"{}\" cannot be handled as a {}: {what}", kind.kind, kind.version, kind.kind)));
+    }
+    if !given_version.is_empty() && given_version != kind.api_version {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({given_version}) does not match the expected API version ({})",
+            kind.api_version
+        )));
+    }
+    if !given_kind.is_empty() && given_kind != kind.kind {
+        if kind.custom.is_some() {
+            let cause = Cause::invalid("kind", &Value::String(given_kind), &format!("must be {}", kind.kind));
+            return Err(Status::invalid(&kind.group, &kind.kind, "", vec![cause]));
+        }
+        return Err(Status::bad_request(format!(
+            "{given_kind} in version \"{}\" cannot be handled as a {}: converting ({}.{given_kind}) to ({}.{}): unknown conversion",
+            kind.version, kind.kind, kind.version, kind.version, kind.kind
+        )));
+    }
+    root.insert("kind".to_owned(), kind.kind.clone().into());
+    root.insert("apiVersion".to_owned(), kind.api_version.clone().into());
+    match root.entry("metadata").or_insert_with(|| Value::Object(serde_json::Map::new())) {
+        Value::Object(_) => Ok(()),
+        other @ Value::Null => {
+            *other = Value::Object(serde_json::Map::new());
+            Ok(())
+        }
+        _ => Err(Status::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: json: cannot unmarshal into Go struct field {}.metadata of type v1.ObjectMeta",
+            kind.kind, kind.version, kind.kind, kind.kind
+        ))),
+    }
+}

@@ -1,0 +1,180 @@
+//! What clients may ask of objects: one file per verb, one path through the store for all kinds.
+//!
+//! [`create`], [`update`], [`patch`] and [`delete`] compute a new state from the live one and hand it to the store with
+//! the version it is based on; [`read`] and [`watch`] answer from snapshots and the event log. [`decode`] is where
+//! bodies become objects, [`metadata`] what holds for the metadata of every kind.
+//!
+//! Deliberately absent: HTTP (`service`), and what single built-in kinds want (`kinds::hooks`).
+
+pub mod create;
+pub mod decode;
+pub mod delete;
+pub mod metadata;
+pub mod namespace;
+pub mod patch;
+pub mod read;
+pub mod review;
+pub mod scale;
+pub mod update;
+pub mod watch;
+
+use crate::{
+    kinds::{hooks, table::Kind},
+    status::Status,
+    store::{Key, Stored, serialise},
+};
+use bytes::Bytes;
+use serde_json::Value;
+use std::{borrow::Cow, sync::Arc};
+
+/// The collection, object or subresource that a request is about.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Kind at the version of the request.
+    pub kind: Arc<Kind>,
+    /// Namespace, empty for cluster-scoped kinds and for requests over all namespaces.
+    pub namespace: String,
+    /// Name, empty for the collection.
+    pub name: String,
+    /// Subresource, empty for the object itself.
+    pub subresource: String,
+}
+
+impl Target {
+    /// Where the object lies in its storage.
+    pub fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+
+    /// 404 of the object.
+    pub fn not_found(&self) -> Status {
+        Status::not_found(&self.kind.group_resource(), &self.name)
+    }
+}
+
+/// What to do with fields the schema does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Refuse them.
+    Strict,
+    /// Drop them and say so.
+    #[default]
+    Warn,
+    /// Drop them.
+    Ignore,
+}
+
+/// How a write is to be done.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Everything but storing.
+    pub dry_run: bool,
+    /// What to do with unknown fields.
+    pub validation: FieldValidation,
+    /// Field manager.
+    pub manager: String,
+    /// Whether an apply takes fields that others own.
+    pub force: bool,
+    /// The moment of the request, RFC 3339 with seconds.
+    pub now: String,
+}
+
+/// An object in an answer.
+#[derive(Clone, Debug)]
+pub enum Shown {
+    /// As it is stored.
+    Stored(Arc<Stored>),
+    /// Made for this answer.
+    Value(Value),
+}
+
+impl Shown {
+    /// The JSON in the version of `kind`.
+    pub fn json(&self, kind: &Kind) -> Bytes {
+        match self {
+            Self::Stored(stored) => json_as(kind, stored),
+            Self::Value(value) => Bytes::from(value.to_string()),
+        }
+    }
+
+    /// The object in the version of `kind`.
+    pub fn value(&self, kind: &Kind) -> Arc<Value> {
+        match self {
+            Self::Stored(stored) => value_as(kind, stored),
+            Self::Value(value) => Arc::new(value.clone()),
+        }
+    }
+}
+
+/// A write that was done.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// 200 or 201.
+    pub code: u16,
+    /// The object after it.
+    pub object: Shown,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+impl Done {
+    fn new(code: u16, object: Shown, warnings: Vec<String>) -> Self {
+        Self { code, object, warnings }
+    }
+}
+
+/// A stored object in the version of `kind`.
+pub fn value_as(kind: &Kind, stored: &Stored) -> Arc<Value> {
+    let value = stored.value();
+    if kind.converts() {
+        Arc::new(hooks::convert(&value, &kind.storage_api_version, &kind.api_version))
+    } else {
+        value
+    }
+}
+
+/// A stored object as JSON in the version of `kind`.
+pub fn json_as(kind: &Kind, stored: &Stored) -> Bytes {
+    if !kind.converts() {
+        return stored.json();
+    }
+    serialise(&kind.api_version, &kind.kind, &value_as(kind, stored)).0
+}
+
+/// An object of `kind` in the version in which it is stored.
+pub(crate) fn to_storage(kind: &Kind, value: Value) -> Value {
+    if kind.converts() { hooks::convert(&value, &kind.api_version, &kind.storage_api_version) } else { value }
+}
+
+/// A text in an object, empty when it is absent or none.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Fields that writes through an endpoint neither change nor own.
+pub(crate) fn reset_paths(kind: &Kind, subresource: &str) -> Vec<&'static [&'static str]> {
+    let status: &[&str] = &["status"];
+    let spec: &[&str] = &["spec"];
+    match (subresource, kind.custom.is_some()) {
+        ("status", true) => vec![spec, &["metadata"]],
+        ("status", false) => {
+            let mut paths = vec![spec];
+            match kind.kind.as_str() {
+                "Deployment" => paths.push(&["metadata", "labels"]),
+                "Pod" => {
+                    paths.push(&["metadata", "deletionTimestamp"]);
+                    paths.push(&["metadata", "ownerReferences"]);
+                }
+                _ => {}
+            }
+            paths
+        }
+        ("", _) if kind.has_status() => vec![status],
+        _ => Vec::new(),
+    }
+}
+
+/// `{}` when a value is no object, so that reading goes on.
+pub(crate) fn object_or_empty(value: &Value) -> Cow<'_, Value> {
+    if value.is_object() { Cow::Borrowed(value) } else { Cow::Owned(Value::Object(serde_json::Map::new())) }
+}

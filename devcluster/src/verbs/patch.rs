@@ -1,0 +1,201 @@
+//! PATCH: merge, JSON and strategic merge patches, and server-side apply.
+//!
+//! A patch without a resource version is computed again on the new state when someone else writes in between.
+//!
+//! Deliberately absent: how a patch is computed (`crate::patch`).
+
+use super::{
+    Done, FieldValidation, Settings, Target,
+    create::{self, Tracking, context},
+    decode, metadata, reset_paths, text,
+    update::{self, ATTEMPTS, Live, Sent},
+    value_as,
+};
+use crate::{
+    patch,
+    server::Server,
+    status::{Cause, Status},
+};
+use serde_json::Value;
+
+/// Operations in one JSON patch.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// The forms of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `application/merge-patch+json`.
+    Merge,
+    /// `application/json-patch+json`.
+    Json,
+    /// `application/strategic-merge-patch+json`.
+    Strategic,
+    /// `application/apply-patch+yaml`.
+    Apply,
+}
+
+impl Form {
+    /// Reads a content type; 415 for others, and for strategic merge on custom resources.
+    pub fn of(content_type: &str, custom: bool) -> Result<Self, Status> {
+        let media = content_type.split(';').next().unwrap_or_default().trim();
+        match media {
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            _ => {
+                let strategic = if custom { "" } else { "application/strategic-merge-patch+json, " };
+                let accepted = format!(
+                    "application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml"
+                );
+                Err(decode::unsupported(media, &accepted))
+            }
+        }
+    }
+}
+
+/// Patches an object, or creates it with an apply.
+pub fn patch(server: &Server, target: &Target, settings: &Settings, form: Form, body: &Value) -> Result<Done, Status> {
+    match form {
+        Form::Apply => apply(server, target, settings, body),
+        _ => change(server, target, settings, form, body),
+    }
+}
+
+fn change(server: &Server, target: &Target, settings: &Settings, form: Form, body: &Value) -> Result<Done, Status> {
+    let kind = &*target.kind;
+    well_formed(form, body)?;
+    for _ in 0..ATTEMPTS {
+        let live = server.store().get(&kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
+        let old = value_as(kind, &live);
+        let mut new = compute(target, form, &old, body)?;
+        let warnings = decode::object(kind, &mut new, settings, decode::Origin::Patch)?;
+        update::same_name(target, &new)?;
+        create::same_namespace(target, &new)?;
+        same_uid(target, &old, &new)?;
+        update::same_version(target, &old, &new, Sent::Part)?;
+        if let Some(mut done) =
+            update::replace(server, target, settings, &Live { stored: live, old }, new, Tracking::Track)?
+        {
+            done.warnings.splice(0..0, warnings);
+            return Ok(done);
+        }
+    }
+    Err(Status::stale(&kind.group_resource(), &target.name))
+}
+
+fn well_formed(form: Form, body: &Value) -> Result<(), Status> {
+    match (form, body) {
+        (Form::Json, Value::Array(operations)) if operations.len() > MAX_OPERATIONS => Err(Status::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", operations.len()),
+        )),
+        (Form::Json, Value::Array(_)) | (Form::Merge | Form::Strategic, Value::Object(_)) => Ok(()),
+        (Form::Json, _) => Err(Status::bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch",
+        )),
+        _ => Err(Status::bad_request(
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
+        )),
+    }
+}
+
+/// The patched object.
+pub(crate) fn compute(target: &Target, form: Form, old: &Value, body: &Value) -> Result<Value, Status> {
+    match form {
+        Form::Merge => Ok(patch::merge(old, body)),
+        Form::Json => patch::json(old, body),
+        Form::Strategic => patch::strategic(&target.kind.schema, old, body),
+        Form::Apply => Ok(old.clone()),
+    }
+}
+
+fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
+    let given = text(new, "/metadata/uid");
+    if given.is_empty() || given == text(old, "/metadata/uid") {
+        return Ok(());
+    }
+    let cause = Cause::invalid("metadata.uid", &given.into(), "field is immutable");
+    Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, vec![cause]))
+}
+
+fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) -> Result<Done, Status> {
+    let kind = &*target.kind;
+    let config = configuration(target, body)?;
+    // The merged object has fields of the live one, which no one sent: they are not reported.
+    let quiet = Settings { validation: FieldValidation::Ignore, ..settings.clone() };
+    let reset = reset_paths(kind, &target.subresource);
+    let cx = context(kind, settings, &target.subresource, &reset);
+    for _ in 0..ATTEMPTS {
+        let live = server.store().get(&kind.storage, &target.key());
+        let Some(live) = live else {
+            match first_apply(server, target, &quiet, &config, &cx) {
+                // Someone else created it in between: apply to that.
+                Err(status) if status.reason == "AlreadyExists" => continue,
+                outcome => return outcome,
+            }
+        };
+        let old = value_as(kind, &live);
+        same_uid(target, &old, &config)?;
+        update::same_version(target, &old, &config, Sent::Part)?;
+        let mut new = patch::apply(&cx, Some(&old), &config)?;
+        decode::object(kind, &mut new, &quiet, decode::Origin::Apply)?;
+        let live = Live { stored: live, old };
+        if let Some(done) = update::replace(server, target, settings, &live, new, Tracking::Applied)? {
+            return Ok(done);
+        }
+    }
+    Err(Status::stale(&kind.group_resource(), &target.name))
+}
+
+fn first_apply(
+    server: &Server,
+    target: &Target,
+    settings: &Settings,
+    config: &Value,
+    cx: &patch::ApplyContext<'_>,
+) -> Result<Done, Status> {
+    if !target.subresource.is_empty() {
+        return Err(target.not_found());
+    }
+    let uid = text(config, "/metadata/uid");
+    if !uid.is_empty() {
+        let why =
+            format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why));
+    }
+    let mut new = patch::apply(cx, None, config)?;
+    decode::object(&target.kind, &mut new, settings, decode::Origin::Apply)?;
+    create::insert(server, target, settings, new, Tracking::Applied)
+}
+
+/// Checks and completes the head of an applied configuration.
+fn configuration(target: &Target, body: &Value) -> Result<Value, Status> {
+    let kind = &*target.kind;
+    if !body.is_object() {
+        return Err(Status::bad_request("error decoding YAML: the body is not an object"));
+    }
+    let (version, given) = (text(body, "/apiVersion"), text(body, "/kind"));
+    if version != kind.api_version || given != kind.kind {
+        if version.is_empty() || given.is_empty() {
+            return Err(Status::bad_request("invalid object type: Object 'Kind' is missing"));
+        }
+        let (group, short) = version.split_once('/').unwrap_or(("", version));
+        return Err(Status::bad_request(format!("invalid object type: {group}/{short}, Kind={given}")));
+    }
+    if body.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    let mut config = body.clone();
+    let metadata = metadata::of(&mut config);
+    if metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
+        metadata.insert("name".to_owned(), target.name.clone().into());
+    }
+    update::same_name(target, &config)?;
+    create::same_namespace(target, &config)?;
+    if target.kind.namespaced {
+        metadata::of(&mut config).insert("namespace".to_owned(), target.namespace.clone().into());
+    }
+    Ok(config)
+}

@@ -1,0 +1,223 @@
+//! GET of an object or a collection: snapshots, pages and resource versions.
+//!
+//! A page that is not the last one carries a token that names the snapshot and the last key, so later pages show the
+//! collection as it was at the first one.
+//!
+//! Deliberately absent: the forms of an answer (`present`), and waiting for resource versions of the future.
+
+use super::{Target, decode};
+use crate::{
+    route::Query,
+    selector::Selector,
+    server::Server,
+    status::{Cause, Status},
+    store::{Key, Snapshot, Stored},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What a client says about a list or watch.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Which objects.
+    pub selector: Selector,
+    /// Objects in a page; 0: all.
+    pub limit: usize,
+    /// Token of the page before.
+    pub continuation: String,
+    /// `resourceVersion`; absent when empty.
+    pub version: Option<u64>,
+    /// `resourceVersionMatch`.
+    pub version_match: String,
+}
+
+impl ListOptions {
+    /// Reads the parameters of a list; 400 and 422 for nonsense.
+    pub fn parse(target: &Target, query: &Query) -> Result<Self, Status> {
+        let selector = Selector::parse(&target.kind, query.text("labelSelector"), query.text("fieldSelector"))?;
+        let version = match query.text("resourceVersion") {
+            "" => None,
+            text => Some(text.parse::<u64>().map_err(|_| bad_version(text, query.flag("watch")))?),
+        };
+        Ok(Self {
+            selector,
+            limit: usize::try_from(query.number("limit").unwrap_or(0)).unwrap_or(usize::MAX),
+            continuation: query.text("continue").to_owned(),
+            version,
+            version_match: query.text("resourceVersionMatch").to_owned(),
+        })
+    }
+
+    /// 422 for combinations a list does not allow.
+    pub fn check_list(&self, query: &Query) -> Result<(), Status> {
+        let forbid = |field: &str, why: &str| Err(list_options(Cause::forbidden(field, why)));
+        if !query.text("sendInitialEvents").is_empty() {
+            return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        }
+        match self.version_match.as_str() {
+            "" => Ok(()),
+            _ if !self.continuation.is_empty() => {
+                forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+            }
+            _ if self.version.is_none() => forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ),
+            "NotOlderThan" => Ok(()),
+            "Exact" if self.version == Some(0) => {
+                forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+            }
+            "Exact" => Ok(()),
+            other => Err(list_options(Cause::not_supported(
+                "resourceVersionMatch",
+                &other.into(),
+                &["Exact", "NotOlderThan", ""],
+            ))),
+        }
+    }
+
+    fn exact(&self) -> Option<u64> {
+        let version = self.version.filter(|v| *v > 0)?;
+        let exact = self.version_match == "Exact" || self.version_match.is_empty() && self.limit > 0;
+        exact.then_some(version)
+    }
+}
+
+/// 422 on ListOptions.
+pub(crate) fn list_options(cause: Cause) -> Status {
+    Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause])
+}
+
+fn bad_version(text: &str, watch: bool) -> Status {
+    let cause = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
+    if watch {
+        return Status::new(500, "", format!("invalid resource version \"{text}\": {cause}"));
+    }
+    Status::bad_request(format!("Invalid value: \"{text}\": {cause}"))
+}
+
+/// 504 of a resource version that is not yet.
+pub fn too_large(wanted: u64, current: u64) -> Status {
+    let mut status = Status::new(
+        504,
+        "Timeout",
+        format!("Timeout: Too large resource version: {wanted}, current: {current}"),
+    )
+    .because(Cause::new("ResourceVersionTooLarge", "", "Too large resource version"));
+    status.retry_after = Some(1);
+    status
+}
+
+/// A part of a collection.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Resource version of the snapshot.
+    pub rv: u64,
+    /// Objects, ordered by namespace and name.
+    pub items: Vec<Arc<Stored>>,
+    /// Token for the next page.
+    pub continuation: Option<String>,
+    /// Objects on the pages after this one, where it is known.
+    pub remaining: Option<usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Token {
+    /// Resource version of the first page; 0: whatever is newest.
+    rv: u64,
+    namespace: String,
+    name: String,
+}
+
+/// Reads one page.
+pub fn list(server: &Server, target: &Target, options: &ListOptions) -> Result<Page, Status> {
+    let storage = &*target.kind.storage;
+    let (snapshot, after) = if options.continuation.is_empty() {
+        (first_snapshot(server, storage, options)?, None)
+    } else {
+        if options.version.is_some_and(|v| v != 0) {
+            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let (snapshot, key) = continued(server, storage, &options.continuation)?;
+        (snapshot, Some(key))
+    };
+    Ok(cut(target, options, &snapshot, after.as_ref()))
+}
+
+fn first_snapshot(server: &Server, storage: &str, options: &ListOptions) -> Result<Snapshot, Status> {
+    match options.exact() {
+        None => Ok(server.store().snapshot(storage)),
+        Some(version) => {
+            let current = server.store().version();
+            if version > current {
+                return Err(too_large(version, current));
+            }
+            server.store().snapshot_at(storage, version).map_err(|_| {
+                Status::new(410, "Expired", "The resourceVersion for the provided list is too old.")
+            })
+        }
+    }
+}
+
+fn continued(server: &Server, storage: &str, token: &str) -> Result<(Snapshot, Key), Status> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).ok();
+    let token: Token = bytes
+        .and_then(|b| decode::json(&b).ok())
+        .and_then(|value| serde_json::from_value(value).ok())
+        .ok_or_else(|| Status::bad_request("continue key is not valid: illegal base64 data or not a continue token"))?;
+    let key = Key::new(&token.namespace, &token.name);
+    if token.rv == 0 {
+        return Ok((server.store().snapshot(storage), key));
+    }
+    match server.store().snapshot_at(storage, token.rv) {
+        Ok(snapshot) => Ok((snapshot, key)),
+        Err(_) => {
+            let mut status = Status::new(
+                410,
+                "Expired",
+                "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                 list without the continue parameter, or use the continue token in this response to retrieve the \
+                 remainder of the results. Continuing with the provided token results in an inconsistent list - \
+                 objects that were created, modified, or deleted between the time the first chunk was returned and \
+                 now may show up in the list.",
+            );
+            status.continue_token = Some(encode(&Token { rv: 0, ..token }));
+            Err(status)
+        }
+    }
+}
+
+fn encode(token: &Token) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(token).unwrap_or_default())
+}
+
+fn cut(target: &Target, options: &ListOptions, snapshot: &Snapshot, after: Option<&Key>) -> Page {
+    let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
+    let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+    let mut page = Page { rv: snapshot.rv, items: Vec::new(), continuation: None, remaining: None };
+    let mut last: Option<&Key> = None;
+    let mut rest = 0;
+    for (key, stored) in snapshot.from(namespace, after) {
+        if !options.selector.matches(key, stored) {
+            continue;
+        }
+        if page.items.len() < limit {
+            page.items.push(stored.clone());
+            last = Some(key);
+        } else {
+            rest += 1;
+            if !options.selector.is_empty() {
+                break;
+            }
+        }
+    }
+    if rest > 0
+        && let Some(last) = last
+    {
+        let token = Token { rv: snapshot.rv, namespace: last.namespace().to_owned(), name: last.name().to_owned() };
+        page.continuation = Some(encode(&token));
+        page.remaining = options.selector.is_empty().then_some(rest);
+    }
+    page
+}

@@ -1,0 +1,305 @@
+//! PUT of an object or its status, and the second half of every patch: a new state replaces the live one.
+//!
+//! Invariant: a state that equals the live one is not written: no number is taken, no event made.
+//! Invariant: the last finalizer of a terminating object removes it instead of writing it.
+//!
+//! Deliberately absent: how the new state came about (`patch`, `scale`).
+
+use super::{
+    Done, Settings, Shown, Target,
+    create::{self, Tracking, complete, context},
+    decode, metadata, reset_paths, text, to_storage, value_as,
+};
+use crate::{
+    addresses::Reservation,
+    kinds::{hooks, table::Kind},
+    patch, registration,
+    server::Server,
+    status::{Cause, Status},
+    store::{Base, Stored},
+};
+use serde_json::Value;
+use std::{
+    sync::{Arc, PoisonError},
+    time::Instant,
+};
+
+/// How often a write is computed again because others wrote in between.
+pub(crate) const ATTEMPTS: usize = 100;
+
+/// Replaces an object, or its status.
+pub fn update(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Status> {
+    let kind = &*target.kind;
+    let warnings = decode::object(kind, &mut body, settings, decode::Origin::Body)?;
+    same_name(target, &body)?;
+    create::same_namespace(target, &body)?;
+    for _ in 0..ATTEMPTS {
+        let Some(live) = server.store().get(&kind.storage, &target.key()) else {
+            return absent(server, target, settings, body);
+        };
+        let old = value_as(kind, &live);
+        same_uid(target, &old, &body)?;
+        same_version(target, &old, &body, Sent::Whole)?;
+        let done = replace(server, target, settings, &Live { stored: live, old }, body.clone(), Tracking::Track)?;
+        if let Some(mut done) = done {
+            done.warnings.splice(0..0, warnings);
+            return Ok(done);
+        }
+    }
+    Err(Status::stale(&kind.group_resource(), &target.name))
+}
+
+fn absent(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Status> {
+    if !text(&body, "/metadata/uid").is_empty() {
+        let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", text(&body, "/metadata/uid"));
+        return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why));
+    }
+    if !target.subresource.is_empty() || !creates_on_update(&target.kind) {
+        return Err(target.not_found());
+    }
+    metadata::of(&mut body).remove("resourceVersion");
+    create::insert(server, target, settings, body, Tracking::Track)
+}
+
+fn creates_on_update(kind: &Kind) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.plural.as_str()),
+        ("", "services" | "endpoints" | "events" | "limitranges")
+            | ("events.k8s.io", "events")
+            | ("coordination.k8s.io", "leases")
+            | ("rbac.authorization.k8s.io", _)
+    )
+}
+
+/// Kinds that are only replaced by who names the version he replaces.
+fn needs_version(kind: &Kind) -> bool {
+    kind.custom.is_some()
+        || matches!(
+            kind.kind.as_str(),
+            "CustomResourceDefinition"
+                | "Lease"
+                | "PodDisruptionBudget"
+                | "MutatingWebhookConfiguration"
+                | "ValidatingWebhookConfiguration"
+                | "ValidatingAdmissionPolicy"
+                | "ValidatingAdmissionPolicyBinding"
+                | "RuntimeClass"
+        )
+}
+
+/// 400 when the body names another object than the path.
+pub(crate) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
+    let given = text(object, "/metadata/name");
+    if given == target.name {
+        return Ok(());
+    }
+    let text = if given.is_empty() {
+        format!("the name of the object ({} based on URL) was undeterminable: name must be provided", target.name)
+    } else {
+        format!("the name of the object ({given}) does not match the name on the URL ({})", target.name)
+    };
+    Err(Status::bad_request(text))
+}
+
+fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
+    let (given, live) = (text(new, "/metadata/uid"), text(old, "/metadata/uid"));
+    if given.is_empty() || given == live {
+        return Ok(());
+    }
+    let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {live}");
+    Err(Status::conflict(&target.kind.group_resource(), &target.name, &why))
+}
+
+/// How much of an object a client sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// All of it.
+    Whole,
+    /// A patch.
+    Part,
+}
+
+/// 409 when the object names another version than the live one.
+pub(crate) fn same_version(target: &Target, old: &Value, new: &Value, sent: Sent) -> Result<(), Status> {
+    let given = text(new, "/metadata/resourceVersion");
+    if given.is_empty() || given == "0" {
+        if sent == Sent::Whole && target.subresource != "finalize" && needs_version(&target.kind) {
+            let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            return Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, vec![cause]));
+        }
+        return Ok(());
+    }
+    if given == text(old, "/metadata/resourceVersion") {
+        return Ok(());
+    }
+    if given.parse::<u64>().is_err() {
+        return Err(Status::new(500, "", format!("strconv.ParseUint: parsing \"{given}\": invalid syntax")));
+    }
+    Err(Status::stale(&target.kind.group_resource(), &target.name))
+}
+
+/// The live object that a write is based on.
+pub(crate) struct Live {
+    /// As stored.
+    pub(crate) stored: Arc<Stored>,
+    /// In the version of the request.
+    pub(crate) old: Arc<Value>,
+}
+
+/// Stores a decoded new state of an object; `None` when someone else wrote first.
+pub(crate) fn replace(
+    server: &Server,
+    target: &Target,
+    settings: &Settings,
+    live: &Live,
+    mut new: Value,
+    tracking: Tracking,
+) -> Result<Option<Done>, Status> {
+    let (kind, old) = (&*target.kind, &*live.old);
+    metadata::keep(old, &mut new);
+    complete(kind, &mut new);
+    if tracking == Tracking::Track {
+        let reset = reset_paths(kind, &target.subresource);
+        patch::track(&context(kind, settings, &target.subresource, &reset), Some(old), &mut new);
+    }
+    let mut reservation = Reservation::new(server.addresses());
+    let mut causes = prepare(target, old, &mut new, &mut reservation);
+    if matches!(target.subresource.as_str(), "" | "scale") && counts(kind, old, &new) {
+        metadata::next_generation(&mut new);
+    }
+    if patch::equal_but_times(old, &new) {
+        let shown = if kind.converts() { Shown::Value(old.clone()) } else { Shown::Stored(live.stored.clone()) };
+        if !ends(old, &new) {
+            return Ok(Some(Done::new(200, shown, Vec::new())));
+        }
+    }
+    causes.extend(metadata::validate(&new, Some(old), kind.namespaced));
+    causes.extend(create::validate(kind, &new, Some(old)));
+    if !causes.is_empty() {
+        return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
+    }
+    if settings.dry_run {
+        return Ok(Some(Done::new(200, Shown::Value(new), Vec::new())));
+    }
+    if ends(old, &new) {
+        let gone = remove(server, target, live);
+        return Ok(gone.then(|| Done::new(200, Shown::Value(new), Vec::new())));
+    }
+    let definition = registration::prepare_changed(server, kind, old, &mut new)?;
+    let (before, after) = (held(kind, old), held(kind, &new));
+    let names = (kind.storage_api_version.as_str(), kind.kind.as_str());
+    let new = to_storage(kind, new);
+    let key = target.key();
+    let base = Base::Version(live.stored.rv);
+    let Ok(stored) = server.store().put(&kind.storage, names, &key, base, new, Instant::now()) else {
+        return Ok(None);
+    };
+    reservation.keep();
+    release_difference(server, before, &after);
+    definition.finish(server, &key);
+    Ok(Some(Done::new(200, Shown::Stored(stored), Vec::new())))
+}
+
+fn held(kind: &Kind, object: &Value) -> hooks::Held {
+    hooks::held(&kind.api_version, &kind.kind, object)
+}
+
+fn release_difference(server: &Server, mut before: hooks::Held, after: &hooks::Held) {
+    before.cluster_ips.retain(|ip| !after.cluster_ips.contains(ip));
+    before.node_ports.retain(|port| !after.node_ports.contains(port));
+    if before != hooks::Held::default() {
+        server.addresses().lock().unwrap_or_else(PoisonError::into_inner).release(&before);
+    }
+}
+
+/// Removes the live object from the store, with what follows from that; false when someone else wrote first.
+pub(crate) fn remove(server: &Server, target: &Target, live: &Live) -> bool {
+    let kind = &*target.kind;
+    if server.store().remove(&kind.storage, &target.key(), live.stored.rv, Instant::now()).is_err() {
+        return false;
+    }
+    release_difference(server, held(kind, &live.old), &hooks::Held::default());
+    registration::removed(server, kind, &target.name);
+    true
+}
+
+/// What the endpoint and the kind keep of the live object.
+fn prepare(target: &Target, old: &Value, new: &mut Value, reservation: &mut Reservation<'_>) -> Vec<Cause> {
+    let kind = &*target.kind;
+    match (target.subresource.as_str(), kind.custom.is_some()) {
+        ("status", true) => {
+            let mut kept = old.clone();
+            copy(new, &mut kept, "status");
+            if let Some(fields) = new["metadata"].get("managedFields") {
+                metadata::of(&mut kept).insert("managedFields".to_owned(), fields.clone());
+            } else {
+                metadata::of(&mut kept).remove("managedFields");
+            }
+            *new = kept;
+            Vec::new()
+        }
+        ("status", false) => {
+            hooks::prepare_status_update(&kind.api_version, &kind.kind, old, new);
+            Vec::new()
+        }
+        ("finalize", _) => {
+            let finalizers = new["spec"].get("finalizers").cloned();
+            let managed = new["metadata"].get("managedFields").cloned();
+            *new = old.clone();
+            if let Some(spec) = new["spec"].as_object_mut() {
+                match finalizers {
+                    Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers),
+                    None => spec.remove("finalizers"),
+                };
+            }
+            if let Some(managed) = managed {
+                metadata::of(new).insert("managedFields".to_owned(), managed);
+            }
+            Vec::new()
+        }
+        (_, true) => {
+            if kind.has_status() {
+                copy(old, new, "status");
+            }
+            Vec::new()
+        }
+        (_, false) => hooks::prepare_update(&kind.api_version, &kind.kind, old, new, reservation),
+    }
+}
+
+/// Makes a field of `to` what it is in `from`, also when it is absent there.
+fn copy(from: &Value, to: &mut Value, field: &str) {
+    if let Some(root) = to.as_object_mut() {
+        match from.get(field) {
+            Some(value) => root.insert(field.to_owned(), value.clone()),
+            None => root.remove(field),
+        };
+    }
+}
+
+/// Whether a change through the main endpoint is a new generation.
+fn counts(kind: &Kind, old: &Value, new: &Value) -> bool {
+    if kind.custom.is_none() {
+        return hooks::generation_changes(&kind.api_version, &kind.kind, old, new) == Some(true);
+    }
+    let ignored = |field: &str| {
+        matches!(field, "metadata" | "apiVersion" | "kind") || field == "status" && kind.has_status()
+    };
+    let fields = |object: &'_ Value| -> Vec<(String, Value)> {
+        let fields = object.as_object().into_iter().flatten().filter(|(k, _)| !ignored(k));
+        fields.map(|(k, v)| (k.clone(), v.clone())).collect()
+    };
+    fields(old) != fields(new)
+}
+
+/// Whether a terminating object has nothing left to wait for.
+fn ends(old: &Value, new: &Value) -> bool {
+    let waits_for_node = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
+    let namespace = new["kind"] == "Namespace";
+    let waits_for_contents =
+        namespace && new["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+    metadata::is_terminating(old)
+        && metadata::finalizers(new).is_empty()
+        && !waits_for_node
+        && !waits_for_contents
+}
