@@ -20,7 +20,7 @@ const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
 /// What is held.
 #[derive(Debug, Default)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     ips: BTreeSet<String>,
     ports: BTreeSet<u16>,
     next: u32,
@@ -28,7 +28,7 @@ pub struct Addresses {
 
 impl Addresses {
     /// Gives back what a Service held.
-    pub fn release(&mut self, held: &Held) {
+    pub(crate) fn release(&mut self, held: &Held) {
         for ip in &held.cluster_ips {
             self.ips.remove(ip);
         }
@@ -40,19 +40,19 @@ impl Addresses {
 
 /// What one write has taken so far.
 #[derive(Debug)]
-pub struct Reservation<'a> {
+pub(crate) struct Reservation<'a> {
     addresses: &'a Mutex<Addresses>,
     taken: Held,
 }
 
 impl<'a> Reservation<'a> {
     /// Nothing taken yet.
-    pub fn new(addresses: &'a Mutex<Addresses>) -> Self {
+    pub(crate) fn new(addresses: &'a Mutex<Addresses>) -> Self {
         Self { addresses, taken: Held::default() }
     }
 
     /// The write was stored: what was taken stays taken.
-    pub fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.taken = Held::default();
     }
 

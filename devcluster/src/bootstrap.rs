@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 
 /// Fills a new cluster.
 pub(crate) fn fill(server: &Server) {
-    let settings =
-        Settings { manager: "kube-apiserver".to_owned(), now: stamp(server.now()), ..Settings::default() };
+    let settings = Settings { manager: "kube-apiserver".to_owned(), now: stamp(server.now()), ..Settings::default() };
     for (api_version, plural, namespace, object) in initial() {
         let table = server.table();
         let Some(kind) = table.find_resource(api_version, plural) else { continue };

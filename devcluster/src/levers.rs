@@ -160,7 +160,12 @@ mod tests {
     #[test]
     fn meets_the_wanted_requests_as_often_as_wanted() {
         let levers = Levers::default();
-        levers.fail_next(Fault { verb: "delete".into(), resource: "deployments.apps".into(), times: 2, ..Fault::default() });
+        levers.fail_next(Fault {
+            verb: "delete".into(),
+            resource: "deployments.apps".into(),
+            times: 2,
+            ..Fault::default()
+        });
         let mut asked =
             Asked { verb: "get", group: "apps", resource: "deployments", subresource: "", namespace: "a", name: "b" };
         assert!(levers.fault(&asked).is_none());

@@ -11,6 +11,26 @@
 //! are tried on it.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod addresses;
+mod bootstrap;
 pub mod columns;
+pub mod discovery;
+pub mod history;
 pub mod kinds;
+pub mod levers;
+pub mod listen;
+pub mod openapi;
+pub mod patch;
+pub mod present;
+mod registration;
+pub mod route;
+pub mod schema;
+pub mod selector;
+pub mod server;
+pub mod service;
 pub mod status;
+pub mod store;
+pub mod verbs;
+
+pub use listen::Serving;
+pub use server::{Options, Server};

@@ -40,10 +40,11 @@ pub fn document(table: &Table, path: &str) -> Option<Value> {
 }
 
 fn patch(kind: &Kind) -> Value {
-    let parameter = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+    let parameter =
+        |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
     json!({
         "operationId": format!("patch{}{}", kind.version, kind.kind),
-        "parameters": ["dryRun", "fieldManager", "fieldValidation", "force"].map(parameter),
+        "parameters": (["dryRun", "fieldManager", "fieldValidation", "force"].map(parameter)),
         "responses": {"200": {"description": "OK"}, "201": {"description": "Created"}},
         "x-kubernetes-action": "patch",
         "x-kubernetes-group-version-kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},

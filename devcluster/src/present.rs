@@ -126,11 +126,8 @@ type Item<'a> = (&'a [u8], &'a [u8]);
 fn whole(kind: &Kind, page: &Page) -> Bytes {
     let bare = kind.custom.is_none();
     if kind.converts() {
-        let items: Vec<(Bytes, usize)> = page
-            .items
-            .iter()
-            .map(|stored| serialise(&kind.api_version, &kind.kind, &value_as(kind, stored)))
-            .collect();
+        let items: Vec<(Bytes, usize)> =
+            page.items.iter().map(|stored| serialise(&kind.api_version, &kind.kind, &value_as(kind, stored))).collect();
         let items: Vec<Item<'_>> = items
             .iter()
             .map(|(json, rest)| if bare { (&b"{"[..], &json[*rest..]) } else { (&b""[..], &json[..]) })
@@ -187,10 +184,7 @@ mod tests {
     fn takes_the_first_acceptable_clause() {
         check("", Some(Form::Whole));
         check("application/vnd.kubernetes.protobuf,application/json", Some(Form::Whole));
-        check(
-            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
-            Some(Form::Table(Include::Metadata)),
-        );
+        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(Form::Table(Include::Metadata)));
         check("application/json;as=Unknown;v=v1;g=meta.k8s.io,*/*;q=0.1", Some(Form::Whole));
         check("application/xml", None);
         check("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Some(Form::Metadata));

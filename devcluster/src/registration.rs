@@ -152,9 +152,7 @@ fn clash(server: &Server, definition: &Value) -> Option<(&'static str, String)> 
             taken.push(("kind".to_owned(), text(names, &format!("/{field}")).to_owned()));
         }
     }
-    let used = |class: &str, name: &str| {
-        !name.is_empty() && taken.iter().any(|(c, n)| c == class && n == name)
-    };
+    let used = |class: &str, name: &str| !name.is_empty() && taken.iter().any(|(c, n)| c == class && n == name);
     let names = &definition["spec"]["names"];
     for (field, class, reason) in [
         ("plural", "name", "PluralConflict"),

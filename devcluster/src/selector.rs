@@ -186,7 +186,9 @@ fn unknown_field(kind: &Kind, path: &str) -> String {
         if kind.custom.is_some() {
             return format!("field label not supported: {path}");
         }
-        return format!("\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"{more}");
+        return format!(
+            "\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"{more}"
+        );
     }
     format!("field label not supported: {path}")
 }
@@ -248,7 +250,10 @@ fn requirement(part: &str) -> Result<Requirement, String> {
     for (operator, greater) in [('>', true), ('<', false)] {
         if let Some((name, value)) = part.split_once(operator) {
             let number = value.trim().parse().map_err(|_| {
-                format!("values[0][{}]: Invalid value: \"{0}\": for 'Gt', 'Lt' operators, the value must be an integer", value.trim())
+                format!(
+                    "values[0][{}]: Invalid value: \"{0}\": for 'Gt', 'Lt' operators, the value must be an integer",
+                    value.trim()
+                )
             })?;
             let name = label_name(name.trim())?;
             return Ok(if greater { Requirement::Greater(name, number) } else { Requirement::Less(name, number) });

@@ -214,8 +214,7 @@ impl Table {
 
     /// The kinds of one group and version, ordered by plural name.
     pub fn resources(&self, group: &str, version: &str) -> Vec<Arc<Kind>> {
-        let mut found: Vec<_> =
-            self.iter().filter(|k| k.group == group && k.version == version).cloned().collect();
+        let mut found: Vec<_> = self.iter().filter(|k| k.group == group && k.version == version).cloned().collect();
         found.sort_by(|a, b| a.plural.cmp(&b.plural));
         found
     }

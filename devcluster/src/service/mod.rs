@@ -117,11 +117,9 @@ where
     }
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::new(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {MAX_BODY}"),
-        )),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}")))
+        }
         Err(_) => Err(Status::bad_request("the body of the request could not be read")),
     }
 }

@@ -85,7 +85,11 @@ fn verb_of(target: &Target, asked: &Asked) -> &'static str {
         Method::POST => "create",
         Method::PUT if !collection => "update",
         Method::PATCH if !collection => {
-            if asked.header(header::CONTENT_TYPE).starts_with("application/apply-patch") { "apply" } else { "patch" }
+            if asked.header(header::CONTENT_TYPE).starts_with("application/apply-patch") {
+                "apply"
+            } else {
+                "patch"
+            }
         }
         Method::DELETE if collection => "deletecollection",
         Method::DELETE => "delete",
@@ -333,11 +337,8 @@ fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, S
 }
 
 fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
-    let body = if asked.body.is_empty() {
-        json!({})
-    } else {
-        decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?
-    };
+    let body =
+        if asked.body.is_empty() { json!({}) } else { decode::body(asked.header(header::CONTENT_TYPE), &asked.body)? };
     let options = DeleteOptions::parse(&body, &asked.query)?;
     let settings = Settings { now: stamp(server.now()), dry_run: options.dry_run, ..Settings::default() };
     if verb == "deletecollection" {

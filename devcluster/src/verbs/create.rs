@@ -116,9 +116,7 @@ pub(crate) fn same_namespace(target: &Target, object: &Value) -> Result<(), Stat
     if given.is_empty() || given == target.namespace || !target.kind.namespaced {
         return Ok(());
     }
-    Err(Status::bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request",
-    ))
+    Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
 }
 
 fn refuse_terminating_definition(kind: &Kind, target: &Target) -> Result<(), Status> {

@@ -78,7 +78,8 @@ pub enum Origin {
 pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origin) -> Result<Vec<String>, Status> {
     head(kind, value)?;
     let refuse = |text: String| {
-        let text = format!("{} in version \"{}\" cannot be handled as a {}: {text}", kind.kind, kind.version, kind.kind);
+        let text =
+            format!("{} in version \"{}\" cannot be handled as a {}: {text}", kind.kind, kind.version, kind.kind);
         match origin {
             Origin::Body => Status::bad_request(text),
             _ => patch_flaw(kind, value_name(value), &text),
@@ -132,7 +133,10 @@ fn head(kind: &Kind, value: &mut Value) -> Result<(), Status> {
     };
     if kind.custom.is_some() && (given_kind.is_empty() || given_version.is_empty()) {
         let what = if given_kind.is_empty() { "Object 'Kind' is missing" } else { "Object 'apiVersion' is missing" };
-        return Err(Status::bad_request(format!("{} in version \"{}\" cannot be handled as a {}: {what}", kind.kind, kind.version, kind.kind)));
+        return Err(Status::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: {what}",
+            kind.kind, kind.version, kind.kind
+        )));
     }
     if !given_version.is_empty() && given_version != kind.api_version {
         return Err(Status::bad_request(format!(

@@ -105,7 +105,9 @@ pub fn validate(object: &Value, old: Option<&Value>, namespaced: bool) -> Vec<Ca
     for finalizer in finalizers(object) {
         let standard = ["orphan", "foregroundDeletion", "kubernetes"].contains(&finalizer);
         if !standard && (!finalizer.contains('/') || qualified_name(finalizer).is_err()) {
-            let why = qualified_name(finalizer).err().unwrap_or("name is neither a standard finalizer name nor is it fully qualified");
+            let why = qualified_name(finalizer)
+                .err()
+                .unwrap_or("name is neither a standard finalizer name nor is it fully qualified");
             causes.push(Cause::invalid("metadata.finalizers", &finalizer.into(), why));
         }
     }

@@ -25,7 +25,7 @@ use crate::{
 };
 use bytes::Bytes;
 use serde_json::Value;
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 /// The collection, object or subresource that a request is about.
 #[derive(Clone, Debug)]
@@ -126,11 +126,7 @@ impl Done {
 /// A stored object in the version of `kind`.
 pub fn value_as(kind: &Kind, stored: &Stored) -> Arc<Value> {
     let value = stored.value();
-    if kind.converts() {
-        Arc::new(hooks::convert(&value, &kind.storage_api_version, &kind.api_version))
-    } else {
-        value
-    }
+    if kind.converts() { Arc::new(hooks::convert(&value, &kind.storage_api_version, &kind.api_version)) } else { value }
 }
 
 /// A stored object as JSON in the version of `kind`.
@@ -172,9 +168,4 @@ pub(crate) fn reset_paths(kind: &Kind, subresource: &str) -> Vec<&'static [&'sta
         ("", _) if kind.has_status() => vec![status],
         _ => Vec::new(),
     }
-}
-
-/// `{}` when a value is no object, so that reading goes on.
-pub(crate) fn object_or_empty(value: &Value) -> Cow<'_, Value> {
-    if value.is_object() { Cow::Borrowed(value) } else { Cow::Owned(Value::Object(serde_json::Map::new())) }
 }

@@ -161,8 +161,7 @@ fn first_apply(
     }
     let uid = text(config, "/metadata/uid");
     if !uid.is_empty() {
-        let why =
-            format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why));
     }
     let mut new = patch::apply(cx, None, config)?;

@@ -60,10 +60,9 @@ impl ListOptions {
             _ if !self.continuation.is_empty() => {
                 forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
             }
-            _ if self.version.is_none() => forbid(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ),
+            _ if self.version.is_none() => {
+                forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
+            }
             "NotOlderThan" => Ok(()),
             "Exact" if self.version == Some(0) => {
                 forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
@@ -99,12 +98,9 @@ fn bad_version(text: &str, watch: bool) -> Status {
 
 /// 504 of a resource version that is not yet.
 pub fn too_large(wanted: u64, current: u64) -> Status {
-    let mut status = Status::new(
-        504,
-        "Timeout",
-        format!("Timeout: Too large resource version: {wanted}, current: {current}"),
-    )
-    .because(Cause::new("ResourceVersionTooLarge", "", "Too large resource version"));
+    let mut status =
+        Status::new(504, "Timeout", format!("Timeout: Too large resource version: {wanted}, current: {current}"))
+            .because(Cause::new("ResourceVersionTooLarge", "", "Too large resource version"));
     status.retry_after = Some(1);
     status
 }
@@ -153,19 +149,20 @@ fn first_snapshot(server: &Server, storage: &str, options: &ListOptions) -> Resu
             if version > current {
                 return Err(too_large(version, current));
             }
-            server.store().snapshot_at(storage, version).map_err(|_| {
-                Status::new(410, "Expired", "The resourceVersion for the provided list is too old.")
-            })
+            server
+                .store()
+                .snapshot_at(storage, version)
+                .map_err(|_| Status::new(410, "Expired", "The resourceVersion for the provided list is too old."))
         }
     }
 }
 
 fn continued(server: &Server, storage: &str, token: &str) -> Result<(Snapshot, Key), Status> {
     let bytes = URL_SAFE_NO_PAD.decode(token).ok();
-    let token: Token = bytes
-        .and_then(|b| decode::json(&b).ok())
-        .and_then(|value| serde_json::from_value(value).ok())
-        .ok_or_else(|| Status::bad_request("continue key is not valid: illegal base64 data or not a continue token"))?;
+    let token: Token =
+        bytes.and_then(|b| decode::json(&b).ok()).and_then(|value| serde_json::from_value(value).ok()).ok_or_else(
+            || Status::bad_request("continue key is not valid: illegal base64 data or not a continue token"),
+        )?;
     let key = Key::new(&token.namespace, &token.name);
     if token.rv == 0 {
         return Ok((server.store().snapshot(storage), key));

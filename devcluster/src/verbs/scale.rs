@@ -53,14 +53,12 @@ pub fn of(kind: &Kind, object: &Value) -> Value {
 /// A label selector in its text form.
 fn selector_text(selector: &Value) -> String {
     let labels = selector.get("matchLabels").or(Some(selector)).and_then(Value::as_object);
-    let mut terms: Vec<String> = labels
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?)))
-        .collect();
+    let mut terms: Vec<String> =
+        labels.into_iter().flatten().filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect();
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
         let name = text(expression, "/key");
-        let values: Vec<&str> = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let values: Vec<&str> =
+            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         match text(expression, "/operator") {
             "In" => terms.push(format!("{name} in ({})", values.join(","))),
             "NotIn" => terms.push(format!("{name} notin ({})", values.join(","))),

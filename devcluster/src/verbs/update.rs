@@ -51,7 +51,10 @@ pub fn update(server: &Server, target: &Target, settings: &Settings, mut body: V
 
 fn absent(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Status> {
     if !text(&body, "/metadata/uid").is_empty() {
-        let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", text(&body, "/metadata/uid"));
+        let why = format!(
+            "uid mismatch: the provided object specified uid {}, and no existing object was found",
+            text(&body, "/metadata/uid")
+        );
         return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why));
     }
     if !target.subresource.is_empty() || !creates_on_update(&target.kind) {
@@ -282,9 +285,8 @@ fn counts(kind: &Kind, old: &Value, new: &Value) -> bool {
     if kind.custom.is_none() {
         return hooks::generation_changes(&kind.api_version, &kind.kind, old, new) == Some(true);
     }
-    let ignored = |field: &str| {
-        matches!(field, "metadata" | "apiVersion" | "kind") || field == "status" && kind.has_status()
-    };
+    let ignored =
+        |field: &str| matches!(field, "metadata" | "apiVersion" | "kind") || field == "status" && kind.has_status();
     let fields = |object: &'_ Value| -> Vec<(String, Value)> {
         let fields = object.as_object().into_iter().flatten().filter(|(k, _)| !ignored(k));
         fields.map(|(k, v)| (k.clone(), v.clone())).collect()
@@ -298,8 +300,5 @@ fn ends(old: &Value, new: &Value) -> bool {
     let namespace = new["kind"] == "Namespace";
     let waits_for_contents =
         namespace && new["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
-    metadata::is_terminating(old)
-        && metadata::finalizers(new).is_empty()
-        && !waits_for_node
-        && !waits_for_contents
+    metadata::is_terminating(old) && metadata::finalizers(new).is_empty() && !waits_for_node && !waits_for_contents
 }

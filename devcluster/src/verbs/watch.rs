@@ -7,7 +7,11 @@
 //!
 //! Deliberately absent: HTTP.
 
-use super::{Target, read::{ListOptions, list_options}, value_as};
+use super::{
+    Target,
+    read::{ListOptions, list_options},
+    value_as,
+};
 use crate::{
     history::{Change, Event, watch_line},
     present::{self, Form},
@@ -130,8 +134,7 @@ impl Watcher {
             let selector = &self.options.list.selector;
             let found = snapshot.from(namespace, None).filter(|(key, stored)| selector.matches(key, stored));
             self.initial = found.map(|(_, stored)| stored.clone()).collect();
-            self.announce =
-                self.options.bookmarks && (self.options.initial || self.options.list.version.is_none());
+            self.announce = self.options.bookmarks && (self.options.initial || self.options.list.version.is_none());
             self.cursor = snapshot.rv;
         } else {
             self.cursor = wanted;
