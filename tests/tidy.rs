@@ -31,7 +31,9 @@ const ACTING: &[&str] = &[
     "src/agent/",
     "src/cli/",
     "src/cluster/",
-    "src/source/local.rs",
+    "src/source/remote.rs",
+    "src/source/snapshot.rs",
+    "src/source/watch.rs",
     "src/source/mirror.rs",
     "src/source/transport/",
     "src/drift/apply.rs",
@@ -44,7 +46,7 @@ const ACTING: &[&str] = &[
     "devcluster/src/actors/",
     "devcluster/src/listen.rs",
     "devcluster/src/node/",
-    "devcluster/src/service.rs",
+    "devcluster/src/service/",
 ];
 
 /// What a deciding file must not contain.

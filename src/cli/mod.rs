@@ -11,6 +11,7 @@ mod error;
 mod exit;
 mod output;
 mod pause;
+mod status;
 mod sync;
 mod syncs;
 
@@ -35,6 +36,8 @@ enum Command {
     Crd,
     /// Ask for a sync now, wait for it, and print the commit and what came of it
     Sync(sync::Arguments),
+    /// Show repository, commit, objects, failures, what was put back, and what is paused
+    Status(status::Arguments),
     /// Break glass: stop applying and putting back one object
     Pause(pause::Pause),
     /// End a break glass
@@ -61,6 +64,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
     match command {
         Command::Crd => crd::run(),
         Command::Sync(arguments) => sync::run(&arguments).await,
+        Command::Status(arguments) => status::run(&arguments).await,
         Command::Pause(arguments) => pause::pause(&arguments).await,
         Command::Resume(target) => pause::resume(&target).await,
     }

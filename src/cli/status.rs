@@ -68,10 +68,13 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     }
     text.push_str(&failures(&status));
     text.push_str(&reverts(&status, now));
-    text.push_str(&section("Paused", status.paused.iter().map(|pause| match &pause.until {
-        Some(until) => format!("{} until {until}", pause.object),
-        None => format!("{} until it is resumed", pause.object),
-    })));
+    text.push_str(&section(
+        "Paused",
+        status.paused.iter().map(|pause| match &pause.until {
+            Some(until) => format!("{} until {until}", pause.object),
+            None => format!("{} until it is resumed", pause.object),
+        }),
+    ));
     text.push_str(&section("Held back from deletion", status.held.iter().cloned()));
     text
 }
@@ -92,20 +95,23 @@ fn failures(status: &GitSyncStatus) -> String {
 }
 
 fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
-    section("Put back, newest first", status.last_reverts.iter().map(|revert| {
-        let ago = ago(now.duration_since(revert.when.0).as_secs());
-        let mut text = format!(
-            "{ago} ago, {} ms after {} changed {}: {}",
-            revert.latency_ms,
-            revert.who,
-            revert.object,
-            revert.fields.join(", ")
-        );
-        for change in &revert.changes {
-            text.push_str(&format!("\n      {}: {} → {}", change.field, change.found, change.restored));
-        }
-        text
-    }))
+    section(
+        "Put back, newest first",
+        status.last_reverts.iter().map(|revert| {
+            let ago = ago(now.duration_since(revert.when.0).as_secs());
+            let mut text = format!(
+                "{ago} ago, {} ms after {} changed {}: {}",
+                revert.latency_ms,
+                revert.who,
+                revert.object,
+                revert.fields.join(", ")
+            );
+            for change in &revert.changes {
+                text.push_str(&format!("\n      {}: {} → {}", change.field, change.found, change.restored));
+            }
+            text
+        }),
+    )
 }
 
 fn section(title: &str, rows: impl Iterator<Item = String>) -> String {
@@ -128,5 +134,80 @@ fn ago(seconds: i64) -> String {
         s @ 120..=7199 => format!("{} min", s / 60),
         s @ 7200..=172_799 => format!("{} h", s / 3600),
         s => format!("{} days", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn sync(status: serde_json::Value) -> GitSync {
+        let object = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+            "metadata": { "name": "shop", "namespace": "apps" },
+            "spec": { "gitRepository": "shop" },
+            "status": status,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn repository(url: &str) -> GitRepository {
+        GitRepository::new("shop", crate::api::GitRepositorySpec { url: url.into(), auth: None })
+    }
+
+    #[test]
+    fn says_what_when_how_fast_and_who() {
+        let sync = sync(json!({
+            "appliedCommit": "1111111111111111111111111111111111111111",
+            "attemptedCommit": "2222222222222222222222222222222222222222",
+            "objects": 9, "healthy": 8, "failed": 1, "reverted": 2,
+            "lastReverts": [{
+                "object": "Deployment.apps shop/web", "fields": [".spec.replicas"], "who": "kubectl-edit",
+                "when": "2030-01-01T00:00:00Z", "latencyMs": 4,
+                "changes": [{ "field": ".spec.replicas", "found": "5", "restored": "2" }],
+            }],
+            "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
+            "paused": [{ "object": "ConfigMap shop/web", "until": "2030-01-01T00:30:00Z" }],
+            "held": ["Namespace shop"],
+            "conditions": [{
+                "type": "Ready", "status": "False", "reason": "ApplyFailed", "message": "1 of 9 objects failed",
+                "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }],
+        }));
+        let now = "2030-01-01T00:05:00Z".parse().unwrap();
+        let text = describe(&sync, Some(&repository("https://u:hunter2@git.example.org/shop.git")), now);
+        let expected = "\
+GitSync apps/shop
+  repository  https://git.example.org/shop.git, main, /
+  commit      11111111 applied; 22222222 attempted and not applied in full
+  objects     9 managed, 8 healthy, 1 failed
+  put back    2 times
+  ready       False, ApplyFailed: 1 of 9 objects failed
+  Failing:
+    Service shop/api: Invalid: spec.ports: Required value
+  Put back, newest first:
+    5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
+      .spec.replicas: 5 → 2
+  Paused:
+    ConfigMap shop/web until 2030-01-01T00:30:00Z
+  Held back from deletion:
+    Namespace shop
+";
+        assert_eq!(text, expected);
+        assert!(!in_sync(&sync));
+    }
+
+    #[test]
+    fn says_that_the_repository_is_missing_and_nothing_is_known() {
+        let text = describe(&sync(serde_json::Value::Null), None, jiff::Timestamp::UNIX_EPOCH);
+        let expected = "\
+GitSync apps/shop
+  repository  (GitRepository shop does not exist), main, /
+  commit      none yet
+  objects     0 managed, 0 healthy, 0 failed
+  put back    never
+";
+        assert_eq!(text, expected);
     }
 }

@@ -1,0 +1,122 @@
+//! How many requests the agent made, by verb and resource.
+//!
+//! The embedded server says so itself, by user agent; against another cluster the agent's own metrics are read.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Deserialize;
+
+use super::Error;
+
+/// Where the counts come from.
+pub(super) enum Counters {
+    /// `/devcluster/counters` of the embedded server.
+    Server(String),
+    /// `/metrics` of the agent.
+    Agent(String),
+}
+
+/// Requests by verb and resource. The agent's own metrics know no resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Requests(BTreeMap<(String, String), u64>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Count {
+    verb: String,
+    resource: String,
+    user_agent: String,
+    count: u64,
+}
+
+impl Counters {
+    /// The counts until now.
+    pub(super) async fn read(&self) -> Result<Requests, Error> {
+        let (Self::Server(url) | Self::Agent(url)) = self;
+        let answer = reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(Error::Count)?;
+        let text = answer.text().await.map_err(Error::Count)?;
+        match self {
+            Self::Server(_) => from_server(&text),
+            Self::Agent(_) => Ok(from_metrics(&text)),
+        }
+    }
+}
+
+fn from_server(text: &str) -> Result<Requests, Error> {
+    let counts: Vec<Count> = serde_json::from_str(text).map_err(Error::Counts)?;
+    let ours = counts.into_iter().filter(|count| count.user_agent == "mainstay");
+    Ok(Requests(ours.map(|count| ((count.verb, count.resource), count.count)).collect()))
+}
+
+fn from_metrics(text: &str) -> Requests {
+    let rows = text.lines().filter_map(|line| {
+        let (verb, count) = line.strip_prefix("mainstay_api_requests_total{verb=\"")?.split_once("\"} ")?;
+        Some(((verb.to_owned(), String::new()), count.parse().ok()?))
+    });
+    Requests(rows.collect())
+}
+
+impl Requests {
+    /// What came after `earlier`, without watches and the Lease.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let rows = self.0.iter().filter(|((verb, resource), _)| verb != "watch" && !resource.starts_with("leases"));
+        let rows = rows.map(|(what, count)| (what.clone(), count - earlier.0.get(what).unwrap_or(&0)));
+        Self(rows.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// All requests.
+    pub(super) fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Requests of one verb, about one resource or, with an empty word, about any.
+    pub(super) fn of(&self, verb: &str, resource: &str) -> u64 {
+        let wanted = |(v, r): &(String, String)| v == verb && (resource.is_empty() || r == resource);
+        self.0.iter().filter(|(what, _)| wanted(what)).map(|(_, count)| count).sum()
+    }
+}
+
+impl fmt::Display for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut verbs: BTreeMap<&str, u64> = BTreeMap::new();
+        for ((verb, _), count) in &self.0 {
+            *verbs.entry(verb).or_default() += count;
+        }
+        if verbs.is_empty() {
+            return f.write_str("none");
+        }
+        let texts: Vec<_> = verbs.iter().map(|(verb, count)| format!("{count} {verb}")).collect();
+        f.write_str(&texts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_the_agent_asked_besides_watches_and_the_lease() {
+        let row = |verb: &str, resource: &str, agent: &str, count: u64| {
+            format!(r#"{{"verb":"{verb}","resource":"{resource}","userAgent":"{agent}","count":{count}}}"#)
+        };
+        let read = |rows: &[String]| from_server(&format!("[{}]", rows.join(","))).unwrap();
+        let before = read(&[row("apply", "configmaps", "mainstay", 5), row("apply", "configmaps", "kubectl", 9)]);
+        let after = read(&[
+            row("apply", "configmaps", "mainstay", 7),
+            row("apply", "secrets", "mainstay", 1),
+            row("watch", "configmaps", "mainstay", 4),
+            row("update", "leases.coordination.k8s.io", "mainstay", 30),
+            row("get", "configmaps", "kubectl", 3),
+        ]);
+        let since = after.since(&before);
+        assert_eq!((since.to_string(), since.total()), ("3 apply".into(), 3));
+        assert_eq!((since.of("apply", "configmaps"), since.of("apply", "")), (2, 3));
+        assert_eq!(before.since(&before).to_string(), "none");
+    }
+
+    #[test]
+    fn reads_the_agents_metrics() {
+        let text = "# TYPE x counter\nmainstay_api_requests_total{verb=\"list\"} 4\nmainstay_leader 1\n";
+        assert_eq!(from_metrics(text).to_string(), "4 list");
+    }
+}

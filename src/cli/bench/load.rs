@@ -1,0 +1,125 @@
+//! The load: a Git repository with one Namespace and many ConfigMaps of 1 KiB, 100 to a file.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::Error;
+
+/// Namespace of the ConfigMaps.
+pub(super) const NAMESPACE: &str = "mainstay-bench-load";
+/// ConfigMaps in a file.
+pub(super) const PER_FILE: usize = 100;
+
+/// A repository in a temporary directory, and what its branch says of each ConfigMap.
+pub(super) struct Load {
+    directory: PathBuf,
+    revisions: Vec<u32>,
+}
+
+impl Load {
+    /// Makes the repository with one commit of `objects` ConfigMaps.
+    pub(super) fn new(directory: &Path, objects: usize) -> Result<Self, Error> {
+        let load = Self { directory: directory.to_owned(), revisions: vec![0; objects] };
+        fs::create_dir_all(directory).map_err(Error::Load)?;
+        let mut options = git2::RepositoryInitOptions::new();
+        git2::Repository::init_opts(directory, options.initial_head("main").external_template(false))
+            .map_err(Error::Commit)?;
+        let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n");
+        fs::write(directory.join("namespace.yaml"), namespace).map_err(Error::Load)?;
+        for file in 0..objects.div_ceil(PER_FILE) {
+            load.write(file)?;
+        }
+        load.commit("load")?;
+        Ok(load)
+    }
+
+    /// Where the repository is.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// How many ConfigMaps there are.
+    pub(super) fn len(&self) -> usize {
+        self.revisions.len()
+    }
+
+    /// Name of the ConfigMap with this number.
+    pub(super) fn name(number: usize) -> String {
+        format!("load-{number:06}")
+    }
+
+    /// What the branch says of `data.revision`.
+    pub(super) fn revision(&self, number: usize) -> String {
+        self.revisions[number].to_string()
+    }
+
+    /// Changes every ConfigMap of one file in a commit; returns their numbers.
+    pub(super) fn change_file(&mut self, file: usize) -> Result<Vec<usize>, Error> {
+        let numbers: Vec<usize> = self.numbers(file).collect();
+        for number in &numbers {
+            self.revisions[*number] += 1;
+        }
+        self.write(file)?;
+        self.commit("change one file")?;
+        Ok(numbers)
+    }
+
+    fn numbers(&self, file: usize) -> std::ops::Range<usize> {
+        file * PER_FILE..self.len().min((file + 1) * PER_FILE)
+    }
+
+    fn write(&self, file: usize) -> Result<(), Error> {
+        let mut text = String::new();
+        for number in self.numbers(file) {
+            let (name, revision) = (Self::name(number), self.revision(number));
+            let payload = format!("{number:08}").repeat(125);
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n  namespace: {NAMESPACE}\n\
+                 data:\n  revision: \"{revision}\"\n  payload: p{payload}\n"
+            );
+        }
+        fs::write(self.directory.join(format!("load-{file:04}.yaml")), text).map_err(Error::Load)
+    }
+
+    fn commit(&self, message: &str) -> Result<(), Error> {
+        commit(&self.directory, message).map_err(Error::Commit)
+    }
+}
+
+fn commit(directory: &Path, message: &str) -> Result<(), git2::Error> {
+    let repository = git2::Repository::open(directory)?;
+    let mut index = repository.index()?;
+    index.add_all(["."], git2::IndexAddOption::DEFAULT, None)?;
+    index.write()?;
+    let tree = repository.find_tree(index.write_tree()?)?;
+    let author = git2::Signature::now("Mainstay", "bench@mainstay.invalid")?;
+    let parent = repository.head().ok().and_then(|head| head.peel_to_commit().ok());
+    let parents: Vec<_> = parent.iter().collect();
+    repository.commit(Some("HEAD"), &author, &author, message, &tree, &parents)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_one_file_in_a_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut load = Load::new(folder.path(), 250).unwrap();
+        let before = fs::read_to_string(folder.path().join("load-0002.yaml")).unwrap();
+        assert_eq!(before.matches("kind: ConfigMap").count(), 50);
+        assert_eq!(load.change_file(2).unwrap(), (200..250).collect::<Vec<_>>());
+        assert_eq!((load.revision(199), load.revision(249)), ("0".into(), "1".into()));
+        let repository = git2::Repository::open(folder.path()).unwrap();
+        let head = repository.head().unwrap().peel_to_commit().unwrap();
+        let trees = (head.tree().unwrap(), head.parent(0).unwrap().tree().unwrap());
+        let diff = repository.diff_tree_to_tree(Some(&trees.0), Some(&trees.1), None).unwrap();
+        assert_eq!(diff.deltas().len(), 1);
+    }
+}

@@ -1,0 +1,118 @@
+//! The processes that are measured: each a child of its own, so that memory and processor time are its own.
+//!
+//! Invariant: a child never outlives the measurement.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+use super::Error;
+
+/// Clock ticks per second of `/proc/<pid>/stat`; fixed in Linux's interface to programs.
+const TICKS: f64 = 100.0;
+/// How long a child may take to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running child.
+pub(super) struct Process {
+    child: Child,
+    id: u32,
+}
+
+impl Process {
+    /// Starts this very program with other arguments. Its standard error is ours.
+    pub(super) fn start<A: AsRef<OsStr>>(arguments: &[A]) -> Result<Self, Error> {
+        let program = std::env::current_exe().map_err(Error::Start)?;
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(Error::Start)?;
+        let id = child.id().ok_or_else(|| Error::Start(io::ErrorKind::NotFound.into()))?;
+        Ok(Self { child, id })
+    }
+
+    /// The first line that it prints.
+    pub(super) async fn first_line(&mut self) -> Result<String, Error> {
+        let out = self.child.stdout.take().ok_or_else(|| Error::Start(io::ErrorKind::BrokenPipe.into()))?;
+        let mut lines = BufReader::new(out).lines();
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.map_err(|_| Error::NotStarted)?;
+        line.map_err(Error::Start)?.ok_or(Error::NotStarted)
+    }
+
+    /// Waits until `url` answers 200; an early end of the child is an error.
+    pub(super) async fn answers(&mut self, url: &str) -> Result<Duration, Error> {
+        let start = Instant::now();
+        let client = reqwest::Client::new();
+        while start.elapsed() < PATIENCE {
+            if client.get(url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(start.elapsed());
+            }
+            if self.child.try_wait().map_err(Error::Start)?.is_some() {
+                return Err(Error::NotStarted);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Err(Error::NotStarted)
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub(super) async fn kill(&mut self) -> Result<(), Error> {
+        self.child.kill().await.map_err(Error::Start)
+    }
+
+    /// Processor time used since it started.
+    pub(super) fn processor_seconds(&self) -> Result<f64, Error> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.id)).map_err(Error::Measure)?;
+        processor_seconds(&text).ok_or_else(|| Error::Measure(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Most memory that was resident at once since the last [`Self::forget_peak`], in MiB.
+    pub(super) fn peak_mib(&self) -> Result<f64, Error> {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.id)).map_err(Error::Measure)?;
+        peak_mib(&text).ok_or_else(|| Error::Measure(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Starts a new measurement of the peak.
+    pub(super) fn forget_peak(&self) -> Result<(), Error> {
+        fs::write(format!("/proc/{}/clear_refs", self.id), "5").map_err(Error::Measure)
+    }
+}
+
+/// `utime` + `stime`, the 14th and 15th field; the second field, a name in parentheses, may hold anything.
+fn processor_seconds(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / TICKS)
+}
+
+fn peak_mib(status: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_linux_says_of_a_process() {
+        let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 4 0 1000 1 1 1";
+        assert_eq!(processor_seconds(stat), Some(3.0));
+        assert_eq!(peak_mib("Name:\tx\nVmHWM:\t   65536 kB\nVmRSS:\t 1 kB\n"), Some(64.0));
+        assert_eq!((processor_seconds("nonsense"), peak_mib("nonsense")), (None, None));
+    }
+}
