@@ -13,6 +13,7 @@
 
 mod addresses;
 mod bootstrap;
+pub mod call;
 pub mod columns;
 pub mod discovery;
 pub mod history;
@@ -32,5 +33,6 @@ pub mod status;
 pub mod store;
 pub mod verbs;
 
+pub use call::{Action, Call, Caller, Subscription};
 pub use listen::Serving;
 pub use server::{Options, Server};

@@ -1,0 +1,196 @@
+//! The verbs for programs in this process, above all for the controllers.
+//!
+//! Everything goes the way of an HTTP request, from admission to the event log, without HTTP around it. A
+//! [`Subscription`] is the event log of all kinds.
+//!
+//! Deliberately absent: Tables, pages and watches with selectors, which are for clients.
+
+use crate::{
+    history::Event,
+    server::{Server, stamp},
+    status::Status,
+    store::{Signal, Stored},
+    verbs::{
+        FieldValidation, Settings, Target, create,
+        delete::{self, DeleteOptions, Deleted},
+        patch::{self, Form},
+        scale, update, value_as,
+    },
+};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::watch::Receiver;
+
+/// Who writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Field manager.
+    pub manager: String,
+}
+
+impl Caller {
+    /// A caller with this field manager.
+    pub fn new(manager: &str) -> Self {
+        Self { manager: manager.to_owned() }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Read an object or a subresource.
+    Get,
+    /// Create an object; the name in the call is ignored.
+    Create(Value),
+    /// Replace an object or a subresource.
+    Update(Value),
+    /// Patch an object or a subresource.
+    Patch(Form, Value),
+    /// Delete an object.
+    Delete(DeleteOptions),
+}
+
+/// An action and what it is about.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// `v1`, `apps/v1`.
+    pub api_version: String,
+    /// Plural name.
+    pub resource: String,
+    /// Namespace, empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// `status`, `scale`, `finalize`; empty for the object.
+    pub subresource: String,
+    /// What is to be done.
+    pub action: Action,
+}
+
+impl Call {
+    /// An action on an object.
+    pub fn new(api_version: &str, resource: &str, namespace: &str, name: &str, action: Action) -> Self {
+        Self {
+            api_version: api_version.to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+            action,
+        }
+    }
+
+    /// The same on a subresource.
+    #[must_use]
+    pub fn on(mut self, subresource: &str) -> Self {
+        subresource.clone_into(&mut self.subresource);
+        self
+    }
+}
+
+impl Server {
+    /// Does what is asked, as a request would; answers the object after it (of a deletion: its last state).
+    pub fn call(&self, who: &Caller, call: Call) -> Result<Value, Status> {
+        let kind = self.table().find_resource(&call.api_version, &call.resource).cloned();
+        let kind = kind.ok_or_else(|| {
+            Status::new(404, "NotFound", format!("{} {} is not served", call.api_version, call.resource))
+        })?;
+        let target = Target { kind, namespace: call.namespace, name: call.name, subresource: call.subresource };
+        let settings = Settings {
+            manager: who.manager.clone(),
+            validation: FieldValidation::Ignore,
+            now: stamp(self.now()),
+            ..Settings::default()
+        };
+        let scale = target.subresource == "scale";
+        let done = match call.action {
+            Action::Get if scale => return scale::get(self, &target),
+            Action::Get => {
+                let stored = self.store().get(&target.kind.storage, &target.key());
+                let stored = stored.ok_or_else(|| target.not_found())?;
+                return Ok((*value_as(&target.kind, &stored)).clone());
+            }
+            Action::Update(body) if scale => scale::write(self, &target, &settings, None, &body)?,
+            Action::Patch(form, body) if scale => scale::write(self, &target, &settings, Some(form), &body)?,
+            Action::Create(body) => {
+                create::create(self, &Target { name: String::new(), ..target.clone() }, &settings, body)?
+            }
+            Action::Update(body) => update::update(self, &target, &settings, body)?,
+            Action::Patch(form, body) => patch::patch(self, &target, &settings, form, &body)?,
+            Action::Delete(options) => {
+                let (deleted, _) = delete::delete(self, &target, &settings, &options)?;
+                return Ok(match deleted {
+                    Deleted::Gone(value) => (*value).clone(),
+                    Deleted::Marked(shown) => (*shown.value(&target.kind)).clone(),
+                });
+            }
+        };
+        Ok((*done.object.value(&target.kind)).clone())
+    }
+
+    /// An object, shared with the store.
+    pub fn object(&self, api_version: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let kind = self.table().find_resource(api_version, resource).cloned()?;
+        let key = crate::store::Key::new(namespace, name);
+        Some(value_as(&kind, &*self.store().get(&kind.storage, &key)?))
+    }
+
+    /// The objects of a kind in one namespace or in all, ordered by namespace and name, shared with the store.
+    pub fn objects(&self, api_version: &str, resource: &str, namespace: Option<&str>) -> Vec<Arc<Value>> {
+        let Some(kind) = self.table().find_resource(api_version, resource).cloned() else { return Vec::new() };
+        let snapshot = self.store().snapshot(&kind.storage);
+        snapshot.from(namespace, None).map(|(_, stored): (_, &Arc<Stored>)| value_as(&kind, stored)).collect()
+    }
+
+    /// The event log from now on.
+    pub fn subscribe(&self) -> Subscription {
+        let signal = self.store().signal_all();
+        Subscription { server: self.clone(), signal, cursor: self.store().version() }
+    }
+}
+
+/// Events of all kinds, in the order of their resource versions.
+#[derive(Debug)]
+pub struct Subscription {
+    server: Server,
+    signal: Receiver<Signal>,
+    cursor: u64,
+}
+
+/// What happened since the last look.
+#[derive(Debug)]
+pub struct Batch {
+    /// Events, oldest first; at least one unless some were missed.
+    pub events: Vec<Arc<Event>>,
+    /// Whether events were forgotten before they were read: begin again from what is there.
+    pub missed: bool,
+}
+
+impl Subscription {
+    /// What has happened and was not read yet, without waiting.
+    pub fn take(&mut self) -> Batch {
+        self.signal.borrow_and_update();
+        match self.server.store().events_after(None, self.cursor, 1024) {
+            Ok((events, _)) => {
+                if let Some(last) = events.last() {
+                    self.cursor = last.rv;
+                }
+                Batch { events, missed: false }
+            }
+            Err(_) => {
+                self.cursor = self.server.store().version();
+                Batch { events: Vec::new(), missed: true }
+            }
+        }
+    }
+
+    /// Waits until something happens.
+    pub async fn next(&mut self) -> Batch {
+        loop {
+            let batch = self.take();
+            if batch.missed || !batch.events.is_empty() || self.signal.changed().await.is_err() {
+                return batch;
+            }
+        }
+    }
+}
