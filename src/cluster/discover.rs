@@ -7,12 +7,10 @@
 //! Invariant: one broken group does not fail the rest. Its kinds stay as they were last known, and a kind of it that
 //! is not known is an error, not an absence: "nobody has this kind" is said only when everybody answered.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::object::Key;
@@ -21,21 +19,14 @@ use super::connect::Cluster;
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error};
 use super::kind::Kind;
-use super::request::{Call, JSON};
+use super::request::Call;
+use super::served::{Aggregated, Head, Legacy, LegacyList, Table};
 
 /// Least time between two readings that a missing kind causes.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-
-/// Everything that is served, as of one reading.
-#[derive(Debug, Default)]
-struct Table {
-    kinds: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Kind>>,
-    /// Groups and versions whose server did not answer.
-    broken: BTreeSet<(Arc<str>, Arc<str>)>,
-}
 
 /// The table and when it was read.
 #[derive(Default)]
@@ -50,12 +41,6 @@ pub(super) struct Discovery {
 impl Discovery {
     fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Table {
-    fn find(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Kind>> {
-        self.kinds.get(&(Arc::from(group), Arc::from(version), Arc::from(kind))).cloned()
     }
 }
 
@@ -178,11 +163,9 @@ impl Cluster {
         let mut answered = false;
         for (group, versions) in roots.group_versions() {
             for (rank, version) in versions.into_iter().enumerate() {
-                let (prefix, slash) = if group.is_empty() { ("/api", "") } else { ("/apis/", "/") };
-                let call = discovery_call(format!(
-                    "{prefix}{group}{slash}{}{version}",
-                    if group.is_empty() { "/" } else { "" }
-                ));
+                let path =
+                    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+                let call = discovery_call(path);
                 let list = match self.ask(&call).await {
                     Ok(answer) => serde_json::from_slice::<LegacyList>(&answer).map_err(|error| call.failed(error)),
                     Err(error) => Err(error),
@@ -208,226 +191,8 @@ impl Cluster {
 
 fn discovery_call(path: String) -> Call {
     let key = Key { group: Arc::from(""), kind: Arc::from("APIGroup"), namespace: None, name: Arc::from("") };
-    let mut call = Call::new(Attempt::Discover, Verb::Get, Arc::from("discovery"), key, path);
-    call.accept = JSON;
-    call
+    Call::new(Attempt::Discover, Verb::Get, Arc::from("discovery"), key, path)
 }
 
-#[derive(Deserialize)]
-struct Head {
-    #[serde(default)]
-    kind: String,
-}
-
-#[derive(Deserialize)]
-struct Aggregated {
-    #[serde(default)]
-    items: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-struct Group {
-    #[serde(default)]
-    metadata: GroupName,
-    #[serde(default)]
-    versions: Vec<Version>,
-}
-
-#[derive(Default, Deserialize)]
-struct GroupName {
-    #[serde(default)]
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    version: String,
-    #[serde(default)]
-    resources: Vec<Resource>,
-    #[serde(default)]
-    freshness: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Resource {
-    resource: String,
-    response_kind: Option<ResponseKind>,
-    scope: String,
-    singular_resource: String,
-    verbs: Vec<String>,
-    short_names: Vec<String>,
-    subresources: Vec<Subresource>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ResponseKind {
-    group: String,
-    version: String,
-    kind: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Subresource {
-    subresource: String,
-}
-
-impl Aggregated {
-    fn add_to(self, table: &mut Table) {
-        for group in self.items {
-            let name: Arc<str> = Arc::from(group.metadata.name);
-            let mut preferred = BTreeSet::new();
-            for version in group.versions {
-                let number: Arc<str> = Arc::from(version.version);
-                if version.freshness == "Stale" {
-                    table.broken.insert((Arc::clone(&name), Arc::clone(&number)));
-                }
-                for resource in version.resources {
-                    let Some(response) = resource.response_kind.filter(|response| !response.kind.is_empty()) else {
-                        continue;
-                    };
-                    // Empty means "as the enclosing one"; anything else is another kind's representation.
-                    let same = |given: &str, own: &str| given.is_empty() || given == own;
-                    if !same(&response.group, &name) || !same(&response.version, &number) {
-                        continue;
-                    }
-                    let row = Row {
-                        plural: resource.resource,
-                        singular: resource.singular_resource,
-                        kind: response.kind,
-                        namespaced: resource.scope == "Namespaced",
-                        has_status: resource.subresources.iter().any(|sub| sub.subresource == "status"),
-                        verbs: resource.verbs,
-                        short_names: resource.short_names,
-                    };
-                    let first = preferred.insert(row.kind.clone());
-                    row.add_to(table, &name, &number, first);
-                }
-            }
-        }
-    }
-}
-
-/// `/api` (`versions: ["v1"]`) or `/apis` (`groups: [...]`), in the old form.
-#[derive(Deserialize)]
-struct Legacy {
-    #[serde(default)]
-    versions: Vec<String>,
-    #[serde(default)]
-    groups: Vec<LegacyGroup>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct LegacyGroup {
-    name: String,
-    #[serde(default)]
-    versions: Vec<LegacyVersion>,
-}
-
-#[derive(Deserialize)]
-struct LegacyVersion {
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct LegacyList {
-    #[serde(default)]
-    resources: Vec<LegacyResource>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct LegacyResource {
-    name: String,
-    singular_name: String,
-    namespaced: bool,
-    kind: String,
-    group: String,
-    version: String,
-    verbs: Vec<String>,
-    short_names: Vec<String>,
-}
-
-impl Legacy {
-    fn group_versions(self) -> Vec<(String, Vec<String>)> {
-        let core = (!self.versions.is_empty()).then(|| (String::new(), self.versions));
-        let groups = self
-            .groups
-            .into_iter()
-            .map(|group| (group.name, group.versions.into_iter().map(|version| version.version).collect::<Vec<_>>()));
-        core.into_iter().chain(groups).collect()
-    }
-}
-
-impl LegacyList {
-    fn add_to(self, table: &mut Table, group: &str, version: &str, preferred: bool) {
-        let (group, version): (Arc<str>, Arc<str>) = (Arc::from(group), Arc::from(version));
-        let with_status: BTreeSet<String> = self
-            .resources
-            .iter()
-            .filter_map(|resource| resource.name.strip_suffix("/status").map(str::to_owned))
-            .collect();
-        for resource in self.resources {
-            let foreign = |given: &str, own: &str| !given.is_empty() && given != own;
-            if resource.name.contains('/') || foreign(&resource.group, &group) || foreign(&resource.version, &version) {
-                continue;
-            }
-            let row = Row {
-                has_status: with_status.contains(&resource.name),
-                plural: resource.name,
-                singular: resource.singular_name,
-                kind: resource.kind,
-                namespaced: resource.namespaced,
-                verbs: resource.verbs,
-                short_names: resource.short_names,
-            };
-            row.add_to(table, &group, &version, preferred);
-        }
-    }
-}
-
-/// What both forms of discovery say about a kind.
-struct Row {
-    plural: String,
-    singular: String,
-    kind: String,
-    namespaced: bool,
-    has_status: bool,
-    verbs: Vec<String>,
-    short_names: Vec<String>,
-}
-
-impl Row {
-    fn add_to(self, table: &mut Table, group: &Arc<str>, version: &Arc<str>, preferred: bool) {
-        let can = |verb: &str| self.verbs.iter().any(|served| served == verb);
-        let resource = if group.is_empty() { self.plural.clone() } else { format!("{}.{group}", self.plural) };
-        let singular = if self.singular.is_empty() { self.kind.to_lowercase() } else { self.singular.clone() };
-        let kind = Kind {
-            group: Arc::clone(group),
-            version: Arc::clone(version),
-            kind: Arc::from(&*self.kind),
-            plural: Arc::from(&*self.plural),
-            singular: Arc::from(singular),
-            short_names: self.short_names.iter().map(|short| Arc::from(&**short)).collect(),
-            resource: Arc::from(resource),
-            namespaced: self.namespaced,
-            has_status: self.has_status,
-            listable: can("list"),
-            watchable: can("watch"),
-            patchable: can("patch"),
-            deletable: can("delete"),
-            preferred,
-        };
-        let name = (Arc::clone(group), Arc::clone(version), Arc::clone(&kind.kind));
-        // Some kinds answer at two paths (a review and its object); the one that can be listed is the object's.
-        match table.kinds.get(&name) {
-            Some(known) if known.listable && !kind.listable => {}
-            _ => {
-                table.kinds.insert(name, Arc::new(kind));
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -77,10 +77,19 @@ impl Asked {
 
     /// Answers with a text; gives the request's body.
     pub(super) async fn text(self, code: u16, body: &str) -> Value {
+        self.answer(Response::builder().status(code), body).await
+    }
+
+    /// Answers 429 with a `Retry-After`; gives the request's body.
+    pub(super) async fn busy(self, body: &str, seconds: u32) -> Value {
+        self.answer(Response::builder().status(429).header("Retry-After", seconds), body).await
+    }
+
+    async fn answer(self, response: http::response::Builder, body: &str) -> Value {
         let asked = self.request.into_body().collect().await.expect("a body").to_bytes();
         let (pieces, receiver) = mpsc::unbounded();
         let _ = pieces.unbounded_send(Ok(Frame::data(Bytes::from(body.to_owned()))));
-        let response = Response::builder().status(code).body(StreamBody::new(receiver)).expect("a response");
+        let response = response.body(StreamBody::new(receiver)).expect("a response");
         let _ = self.answer.send(Ok(response));
         serde_json::from_slice(&asked).unwrap_or(Value::Null)
     }

@@ -32,6 +32,7 @@ mod refusal;
 mod request;
 mod selection;
 mod series;
+mod served;
 mod watch;
 
 pub use apply::{Apply, Part, Persistence};

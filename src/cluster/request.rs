@@ -177,3 +177,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
+
+#[cfg(test)]
+mod tests;
