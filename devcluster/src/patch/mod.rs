@@ -1,47 +1,27 @@
-//! placeholder
-use crate::{schema::Schema, status::Status};
-use serde_json::Value;
-/// placeholder
-pub struct ApplyContext<'a> {
-    /// x
-    pub schema: &'a Schema,
-    /// x
-    pub api_version: &'a str,
-    /// x
-    pub manager: &'a str,
-    /// x
-    pub subresource: &'a str,
-    /// x
-    pub force: bool,
-    /// x
-    pub now: &'a str,
-    /// x
-    pub reset: &'a [&'a [&'a str]],
-}
-/// placeholder
-pub fn apply(_cx: &ApplyContext<'_>, live: Option<&Value>, config: &Value) -> Result<Value, Status> {
-    Ok(live.map_or_else(|| config.clone(), |l| merge(l, config)))
-}
-/// placeholder
-pub fn track(_cx: &ApplyContext<'_>, _old: Option<&Value>, _new: &mut Value) {}
-/// placeholder
-pub fn equal_but_times(a: &Value, b: &Value) -> bool {
-    a == b
-}
-/// placeholder
-pub fn strategic(_s: &Schema, live: &Value, patch: &Value) -> Result<Value, Status> {
-    Ok(merge(live, patch))
-}
-/// placeholder
-pub fn merge(live: &Value, patch: &Value) -> Value {
-    let mut l = live.clone();
-    json_patch::merge(&mut l, patch);
-    l
-}
-/// placeholder
-pub fn json(live: &Value, patch: &Value) -> Result<Value, Status> {
-    let mut l = live.clone();
-    let p: json_patch::Patch = serde_json::from_value(patch.clone()).map_err(|e| Status::bad_request(e.to_string()))?;
-    json_patch::patch(&mut l, &p).map_err(|e| Status::bad_request(e.to_string()))?;
-    Ok(l)
-}
+//! How a request changes an object: server-side apply and the three other patches, and who owns what afterwards.
+//!
+//! ```text
+//! apply       typed::check → merged → without(abandoned) → difference → conflicts → managedFields
+//! other write                                   track: difference → managedFields
+//! patches     strategic, merge, json: live + patch → new object (then track)
+//! ```
+//!
+//! Invariant: pure functions of their arguments; the time comes in as text.
+
+mod apply;
+mod conflict;
+mod difference;
+mod element;
+mod fields;
+mod json;
+mod managed;
+mod merged;
+mod owned;
+mod strategic;
+mod track;
+mod typed;
+
+pub use apply::{ApplyContext, apply};
+pub use json::{json, merge};
+pub use strategic::strategic;
+pub use track::{equal_but_times, track};

@@ -1,38 +1,30 @@
-//! placeholder
-use crate::status::Cause;
-use serde_json::Value;
-/// placeholder
-#[derive(Clone, Debug)]
-pub struct Schema;
-/// placeholder
-pub fn builtin(_a: &str, _k: &str) -> Option<Schema> {
-    Some(Schema)
-}
-/// placeholder
-pub fn metadata() -> Schema {
-    Schema
-}
-/// placeholder
-pub fn structural(_s: &Value, _p: bool) -> Result<Schema, Vec<Cause>> {
-    Ok(Schema)
-}
-/// placeholder
-pub fn drop_unknown(_s: &Schema, _v: &mut Value) -> Vec<String> {
-    vec![]
-}
-/// placeholder
-pub fn check_types(_s: &Schema, _v: &Value, _k: &str) -> Result<(), String> {
-    Ok(())
-}
-/// placeholder
-pub fn apply_defaults(_s: &Schema, _v: &mut Value) {}
-/// placeholder
-pub fn normalise(_s: &Schema, _v: &mut Value) {}
-/// placeholder
-pub fn validate(_s: &Schema, _v: &Value, _o: Option<&Value>) -> Vec<Cause> {
-    vec![]
-}
-/// placeholder
-pub fn validate_definition(_v: &Value) -> Vec<Cause> {
-    vec![]
-}
+//! What objects look like: the recorded types of the built-in kinds and the structural schemas of custom resources,
+//! in one form that decoding, defaulting, validation and the patches walk.
+//!
+//! ```text
+//! data/schema.json ──┐                ┌─ drop_unknown, check_types, normalise   (decoding)
+//!                    ├─► Schema ──────┼─ apply_defaults, validate              (custom resources)
+//! openAPIV3Schema ───┘                └─ crate::patch                           (merging and ownership)
+//! ```
+//!
+//! Invariant: nothing here knows a clock, a store or a request.
+
+mod builtin;
+mod defaults;
+mod definition;
+mod facets;
+pub(crate) mod node;
+mod rules;
+mod structural;
+mod types;
+mod unknown;
+mod validate;
+
+pub use builtin::{builtin, metadata};
+pub use defaults::{apply_defaults, normalise};
+pub use definition::validate_definition;
+pub use node::Schema;
+pub use structural::structural;
+pub use types::check_types;
+pub use unknown::drop_unknown;
+pub use validate::validate;

@@ -1,0 +1,102 @@
+//! Missing fields get the default that a custom resource's schema declares; built-in objects lose what Go would not
+//! have written.
+//!
+//! Deliberately absent: the defaults of built-in kinds, which are code of their own (`kinds::hooks`).
+
+use serde_json::{Map, Value};
+
+use super::node::{Schema, Shape, View};
+
+/// Fills in declared defaults, at any depth of what is there. A `null` counts as missing where the field has a
+/// default and is not nullable.
+pub fn apply_defaults(schema: &Schema, value: &mut Value) {
+    fill(schema.view(), value);
+}
+
+fn fill(view: View<'_>, value: &mut Value) {
+    match (&view.node.shape, value) {
+        (Shape::Object(object), Value::Object(map)) => {
+            for (name, id) in &object.properties {
+                let Some(default) = &view.at(*id).node.default else { continue };
+                let stands_in = |v: &Value| v.is_null() && !view.at(*id).node.nullable;
+                if map.get(name).is_none_or(stands_in) {
+                    map.insert(name.clone(), default.clone());
+                }
+            }
+            for (key, child) in map.iter_mut() {
+                if let Some(id) = object.properties.get(key).copied().or(object.additional) {
+                    let child_view = view.at(id);
+                    replace_null(child_view, child);
+                    fill(child_view, child);
+                }
+            }
+        }
+        (Shape::Array(array), Value::Array(items)) => {
+            let item_view = view.at(array.items);
+            for item in items {
+                replace_null(item_view, item);
+                fill(item_view, item);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn replace_null(view: View<'_>, value: &mut Value) {
+    if let (Value::Null, Some(default), false) = (&*value, &view.node.default, view.node.nullable) {
+        *value = default.clone();
+    }
+}
+
+/// What decoding into a Go struct and encoding again leaves of a built-in object: no `null` fields, no empty lists
+/// and maps where they may be left out, and zero values for `null` in maps.
+pub fn normalise(schema: &Schema, value: &mut Value) {
+    tidy(schema.view(), value);
+}
+
+fn tidy(view: View<'_>, value: &mut Value) {
+    match (&view.node.shape, value) {
+        (Shape::Object(object), Value::Object(map)) => map.retain(|key, child| {
+            let Some(id) = object.properties.get(key).copied() else {
+                if let Some(id) = object.additional {
+                    zero(view.at(id), child);
+                    tidy(view.at(id), child);
+                }
+                return true;
+            };
+            let child_view = view.at(id);
+            tidy(child_view, child);
+            match child {
+                Value::Null => object.required.contains(key) && matches!(child_view.node.shape, Shape::Array(_)),
+                Value::Array(items) => !items.is_empty() || object.required.contains(key),
+                Value::Object(fields) => {
+                    !fields.is_empty() || !is_free_map(child_view) || object.required.contains(key)
+                }
+                _ => true,
+            }
+        }),
+        (Shape::Array(array), Value::Array(items)) => {
+            for item in items {
+                zero(view.at(array.items), item);
+                tidy(view.at(array.items), item);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_free_map(view: View<'_>) -> bool {
+    view.object().is_some_and(|o| o.properties.is_empty())
+}
+
+/// A `null` in a map or list becomes the zero value of its type.
+fn zero(view: View<'_>, value: &mut Value) {
+    if !value.is_null() {
+        return;
+    }
+    match &view.node.shape {
+        Shape::Scalar(super::node::Scalar::String) => *value = "".into(),
+        Shape::Object(object) if !object.properties.is_empty() => *value = Value::Object(Map::new()),
+        _ => {}
+    }
+}
