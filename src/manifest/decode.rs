@@ -1,0 +1,142 @@
+//! A listing of files becomes desired objects and problems.
+//!
+//! Invariant: objects come in the order of paths, documents and items, so that equal trees decode equally.
+//! Invariant: every problem of the listing is found, up to the limit on their number; a problem never hides an object of
+//! another file.
+//!
+//! Blocks while it reads; one document is in flight.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::sync::Arc;
+
+use super::ignore::Ignored;
+use super::kustomize::Directories;
+use super::{Limits, Memory, Problem, file};
+use crate::api::names;
+use crate::object::{Key, Names, Object, Place};
+use crate::source::{self, Entry, EntryKind};
+
+/// What a commit holds.
+#[derive(Debug, Default)]
+pub struct Decoded {
+    /// The desired objects, normalised; not to be used when there is any problem.
+    pub objects: Vec<Arc<Object>>,
+    /// Everything that is wrong.
+    pub problems: Vec<Problem>,
+}
+
+/// Decodes a listing, whose paths are relative to the repository's root and lie under the base directory.
+///
+/// Fails only when a file cannot be read; what is wrong in the files are the problems.
+pub fn decode(
+    listing: &[Entry],
+    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    memory: &Memory,
+    limits: &Limits,
+) -> Result<Decoded, source::Error> {
+    let mut decoded = Decoded::default();
+    let mut ignored = ignore_rules(listing, read, &mut decoded.problems)?;
+    let mut entries: Vec<&Entry> = listing.iter().filter(|entry| !ignored.leaves_out(&entry.path)).collect();
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    let kustomizations = Directories::among(entries.iter().map(|entry| &*entry.path));
+    decoded.problems.extend(kustomizations.problems());
+
+    let mut shared = Names::default();
+    let mut documents = 0;
+    for entry in entries {
+        if kustomizations.contains(&entry.path) {
+            continue;
+        }
+        if let Some(what) = not_a_file(entry.kind) {
+            let hint = "put the files themselves there, or name it in .mainstayignore";
+            decoded.problems.push(Problem::new(Place::file(&*entry.path), what, Some(hint)));
+            continue;
+        }
+        if !is_manifest(&entry.path) || documents > limits.documents {
+            continue;
+        }
+        let path = shared.intern(&entry.path);
+        if entry.size > limits.file {
+            let what = format!("the file is larger than {} MiB", limits.file >> 20);
+            decoded.problems.push(Problem::new(Place::file(path), what, Some("split it")));
+            continue;
+        }
+        if let Some(objects) = memory.recall(entry.id, &path) {
+            documents += objects.len();
+            decoded.objects.extend(objects);
+            continue;
+        }
+        let found = file::read(&path, read(entry)?, limits.documents.saturating_sub(documents), limits, &mut shared);
+        documents += found.documents;
+        if found.problems.is_empty() {
+            memory.remember(entry.id, &path, &found.objects);
+        }
+        decoded.objects.extend(found.objects);
+        decoded.problems.extend(found.problems);
+    }
+    decoded.problems.extend(duplicates(decoded.objects.iter().map(|object| (&object.key, &**object))));
+    memory.forget_unused();
+    shorten(&mut decoded.problems, limits.problems);
+    Ok(decoded)
+}
+
+/// A problem for every object whose key another one has already; both places are named.
+pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> Vec<Problem> {
+    let mut first: HashMap<&Key, &Object> = HashMap::new();
+    let mut problems = Vec::new();
+    for (key, object) in objects {
+        match first.entry(key) {
+            Slot::Vacant(slot) => {
+                slot.insert(object);
+            }
+            Slot::Occupied(slot) => {
+                let what = format!("{key} is already written in {}", slot.get().place);
+                problems.push(Problem::new(object.place.clone(), what, Some("keep one of the two")));
+            }
+        }
+    }
+    problems
+}
+
+fn ignore_rules(
+    listing: &[Entry],
+    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    problems: &mut Vec<Problem>,
+) -> Result<Ignored, source::Error> {
+    let mut ignored = Ignored::default();
+    for entry in listing {
+        if entry.kind != EntryKind::File || entry.path.rsplit('/').next() != Some(names::IGNORE_FILE) {
+            continue;
+        }
+        if entry.size > 1 << 20 {
+            problems.push(Problem::new(Place::file(&*entry.path), "the file is too large", None));
+            continue;
+        }
+        problems.extend(ignored.add(&entry.path, &read(entry)?));
+    }
+    Ok(ignored)
+}
+
+fn not_a_file(kind: EntryKind) -> Option<&'static str> {
+    match kind {
+        EntryKind::File => None,
+        EntryKind::Symlink => Some("symbolic links are not followed"),
+        EntryKind::Submodule => Some("submodules are not fetched"),
+    }
+}
+
+fn is_manifest(path: &str) -> bool {
+    path.rsplit_once('.').is_some_and(|(_, extension)| matches!(extension, "yaml" | "yml" | "json"))
+}
+
+fn shorten(problems: &mut Vec<Problem>, most: usize) {
+    problems.sort_by(|a, b| a.place.cmp(&b.place));
+    let more = problems.len().saturating_sub(most);
+    if more > 0 {
+        problems.truncate(most);
+        if let Some(last) = problems.last().cloned() {
+            problems.push(Problem::new(last.place, format!("{more} more problems are not listed"), None));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A document's value becomes objects: lists are unpacked, what is marked to be left out is left out, the rest is
+//! normalised and checked.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::normalise::normalise;
+use super::tokens::Mark;
+use crate::api::names;
+use crate::object::{Flaw, Names, Object, Place, Step, path_text};
+
+const NOT_A_MANIFEST: Option<&str> = Some("if it is not a manifest, name it in .mainstayignore");
+
+/// Where the document stands.
+pub(super) struct At<'d> {
+    pub(super) file: &'d Arc<str>,
+    pub(super) document: u32,
+    /// Where its value begins.
+    pub(super) mark: Mark,
+    /// Where the items of a list begin.
+    pub(super) items: &'d [Mark],
+}
+
+/// What a document holds.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) objects: Vec<Arc<Object>>,
+    /// What is wrong, by path in the document.
+    pub(super) flaws: Vec<Flaw>,
+}
+
+/// The objects of a document.
+pub(super) fn objects(value: Value, at: &At<'_>, names: &mut Names) -> Found {
+    let mut found = Found::default();
+    match value {
+        Value::Null => {}
+        Value::Object(map) => add(map, at, at.mark, &mut Vec::new(), names, &mut found),
+        _ => found.flaws.push(Flaw::new(vec![], "the document is not an object", NOT_A_MANIFEST)),
+    }
+    found
+}
+
+fn add(
+    mut map: Map<String, Value>,
+    at: &At<'_>,
+    mark: Mark,
+    path: &mut Vec<Step>,
+    names: &mut Names,
+    found: &mut Found,
+) {
+    if !map.contains_key("apiVersion") && !map.contains_key("kind") {
+        let what = match path_text(path) {
+            path if path.is_empty() => "the document has neither apiVersion nor kind".to_owned(),
+            path => format!("{path} has neither apiVersion nor kind"),
+        };
+        return found.flaws.push(Flaw::new(path.clone(), what, NOT_A_MANIFEST));
+    }
+    if left_out(&map) {
+        return;
+    }
+    if let Some(items) = take_items(&mut map) {
+        return unpack(&map, items, at, mark, path, names, found);
+    }
+    let place = Place { file: Arc::clone(at.file), document: at.document, line: mark.line, column: mark.column };
+    let mut flaws = normalise(&mut map);
+    match Object::sharing_names(&Value::Object(map), place, names) {
+        Ok(object) if flaws.is_empty() => found.objects.push(Arc::new(object)),
+        Ok(_) => {}
+        Err(more) => flaws.extend(more),
+    }
+    found.flaws.extend(flaws.into_iter().map(|flaw| Flaw { path: [path.as_slice(), &flaw.path].concat(), ..flaw }));
+}
+
+/// Whether Flux's annotation leaves it out.
+fn left_out(map: &Map<String, Value>) -> bool {
+    let annotations = map.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    annotations.and_then(|annotations| annotations.get(names::FLUX_IGNORE)).and_then(Value::as_str) == Some("true")
+}
+
+/// The items, if it is a list: its kind ends in `List` and it has `items` and no name.
+fn take_items(map: &mut Map<String, Value>) -> Option<Vec<Value>> {
+    let kind = map.get("kind")?.as_str()?;
+    if !kind.ends_with("List") || map.get("metadata").is_some_and(|metadata| metadata.get("name").is_some()) {
+        return None;
+    }
+    match map.get_mut("items") {
+        Some(Value::Array(items)) => Some(std::mem::take(items)),
+        Some(Value::Null) => Some(Vec::new()),
+        None if kind == "List" => Some(Vec::new()),
+        _ => None,
+    }
+}
+
+fn unpack(
+    list: &Map<String, Value>,
+    items: Vec<Value>,
+    at: &At<'_>,
+    mark: Mark,
+    path: &mut Vec<Step>,
+    names: &mut Names,
+    found: &mut Found,
+) {
+    // The items of a `ConfigMapList` are ConfigMaps and need not say so.
+    let implied = list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List")).unwrap_or_default();
+    let outermost = path.is_empty();
+    path.push(Step::Key("items".into()));
+    for (index, item) in items.into_iter().enumerate() {
+        let mark = if outermost { at.items.get(index).copied().unwrap_or(mark) } else { mark };
+        path.push(Step::Item(index));
+        match item {
+            Value::Object(mut item) => {
+                if !implied.is_empty() && !item.contains_key("kind") && !item.contains_key("apiVersion") {
+                    item.insert("kind".into(), implied.into());
+                    item.insert("apiVersion".into(), list.get("apiVersion").cloned().unwrap_or_default());
+                }
+                add(item, at, mark, path, names, found);
+            }
+            _ => found.flaws.push(Flaw::new(path.clone(), format!("{} is not an object", path_text(path)), None)),
+        }
+        path.pop();
+    }
+    path.pop();
+}

@@ -1,0 +1,269 @@
+//! A file's bytes become objects and problems, one document in flight.
+//!
+//! Invariant: one broken document hides no other document's problems; a file that is broken as a whole (too large, not
+//! UTF-8) is one problem.
+//!
+//! Documents are separated as `kubectl` separates them, by lines that begin with `---`; a file that begins with `{` is a
+//! row of JSON documents, or else YAML.
+
+use std::sync::Arc;
+
+use super::document::{At, objects};
+use super::json::{self, Json};
+use super::limits::{Budget, Limits};
+use super::load::{Loaded, load, locate};
+use super::tokens::{Fault, Mark, Yaml};
+use super::Problem;
+use crate::object::{Names, Object, Place};
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    pub(super) objects: Vec<Arc<Object>>,
+    pub(super) problems: Vec<Problem>,
+    /// Documents with content.
+    pub(super) documents: usize,
+}
+
+/// Reads a file. At most `documents` documents are read.
+pub(super) fn read(path: &Arc<str>, bytes: Vec<u8>, documents: usize, limits: &Limits, names: &mut Names) -> Read {
+    let mut reader =
+        Reader { path, limits, names, budget: Budget::new(limits, bytes.len()), documents, read: Read::default() };
+    if bytes.len() as u64 > limits.file {
+        reader.problem_at_file("the file is too large", Some("split it"));
+        return reader.read;
+    }
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            reader.not_text(error.as_bytes(), error.utf8_error().valid_up_to());
+            return reader.read;
+        }
+    };
+    if let Some(at) = text.find('\0') {
+        reader.not_text(text.as_bytes(), at);
+        return reader.read;
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let looks_like_json = text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{');
+    if looks_like_json && reader.json(text, path.ends_with(".json")) {
+        return reader.read;
+    }
+    reader.yaml(text);
+    reader.read
+}
+
+struct Reader<'r> {
+    path: &'r Arc<str>,
+    limits: &'r Limits,
+    names: &'r mut Names,
+    budget: Budget<'r>,
+    documents: usize,
+    read: Read,
+}
+
+/// Whether to go on with the file.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Document,
+    Stop,
+}
+
+impl Reader<'_> {
+    fn problem_at_file(&mut self, what: &str, hint: Option<&str>) {
+        self.read.problems.push(Problem::new(Place::file(Arc::clone(self.path)), what, hint));
+    }
+
+    fn not_text(&mut self, bytes: &[u8], at: usize) {
+        let before = &bytes[..at.min(bytes.len())];
+        let line = before.split(|b| *b == b'\n').count();
+        let column = before.iter().rev().take_while(|b| **b != b'\n').count() + 1;
+        let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        let place = Place { file: Arc::clone(self.path), document: 0, line: narrow(line), column: narrow(column) };
+        let what = if bytes.get(at) == Some(&0) { "the file has a NUL byte" } else { "the file is not UTF-8 text" };
+        self.read.problems.push(Problem::new(place, what, Some("save it as UTF-8")));
+    }
+
+    fn problem(&mut self, document: usize, lines_before: u32, fault: Fault) {
+        let Fault { mark, what, hint } = fault;
+        let place = Place {
+            file: Arc::clone(self.path),
+            document: u32::try_from(document).unwrap_or(u32::MAX),
+            line: mark.line.saturating_add(lines_before),
+            column: mark.column,
+        };
+        self.read.problems.push(Problem { place, what, hint });
+    }
+
+    fn yaml(&mut self, text: &str) {
+        for chunk in chunks(text) {
+            if let Some(mark) = chunk.bad_separator {
+                let fault = Fault::new(mark, "there is text after the document separator `---`")
+                    .with_hint("put it on the next line");
+                self.problem(chunk.number, 0, fault);
+                continue;
+            }
+            if chunk.text.is_empty() {
+                continue;
+            }
+            if self.yaml_document(&chunk) == Next::Stop {
+                return;
+            }
+        }
+    }
+
+    fn yaml_document(&mut self, chunk: &Chunk<'_>) -> Next {
+        let fault = if chunk.text.len() > self.limits.document {
+            Some(Fault::new(Mark { line: 1, column: 1 }, too_large(self.limits)).with_hint("split it"))
+        } else {
+            control_character(chunk.text)
+        };
+        if let Some(fault) = fault {
+            self.problem(chunk.number, chunk.lines_before, fault);
+            return Next::Document;
+        }
+        let depth = self.limits.depth;
+        let tokens = || Yaml::new(chunk.text, depth);
+        let loaded = load(&mut tokens(), tokens, &mut self.budget);
+        self.document(loaded, chunk.number, chunk.lines_before, |path| locate(&mut tokens(), path))
+    }
+
+    /// Reads the text as JSON documents; false when it is not JSON and may be YAML.
+    fn json(&mut self, text: &str, only: bool) -> bool {
+        let mut tokens = Json::new(text, self.limits.document);
+        let mut number = 0;
+        while tokens.next_document() {
+            number += 1;
+            let start = tokens.here();
+            let again = || {
+                let mut tokens = Json::new(text, self.limits.document);
+                tokens.go_to(start);
+                tokens
+            };
+            let loaded = load(&mut tokens, again, &mut self.budget);
+            let cut_short = loaded.cut_short;
+            if !only && loaded.faults.iter().any(|fault| fault.what.starts_with(json::INVALID)) {
+                let limits = self.limits;
+                self.budget = Budget::new(limits, text.len());
+                self.read = Read::default();
+                return false;
+            }
+            let go_on = self.document(loaded, number, 0, |path| locate(&mut again(), path));
+            if cut_short || go_on == Next::Stop {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Takes the objects out of a document that was loaded.
+    fn document(
+        &mut self,
+        loaded: Loaded,
+        number: usize,
+        lines_before: u32,
+        locate: impl Fn(&[crate::object::Step]) -> Option<Mark>,
+    ) -> Next {
+        let Loaded { value, mark, items, faults, cost, out_of_time, .. } = loaded;
+        let shifted = |mark: Mark| Mark { line: mark.line.saturating_add(lines_before), ..mark };
+        if faults.is_empty() && value.is_null() {
+            self.budget.give_back(cost);
+            return Next::Document;
+        }
+        self.read.documents += 1;
+        if self.read.documents > self.documents {
+            let most = self.limits.documents;
+            self.problem_at_file(&format!("there are more than {most} documents"), Some("split the repository"));
+            return Next::Stop;
+        }
+        if faults.is_empty() {
+            let items: Vec<Mark> = items.into_iter().map(shifted).collect();
+            let document = u32::try_from(number).unwrap_or(u32::MAX);
+            let at = At { file: self.path, document, mark: shifted(mark), items: &items };
+            let found = objects(value, &at, self.names);
+            for flaw in found.flaws {
+                // Looking a position up reads the document again, so it is bounded like everything else.
+                let here = if self.budget.look_at_clock().is_ok() { locate(&flaw.path) } else { None };
+                let fault = Fault { mark: here.unwrap_or(mark), what: flaw.what, hint: flaw.hint.map(str::to_owned) };
+                self.problem(number, lines_before, fault);
+            }
+            let kept = found.objects.iter().map(|object| object.json().len() + size_of::<Object>() + 64).sum();
+            self.read.objects.extend(found.objects);
+            self.budget.give_back(cost);
+            if self.budget.take(kept).is_err() {
+                self.problem_at_file("the file takes too much memory", Some("split it"));
+                return Next::Stop;
+            }
+        } else {
+            for fault in faults {
+                self.problem(number, lines_before, fault);
+            }
+            self.budget.give_back(cost);
+        }
+        let in_time = !out_of_time && self.budget.step().is_ok();
+        if !in_time && !out_of_time {
+            self.problem_at_file(super::limits::Spent::Time.what(), Some("split the file"));
+        }
+        if in_time && self.read.problems.len() < self.limits.problems { Next::Document } else { Next::Stop }
+    }
+}
+
+fn too_large(limits: &Limits) -> String {
+    format!("the document is larger than {} MiB", limits.document >> 20)
+}
+
+/// The first character that YAML does not allow anywhere.
+fn control_character(text: &str) -> Option<Fault> {
+    let forbidden = |c: char| {
+        matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
+    let at = text.find(forbidden)?;
+    let before = &text[..at];
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+    let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    let mark = Mark { line: narrow(line), column: narrow(column) };
+    Some(Fault::new(mark, "a control character is not allowed").with_hint("write it as an escape in double quotes"))
+}
+
+/// The text between two separators.
+struct Chunk<'t> {
+    text: &'t str,
+    /// From 1.
+    number: usize,
+    lines_before: u32,
+    /// Set when the separator before it has text behind it; the chunk is not read then.
+    bad_separator: Option<Mark>,
+}
+
+/// Cuts a text at its separators.
+fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
+    let mut rest = Some(text);
+    let (mut number, mut lines, mut bad_separator) = (0, 0u32, None);
+    std::iter::from_fn(move || {
+        let here = rest?;
+        let lines_before = lines;
+        let (mut end, mut next, mut next_bad) = (here.len(), None, None);
+        let mut at = 0;
+        for line in here.split_inclusive('\n') {
+            lines = lines.saturating_add(1);
+            if let Some(behind) = line.strip_prefix("---") {
+                end = at;
+                next = here.get(at + line.len()..);
+                let behind = behind.trim();
+                next_bad = (!behind.is_empty() && !behind.starts_with('#')).then_some(Mark { line: lines, column: 4 });
+                break;
+            }
+            at += line.len();
+        }
+        let text = &here[..end];
+        let blank = text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#'));
+        // What stands before the first separator counts only if it is a document.
+        if number > 0 || !blank {
+            number += 1;
+        }
+        let bad = bad_separator.take();
+        (rest, bad_separator) = (next, next_bad);
+        Some(Chunk { text: if blank { "" } else { text }, number: number.max(1), lines_before, bad_separator: bad })
+    })
+}

@@ -1,0 +1,115 @@
+//! How much one commit may ask of us.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bounds of decoding. A commit that passes one gets a problem that names it.
+#[derive(Clone)]
+pub struct Limits {
+    /// Bytes of a document.
+    pub document: usize,
+    /// Bytes of a file.
+    pub file: u64,
+    /// How deeply maps and lists may be nested in a document.
+    pub depth: usize,
+    /// Documents in all files together.
+    pub documents: usize,
+    /// Time for one file.
+    pub file_time: Duration,
+    /// Bytes of memory for one file: its text, what is kept of it, and the document in flight.
+    pub file_memory: usize,
+    /// Problems that are listed; what comes after is counted.
+    pub problems: usize,
+    /// Time since any fixed moment; handed in because what decides has no clock.
+    pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
+}
+
+impl Limits {
+    /// The bounds that the agent uses: 3 MiB a document, 16 MiB a file, depth 100, 100 000 documents, 2 s and 64 MiB for
+    /// any one file.
+    pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self {
+            document: 3 << 20,
+            file: 16 << 20,
+            depth: 100,
+            documents: 100_000,
+            file_time: Duration::from_secs(2),
+            file_memory: 64 << 20,
+            problems: 1000,
+            clock: Arc::new(clock),
+        }
+    }
+}
+
+impl std::fmt::Debug for Limits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limits")
+            .field("document", &self.document)
+            .field("file", &self.file)
+            .field("depth", &self.depth)
+            .field("documents", &self.documents)
+            .field("file_time", &self.file_time)
+            .field("file_memory", &self.file_memory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is left of a file's time and memory.
+pub(super) struct Budget<'l> {
+    limits: &'l Limits,
+    until: Duration,
+    memory: usize,
+    steps: u32,
+}
+
+/// A file's time or memory is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spent {
+    Time,
+    Memory,
+}
+
+impl Spent {
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Time => "reading the file takes too long",
+            Self::Memory => "the document takes too much memory",
+        }
+    }
+}
+
+impl<'l> Budget<'l> {
+    /// A fresh budget for a file of this many bytes.
+    pub(super) fn new(limits: &'l Limits, file: usize) -> Self {
+        let until = (limits.clock)().saturating_add(limits.file_time);
+        Self { limits, until, memory: limits.file_memory.saturating_sub(file), steps: 0 }
+    }
+
+    pub(super) fn limits(&self) -> &'l Limits {
+        self.limits
+    }
+
+    /// One more small step; every few hundred look at the clock.
+    pub(super) fn step(&mut self) -> Result<(), Spent> {
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps % 256 == 0 { self.look_at_clock() } else { Ok(()) }
+    }
+
+    pub(super) fn look_at_clock(&self) -> Result<(), Spent> {
+        if (self.limits.clock)() > self.until { Err(Spent::Time) } else { Ok(()) }
+    }
+
+    /// Takes memory for something; [`Budget::give_back`] returns it.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), Spent> {
+        self.memory = self.memory.checked_sub(bytes).ok_or(Spent::Memory)?;
+        Ok(())
+    }
+
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.memory = self.memory.saturating_add(bytes);
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.memory
+    }
+}
