@@ -8,6 +8,7 @@
 //! - [`object`]: words for any Kubernetes object
 //! - [`cluster`]: our only hands on the Kubernetes API
 //! - [`source`]: a Git remote becomes a snapshot
+//! - [`manifest`]: a commit's files become desired objects
 //! - [`notification`]: what is worth telling
 //! - [`drift`]: what puts a managed object back
 //! - [`agent`]: the long-running process
@@ -20,6 +21,7 @@ pub mod cli;
 pub mod cluster;
 pub mod drift;
 pub mod failure;
+pub mod manifest;
 pub mod notification;
 pub mod object;
 pub mod source;

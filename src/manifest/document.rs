@@ -84,10 +84,11 @@ fn take_items(map: &mut Map<String, Value>) -> Option<Vec<Value>> {
     if !kind.ends_with("List") || map.get("metadata").is_some_and(|metadata| metadata.get("name").is_some()) {
         return None;
     }
+    let plain = kind == "List";
     match map.get_mut("items") {
         Some(Value::Array(items)) => Some(std::mem::take(items)),
         Some(Value::Null) => Some(Vec::new()),
-        None if kind == "List" => Some(Vec::new()),
+        None if plain => Some(Vec::new()),
         _ => None,
     }
 }
@@ -102,7 +103,8 @@ fn unpack(
     found: &mut Found,
 ) {
     // The items of a `ConfigMapList` are ConfigMaps and need not say so.
-    let implied = list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List")).unwrap_or_default();
+    let implied =
+        list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List")).unwrap_or_default();
     let outermost = path.is_empty();
     path.push(Step::Key("items".into()));
     for (index, item) in items.into_iter().enumerate() {

@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use super::document::{At, objects};
+use super::Problem;
+use super::document::{At, Found, objects};
 use super::json::{self, Json};
 use super::limits::{Budget, Limits};
 use super::load::{Loaded, load, locate};
 use super::tokens::{Fault, Mark, Yaml};
-use super::Problem;
 use crate::object::{Names, Object, Place};
 
 /// What a file holds.
@@ -164,8 +164,7 @@ impl Reader<'_> {
         lines_before: u32,
         locate: impl Fn(&[crate::object::Step]) -> Option<Mark>,
     ) -> Next {
-        let Loaded { value, mark, items, faults, cost, out_of_time, .. } = loaded;
-        let shifted = |mark: Mark| Mark { line: mark.line.saturating_add(lines_before), ..mark };
+        let Loaded { value, mark, items, faults, cost, cut_short, out_of_time } = loaded;
         if faults.is_empty() && value.is_null() {
             self.budget.give_back(cost);
             return Next::Document;
@@ -176,29 +175,31 @@ impl Reader<'_> {
             self.problem_at_file(&format!("there are more than {most} documents"), Some("split the repository"));
             return Next::Stop;
         }
-        if faults.is_empty() {
+        let sound = faults.is_empty();
+        for fault in faults {
+            self.problem(number, lines_before, fault);
+        }
+        let mut found = Found::default();
+        if !cut_short {
+            let shifted = |mark: Mark| Mark { line: mark.line.saturating_add(lines_before), ..mark };
             let items: Vec<Mark> = items.into_iter().map(shifted).collect();
             let document = u32::try_from(number).unwrap_or(u32::MAX);
-            let at = At { file: self.path, document, mark: shifted(mark), items: &items };
-            let found = objects(value, &at, self.names);
-            for flaw in found.flaws {
-                // Looking a position up reads the document again, so it is bounded like everything else.
-                let here = if self.budget.look_at_clock().is_ok() { locate(&flaw.path) } else { None };
-                let fault = Fault { mark: here.unwrap_or(mark), what: flaw.what, hint: flaw.hint.map(str::to_owned) };
-                self.problem(number, lines_before, fault);
-            }
+            found = objects(value, &At { file: self.path, document, mark: shifted(mark), items: &items }, self.names);
+        }
+        self.budget.give_back(cost);
+        for flaw in found.flaws {
+            // Looking a position up reads the document again, so it is bounded like everything else.
+            let here = if self.budget.look_at_clock().is_ok() { locate(&flaw.path) } else { None };
+            let fault = Fault { mark: here.unwrap_or(mark), what: flaw.what, hint: flaw.hint.map(str::to_owned) };
+            self.problem(number, lines_before, fault);
+        }
+        if sound {
             let kept = found.objects.iter().map(|object| object.json().len() + size_of::<Object>() + 64).sum();
             self.read.objects.extend(found.objects);
-            self.budget.give_back(cost);
             if self.budget.take(kept).is_err() {
                 self.problem_at_file("the file takes too much memory", Some("split it"));
                 return Next::Stop;
             }
-        } else {
-            for fault in faults {
-                self.problem(number, lines_before, fault);
-            }
-            self.budget.give_back(cost);
         }
         let in_time = !out_of_time && self.budget.step().is_ok();
         if !in_time && !out_of_time {
@@ -214,9 +215,7 @@ fn too_large(limits: &Limits) -> String {
 
 /// The first character that YAML does not allow anywhere.
 fn control_character(text: &str) -> Option<Fault> {
-    let forbidden = |c: char| {
-        matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
-    };
+    let forbidden = |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
     let at = text.find(forbidden)?;
     let before = &text[..at];
     let line = before.matches('\n').count() + 1;

@@ -115,8 +115,17 @@ mod tests {
     fn follows_gitignores_rules() {
         let rules = "# comment\nvalues.yaml\n/top.yaml\ncharts/\ndocs/**/x.yaml\n*.gen.yaml\n!keep.gen.yaml\n";
         let paths = [
-            "values.yaml", "a/values.yaml", "top.yaml", "a/top.yaml", "charts/a.yaml", "a/charts/b/c.yaml", "charts",
-            "docs/a/b/x.yaml", "docs/y.yaml", "a.gen.yaml", "keep.gen.yaml",
+            "values.yaml",
+            "a/values.yaml",
+            "top.yaml",
+            "a/top.yaml",
+            "charts/a.yaml",
+            "a/charts/b/c.yaml",
+            "charts",
+            "docs/a/b/x.yaml",
+            "docs/y.yaml",
+            "a.gen.yaml",
+            "keep.gen.yaml",
         ];
         assert_eq!(
             left(&[(".mainstayignore", rules)], &paths),
@@ -126,7 +135,11 @@ mod tests {
 
     #[test]
     fn a_deeper_file_has_the_last_word_but_cannot_enter_what_is_left_out() {
-        let files = [("base/.mainstayignore", "*.yaml\nold/\n"), ("base/a/.mainstayignore", "!*.yaml\n/x.yaml\n"), ("base/old/.mainstayignore", "!*\n")];
+        let files = [
+            ("base/.mainstayignore", "*.yaml\nold/\n"),
+            ("base/a/.mainstayignore", "!*.yaml\n/x.yaml\n"),
+            ("base/old/.mainstayignore", "!*\n"),
+        ];
         let paths = ["x.yaml", "base/x.yaml", "base/a/x.yaml", "base/a/y.yaml", "base/a/b/x.yaml", "base/old/z.yaml"];
         assert_eq!(left(&files, &paths), ["x.yaml", "base/a/y.yaml", "base/a/b/x.yaml"]);
     }

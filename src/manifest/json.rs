@@ -131,8 +131,9 @@ impl<'t> Json<'t> {
         let rest = &self.text[self.at..];
         let length = rest.bytes().take_while(|b| b.is_ascii_digit() || b"+-.eE".contains(b)).count();
         let digits = &rest[..length];
-        let number: serde_json::Number = serde_json::from_str(digits)
-            .map_err(|_| self.fault(if length == 0 { "unexpected character" } else { "a wrong or too large number" }))?;
+        let number: serde_json::Number = serde_json::from_str(digits).map_err(|_| {
+            self.fault(if length == 0 { "unexpected character" } else { "a wrong or too large number" })
+        })?;
         self.at += length;
         Ok(match (number.as_i64(), number.as_f64()) {
             (Some(int), _) => Scalar::Int(int),

@@ -59,14 +59,8 @@ struct Loader<'b, 'l, T> {
 /// Reads one document. `again` starts its tokens anew and is called only when something is wrong.
 pub(super) fn load<'t, T: Tokens<'t>>(tokens: &mut T, again: impl Fn() -> T, budget: &mut Budget<'_>) -> Loaded {
     let before = budget.left();
-    let mut loader = Loader {
-        tokens,
-        budget,
-        anchors: HashMap::new(),
-        loaded: Loaded::default(),
-        read: 0,
-        duplicates: Vec::new(),
-    };
+    let mut loader =
+        Loader { tokens, budget, anchors: HashMap::new(), loaded: Loaded::default(), read: 0, duplicates: Vec::new() };
     if let Err(fault) = loader.document() {
         loader.loaded.value = Value::Null;
         loader.loaded.cut_short = true;
@@ -259,7 +253,13 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         Ok(key)
     }
 
-    fn merge(&mut self, map: &mut Map<String, Value>, value: Value, mark: Mark, seen: &mut Vec<String>) -> Result<(), Fault> {
+    fn merge(
+        &mut self,
+        map: &mut Map<String, Value>,
+        value: Value,
+        mark: Mark,
+        seen: &mut Vec<String>,
+    ) -> Result<(), Fault> {
         let sources = match value {
             Value::Array(sources) => sources,
             source => vec![source],

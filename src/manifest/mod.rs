@@ -22,6 +22,9 @@ mod problem;
 mod scalar;
 mod tokens;
 
+#[cfg(test)]
+mod tests;
+
 pub use decode::{Decoded, decode, duplicates};
 pub use limits::Limits;
 pub use memory::Memory;

@@ -208,7 +208,10 @@ mod tests {
             "{apiVersion: v1, kind: Secret, data: {a: aHVudGVyMg==, b: eQ==}}",
         );
         check("{apiVersion: v1, kind: Secret, stringData: {}}", "{apiVersion: v1, kind: Secret}");
-        check("{apiVersion: x/v1, kind: Secret, stringData: {a: b}}", "{apiVersion: x/v1, kind: Secret, stringData: {a: b}}");
+        check(
+            "{apiVersion: x/v1, kind: Secret, stringData: {a: b}}",
+            "{apiVersion: x/v1, kind: Secret, stringData: {a: b}}",
+        );
     }
 
     #[test]
