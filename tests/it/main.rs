@@ -2,3 +2,5 @@
 
 mod cli;
 mod manifests;
+mod source;
+mod support;

@@ -1,0 +1,278 @@
+//! A Git server over HTTP on loopback: `git http-backend` as CGI, with levers for everything that a server can do wrong.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{HeaderMap, Response, StatusCode, header},
+};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use tokio::io::AsyncWriteExt as _;
+
+/// What the server does instead of answering well.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// Never answers.
+    Stall,
+    /// Answers the headers at once, then one byte of the true body each interval.
+    Drip(Duration),
+    /// Answers this status, with the request's credentials in the body.
+    Status(u16),
+    /// Redirects to the same path under this address.
+    Redirect(String),
+    /// Answers a web page.
+    Html,
+    /// Answers this body, with the content type that the client expects.
+    Answer(Vec<u8>),
+    /// Cuts the true answer after so many bytes, as if that were all.
+    Truncate(usize),
+}
+
+/// For which requests a [`Fault`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// All of them.
+    Everything,
+    /// What the server can do (`info/refs`).
+    Advertisement,
+    /// References of version 2.
+    References,
+    /// Packs.
+    Packs,
+}
+
+/// What went over the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Requests.
+    pub(crate) requests: usize,
+    /// Requests that carried credentials.
+    pub(crate) with_credentials: usize,
+    /// Bytes of bodies that came in.
+    pub(crate) bytes_in: usize,
+    /// Bytes of bodies that went out.
+    pub(crate) bytes_out: usize,
+    /// Requests for packs.
+    pub(crate) packs: usize,
+}
+
+#[derive(Default)]
+struct Levers {
+    credentials: Option<(String, String)>,
+    fault: Option<(On, Fault)>,
+    only_version_zero: bool,
+    counts: Counts,
+}
+
+struct Shared {
+    root: PathBuf,
+    levers: Mutex<Levers>,
+}
+
+/// A running server; it ends when it is dropped.
+pub(crate) struct GitServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for GitServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl GitServer {
+    /// Serves the repositories in `root` on a free port of loopback.
+    pub(crate) async fn start(root: &Path) -> Self {
+        let shared = Arc::new(Shared { root: root.to_owned(), levers: Mutex::default() });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { address, shared, serving }
+    }
+
+    /// `http://127.0.0.1:<port>`
+    pub(crate) fn base(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Address of a repository under the root.
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("{}/{name}", self.base())
+    }
+
+    /// From now on only this user and password are let in.
+    pub(crate) fn require(&self, username: &str, password: &str) {
+        self.levers().credentials = Some((username.to_owned(), password.to_owned()));
+    }
+
+    /// From now on everyone is let in.
+    pub(crate) fn let_everyone_in(&self) {
+        self.levers().credentials = None;
+    }
+
+    /// From now on the server misbehaves.
+    pub(crate) fn fail(&self, on: On, fault: Fault) {
+        self.levers().fault = Some((on, fault));
+    }
+
+    /// From now on the server behaves.
+    pub(crate) fn heal(&self) {
+        self.levers().fault = None;
+    }
+
+    /// From now on the server knows version 0 of the protocol only.
+    pub(crate) fn speak_version_zero(&self) {
+        self.levers().only_version_zero = true;
+    }
+
+    /// What went over the wire since the last call.
+    pub(crate) fn take_counts(&self) -> Counts {
+        std::mem::take(&mut self.levers().counts)
+    }
+
+    fn levers(&self) -> std::sync::MutexGuard<'_, Levers> {
+        self.shared.levers.lock().unwrap()
+    }
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 64 << 20).await.unwrap();
+    let on = match (head.uri.path().ends_with("/info/refs"), contains(&body, b"command=ls-refs")) {
+        (true, _) => On::Advertisement,
+        (_, true) => On::References,
+        _ => On::Packs,
+    };
+    let given = head.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (allowed, fault, version_zero) = {
+        let mut levers = shared.levers.lock().unwrap();
+        levers.counts.requests += 1;
+        levers.counts.with_credentials += usize::from(!given.is_empty());
+        levers.counts.bytes_in += body.len();
+        levers.counts.packs += usize::from(on == On::Packs);
+        let allowed = levers.credentials.as_ref().is_none_or(|(username, password)| {
+            given == format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}")))
+        });
+        let fault = levers.fault.clone().filter(|(faulty, _)| *faulty == On::Everything || *faulty == on);
+        (allowed, fault.map(|(_, fault)| fault), levers.only_version_zero)
+    };
+    let given = given.to_owned();
+    let kind = if on == On::Advertisement { "advertisement" } else { "result" };
+    let git = format!("application/x-git-upload-pack-{kind}");
+    let plain = |status: u16, kind: &str, body: Vec<u8>| {
+        let response = Response::builder().status(status).header(header::CONTENT_TYPE, kind);
+        response.body(Body::from(body)).unwrap()
+    };
+    let response = match fault {
+        Some(Fault::Stall) => std::future::pending().await,
+        Some(Fault::Status(status)) => plain(status, "text/plain", given.into_bytes()),
+        Some(Fault::Html) => plain(200, "text/html; charset=utf-8", b"<html>Sign in</html>".to_vec()),
+        Some(Fault::Answer(body)) => plain(200, &git, body),
+        Some(Fault::Redirect(base)) => {
+            let to = format!("{base}{}", head.uri.path_and_query().unwrap());
+            Response::builder().status(302).header(header::LOCATION, to).body(Body::empty()).unwrap()
+        }
+        _ if !allowed => Response::builder()
+            .status(StatusCode::UNAUTHORIZED)
+            .header(header::WWW_AUTHENTICATE, "Basic realm=\"git\"")
+            .body(Body::empty())
+            .unwrap(),
+        other => {
+            let (status, headers, body) = backend(&shared.root, &head, body, version_zero).await;
+            let body = match other {
+                Some(Fault::Drip(every)) => drip(body, every),
+                Some(Fault::Truncate(length)) => Body::from(body.slice(..length.min(body.len()))),
+                _ => {
+                    shared.levers.lock().unwrap().counts.bytes_out += body.len();
+                    Body::from(body)
+                }
+            };
+            let mut response = Response::builder().status(status).body(body).unwrap();
+            *response.headers_mut() = headers;
+            response
+        }
+    };
+    response
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn drip(body: Bytes, every: Duration) -> Body {
+    let bytes = futures::stream::unfold(0, move |at| {
+        let byte = (at < body.len()).then(|| body.slice(at..=at));
+        async move {
+            tokio::time::sleep(every).await;
+            byte.map(|byte| (Ok::<_, Infallible>(byte), at + 1))
+        }
+    });
+    Body::from_stream(bytes)
+}
+
+/// Runs `git http-backend` for one request.
+async fn backend(
+    root: &Path,
+    head: &axum::http::request::Parts,
+    body: Bytes,
+    version_zero: bool,
+) -> (StatusCode, HeaderMap, Bytes) {
+    let text = |name: header::HeaderName| {
+        head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+    };
+    let mut command = tokio::process::Command::new("git");
+    command
+        .arg("http-backend")
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", root)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_PROJECT_ROOT", root)
+        .env("GIT_HTTP_EXPORT_ALL", "1")
+        .env("PATH_INFO", head.uri.path())
+        .env("QUERY_STRING", head.uri.query().unwrap_or_default())
+        .env("REQUEST_METHOD", head.method.as_str())
+        .env("CONTENT_TYPE", text(header::CONTENT_TYPE))
+        .env("CONTENT_LENGTH", body.len().to_string())
+        .env("REMOTE_ADDR", "127.0.0.1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    if !version_zero {
+        command.env("GIT_PROTOCOL", text(header::HeaderName::from_static("git-protocol")));
+    }
+    let mut child = command.spawn().expect("`git` is installed (apt-get install git)");
+    let mut stdin = child.stdin.take().unwrap();
+    let write = async move {
+        // A server that refuses early does not read what it was sent.
+        let _ = stdin.write_all(&body).await;
+        drop(stdin);
+    };
+    let ((), output) = tokio::join!(write, child.wait_with_output());
+    let output = Bytes::from(output.unwrap().stdout);
+    let end = output.windows(4).position(|window| window == b"\r\n\r\n").expect("CGI answers headers");
+    let mut status = StatusCode::OK;
+    let mut headers = HeaderMap::new();
+    for line in std::str::from_utf8(&output[..end]).unwrap().split("\r\n") {
+        let (name, value) = line.split_once(": ").unwrap();
+        if name == "Status" {
+            status = value.split(' ').next().unwrap().parse().unwrap();
+        } else {
+            headers.insert(header::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+        }
+    }
+    (status, headers, output.slice(end + 4..))
+}

@@ -1,0 +1,208 @@
+//! A bare repository in a temporary directory, written without a work tree.
+//!
+//! ```ignore
+//! let mut remote = Remote::new();
+//! let first = remote.file("a.yaml", "a: 1").file("b/c.yaml", "c: 2").commit("two files");
+//! remote.remove("a.yaml").commit("one file");
+//! remote.force(&first);
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use git2::{Index, IndexEntry, IndexTime, ObjectType, Oid, Repository, Signature, Time};
+use tempfile::TempDir;
+
+/// Name of the repository's directory under [`Remote::root`].
+pub(crate) const NAME: &str = "repo.git";
+
+/// A repository and what the next commit on the current branch will hold.
+pub(crate) struct Remote {
+    directory: TempDir,
+    repository: Repository,
+    branch: String,
+    files: BTreeMap<String, (u32, Oid)>,
+    commits: i64,
+}
+
+impl Default for Remote {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Remote {
+    /// An empty repository whose default branch is `main`.
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = git2::RepositoryInitOptions::new();
+        let repository =
+            Repository::init_opts(directory.path().join(NAME), options.bare(true).initial_head("main")).unwrap();
+        Self { directory, repository, branch: "main".into(), files: BTreeMap::new(), commits: 0 }
+    }
+
+    /// Directory that holds the repository.
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The repository's own directory.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join(NAME)
+    }
+
+    /// Writes a file into the next commit.
+    pub(crate) fn file(&mut self, path: &str, content: impl AsRef<[u8]>) -> &mut Self {
+        self.entry(path, 0o100_644, content.as_ref())
+    }
+
+    /// Writes a symbolic link into the next commit.
+    pub(crate) fn symlink(&mut self, path: &str, target: &str) -> &mut Self {
+        self.entry(path, 0o120_000, target.as_bytes())
+    }
+
+    /// Writes a submodule into the next commit.
+    pub(crate) fn submodule(&mut self, path: &str) -> &mut Self {
+        let id = Oid::from_bytes(&[7; 20]).unwrap();
+        self.files.insert(path.to_owned(), (0o160_000, id));
+        self
+    }
+
+    fn entry(&mut self, path: &str, mode: u32, content: &[u8]) -> &mut Self {
+        let id = self.repository.blob(content).unwrap();
+        self.files.insert(path.to_owned(), (mode, id));
+        self
+    }
+
+    /// Takes a file out of the next commit, or a directory with all that is in it.
+    pub(crate) fn remove(&mut self, path: &str) -> &mut Self {
+        let under = format!("{path}/");
+        self.files.retain(|name, _| name != path && !name.starts_with(&under));
+        self
+    }
+
+    /// Takes everything out of the next commit.
+    pub(crate) fn clear(&mut self) -> &mut Self {
+        self.files.clear();
+        self
+    }
+
+    /// Commits to the current branch and returns the commit's id.
+    pub(crate) fn commit(&mut self, message: &str) -> String {
+        let parent = self.tip();
+        self.write(message, parent)
+    }
+
+    /// Replaces the current branch by a single commit without a parent, as after a force push.
+    pub(crate) fn orphan(&mut self, message: &str) -> String {
+        self.write(message, None)
+    }
+
+    fn write(&mut self, message: &str, parent: Option<Oid>) -> String {
+        let mut index = Index::new().unwrap();
+        for (path, (mode, id)) in &self.files {
+            let nothing = IndexTime::new(0, 0);
+            index
+                .add(&IndexEntry {
+                    ctime: nothing,
+                    mtime: nothing,
+                    dev: 0,
+                    ino: 0,
+                    mode: *mode,
+                    uid: 0,
+                    gid: 0,
+                    file_size: 0,
+                    id: *id,
+                    flags: 0,
+                    flags_extended: 0,
+                    path: path.clone().into_bytes(),
+                })
+                .unwrap();
+        }
+        self.commits += 1;
+        let tree = self.repository.find_tree(index.write_tree_to(&self.repository).unwrap()).unwrap();
+        let parents: Vec<_> = parent.map(|id| self.repository.find_commit(id).unwrap()).into_iter().collect();
+        let parents: Vec<_> = parents.iter().collect();
+        let person = person(self.commits);
+        let id = self.repository.commit(None, &person, &person, message, &tree, &parents).unwrap();
+        self.repository.reference(&self.full_name(), id, true, message).unwrap();
+        id.to_string()
+    }
+
+    /// Points the current branch to another commit, as a force push does; files follow.
+    pub(crate) fn force(&mut self, commit: &str) -> &mut Self {
+        let id = Oid::from_str(commit).unwrap();
+        self.repository.reference(&self.full_name(), id, true, "force").unwrap();
+        self.load(id);
+        self
+    }
+
+    /// Continues on another branch: an existing one, or a new one from here.
+    pub(crate) fn branch(&mut self, name: &str) -> &mut Self {
+        let here = self.tip();
+        self.branch = name.to_owned();
+        match (self.tip(), here) {
+            (Some(there), _) => self.load(there),
+            (None, Some(here)) => {
+                self.repository.reference(&self.full_name(), here, false, "branch").unwrap();
+            }
+            (None, None) => {}
+        }
+        self
+    }
+
+    /// Removes a branch.
+    pub(crate) fn drop_branch(&mut self, name: &str) -> &mut Self {
+        self.repository.find_reference(&format!("refs/heads/{name}")).unwrap().delete().unwrap();
+        self
+    }
+
+    /// A lightweight tag on the current branch's commit.
+    pub(crate) fn tag(&mut self, name: &str) -> &mut Self {
+        self.repository.reference(&format!("refs/tags/{name}"), self.tip().unwrap(), true, "tag").unwrap();
+        self
+    }
+
+    /// An annotated tag on the current branch's commit.
+    pub(crate) fn annotated_tag(&mut self, name: &str) -> &mut Self {
+        let target = self.repository.find_object(self.tip().unwrap(), Some(ObjectType::Commit)).unwrap();
+        self.repository.tag(name, &target, &person(0), "annotated", true).unwrap();
+        drop(target);
+        self
+    }
+
+    /// Sets a configuration value of the repository (`uploadpack.allowAnySHA1InWant`).
+    pub(crate) fn configure(&mut self, key: &str, value: &str) -> &mut Self {
+        self.repository.config().unwrap().set_str(key, value).unwrap();
+        self
+    }
+
+    fn full_name(&self) -> String {
+        format!("refs/heads/{}", self.branch)
+    }
+
+    fn tip(&self) -> Option<Oid> {
+        self.repository.find_reference(&self.full_name()).ok()?.target()
+    }
+
+    fn load(&mut self, commit: Oid) {
+        let mut files = BTreeMap::new();
+        let tree = self.repository.find_commit(commit).unwrap().tree().unwrap();
+        tree.walk(git2::TreeWalkMode::PreOrder, |directory, entry| {
+            if entry.kind() != Some(ObjectType::Tree) {
+                let mode = u32::try_from(entry.filemode()).unwrap();
+                files.insert(format!("{directory}{}", entry.name().unwrap()), (mode, entry.id()));
+            }
+            git2::TreeWalkResult::Ok
+        })
+        .unwrap();
+        self.files = files;
+    }
+}
+
+/// Commits are told apart by their times, so that equal files make different commits.
+fn person(seconds: i64) -> Signature<'static> {
+    Signature::new("Somebody", "somebody@example.org", &Time::new(1_700_000_000 + seconds, 0)).unwrap()
+}
