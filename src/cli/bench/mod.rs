@@ -1,0 +1,83 @@
+//! `mainstay bench`: what the agent costs, measured from outside, as one Markdown table.
+//!
+//! The embedded cluster and the agent run as processes of their own. The load is a local Git repository; every change
+//! is made and seen through a client that the agent knows nothing of.
+//!
+//! Invariant: nothing of what is printed comes from the agent's own clock.
+//!
+//! Deliberately absent: profiles and comparisons over time.
+
+mod counters;
+mod load;
+mod observer;
+mod process;
+mod situations;
+mod table;
+mod world;
+
+use std::{io, path::PathBuf};
+
+use super::{Error as CommandError, Exit, output};
+
+/// Arguments of `bench`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Kubeconfig of another cluster to measure on; by default an embedded one is started
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// How many ConfigMaps of 1 KiB the repository holds
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    objects: u32,
+    /// How long the agent is watched doing nothing, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    idle: u64,
+}
+
+/// What the measurement attempted in vain.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("could not make a temporary directory")]
+    Directory(#[source] io::Error),
+    #[error("could not start a process")]
+    Start(#[source] io::Error),
+    #[error("a process did not start; what it said is above")]
+    NotStarted,
+    #[error("could not read what Linux says of a process")]
+    Measure(#[source] io::Error),
+    #[error("could not write the load")]
+    Load(#[source] io::Error),
+    #[error("could not commit the load")]
+    Commit(#[source] git2::Error),
+    #[error("could not read the kubeconfig")]
+    Kubeconfig(#[source] kube::config::KubeconfigError),
+    #[error("could not ask the cluster")]
+    Ask(#[source] kube::Error),
+    #[error("could not read the counters")]
+    Count(#[source] reqwest::Error),
+    #[error("could not understand the counters")]
+    Counts(#[source] serde_json::Error),
+    #[error("{missing} objects were not as the branch says after {seconds} s")]
+    NotReached { missing: usize, seconds: u64 },
+    #[error("the agent did not act on a request within {seconds} s")]
+    NotHandled { seconds: u64 },
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
+    if cfg!(debug_assertions) {
+        tracing::warn!("this is a debug build, whose numbers say little: cargo run --release -- bench");
+    }
+    let rows = measure(&arguments).await?;
+    output::print(&table::markdown(&rows, arguments.objects))?;
+    let held = rows.iter().all(table::Row::held);
+    // The targets are promises about the embedded cluster; another one has its own speed.
+    Ok(if held || arguments.kubeconfig.is_some() { Exit::Fine } else { Exit::Differs })
+}
+
+async fn measure(arguments: &Arguments) -> Result<Vec<table::Row>, Error> {
+    let mut world = world::World::start(arguments.kubeconfig.as_deref(), arguments.objects as usize).await?;
+    let rows = situations::all(&mut world, arguments.idle).await;
+    let cleaned = if arguments.kubeconfig.is_some() { world.clean().await } else { Ok(()) };
+    let rows = rows?;
+    cleaned?;
+    Ok(rows)
+}

@@ -1,0 +1,184 @@
+//! The situations, in the order in which they are measured, and what is promised of each.
+
+use std::{
+    io::Write as _,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{
+    Error,
+    load::{Load, PER_FILE},
+    table::{Latencies, Row, Target, duration},
+    world::{DEADLINE, World},
+};
+use crate::api::names;
+
+/// Between two edits that are measured one by one: the agent puts back 50 objects a second, with a burst of 100.
+const PACE: Duration = Duration::from_millis(40);
+/// Edits at once.
+const BURST: usize = 500;
+/// Edits that are under way at the same time.
+const IN_FLIGHT: usize = 16;
+
+/// What is done to an object.
+#[derive(Clone, Copy)]
+enum Blow {
+    Edit,
+    Delete,
+    Unlabel,
+}
+
+/// Measures everything.
+pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>, Error> {
+    let objects = world.load.len();
+    let sample = (objects / 20).min(200);
+    let mut rows = Vec::new();
+    world.start_agent().await?;
+    progress("first sync");
+    rows.push(first_sync(world).await?);
+    progress("no-op sync");
+    rows.push(no_op_sync(world).await?);
+    progress("one-file commit");
+    rows.push(one_file(world).await?);
+    progress("idle");
+    rows.push(idle(world, idle_seconds).await?);
+    for (turn, (blow, what)) in
+        [(Blow::Edit, "edits"), (Blow::Delete, "deletions"), (Blow::Unlabel, "label removals")].into_iter().enumerate()
+    {
+        progress(what);
+        // Each object is touched once, so that none has any heat.
+        rows.push(reverts(world, blow, what, turn * sample..(turn + 1) * sample).await?);
+    }
+    progress("edits at once");
+    rows.push(burst(world, 3 * sample..(3 * sample + BURST).min(objects)).await?);
+    progress("restart");
+    rows.push(restart(world).await?);
+    Ok(rows)
+}
+
+/// Says on standard error what is being measured.
+fn progress(what: &str) {
+    // Progress that nobody can see is no reason to stop.
+    let _ = writeln!(std::io::stderr(), "measuring: {what}");
+}
+
+async fn first_sync(world: &mut World) -> Result<Row, Error> {
+    let mark = world.mark().await?;
+    let start = world.follow_load().await?;
+    let wanted = world.wanted(0..world.load.len());
+    let reached = world.observer.all(wanted, DEADLINE).await?;
+    let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+    world
+        .row(mark, "first sync", duration(wall), |requests| {
+            vec![
+                Target::new("≤ 6 s", wall <= Duration::from_secs(6)),
+                Target::new("one LIST per kind", requests.of("list", "configmaps") <= 2),
+                Target::new("no GET per object", requests.of("get", "configmaps") <= 2),
+            ]
+        })
+        .await
+}
+
+async fn no_op_sync(world: &mut World) -> Result<Row, Error> {
+    let mark = world.mark().await?;
+    let (start, token) = world.request().await?;
+    let wall = world.handled(&token).await?.saturating_duration_since(start);
+    let targets = |requests: &super::counters::Requests| vec![Target::new("0 applies", requests.of("apply", "") == 0)];
+    world.row(mark, "no-op sync, until the status says so", duration(wall), targets).await
+}
+
+async fn one_file(world: &mut World) -> Result<Row, Error> {
+    let changed = world.load.change_file(0)?;
+    let mark = world.mark().await?;
+    let (start, token) = world.request().await?;
+    let count = changed.len() as u64;
+    let wanted = world.wanted(changed);
+    let reached = world.observer.all(wanted, DEADLINE).await?;
+    let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+    world.handled(&token).await?;
+    world
+        .row(mark, format!("commit that changes one file ({PER_FILE} objects)"), duration(wall), |requests| {
+            // Status at the start and the end, the objects, and one inventory.
+            vec![Target::new(format!("≤ {} requests", 2 + count + 1), requests.total() <= 2 + count + 1)]
+        })
+        .await
+}
+
+async fn idle(world: &mut World, seconds: u64) -> Result<Row, Error> {
+    let mark = world.mark().await?;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let targets = |requests: &super::counters::Requests| vec![Target::new("0 requests", requests.total() == 0)];
+    world.row(mark, format!("idle, {seconds} s"), format!("{seconds} s"), targets).await
+}
+
+async fn reverts(world: &mut World, blow: Blow, what: &str, numbers: std::ops::Range<usize>) -> Result<Row, Error> {
+    let api = world.config_maps();
+    let mark = world.mark().await?;
+    let mut pairs = Vec::with_capacity(numbers.len());
+    for number in numbers.clone() {
+        world.observer.forget();
+        let answered = strike(&api, blow, number).await?;
+        let wanted = world.wanted([number]);
+        let reached = world.observer.all(wanted, Duration::from_secs(60)).await?;
+        pairs.extend(reached.into_values().map(|end| (answered, end)));
+        tokio::time::sleep(PACE).await;
+    }
+    let latencies = Latencies::new(pairs);
+    let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
+    let wall = format!("p50 {}, p99 {}", duration(p50), duration(p99));
+    world
+        .row(mark, format!("{} {what}, one by one, each until it is put back", numbers.len()), wall, |_| {
+            vec![
+                Target::new("p50 ≤ 5 ms", p50 <= Duration::from_millis(5)),
+                Target::new("p99 ≤ 50 ms", p99 <= Duration::from_millis(50)),
+            ]
+        })
+        .await
+}
+
+async fn burst(world: &mut World, numbers: std::ops::Range<usize>) -> Result<Row, Error> {
+    let api = world.config_maps();
+    let mark = world.mark().await?;
+    let start = Instant::now();
+    let strikes = stream::iter(numbers.clone().map(|number| strike(&api, Blow::Edit, number)));
+    strikes.buffer_unordered(IN_FLIGHT).try_for_each(|_| std::future::ready(Ok(()))).await?;
+    let wanted = world.wanted(numbers.clone());
+    let reached = world.observer.all(wanted, Duration::from_secs(60)).await?;
+    let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+    let targets = |_: &super::counters::Requests| vec![Target::new("≤ 10 s", wall <= Duration::from_secs(10))];
+    world.row(mark, format!("{} edits at once, until all are put back", numbers.len()), duration(wall), targets).await
+}
+
+async fn restart(world: &mut World) -> Result<Row, Error> {
+    world.kill_agent().await?;
+    let mark = world.mark().await?;
+    let wall = world.start_agent().await?;
+    let (_, token) = world.request().await?;
+    world.handled(&token).await?;
+    let targets = |requests: &super::counters::Requests| vec![Target::new("0 applies", requests.of("apply", "") == 0)];
+    world.row(mark, "restart after `kill -9`, until ready", duration(wall), targets).await
+}
+
+/// Does it to one object; returns when the server had answered.
+async fn strike(api: &Api<ConfigMap>, blow: Blow, number: usize) -> Result<Instant, Error> {
+    let name = Load::name(number);
+    let by = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
+    let patch = match blow {
+        Blow::Edit => json!({ "data": { "revision": "edited by hand" } }),
+        Blow::Unlabel => json!({ "metadata": { "labels": { names::SYNC_LABEL: null } } }),
+        Blow::Delete => {
+            api.delete(&name, &DeleteParams::default()).await.map_err(Error::Ask)?;
+            return Ok(Instant::now());
+        }
+    };
+    api.patch(&name, &by, &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
+    Ok(Instant::now())
+}

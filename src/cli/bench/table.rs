@@ -1,0 +1,138 @@
+//! The table that is printed: one row per situation, with what was promised.
+
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
+
+use super::counters::Requests;
+
+/// One measured situation.
+pub(super) struct Row {
+    /// What happened.
+    pub situation: String,
+    /// How long it took.
+    pub wall: String,
+    /// Requests of the agent, besides watches and the Lease.
+    pub requests: Requests,
+    /// Most memory of the agent during it.
+    pub peak_mib: f64,
+    /// Processor time of the agent during it.
+    pub processor_seconds: f64,
+    /// What was promised.
+    pub targets: Vec<Target>,
+}
+
+/// One promise, and whether it was kept.
+pub(super) struct Target {
+    /// Such as `≤ 6 s`.
+    pub text: String,
+    /// Whether it was kept.
+    pub held: bool,
+}
+
+impl Target {
+    /// A promise.
+    pub(super) fn new(text: impl Into<String>, held: bool) -> Self {
+        Self { text: text.into(), held }
+    }
+}
+
+impl Row {
+    /// Whether every promise was kept.
+    pub(super) fn held(&self) -> bool {
+        self.targets.iter().all(|target| target.held)
+    }
+}
+
+/// The rows as a Markdown table.
+pub(super) fn markdown(rows: &[Row], objects: u32) -> String {
+    let mut text = format!(
+        "\n{objects} ConfigMaps of 1 KiB in one GitSync; requests of the agent without watches and the Lease.\n\n\
+         | situation | wall time | API requests | agent peak RSS | agent CPU | promised | |\n\
+         |---|---|---|---|---|---|---|\n"
+    );
+    for row in rows {
+        let promised: Vec<_> = row.targets.iter().map(|target| target.text.as_str()).collect();
+        let missed: Vec<_> = row.targets.iter().filter(|t| !t.held).map(|t| t.text.as_str()).collect();
+        let verdict = match (row.targets.is_empty(), missed.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => "held".into(),
+            (false, false) => format!("**missed: {}**", missed.join("; ")),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.0} MiB | {:.2} s | {} | {verdict} |",
+            row.situation,
+            row.wall,
+            row.requests,
+            row.peak_mib,
+            row.processor_seconds,
+            promised.join("; "),
+        );
+    }
+    text
+}
+
+/// A length of time with three significant digits.
+pub(super) fn duration(length: Duration) -> String {
+    let millis = length.as_secs_f64() * 1000.0;
+    match millis {
+        m if m < 10.0 => format!("{m:.1} ms"),
+        m if m < 1000.0 => format!("{m:.0} ms"),
+        m => format!("{:.2} s", m / 1000.0),
+    }
+}
+
+/// Latencies in ascending order.
+pub(super) struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    /// From the pairs of start and end; an end that was seen before its start counts as 0.
+    pub(super) fn new(pairs: impl IntoIterator<Item = (Instant, Instant)>) -> Self {
+        let mut lengths: Vec<_> =
+            pairs.into_iter().map(|(start, end)| end.saturating_duration_since(start)).collect();
+        lengths.sort();
+        Self(lengths)
+    }
+
+    /// The length that this share of all does not exceed (nearest rank).
+    pub(super) fn percentile(&self, share: f64) -> Duration {
+        let rank = (self.0.len() as f64 * share).ceil().max(1.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank is a small whole number")]
+        self.0.get(rank as usize - 1).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_percentiles_by_nearest_rank() {
+        let start = Instant::now();
+        let latencies = Latencies::new((1..=100).rev().map(|n| (start, start + Duration::from_millis(n))));
+        assert_eq!(latencies.percentile(0.5), Duration::from_millis(50));
+        assert_eq!(latencies.percentile(0.99), Duration::from_millis(99));
+        assert_eq!(latencies.percentile(1.0), Duration::from_millis(100));
+        assert_eq!(Latencies::new([]).percentile(0.5), Duration::ZERO);
+        let early = Latencies::new([(start + Duration::from_millis(1), start)]);
+        assert_eq!(early.percentile(0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn names_the_promise_that_was_missed() {
+        let row = |held| Row {
+            situation: "first sync".into(),
+            wall: "7.00 s".into(),
+            requests: Requests::default(),
+            peak_mib: 50.4,
+            processor_seconds: 3.0,
+            targets: vec![Target::new("≤ 6 s", held), Target::new("no GET", true)],
+        };
+        let line = |held| markdown(&[row(held)], 10).lines().last().unwrap().to_owned();
+        assert_eq!(line(true), "| first sync | 7.00 s | none | 50 MiB | 3.00 s | ≤ 6 s; no GET | held |");
+        assert!(line(false).ends_with("| **missed: ≤ 6 s** |"), "{}", line(false));
+    }
+}
