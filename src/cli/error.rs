@@ -31,6 +31,16 @@ pub(super) enum Error {
     Missing { what: String },
     #[error("there is no GitSync in the namespace {namespace}")]
     NoSync { namespace: String },
+    #[error("the agent ended")]
+    Agent(#[from] crate::agent::Error),
+    #[error("a part of the program broke")]
+    Part(#[source] tokio::task::JoinError),
+    #[cfg(feature = "dev")]
+    #[error(transparent)]
+    Dev(#[from] super::dev::Error),
+    #[cfg(feature = "dev")]
+    #[error(transparent)]
+    Bench(#[from] super::bench::Error),
     #[error("no agent has acted on the request within {seconds} s")]
     NotAnswered { seconds: u64 },
 }
@@ -46,6 +56,8 @@ impl Error {
             Self::Cluster(error) if matches!(*error.cause, cluster::Cause::Configuration(_)) => {
                 Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster".into())
             }
+            #[cfg(feature = "dev")]
+            Self::Dev(error) => error.hint(),
             _ => None,
         }
     }

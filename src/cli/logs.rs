@@ -3,7 +3,9 @@
 //! Invariant: the Kubernetes client's own target stays at ERROR, for below it would log whole answers, which may be
 //! Secrets.
 
-use tracing_subscriber::{EnvFilter, Layer as _, filter::filter_fn, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, filter::filter_fn, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 /// How log lines look.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

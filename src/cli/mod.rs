@@ -5,13 +5,20 @@
 //! Deliberately absent: knowledge of how syncing works. Commands talk to the API server; only `agent` and `dev` start
 //! the agent itself.
 
+mod agent;
+#[cfg(feature = "dev")]
+mod bench;
 mod connection;
 mod crd;
+#[cfg(feature = "dev")]
+mod dev;
 mod error;
 mod exit;
+mod logs;
 mod output;
 mod pause;
 mod status;
+mod stop;
 mod sync;
 mod syncs;
 
@@ -32,6 +39,8 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Run the agent, in a cluster or beside one
+    Agent(agent::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
     /// Ask for a sync now, wait for it, and print the commit and what came of it
@@ -42,6 +51,12 @@ enum Command {
     Pause(pause::Pause),
     /// End a break glass
     Resume(pause::Target),
+    /// Try it out: an embedded cluster, kept on a repository of yours or on a demonstration
+    #[cfg(feature = "dev")]
+    Dev(dev::Arguments),
+    /// Measure the agent and print one table; exit code 1 when a promise is missed
+    #[cfg(feature = "dev")]
+    Bench(bench::Arguments),
 }
 
 /// Reads the arguments of the process, runs the command and reports how it went: 0 fine, 1 differences or not in
@@ -62,10 +77,15 @@ pub fn run() -> ExitCode {
 
 async fn perform(command: Command) -> Result<Exit, Error> {
     match command {
+        Command::Agent(arguments) => agent::run(arguments).await,
         Command::Crd => crd::run(),
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,
         Command::Pause(arguments) => pause::pause(&arguments).await,
         Command::Resume(target) => pause::resume(&target).await,
+        #[cfg(feature = "dev")]
+        Command::Dev(arguments) => dev::run(arguments).await,
+        #[cfg(feature = "dev")]
+        Command::Bench(arguments) => bench::run(arguments).await,
     }
 }

@@ -65,7 +65,7 @@ fn prints_the_definitions_that_the_manifests_hold() {
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["sync", "status", "pause", "resume"] {
+    for command in ["agent", "sync", "status", "pause", "resume", "dev", "bench"] {
         check_golden(&format!("cli/{command}.txt"), &transcript(&[command, "--help"]));
     }
 }

@@ -20,6 +20,12 @@ pub(super) enum Counters {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests(BTreeMap<(String, String), u64>);
 
+/// What the embedded server answers.
+#[derive(Deserialize)]
+struct Counted {
+    requests: Vec<Count>,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Count {
@@ -43,8 +49,8 @@ impl Counters {
 }
 
 fn from_server(text: &str) -> Result<Requests, Error> {
-    let counts: Vec<Count> = serde_json::from_str(text).map_err(Error::Counts)?;
-    let ours = counts.into_iter().filter(|count| count.user_agent == "mainstay");
+    let counted: Counted = serde_json::from_str(text).map_err(Error::Counts)?;
+    let ours = counted.requests.into_iter().filter(|count| count.user_agent == "mainstay");
     Ok(Requests(ours.map(|count| ((count.verb, count.resource), count.count)).collect()))
 }
 
@@ -99,7 +105,7 @@ mod tests {
         let row = |verb: &str, resource: &str, agent: &str, count: u64| {
             format!(r#"{{"verb":"{verb}","resource":"{resource}","userAgent":"{agent}","count":{count}}}"#)
         };
-        let read = |rows: &[String]| from_server(&format!("[{}]", rows.join(","))).unwrap();
+        let read = |rows: &[String]| from_server(&format!(r#"{{"requests":[{}]}}"#, rows.join(","))).unwrap();
         let before = read(&[row("apply", "configmaps", "mainstay", 5), row("apply", "configmaps", "kubectl", 9)]);
         let after = read(&[
             row("apply", "configmaps", "mainstay", 7),

@@ -91,8 +91,7 @@ pub(super) struct Latencies(Vec<Duration>);
 impl Latencies {
     /// From the pairs of start and end; an end that was seen before its start counts as 0.
     pub(super) fn new(pairs: impl IntoIterator<Item = (Instant, Instant)>) -> Self {
-        let mut lengths: Vec<_> =
-            pairs.into_iter().map(|(start, end)| end.saturating_duration_since(start)).collect();
+        let mut lengths: Vec<_> = pairs.into_iter().map(|(start, end)| end.saturating_duration_since(start)).collect();
         lengths.sort();
         Self(lengths)
     }

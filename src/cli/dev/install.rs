@@ -29,8 +29,7 @@ pub(super) async fn install(
     apply(cluster, &kind, Some(NAMESPACE), &subject.name, &repository).await?;
     let spec = serde_json::json!({ "gitRepository": subject.name, "reference": reference, "baseDir": base_dir });
     let what = || format!("GitSync {}", subject.name);
-    let spec: GitSyncSpec =
-        serde_json::from_value(spec).map_err(|cause| Error::Understand { what: what(), cause })?;
+    let spec: GitSyncSpec = serde_json::from_value(spec).map_err(|cause| Error::Understand { what: what(), cause })?;
     let kind = own_kind::<GitSync>(cluster).await?;
     apply(cluster, &kind, Some(NAMESPACE), &subject.name, &GitSync::new(&subject.name, spec)).await
 }

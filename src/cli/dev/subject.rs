@@ -68,13 +68,9 @@ mod tests {
 
     #[test]
     fn makes_object_names_from_anything() {
-        for (text, name) in [
-            ("My_App.git", "my-app"),
-            ("..", "repository"),
-            ("été", "t"),
-            ("a--b", "a-b"),
-            ("", "repository"),
-        ] {
+        for (text, name) in
+            [("My_App.git", "my-app"), ("..", "repository"), ("été", "t"), ("a--b", "a-b"), ("", "repository")]
+        {
             assert_eq!(object_name(text), name, "{text}");
         }
     }

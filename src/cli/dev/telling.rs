@@ -54,9 +54,9 @@ impl Format {
                 let time = jiff::Zoned::now().strftime("%H:%M:%S");
                 Ok(format!("{time}  {}\n", message.to_string().replace("\n    ", "\n          ")))
             }
-            Self::Json => serde_json::to_string(message).map(|line| format!("{line}\n")).map_err(|cause| {
-                CommandError::Understand { what: "a message".into(), cause }
-            }),
+            Self::Json => serde_json::to_string(message)
+                .map(|line| format!("{line}\n"))
+                .map_err(|cause| CommandError::Understand { what: "a message".into(), cause }),
         }
     }
 }
@@ -85,7 +85,10 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
 }
 
 fn next(tries: &[String]) -> String {
-    format!("Try in another terminal:\n{}Ctrl-C ends it.\n\n", tries.iter().map(|t| format!("  {t}\n")).collect::<String>())
+    format!(
+        "Try in another terminal:\n{}Ctrl-C ends it.\n\n",
+        tries.iter().map(|t| format!("  {t}\n")).collect::<String>()
+    )
 }
 
 /// A path as a shell takes it.
