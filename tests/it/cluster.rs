@@ -1,0 +1,477 @@
+//! The cluster's client against the embedded server: in process, and over a socket where the socket matters.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use devcluster::levers::Fault;
+use devcluster::{Options, Server};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use mainstay::cluster::{
+    Apply, Cluster, Denial, Elector, Event, EventType, Guard, Kind, Part, Persistence, Propagation, Recorder,
+    Regarding, Removal, Scope, Selection, Timing, Verb, WatchEvent,
+};
+use mainstay::failure::Class;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// Nothing here should take longer, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn server() -> (Server, Cluster) {
+    let server = Server::new(Options::default());
+    let client = kube::Client::new(server.client_service(), "default");
+    (server, Cluster::from_clients(client.clone(), client))
+}
+
+/// A cluster behind a socket.
+fn connect(address: SocketAddr) -> Cluster {
+    // Without a server name the TLS stack is never used, but it is set up.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let url = format!("http://{address}").parse().expect("a URL");
+    Cluster::connect(kube::Config::new(url)).expect("a client")
+}
+
+fn config_maps() -> Arc<Kind> {
+    Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
+}
+
+fn config_map(name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": "default", "labels": { "app": "web" } },
+        "data": { "key": value },
+    })
+}
+
+async fn apply(cluster: &Cluster, name: &str, value: &str) -> Value {
+    let body = config_map(name, value);
+    let applied = cluster.apply(&config_maps(), Some("default"), name, &body, Apply::forced("mainstay")).await;
+    applied.expect("applied")
+}
+
+fn version(object: &Value) -> &str {
+    object["metadata"]["resourceVersion"].as_str().expect("a version")
+}
+
+/// What a watch said, in a word: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a`, `trouble 503`.
+async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
+    let shown = |object: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        format!("{name}={}", object["data"]["key"].as_str().unwrap_or_default())
+    };
+    let event = tokio::time::timeout(PATIENCE, events.next()).await.expect("the watch speaks");
+    match event.expect("a watch never ends") {
+        WatchEvent::Begin => "begin".to_owned(),
+        WatchEvent::Initial(object) => format!("initial {}", shown(&object)),
+        WatchEvent::Synced => "synced".to_owned(),
+        WatchEvent::Applied(object) => format!("applied {}", shown(&object)),
+        WatchEvent::Deleted(object) => format!("deleted {}", shown(&object)),
+        WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
+    }
+}
+
+/// The next words that are not about trouble.
+async fn words(events: &mut BoxStream<'static, WatchEvent>, count: usize) -> Vec<String> {
+    let mut words = Vec::new();
+    while words.len() < count {
+        let word = word(events).await;
+        if !word.starts_with("trouble") {
+            words.push(word);
+        }
+    }
+    words
+}
+
+fn watch(cluster: &Cluster) -> BoxStream<'static, WatchEvent> {
+    cluster.watch(&config_maps(), Selection::labelled("app", "web"))
+}
+
+#[tokio::test]
+async fn an_identical_apply_changes_nothing() {
+    let (_server, cluster) = server();
+    let first = apply(&cluster, "a", "1").await;
+    let again = apply(&cluster, "a", "1").await;
+    assert_eq!(version(&first), version(&again));
+    assert_ne!(version(&apply(&cluster, "a", "2").await), version(&first));
+    let found = cluster.get(&config_maps(), Some("default"), "a").await.expect("an answer").expect("there");
+    assert_eq!(found["data"]["key"], "2");
+    let metadata = cluster.get_metadata(&config_maps(), Some("default"), "a").await.expect("an answer").expect("there");
+    assert_eq!(metadata.resource_version.as_deref(), Some(version(&found)));
+}
+
+#[tokio::test]
+async fn refusals_have_the_class_that_says_what_to_do() {
+    let (_server, cluster) = server();
+    let kind = config_maps();
+    let forced = Apply::forced("mainstay");
+
+    let mut unknown = config_map("a", "1");
+    unknown["bogus"] = json!(1);
+    let error = cluster.apply(&kind, Some("default"), "a", &unknown, forced).await.expect_err("an unknown field");
+    assert_eq!((error.code(), error.class()), (Some(500), Class::Invalid), "{error:?}");
+
+    let bare = json!({ "apiVersion": "v1", "kind": "ConfigMap" });
+    let error = cluster.apply(&kind, Some("nowhere"), "a", &bare, forced).await.expect_err("no such namespace");
+    assert!(error.is_namespace_missing(), "{error:?}");
+    assert_eq!(error.class(), Class::NotReady);
+
+    apply(&cluster, "a", "1").await;
+    let theirs = Apply::unforced("somebody");
+    let error =
+        cluster.apply(&kind, Some("default"), "a", &config_map("a", "2"), theirs).await.expect_err("a conflict");
+    assert!(error.is_conflict());
+    let conflicts = &error.refusal().expect("an answer").conflicts;
+    assert_eq!((conflicts[0].field.as_str(), conflicts[0].manager.as_str()), (".data.key", "mainstay"));
+
+    let error = cluster.create(&kind, Some("default"), "a", &config_map("a", "2"), Persistence::DryRun).await;
+    assert!(error.expect_err("it exists").is_already_exists());
+
+    let gizmos = Kind::fixed("x.io/v1", "Gizmo", "gizmos", Scope::Namespaced);
+    let body = json!({ "apiVersion": "x.io/v1", "kind": "Gizmo", "metadata": { "name": "w" } });
+    let error = cluster.apply(&gizmos, Some("default"), "w", &body, forced).await.expect_err("not served");
+    assert!(error.is_not_found() && !error.is_namespace_missing(), "{error:?}");
+    assert_eq!(error.class(), Class::NotReady);
+}
+
+#[tokio::test]
+async fn a_terminating_namespace_is_not_a_lack_of_permission() {
+    let (_server, cluster) = server();
+    let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
+    let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "x" } });
+    cluster.apply(&namespaces, None, "x", &body, Apply::forced("mainstay")).await.expect("applied");
+    let held =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "held", "finalizers": ["x.io/y"] } });
+    cluster.apply(&config_maps(), Some("x"), "held", &held, Apply::forced("mainstay")).await.expect("applied");
+    let removal = cluster.delete(&namespaces, None, "x", Guard::default(), Propagation::Background).await;
+    assert_eq!(removal.expect("deleted"), Removal::Terminating);
+    let body = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "new" } });
+    let error = cluster.apply(&config_maps(), Some("x"), "new", &body, Apply::forced("mainstay")).await;
+    let error = error.expect_err("the namespace is going");
+    assert!(error.is_namespace_terminating(), "{error:?}");
+    assert_eq!(error.refusal().expect("an answer").denial, Some(Denial::NamespaceTerminating));
+    assert_eq!(error.class(), Class::NotReady);
+}
+
+#[tokio::test]
+async fn deletes_only_the_object_that_was_looked_at() {
+    let (_server, cluster) = server();
+    let kind = config_maps();
+    let seen = apply(&cluster, "a", "1").await;
+    let uid = seen["metadata"]["uid"].as_str();
+    apply(&cluster, "a", "2").await;
+    for guard in
+        [Guard { uid: Some("another"), resource_version: None }, Guard { uid, resource_version: Some(version(&seen)) }]
+    {
+        let error = cluster.delete(&kind, Some("default"), "a", guard, Propagation::Background).await;
+        assert_eq!(error.expect_err("another object").class(), Class::Conflict, "{guard:?}");
+    }
+    let guard = Guard { uid, resource_version: None };
+    let removal = cluster.delete(&kind, Some("default"), "a", guard, Propagation::Background).await;
+    assert_eq!(removal.expect("deleted"), Removal::Gone);
+    let removal = cluster.delete(&kind, Some("default"), "a", guard, Propagation::Background).await;
+    assert_eq!(removal.expect("gone already"), Removal::Absent);
+}
+
+#[tokio::test]
+async fn ownership_is_rewritten_only_if_nobody_wrote_meanwhile() {
+    let (_server, cluster) = server();
+    let kind = config_maps();
+    let seen = apply(&cluster, "a", "1").await;
+    let now = apply(&cluster, "a", "2").await;
+    let mut entries = now["metadata"]["managedFields"].clone();
+    entries[0]["manager"] = json!("somebody");
+    let stale = cluster.rewrite_managed_fields(&kind, Some("default"), "a", version(&seen), &entries).await;
+    assert_eq!(stale.expect_err("it moved").class(), Class::Conflict);
+    let written = cluster.rewrite_managed_fields(&kind, Some("default"), "a", version(&now), &entries).await;
+    assert_eq!(written.expect("written")["metadata"]["managedFields"][0]["manager"], "somebody");
+}
+
+#[tokio::test]
+async fn lists_more_than_a_page() {
+    let (_server, cluster) = server();
+    for n in 0..120 {
+        apply(&cluster, &format!("c{n:03}"), "1").await;
+    }
+    let kind = config_maps();
+    let listed = cluster.list(&kind, Selection::labelled("app", "web")).map(|object| object.expect("an object"));
+    let listed: Vec<Value> = listed.collect().await;
+    assert_eq!(listed.len(), 120);
+    assert!(listed.iter().all(|object| object["kind"] == "ConfigMap" && object["apiVersion"] == "v1"));
+    assert_eq!(cluster.requests().total(|verb, _| verb == Verb::List), 3);
+    let metadata = cluster.list_metadata(&kind, Selection::default().within("default"));
+    let names: Vec<_> = metadata.map(|metadata| metadata.expect("metadata").name).collect().await;
+    assert!(names.contains(&Some("c119".to_owned())));
+}
+
+#[tokio::test]
+async fn a_watch_tells_what_is_there_and_what_changes() {
+    let (_server, cluster) = server();
+    apply(&cluster, "a", "1").await;
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+    apply(&cluster, "a", "2").await;
+    apply(&cluster, "a", "2").await;
+    apply(&cluster, "b", "1").await;
+    cluster
+        .delete(&config_maps(), Some("default"), "a", Guard::default(), Propagation::Background)
+        .await
+        .expect("gone");
+    assert_eq!(words(&mut events, 3).await, ["applied a=2", "applied b=1", "deleted a=2"]);
+    let unlabel = json!({ "metadata": { "labels": null } });
+    cluster.patch_merge(&config_maps(), Some("default"), "b", Part::Main, &unlabel).await.expect("patched");
+    assert_eq!(word(&mut events).await, "deleted b=1");
+}
+
+#[tokio::test]
+async fn a_watch_of_metadata_leaves_out_the_rest() {
+    let (_server, cluster) = server();
+    apply(&cluster, "a", "1").await;
+    let mut events = cluster.watch(&config_maps(), Selection::labelled("app", "web").metadata_only());
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=", "synced"]);
+}
+
+#[tokio::test]
+async fn a_watch_that_is_cut_loses_nothing() {
+    let (server, _) = server();
+    let serving = server.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
+    let address = serving.address();
+    let cluster = connect(address);
+    apply(&cluster, "a", "1").await;
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+    drop(serving);
+    // In process, while nobody can connect.
+    let client = kube::Client::new(server.client_service(), "default");
+    apply(&Cluster::from_clients(client.clone(), client), "a", "2").await;
+    assert_eq!(word(&mut events).await, "trouble 0");
+    let _serving = serve_again(&server, address).await;
+    assert_eq!(words(&mut events, 1).await, ["applied a=2"]);
+}
+
+/// Serves at an address that was just in use.
+async fn serve_again(server: &Server, address: SocketAddr) -> devcluster::Serving {
+    let bound = async {
+        loop {
+            match server.serve(address, None).await {
+                Ok(serving) => return serving,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, bound).await.expect("the address is free again")
+}
+
+#[tokio::test]
+async fn a_server_with_another_history_is_told_anew() {
+    let (old, _) = server();
+    let serving = old.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
+    let address = serving.address();
+    let cluster = connect(address);
+    for n in 0..300 {
+        apply(&cluster, "a", &n.to_string()).await;
+    }
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=299", "synced"]);
+    drop(serving);
+    drop(old);
+    assert_eq!(word(&mut events).await, "trouble 0");
+    let (new, _) = server();
+    let _serving = serve_again(&new, address).await;
+    assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);
+    apply(&cluster, "a", "new").await;
+    assert_eq!(word(&mut events).await, "applied a=new");
+}
+
+#[tokio::test]
+async fn forgotten_history_is_told_anew() {
+    let (server, cluster) = server();
+    apply(&cluster, "a", "1").await;
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+    let away = Fault { verb: "watch".to_owned(), code: 503, times: 2, ..Fault::default() };
+    server.levers().fail_next(away);
+    server.store().end_watches(None);
+    assert_eq!(word(&mut events).await, "trouble 503");
+    apply(&cluster, "a", "2").await;
+    server.store().compact();
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
+    // The same as an answer instead of an event.
+    let gone = Fault { verb: "watch".to_owned(), code: 410, ..Fault::default() };
+    server.levers().fail_next(gone);
+    server.store().end_watches(None);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
+}
+
+#[tokio::test]
+async fn a_server_without_initial_events_is_read_in_pages() {
+    let (server, cluster) = server();
+    for n in 0..60 {
+        apply(&cluster, &format!("c{n:02}"), "1").await;
+    }
+    let refusal = Fault { verb: "watch".to_owned(), code: 422, ..Fault::default() };
+    server.levers().fail_next(refusal);
+    let mut events = watch(&cluster);
+    let told = words(&mut events, 62).await;
+    assert_eq!((told[0].as_str(), told[1].as_str(), told[61].as_str()), ("begin", "initial c00=1", "synced"));
+    assert_eq!(cluster.requests().total(|verb, _| verb == Verb::List), 2);
+    apply(&cluster, "c00", "2").await;
+    assert_eq!(word(&mut events).await, "applied c00=2");
+}
+
+#[tokio::test]
+async fn a_new_definition_is_discovered() {
+    let (_server, cluster) = server();
+    assert_eq!(cluster.kind("x.io/v1", "Gizmo").await.expect("an answer"), None);
+    let deployments = cluster.kind("apps/v1", "Deployment").await.expect("an answer").expect("served");
+    assert!(deployments.namespaced && deployments.has_status && deployments.listable && deployments.watchable);
+    let definitions =
+        cluster.kind("apiextensions.k8s.io/v1", "CustomResourceDefinition").await.expect("an answer").expect("served");
+    assert!(!definitions.namespaced);
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "gizmos.x.io" },
+        "spec": {
+            "group": "x.io",
+            "scope": "Cluster",
+            "names": { "plural": "gizmos", "kind": "Gizmo", "shortNames": ["gz"] },
+            "versions": [{
+                "name": "v1",
+                "served": true,
+                "storage": true,
+                "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    });
+    let applied = cluster.apply(&definitions, None, "gizmos.x.io", &definition, Apply::forced("mainstay")).await;
+    applied.expect("applied");
+    let found = async {
+        loop {
+            cluster.kinds_changed();
+            if let Some(kind) = cluster.kind("x.io/v1", "Gizmo").await.expect("an answer") {
+                return kind;
+            }
+        }
+    };
+    let gizmos = tokio::time::timeout(PATIENCE, found).await.expect("served");
+    assert!(!gizmos.namespaced && gizmos.has_status && gizmos.preferred);
+    assert_eq!(cluster.kind_called("gz").await.expect("an answer"), Some(gizmos));
+}
+
+#[tokio::test]
+async fn events_of_one_series_are_one_object_with_the_newest_note() {
+    let (_server, cluster) = server();
+    let applied = apply(&cluster, "a", "1").await;
+    let (recorder, writer) = Recorder::new(cluster.clone(), "mainstay.dev/agent", "pod-1");
+    let writing = tokio::spawn(writer.run(CancellationToken::new()));
+    let event = |note: &str| Event {
+        regarding: Regarding {
+            key: config_maps().key(Some("default"), "a"),
+            api_version: "v1".to_owned(),
+            uid: applied["metadata"]["uid"].as_str().map(str::to_owned),
+        },
+        related: None,
+        kind: EventType::Normal,
+        reason: "Reverted".to_owned(),
+        action: "Apply".to_owned(),
+        note: note.to_owned(),
+        note_key: "data.key".to_owned(),
+    };
+    let events = Arc::new(Kind::fixed("events.k8s.io/v1", "Event", "events", Scope::Namespaced));
+    for (note, count) in [("first", None), ("first", Some(2)), ("second", Some(3))] {
+        recorder.publish(event(note));
+        let written = async {
+            loop {
+                let all: Vec<_> = cluster.list(&events, Selection::default().within("default")).collect().await;
+                let ours: Vec<Value> = all.into_iter().map(|event| event.expect("an event")).collect();
+                if let [one] = ours.as_slice()
+                    && one["note"] == note
+                    && one["series"]["count"].as_u64() == count
+                {
+                    return one.clone();
+                }
+                assert!(ours.len() <= 1, "{ours:?}");
+                tokio::task::yield_now().await;
+            }
+        };
+        let written = tokio::time::timeout(PATIENCE, written).await.expect(note);
+        assert_eq!((&written["regarding"]["name"], &written["type"]), (&json!("a"), &json!("Normal")));
+        assert_eq!(written["reportingController"], "mainstay.dev/agent");
+    }
+    drop(recorder);
+    writing.await.expect("the writer ends");
+}
+
+fn quick() -> Timing {
+    Timing { lease: Duration::from_secs(1), deadline: Duration::from_millis(600), retry: Duration::from_millis(50) }
+}
+
+#[tokio::test]
+async fn one_of_two_leads_and_the_other_follows() {
+    let (_server, cluster) = server();
+    let shutdown = CancellationToken::new();
+    let (first, mut first_leads) = Elector::new(cluster.clone(), "default", "mainstay", "first", quick());
+    let first = tokio::spawn(first.run(shutdown.clone()));
+    let term = tokio::time::timeout(PATIENCE, first_leads.term()).await.expect("it leads").expect("a term");
+    let (second, mut second_leads) = Elector::new(cluster.clone(), "default", "mainstay", "second", quick());
+    let second = tokio::spawn(second.run(CancellationToken::new()));
+    let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
+    let renewed = async {
+        let mut times = std::collections::BTreeSet::new();
+        while times.len() < 30 {
+            let lease = cluster.get(&leases, Some("default"), "mainstay").await.expect("an answer").expect("there");
+            assert_eq!(lease["spec"]["holderIdentity"], "first");
+            times.insert(lease["spec"]["renewTime"].to_string());
+            tokio::task::yield_now().await;
+        }
+    };
+    // Thirty renewals take longer than the Lease's duration.
+    tokio::time::timeout(PATIENCE, renewed).await.expect("it is renewed");
+    assert!(first_leads.is_leading() && !second_leads.is_leading() && !term.ended().is_cancelled());
+    shutdown.cancel();
+    tokio::time::timeout(PATIENCE, first).await.expect("it ends").expect("it ends");
+    assert!(term.ended().is_cancelled());
+    assert!(tokio::time::timeout(PATIENCE, second_leads.term()).await.expect("it leads").is_some());
+    second.abort();
+}
+
+#[tokio::test]
+async fn a_lease_is_judged_by_our_own_clock() {
+    let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
+    for renewed in ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"] {
+        let (_server, cluster) = server();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": { "name": "mainstay", "namespace": "default" },
+            "spec": { "holderIdentity": "other", "leaseDurationSeconds": 1, "renewTime": renewed, "acquireTime": renewed },
+        });
+        cluster.create(&leases, Some("default"), "mainstay", &lease, Persistence::Kept).await.expect("created");
+        let started = std::time::Instant::now();
+        let (elector, mut leadership) = Elector::new(cluster.clone(), "default", "mainstay", "me", quick());
+        let electing = tokio::spawn(elector.run(CancellationToken::new()));
+        assert!(tokio::time::timeout(PATIENCE, leadership.term()).await.expect("it leads").is_some());
+        assert!(started.elapsed() >= Duration::from_secs(1), "{renewed}: {:?}", started.elapsed());
+        electing.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_renew_steps_down() {
+    let (server, cluster) = server();
+    let (elector, mut leadership) = Elector::new(cluster, "default", "mainstay", "me", quick());
+    let electing = tokio::spawn(elector.run(CancellationToken::new()));
+    let term = tokio::time::timeout(PATIENCE, leadership.term()).await.expect("it leads").expect("a term");
+    let away =
+        Fault { verb: "update".to_owned(), resource: "leases".to_owned(), code: 500, times: 1000, ..Fault::default() };
+    server.levers().fail_next(away);
+    tokio::time::timeout(PATIENCE, term.ended().cancelled()).await.expect("it steps down");
+    assert!(!leadership.is_leading());
+    server.levers().clear_faults();
+    assert!(tokio::time::timeout(PATIENCE, leadership.term()).await.expect("it leads again").is_some());
+    electing.abort();
+}
