@@ -5,7 +5,10 @@
 use super::{Done, Settings, Shown, Target, decode, metadata, namespace, reset_paths, text, to_storage};
 use crate::{
     addresses::Reservation,
-    kinds::{hooks, table::Kind},
+    kinds::{
+        hooks::{self, Finalizers, NameRule},
+        table::Kind,
+    },
     patch::{self, ApplyContext},
     registration, schema,
     server::Server,
@@ -77,7 +80,6 @@ pub(crate) fn insert(
     let mut reservation = Reservation::new(server.addresses());
     let mut causes = prepare(kind, &mut object, &mut reservation);
     begin_generation(kind, &mut object);
-    causes.extend(metadata::validate(&object, None, kind.namespaced));
     causes.extend(validate(kind, &object, None));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
@@ -147,7 +149,9 @@ pub(crate) fn complete(kind: &Kind, object: &mut Value) {
 /// What the kind itself says about an object.
 pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     if kind.custom.is_some() {
-        return schema::validate(&kind.schema, object, old);
+        let mut causes = hooks::validate_metadata(object, old, NameRule::Subdomain, Finalizers::Any);
+        causes.extend(schema::validate(&kind.schema, object, old));
+        return causes;
     }
     let mut causes = hooks::validate(&kind.api_version, &kind.kind, object, old);
     if kind.kind == "CustomResourceDefinition" {

@@ -91,6 +91,11 @@ pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origi
     }
     let name = value_name(value).to_owned();
     let unknown = schema::drop_unknown(&kind.schema, value);
+    match (&kind.custom, value.get_mut("metadata"), kind.schema.field("metadata")) {
+        (None, _, _) => schema::normalise(&kind.schema, value),
+        (Some(_), Some(metadata), Some(schema)) => schema::normalise(&schema, metadata),
+        _ => {}
+    }
     if unknown.is_empty() || origin == Origin::Apply {
         return Ok(Vec::new());
     }

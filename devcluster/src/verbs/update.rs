@@ -176,7 +176,6 @@ pub(crate) fn replace(
             return Ok(Some(Done::new(200, shown, Vec::new())));
         }
     }
-    causes.extend(metadata::validate(&new, Some(old), kind.namespaced));
     causes.extend(create::validate(kind, &new, Some(old)));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
