@@ -18,6 +18,8 @@ mod managed;
 mod merged;
 mod owned;
 mod strategic;
+#[cfg(test)]
+mod tests;
 mod track;
 mod typed;
 
