@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::ignore::Ignored;
 use super::kustomize::Directories;
+use super::limits::larger_than;
 use super::{Limits, Memory, Problem, file};
 use crate::api::names;
 use crate::object::{Key, Names, Object, Place};
@@ -58,7 +59,7 @@ pub fn decode(
         }
         let path = shared.intern(&entry.path);
         if entry.size > limits.file {
-            let what = format!("the file is larger than {} MiB", limits.file >> 20);
+            let what = format!("the file is {}", larger_than(usize::try_from(limits.file).unwrap_or(usize::MAX)));
             decoded.problems.push(Problem::new(Place::file(path), what, Some("split it")));
             continue;
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::Problem;
 use super::document::{At, Found, objects};
 use super::json::{self, Json};
-use super::limits::{Budget, Limits};
+use super::limits::{Budget, Limits, Spent, larger_than};
 use super::load::{Loaded, load, locate};
 use super::tokens::{Fault, Mark, Yaml};
 use crate::object::{Names, Object, Place};
@@ -114,7 +114,13 @@ impl Reader<'_> {
 
     fn yaml_document(&mut self, chunk: &Chunk<'_>) -> Next {
         let fault = if chunk.text.len() > self.limits.document {
-            Some(Fault::new(Mark { line: 1, column: 1 }, too_large(self.limits)).with_hint("split it"))
+            Some(
+                Fault::new(
+                    Mark { line: 1, column: 1 },
+                    format!("the document is {}", larger_than(self.limits.document)),
+                )
+                .with_hint("split it"),
+            )
         } else {
             control_character(chunk.text)
         };
@@ -203,14 +209,10 @@ impl Reader<'_> {
         }
         let in_time = !out_of_time && self.budget.step().is_ok();
         if !in_time && !out_of_time {
-            self.problem_at_file(super::limits::Spent::Time.what(), Some("split the file"));
+            self.problem_at_file(Spent::Time.what(), Some("split the file"));
         }
         if in_time && self.read.problems.len() < self.limits.problems { Next::Document } else { Next::Stop }
     }
-}
-
-fn too_large(limits: &Limits) -> String {
-    format!("the document is larger than {} MiB", limits.document >> 20)
 }
 
 /// The first character that YAML does not allow anywhere.

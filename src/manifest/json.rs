@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use super::limits::larger_than;
 use super::scalar::Scalar;
 use super::tokens::{Fault, Mark, Token, Tokens};
 
@@ -184,7 +185,7 @@ impl<'t> Tokens<'t> for Json<'t> {
             }
             self.skip_space();
             if self.at - self.start > self.longest {
-                return Err(Fault::new(self.mark(), "the document is too large"));
+                return Err(Fault::new(self.mark(), format!("the document is {}", larger_than(self.longest))));
             }
             let mark = self.mark();
             let byte = self.text.as_bytes().get(self.at).copied();

@@ -54,6 +54,14 @@ impl std::fmt::Debug for Limits {
     }
 }
 
+/// How a size limit is named, as `larger than 3 MiB`.
+pub(super) fn larger_than(bytes: usize) -> String {
+    match bytes >> 20 {
+        0 => format!("larger than {bytes} bytes"),
+        mebibytes => format!("larger than {mebibytes} MiB"),
+    }
+}
+
 /// What is left of a file's time and memory.
 pub(super) struct Budget<'l> {
     limits: &'l Limits,
