@@ -2,6 +2,7 @@
 
 mod cli;
 mod cluster;
+mod decode;
 mod manifests;
 mod source;
 mod support;
