@@ -61,9 +61,11 @@ pub struct Counted {
     pub count: u64,
 }
 
+type Counts = BTreeMap<(Verb, Arc<str>), u64>;
+
 /// The counter. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Requests(Arc<Mutex<BTreeMap<(Verb, Arc<str>), u64>>>);
+pub struct Requests(Arc<Mutex<Counts>>);
 
 impl Requests {
     pub(super) fn add(&self, verb: Verb, resource: &Arc<str>) {

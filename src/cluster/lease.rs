@@ -177,9 +177,10 @@ impl Elector {
             let lease = self.hold(held, &shutdown).await;
             term.ended.cancel();
             self.leading.send_replace(None);
-            match lease {
-                Some(lease) => self.release(&lease).await,
-                None => tracing::warn!(lease = %self.name, identity = %self.identity, "no longer leading"),
+            if let Some(lease) = lease {
+                self.release(&lease).await;
+            } else {
+                tracing::warn!(lease = %self.name, identity = %self.identity, "no longer leading");
             }
         }
     }
@@ -274,9 +275,10 @@ impl Elector {
         lease["spec"]["holderIdentity"] = Value::from("");
         lease["spec"]["leaseDurationSeconds"] = Value::from(1);
         lease["spec"]["renewTime"] = Value::from(micro_time(Timestamp::now()));
-        match tokio::time::timeout(self.timing.retry, self.write(&lease)).await {
-            Ok(Ok(_)) => tracing::info!(lease = %self.name, "lease given back"),
-            _ => tracing::info!(lease = %self.name, "lease not given back; it expires"),
+        if let Ok(Ok(_)) = tokio::time::timeout(self.timing.retry, self.write(&lease)).await {
+            tracing::info!(lease = %self.name, "lease given back");
+        } else {
+            tracing::info!(lease = %self.name, "lease not given back; it expires");
         }
     }
 

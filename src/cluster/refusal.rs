@@ -181,9 +181,11 @@ fn shown(key: &Key, body: &Body) -> String {
     if !key.is("", "Secret") {
         return message;
     }
-    let fields = body.details.causes.iter().filter(|cause| !cause.field.is_empty());
-    let fields = fields.map(|cause| format!("{} ({}) ", cause.field, cause.reason)).collect::<String>();
-    fields + &message
+    let mut text = String::new();
+    for cause in body.details.causes.iter().filter(|cause| !cause.field.is_empty()) {
+        text.extend([&cause.field, " (", &cause.reason, ") "]);
+    }
+    text + &message
 }
 
 fn denial(body: &Body) -> Denial {

@@ -211,10 +211,13 @@ impl Ledger {
     pub(super) fn written(&mut self, write: &Write) {
         if let Some(series) = self.series.get_mut(&write.identity) {
             series.name = Some(write.name.clone());
-            if let How::Create(body) = &write.how {
-                series.written_note = body["note"].as_str().unwrap_or_default().to_owned();
-            } else if let How::Rewrite(patch) = &write.how {
-                series.written_note = patch["message"].as_str().unwrap_or_default().to_owned();
+            let note = match &write.how {
+                How::Create(body) => body["note"].as_str(),
+                How::Rewrite(patch) => patch["message"].as_str(),
+                How::Count(_) => None,
+            };
+            if let Some(note) = note {
+                note.clone_into(&mut series.written_note);
             }
         }
     }
@@ -307,7 +310,8 @@ fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    format!("{}…", &text[..text.floor_char_boundary(most - "…".len())])
+    let end = (0..=most - "…".len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}…", &text[..end])
 }
 
 /// A token bucket.

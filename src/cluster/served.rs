@@ -11,10 +11,14 @@ use serde::Deserialize;
 
 use super::kind::Kind;
 
+/// Group, version and kind.
+type Name = (Arc<str>, Arc<str>, Arc<str>);
+
 /// Everything that is served, as of one reading.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    pub(super) kinds: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Kind>>,
+    /// By group, version and kind.
+    pub(super) kinds: BTreeMap<Name, Arc<Kind>>,
     /// Groups and versions whose server did not answer.
     pub(super) broken: BTreeSet<(Arc<str>, Arc<str>)>,
 }
@@ -53,7 +57,8 @@ struct GroupName {
 
 #[derive(Deserialize)]
 struct Version {
-    version: String,
+    #[serde(rename = "version")]
+    number: String,
     #[serde(default)]
     resources: Vec<Resource>,
     #[serde(default)]
@@ -63,10 +68,12 @@ struct Version {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Resource {
-    resource: String,
+    #[serde(rename = "resource")]
+    plural: String,
     response_kind: Option<ResponseKind>,
     scope: String,
-    singular_resource: String,
+    #[serde(rename = "singularResource")]
+    singular: String,
     verbs: Vec<String>,
     short_names: Vec<String>,
     subresources: Vec<Subresource>,
@@ -83,7 +90,8 @@ struct ResponseKind {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Subresource {
-    subresource: String,
+    #[serde(rename = "subresource")]
+    name: String,
 }
 
 impl Aggregated {
@@ -92,7 +100,7 @@ impl Aggregated {
             let name: Arc<str> = Arc::from(group.metadata.name);
             let mut preferred = BTreeSet::new();
             for version in group.versions {
-                let number: Arc<str> = Arc::from(version.version);
+                let number: Arc<str> = Arc::from(version.number);
                 if version.freshness == "Stale" {
                     table.broken.insert((Arc::clone(&name), Arc::clone(&number)));
                 }
@@ -106,11 +114,11 @@ impl Aggregated {
                         continue;
                     }
                     let row = Row {
-                        plural: resource.resource,
-                        singular: resource.singular_resource,
+                        plural: resource.plural,
+                        singular: resource.singular,
                         kind: response.kind,
                         namespaced: resource.scope == "Namespaced",
-                        has_status: resource.subresources.iter().any(|sub| sub.subresource == "status"),
+                        has_status: resource.subresources.iter().any(|sub| sub.name == "status"),
                         verbs: resource.verbs,
                         short_names: resource.short_names,
                     };

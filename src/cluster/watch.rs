@@ -350,13 +350,12 @@ impl Watcher {
         and(&mut call.path, "watch", "true");
         and(&mut call.path, "allowWatchBookmarks", "true");
         and(&mut call.path, "timeoutSeconds", &lifetime.as_secs().to_string());
-        match after {
-            Some(version) => and(&mut call.path, "resourceVersion", version),
-            None => {
-                // Without a resourceVersion: at least as new as this request, not just whatever is cached.
-                and(&mut call.path, "sendInitialEvents", "true");
-                and(&mut call.path, "resourceVersionMatch", "NotOlderThan");
-            }
+        if let Some(version) = after {
+            and(&mut call.path, "resourceVersion", version);
+        } else {
+            // Without a resourceVersion: at least as new as this request, not just whatever is cached.
+            and(&mut call.path, "sendInitialEvents", "true");
+            and(&mut call.path, "resourceVersionMatch", "NotOlderThan");
         }
         let Ok(response) = tokio::time::timeout(PATIENCE, self.cluster.open(&call)).await else {
             return Err(call.failed(Cause::TimedOut(PATIENCE)));
