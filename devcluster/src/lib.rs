@@ -11,6 +11,7 @@
 //! are tried on it.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod actors;
 mod addresses;
 mod bootstrap;
 pub mod call;

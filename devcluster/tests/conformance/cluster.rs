@@ -28,11 +28,6 @@ impl Cluster {
         })
     }
 
-    /// Whether the claims run against the embedded server.
-    pub(crate) fn is_embedded() -> bool {
-        std::env::var("CONFORMANCE_KUBECONFIG").is_err()
-    }
-
     /// A client with the cluster's credentials.
     pub(crate) fn client(&self) -> reqwest::Client {
         let mut builder = reqwest::Client::builder().user_agent("conformance/1.0").no_proxy();
