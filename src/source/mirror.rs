@@ -10,12 +10,13 @@
 //! and over random bytes that lie beside it.
 //! Deliberately not here: references (the remote is asked) and history (only the files of a commit matter).
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use sha2::{Digest as _, Sha256};
@@ -30,17 +31,29 @@ const TOLD: usize = 16;
 const HELD: &str = "held";
 const SALT: &str = "salt";
 
+/// Generations that this process has open: nobody else may use or remove them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Open(Arc<Mutex<HashSet<PathBuf>>>);
+
+impl Open {
+    fn paths(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// All generations of one remote.
 #[derive(Debug)]
 pub(super) struct Mirror {
     root: PathBuf,
+    open: Open,
     number: u64,
     current: Option<Arc<Generation>>,
 }
 
 impl Mirror {
-    /// Finds the latest generation of the mirror for `identity` under `directory`, and removes the others.
-    pub(super) fn open(directory: &Path, identity: &[u8; 32]) -> Result<Self, Fault> {
+    /// Finds the latest generation of the mirror for `identity` under `directory`, and removes the others, as far as
+    /// nobody in this process has them `open`.
+    pub(super) fn find(directory: &Path, identity: &[u8; 32], open: &Open) -> Result<Self, Fault> {
         let root = directory.join(name(directory, identity).map_err(Fault::Disk)?);
         make_directory(&root).map_err(Fault::Disk)?;
         let mut numbers: Vec<u64> = fs::read_dir(&root)
@@ -52,24 +65,27 @@ impl Mirror {
         let mut current = None;
         for number in numbers.into_iter().rev() {
             let path = root.join(number.to_string());
+            if open.paths().contains(&path) {
+                continue;
+            }
             match read_held(&path) {
                 Some(held) if current.is_none() && !held.is_empty() => {
-                    current = Some(Arc::new(Generation::new(path, held)));
+                    current = Some(Arc::new(Generation::new(path, held, open.clone())));
                 }
                 _ => remove(&path),
             }
         }
-        Ok(Self { root, number, current })
+        Ok(Self { root, open: open.clone(), number, current })
     }
 
     pub(super) fn current(&self) -> Option<Arc<Generation>> {
         self.current.clone()
     }
 
-    /// Where the next generation will lie.
-    pub(super) fn next_path(&mut self) -> PathBuf {
+    /// Name of the next generation, to be made by [`Generation::create`].
+    pub(super) fn next(&mut self) -> (PathBuf, Open) {
         self.number += 1;
-        self.root.join(self.number.to_string())
+        (self.root.join(self.number.to_string()), self.open.clone())
     }
 
     /// Makes `generation` the one that is used; the one before goes when nobody reads from it any more.
@@ -85,7 +101,6 @@ impl Mirror {
     /// Removes the mirror as soon as nobody reads from it any more.
     pub(super) fn retire(self) {
         match self.current {
-            // Goes with the generation, or by the next process that looks for generations.
             Some(current) => current.retire(),
             None => remove(&self.root),
         }
@@ -99,19 +114,24 @@ pub(super) struct Generation {
     held: Mutex<Vec<(Id, History)>>,
     suspect: AtomicBool,
     retired: AtomicBool,
+    open: Open,
 }
 
 impl Generation {
-    fn new(path: PathBuf, held: Vec<(Id, History)>) -> Self {
-        Self { path, held: Mutex::new(held), suspect: AtomicBool::new(false), retired: AtomicBool::new(false) }
+    fn new(path: PathBuf, held: Vec<(Id, History)>, open: Open) -> Self {
+        open.paths().insert(path.clone());
+        let (suspect, retired) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { path, held: Mutex::new(held), suspect, retired, open }
     }
 
-    /// Makes an empty one.
-    pub(super) fn create(path: PathBuf) -> Result<Self, Fault> {
-        make_directory(&path).map_err(Fault::Disk)?;
-        git2::Repository::init_bare(&path)
-            .map_err(|error| Fault::Disk(io::Error::other(error.message().to_owned())))?;
-        Ok(Self::new(path, Vec::new()))
+    /// Makes an empty one. Until it is adopted it goes with its last user.
+    pub(super) fn create((path, open): (PathBuf, Open)) -> Result<Self, Fault> {
+        let generation = Self::new(path, Vec::new(), open);
+        generation.retire();
+        make_directory(&generation.path).map_err(Fault::Disk)?;
+        let made = git2::Repository::init_bare(&generation.path);
+        made.map_err(|error| Fault::Disk(io::Error::other(error.message().to_owned())))?;
+        Ok(generation)
     }
 
     /// Marks it as damaged: the next fetch makes a new one.
@@ -139,7 +159,7 @@ impl Generation {
         held.iter().rev().take(TOLD).copied().collect()
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Vec<(Id, History)>> {
+    fn held(&self) -> MutexGuard<'_, Vec<(Id, History)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -211,7 +231,10 @@ impl Drop for Generation {
     fn drop(&mut self) {
         if self.retired.load(Ordering::Relaxed) {
             remove(&self.path);
+            // Works for the last one only.
+            let _ = self.path.parent().map(fs::remove_dir);
         }
+        self.open.paths().remove(&self.path);
     }
 }
 
@@ -284,35 +307,46 @@ mod tests {
         digit.to_string().repeat(40).parse().unwrap()
     }
 
+    fn find(directory: &Path, identity: u8, open: &Open) -> Mirror {
+        Mirror::find(directory, &[identity; 32], open).unwrap()
+    }
+
+    fn grow(mirror: &mut Mirror) -> Arc<Generation> {
+        let generation = Arc::new(Generation::create(mirror.next()).unwrap());
+        generation.keep(commit('a'), History::Left).unwrap();
+        mirror.adopt(Arc::clone(&generation));
+        generation
+    }
+
     #[test]
     fn remembers_what_it_holds_across_restarts_and_drops_what_is_incomplete() {
         let directory = tempfile::tempdir().unwrap();
-        let identity = [1; 32];
-        let mut mirror = Mirror::open(directory.path(), &identity).unwrap();
-        let first = Arc::new(Generation::create(mirror.next_path()).unwrap());
-        first.keep(commit('a'), History::Left).unwrap();
-        mirror.adopt(first);
-        let incomplete = mirror.next_path();
-        Generation::create(incomplete.clone()).unwrap();
+        let mut mirror = find(directory.path(), 1, &Open::default());
+        drop(grow(&mut mirror));
+        let incomplete = mirror.next().0;
+        fs::create_dir(&incomplete).unwrap();
         drop(mirror);
-        let mirror = Mirror::open(directory.path(), &identity).unwrap();
+        let mirror = find(directory.path(), 1, &Open::default());
         assert!(mirror.current().unwrap().holds(commit('a')));
         assert!(!incomplete.exists());
-        assert!(Mirror::open(directory.path(), &[2; 32]).unwrap().current().is_none());
+        assert!(find(directory.path(), 2, &Open::default()).current().is_none());
     }
 
     #[test]
     fn an_old_generation_stays_until_its_last_reader_is_gone() {
         let directory = tempfile::tempdir().unwrap();
-        let mut mirror = Mirror::open(directory.path(), &[1; 32]).unwrap();
-        let old = Arc::new(Generation::create(mirror.next_path()).unwrap());
-        mirror.adopt(Arc::clone(&old));
-        let next = mirror.next_path();
-        mirror.adopt(Arc::new(Generation::create(next).unwrap()));
-        let path = old.path.clone();
-        assert!(path.exists());
-        drop(old);
-        assert!(!path.exists());
+        let open = Open::default();
+        let mut mirror = find(directory.path(), 1, &open);
+        let old = grow(&mut mirror);
+        let current = grow(&mut mirror);
+        mirror.retire();
+        assert!(find(directory.path(), 1, &open).current().is_none(), "both are on their way out");
+        for generation in [old, current] {
+            let path = generation.path.clone();
+            assert!(path.exists());
+            drop(generation);
+            assert!(!path.exists());
+        }
     }
 
     #[test]

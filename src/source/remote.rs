@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::{Error, Fault};
 use super::id::{Commit, Id};
-use super::mirror::{Generation, Mirror};
+use super::mirror::{Generation, Mirror, Open};
 use super::objects::Objects;
 use super::poll::Poll;
 use super::reference::{Found, Reference, Refs, Wanted};
@@ -64,6 +64,7 @@ struct Inner {
     settings: Settings,
     slots: Slots,
     http: OnceLock<Http>,
+    open: Open,
     remotes: Mutex<HashMap<[u8; 32], Arc<State>>>,
 }
 
@@ -88,7 +89,8 @@ impl Source {
     /// Touches neither disk nor network yet.
     pub fn new(settings: Settings) -> Self {
         let slots = Slots::new(settings.slots);
-        Self(Arc::new(Inner { settings, slots, http: OnceLock::new(), remotes: Mutex::default() }))
+        let (http, open, remotes) = (OnceLock::new(), Open::default(), Mutex::default());
+        Self(Arc::new(Inner { settings, slots, http, open, remotes }))
     }
 
     /// What `reference` means at the remote now, or at most `max_age` ago; zero asks the remote in any case.
@@ -154,7 +156,7 @@ impl Source {
         let asked = transport::list_refs(self.http()?, url, remote.credentials(), known.as_ref(), wanted, limit).await;
         let (negotiated, refs) = match asked {
             Ok((negotiated, refs)) => (Some(negotiated), Ok(refs)),
-            Err(fault) => (None, Err(fault)),
+            Err(fault) => (None, Err(transport::hushed(remote.credentials(), fault))),
         };
         *lock(&state.negotiated) = negotiated;
         refs
@@ -182,7 +184,8 @@ impl Source {
         let mut held = state.mirror.lock().await;
         if held.is_none() {
             let (directory, identity) = (self.0.settings.directory.clone(), remote.identity());
-            *held = Some(self.0.slots.run(move || Mirror::open(&directory, &identity)).await??);
+            let open = self.0.open.clone();
+            *held = Some(self.0.slots.run(move || Mirror::find(&directory, &identity, &open)).await??);
         }
         let mirror = held.as_mut().ok_or(Fault::Stopped)?;
         let mut usable = self.usable(mirror.current()).await?;
@@ -200,11 +203,8 @@ impl Source {
                 other => return other,
             }
         }
-        let path = mirror.next_path();
-        let fresh = self.0.slots.run(move || Generation::create(path)).await??;
-        let fresh = Arc::new(fresh);
-        // Until it is adopted it goes with its last user, even when this future is dropped.
-        fresh.retire();
+        let next = mirror.next();
+        let fresh = Arc::new(self.0.slots.run(move || Generation::create(next)).await??);
         let snapshot = self.bring(&state, remote, found, &fresh, until).await?;
         self.check_size(&fresh).await?;
         mirror.adopt(fresh);
@@ -300,7 +300,8 @@ impl Source {
         let spooler = Arc::clone(generation);
         let file = self.0.slots.run(move || spooler.spool()).await??;
         let credentials = remote.credentials();
-        let delivered = transport::fetch_pack(self.http()?, negotiated, credentials, asked, &limits, file).await?;
+        let delivered = transport::fetch_pack(self.http()?, negotiated, credentials, asked, &limits, file).await;
+        let delivered = delivered.map_err(|fault| transport::hushed(credentials, fault))?;
         let indexer = Arc::clone(generation);
         self.0.slots.run(move || indexer.index(delivered.file, until)).await??;
         Ok(delivered.shallow)

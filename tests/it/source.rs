@@ -355,6 +355,7 @@ async fn every_bad_answer_is_a_named_failure() {
         (On::Packs, Fault::Redirect("http://127.0.0.1:1".into()), Class::Invalid, "only the first request"),
     ];
     for (on, fault, class, words) in cases {
+        bench.server.heal();
         bench.server.fail(on, fault.clone());
         let (got, text) = bench.failure("main").await;
         assert!(got == class && text.contains(words), "{on:?} {fault:?}: {got:?} {text}");
@@ -362,6 +363,47 @@ async fn every_bad_answer_is_a_named_failure() {
     }
     bench.server.heal();
     assert_eq!(files(&bench.sync("main").await.unwrap(), "/").await.len(), 2, "and recovers");
+}
+
+#[tokio::test]
+async fn a_server_that_lies_about_its_references_is_found_out() {
+    let mut origin = small();
+    origin.tag_file("file", "a.yaml");
+    let bench = Bench::new(origin).await;
+    let (class, text) = bench.failure("file").await;
+    assert!(class == Class::Invalid && text.contains("not a commit"), "{text}");
+
+    let line = |id: &str| format!("003d{id} refs/heads/main\n0000").into_bytes();
+    bench.server.fail(On::References, Fault::Answer(line(&"1".repeat(40))));
+    let (class, text) = bench.failure("main").await;
+    assert!(class == Class::Unavailable && text.contains("refused"), "{text}");
+
+    let mut elsewhere = Origin::new();
+    let pack = elsewhere.file("x", "x").pack();
+    let band = [format!("000dpackfile\n{:04x}\x01", pack.len() + 5).as_bytes(), &pack, b"0000"].concat();
+    bench.server.fail(On::Packs, Fault::Answer(band));
+    let (class, text) = bench.failure("main").await;
+    assert!(class == Class::Unavailable && text.contains("lacks the commit"), "{text}");
+    bench.server.heal();
+    assert!(bench.sync("main").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_credentials_is_not_quoted() {
+    let bench = Bench::new(small()).await;
+    let remote = basic(&bench.server.url(NAME), "robot", "s3cret-token");
+    for on in [On::Advertisement, On::References, On::Packs] {
+        for echo in ["s3cret-token", "cm9ib3Q6czNjcmV0LXRva2Vu"] {
+            bench.server.heal();
+            let words = format!("ERR who is {echo}?");
+            bench.server.fail(on, Fault::Answer(format!("{:04x}{words}", words.len() + 4).into_bytes()));
+            let text = chain(&sync(&bench.source, &remote, "main").await.unwrap_err());
+            assert!(text.contains("refused") && !text.contains(echo), "{text}");
+            bench.server.fail(on, Fault::Status(500));
+            let text = chain(&sync(&bench.source, &remote, "main").await.unwrap_err());
+            assert!(text.contains("500") && !text.contains(echo), "{text}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -378,6 +420,7 @@ async fn a_server_that_stalls_or_drips_meets_the_deadline() {
         (On::Packs, Fault::Stall, 1500),
         (On::Packs, drip, 2500),
     ] {
+        bench.server.heal();
         bench.server.fail(on, fault.clone());
         let began = Instant::now();
         let (class, text) = bench.failure("main").await;

@@ -60,10 +60,7 @@ pub(in crate::source) async fn fetch_pack(
     // A twentieth more than the pack: packet lengths and progress.
     let limit = limits.pack_bytes.saturating_add(limits.pack_bytes / 20).saturating_add(64 << 10);
     let mut body = http.ask(&known.at, credentials, known.capabilities.version, question, limit).await?;
-    receive(&mut body, limits, file).await.map_err(|fault| match fault {
-        Fault::Refused { text } => Fault::Refused { text: without(credentials, text) },
-        other => other,
-    })
+    receive(&mut body, limits, file).await
 }
 
 fn question(known: &Negotiated, asked: &Asked) -> Vec<u8> {
@@ -216,7 +213,14 @@ pub(super) fn clean(text: &[u8]) -> String {
     text.trim().to_owned()
 }
 
-/// A server's words, unless they repeat the credentials.
+/// A fault that does not repeat the credentials.
+pub(in crate::source) fn hushed(credentials: &Credentials, fault: Fault) -> Fault {
+    match fault {
+        Fault::Refused { text } => Fault::Refused { text: without(credentials, text) },
+        other => other,
+    }
+}
+
 fn without(credentials: &Credentials, text: String) -> String {
     match credentials {
         Credentials::Basic { password, .. } if !password.expose().is_empty() => {

@@ -68,7 +68,7 @@ pub(crate) struct Counts {
 #[derive(Default)]
 struct Levers {
     credentials: Option<(String, String)>,
-    fault: Option<(On, Fault)>,
+    faults: Vec<(On, Fault)>,
     only_version_zero: bool,
     counts: Counts,
 }
@@ -122,14 +122,16 @@ impl GitServer {
         self.levers().credentials = None;
     }
 
-    /// From now on the server misbehaves.
+    /// From now on the server misbehaves in this way for these requests, beside what it does wrong for others.
     pub(crate) fn fail(&self, on: On, fault: Fault) {
-        self.levers().fault = Some((on, fault));
+        let mut levers = self.levers();
+        levers.faults.retain(|(faulty, _)| *faulty != on);
+        levers.faults.push((on, fault));
     }
 
     /// From now on the server behaves.
     pub(crate) fn heal(&self) {
-        self.levers().fault = None;
+        self.levers().faults.clear();
     }
 
     /// From now on the server knows version 0 of the protocol only.
@@ -165,8 +167,8 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         let allowed = levers.credentials.as_ref().is_none_or(|(username, password)| {
             given == format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}")))
         });
-        let fault = levers.fault.clone().filter(|(faulty, _)| *faulty == On::Everything || *faulty == on);
-        (allowed, fault.map(|(_, fault)| fault), levers.only_version_zero)
+        let hit = levers.faults.iter().find(|(faulty, _)| *faulty == On::Everything || *faulty == on);
+        (allowed, hit.map(|(_, fault)| fault.clone()), levers.only_version_zero)
     };
     let given = given.to_owned();
     let kind = if on == On::Advertisement { "advertisement" } else { "result" };

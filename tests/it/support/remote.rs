@@ -173,6 +173,23 @@ impl Remote {
         self
     }
 
+    /// A lightweight tag on a file instead of a commit.
+    pub(crate) fn tag_file(&mut self, name: &str, path: &str) -> &mut Self {
+        self.repository.reference(&format!("refs/tags/{name}"), self.files[path].1, true, "tag").unwrap();
+        self
+    }
+
+    /// A pack of the files that the next commit would hold.
+    pub(crate) fn pack(&self) -> Vec<u8> {
+        let mut builder = self.repository.packbuilder().unwrap();
+        for (_, id) in self.files.values() {
+            builder.insert_object(*id, None).unwrap();
+        }
+        let mut pack = git2::Buf::new();
+        builder.write_buf(&mut pack).unwrap();
+        pack.to_vec()
+    }
+
     /// Sets a configuration value of the repository (`uploadpack.allowAnySHA1InWant`).
     pub(crate) fn configure(&mut self, key: &str, value: &str) -> &mut Self {
         self.repository.config().unwrap().set_str(key, value).unwrap();
