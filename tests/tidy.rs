@@ -44,9 +44,13 @@ const ACTING: &[&str] = &[
     "src/gitsync/reconcile.rs",
     "src/notification/deliver.rs",
     "devcluster/src/actors/",
+    "devcluster/src/call.rs",
     "devcluster/src/listen.rs",
     "devcluster/src/node/",
+    "devcluster/src/registration.rs",
+    "devcluster/src/server.rs",
     "devcluster/src/service/",
+    "devcluster/src/verbs/",
 ];
 
 /// What a deciding file must not contain.

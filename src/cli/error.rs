@@ -33,6 +33,7 @@ pub(super) enum Error {
     NoSync { namespace: String },
     #[error("the agent ended")]
     Agent(#[from] crate::agent::Error),
+    #[cfg(feature = "dev")]
     #[error("a part of the program broke")]
     Part(#[source] tokio::task::JoinError),
     #[cfg(feature = "dev")]

@@ -1,0 +1,185 @@
+//! `mainstay dev` as a process: what it prints, writes and serves, and how it ends.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// A running `mainstay dev --output json` in a directory of its own.
+struct Dev {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    home: PathBuf,
+    kubeconfig: String,
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Dev {
+    fn start(home: &Path, arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+            .args(["dev", "--output", "json"])
+            .args(arguments)
+            .env_clear()
+            .env("HOME", home)
+            .current_dir(home)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut dev = Self { child, lines, home: home.to_owned(), kubeconfig: String::new() };
+        let started = dev.event("started");
+        dev.kubeconfig = started["kubeconfig"].as_str().unwrap().to_owned();
+        dev
+    }
+
+    /// The next message of this sort; what comes before it is passed over.
+    fn event(&mut self, event: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "`mainstay dev` ended before `{event}`");
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["event"] == event {
+                return message;
+            }
+        }
+    }
+
+    /// Runs kubectl; it must succeed.
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        let output = Command::new("kubectl")
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.home)
+            .output()
+            .expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "kubectl {arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Ctrl-C; how it ended.
+    fn interrupt(mut self) -> ExitStatus {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        self.child.wait().unwrap()
+    }
+}
+
+#[test]
+fn serves_a_cluster_alone_and_ends_cleanly() {
+    let home = tempfile::tempdir().unwrap();
+    let dev = Dev::start(home.path(), &["--cluster-only"]);
+    assert!(dev.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/kube-system"));
+    let mode = fs::metadata(&dev.kubeconfig).unwrap().permissions().mode() & 0o777;
+    assert_eq!((Path::new(&dev.kubeconfig), mode), (home.path().join(".mainstay/kubeconfig").as_path(), 0o600));
+    assert_eq!(dev.interrupt().code(), Some(0));
+}
+
+#[test]
+fn applies_the_manifests_that_install_the_agent() {
+    let home = tempfile::tempdir().unwrap();
+    let dev = Dev::start(home.path(), &["--cluster-only"]);
+    dev.kubectl(&["apply", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/manifests")]);
+    let shown = dev.kubectl(&["-n", "mainstay-system", "get", "deployment", "mainstay", "-o", "name"]);
+    assert_eq!(shown.trim(), "deployment.apps/mainstay");
+}
+
+#[test]
+fn the_manifests_start_the_agent_with_arguments_that_it_has() {
+    let home = tempfile::tempdir().unwrap();
+    let dev = Dev::start(home.path(), &["--cluster-only"]);
+    dev.kubectl(&["apply", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/manifests")]);
+    let shown = dev.kubectl(&["-n", "mainstay-system", "get", "deployment", "mainstay", "-o", "json"]);
+    let deployment: Value = serde_json::from_str(&shown).unwrap();
+    let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    // Arguments are read in order: an unknown one fails before the last is seen.
+    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+        .args(arguments.iter().map(|argument| argument.as_str().unwrap()))
+        .arg("--help")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn breaks_glass_on_a_live_object_and_mends_it() {
+    let home = tempfile::tempdir().unwrap();
+    let dev = Dev::start(home.path(), &["--cluster-only"]);
+    dev.kubectl(&["create", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gitops/namespace.yaml")]);
+    dev.kubectl(&["create", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gitops/web/deployment.yaml")]);
+    let mainstay = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+            .args(arguments)
+            .args(["deploy", "web", "-n", "shop", "--kubeconfig", &dev.kubeconfig])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let annotation = |name: &str| {
+        let path = format!("jsonpath={{.metadata.annotations.mainstay\\.dev/{name}}}");
+        dev.kubectl(&["-n", "shop", "get", "deployment", "web", "-o", &path])
+    };
+    assert!(mainstay(&["pause", "--for", "30m"]).starts_with("Deployment.apps shop/web is paused until 2"));
+    assert_eq!(annotation("reconcile"), "disabled");
+    assert!(annotation("until").parse::<jiff::Timestamp>().unwrap() > jiff::Timestamp::now());
+    mainstay(&["pause"]);
+    assert_eq!((annotation("reconcile").as_str(), annotation("until").as_str()), ("disabled", ""));
+    mainstay(&["resume"]);
+    assert_eq!(annotation("reconcile"), "");
+}
+
+#[test]
+fn never_overwrites_a_kubeconfig_of_another_cluster() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("config");
+    fs::write(&path, "apiVersion: v1\nkind: Config\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+        .args(["dev", "--cluster-only", "--kubeconfig", path.to_str().unwrap()])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("holds another cluster's configuration"), "{said}");
+    assert_eq!(fs::read_to_string(path).unwrap(), "apiVersion: v1\nkind: Config\n");
+}
+
+#[test]
+fn listens_to_others_only_with_a_token() {
+    let home = tempfile::tempdir().unwrap();
+    let start = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_mainstay"))
+            .args(["dev", "--cluster-only", "--listen", "0.0.0.0:0"])
+            .args(arguments)
+            .current_dir(home.path())
+            .output()
+            .unwrap()
+    };
+    let output = start(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("hint: --token"), "{said}");
+}
+
+/// Waits until `holds`, for at most 20 s.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
