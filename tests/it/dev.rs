@@ -6,7 +6,6 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
-    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -161,25 +160,12 @@ fn never_overwrites_a_kubeconfig_of_another_cluster() {
 #[test]
 fn listens_to_others_only_with_a_token() {
     let home = tempfile::tempdir().unwrap();
-    let start = |arguments: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_mainstay"))
-            .args(["dev", "--cluster-only", "--listen", "0.0.0.0:0"])
-            .args(arguments)
-            .current_dir(home.path())
-            .output()
-            .unwrap()
-    };
-    let output = start(&[]);
+    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+        .args(["dev", "--cluster-only", "--listen", "0.0.0.0:0"])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("hint: --token"), "{said}");
-}
-
-/// Waits until `holds`, for at most 20 s.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -3,6 +3,7 @@
 mod cli;
 mod cluster;
 mod decode;
+mod dev;
 mod manifests;
 mod source;
 mod support;
