@@ -1,7 +1,7 @@
 //! Kubernetes Events: whoever has something to tell hands it over and goes on; one task writes.
 //!
 //! Invariant: [`Recorder::publish`] never waits. What does not fit into the queue is dropped and counted.
-//! Invariant: an Event that cannot be written is no failure of what it tells about: at most a debug line.
+//! Invariant: an Event that cannot be written is no failure of what it tells about: at most one warning about permissions.
 //! Needs `create` and `patch` on `events` in both `events.k8s.io` and the core group ([`How::Rewrite`] says why).
 
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub struct EventWriter {
     queue: mpsc::Receiver<Event>,
     ledger: Ledger,
     dropped: Arc<AtomicU64>,
+    /// It was told that Events may not be written.
+    warned: bool,
 }
 
 impl Recorder {
@@ -58,6 +60,7 @@ impl Recorder {
             queue,
             ledger: Ledger::new(Reporter { controller: controller.to_owned(), instance: instance.to_owned() }),
             dropped: Arc::clone(&dropped),
+            warned: false,
         };
         (Self { queue: sender, dropped }, writer)
     }
@@ -126,7 +129,13 @@ impl EventWriter {
         match result {
             Ok(()) => self.ledger.written(&write),
             Err(error) => {
-                tracing::debug!(error = %crate::failure::chain(&error), "Event not written");
+                let text = crate::failure::chain(&error);
+                if error.class() == Class::Denied && !self.warned {
+                    tracing::warn!(error = text, "Events cannot be written");
+                    self.warned = true;
+                } else {
+                    tracing::debug!(error = text, "Event not written");
+                }
                 // Not when the server is away: the next Event of the series tells it all the same.
                 let patched = !matches!(write.how, How::Create(_));
                 if patched && matches!(error.class(), Class::NotReady | Class::Invalid) {

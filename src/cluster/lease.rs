@@ -188,11 +188,21 @@ impl Elector {
     /// Looks at the Lease until it can be taken.
     async fn acquire(&self) -> Held {
         let mut seen = None;
+        let mut failing = false;
         loop {
             match self.attempt(&mut seen).await {
                 Ok(Some(held)) => return held,
-                Ok(None) => {}
-                Err(error) => tracing::debug!(error = %crate::failure::chain(&error), "election"),
+                Ok(None) => failing = false,
+                Err(error) => {
+                    let error = crate::failure::chain(&error);
+                    // Once: an agent that never leads for lack of a permission must not be silent, nor loud.
+                    if failing {
+                        tracing::debug!(error, "the Lease cannot be taken");
+                    } else {
+                        tracing::warn!(error, "the Lease cannot be taken");
+                    }
+                    failing = true;
+                }
             }
             tokio::time::sleep(self.timing.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
         }

@@ -32,6 +32,8 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 const LIFETIME: Duration = Duration::from_secs(240);
 /// How much later than it promised the server may end it before the connection counts as dead.
 const GRACE: Duration = Duration::from_secs(15);
+/// A watch that lived this long was no failure.
+const LONG_ENOUGH: Duration = Duration::from_secs(10);
 /// Longest silence before the headers, and between two initial events.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -162,10 +164,7 @@ impl Watcher {
         }
         match self.open(None).await {
             Ok(open) => self.state = State::Open(open),
-            Err(error) if refuses_initial_events(&error) => {
-                self.cluster.0.refusers.add(&self.kind.group);
-                self.state = State::Pages(first_page());
-            }
+            Err(error) if refuses_initial_events(&error) => self.state = State::Pages(first_page()),
             Err(error) => {
                 self.state = State::Announced;
                 return Some(self.trouble(error));
@@ -190,6 +189,8 @@ impl Watcher {
         };
         match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
             Ok(page) => {
+                // Only now it is certain that the refusal was not about the selection.
+                self.cluster.0.refusers.add(&self.kind.group);
                 self.failures = 0;
                 self.state = State::Pages(page);
                 None
@@ -207,9 +208,19 @@ impl Watcher {
 
     /// Opens a watch that goes on where the last one ended.
     async fn resume(&mut self, version: String) -> Option<WatchEvent> {
-        if self.lost && self.went_back(&version).await {
-            self.forgotten();
-            return None;
+        if self.lost {
+            match self.went_back(&version).await {
+                Ok(false) => self.lost = false,
+                Ok(true) => {
+                    self.lost = false;
+                    self.forgotten();
+                    return None;
+                }
+                Err(error) => {
+                    self.state = State::After(version);
+                    return Some(self.trouble(error));
+                }
+            }
         }
         match self.open(Some(&version)).await {
             Ok(open) => {
@@ -230,17 +241,20 @@ impl Watcher {
 
     /// Whether the server is at an older version than we are: it was restored from a backup, or it is another one.
     /// Asking it for what happened after our version would be answered with silence.
-    async fn went_back(&mut self, version: &str) -> bool {
+    async fn went_back(&mut self, version: &str) -> Result<bool, Error> {
         let anything = Selection {
             namespace: self.selection.namespace.clone(),
             content: Content::Metadata,
             ..Selection::default()
         };
-        let Ok(page) = self.cluster.page(&self.kind, &anything, "", 1).await else { return false };
-        self.lost = false;
-        match (page.version.parse::<u64>(), version.parse::<u64>()) {
-            (Ok(theirs), Ok(ours)) => theirs < ours,
-            _ => false,
+        match self.cluster.page(&self.kind, &anything, "", 1).await {
+            Ok(page) => Ok(match (page.version.parse::<u64>(), version.parse::<u64>()) {
+                (Ok(theirs), Ok(ours)) => theirs < ours,
+                _ => false,
+            }),
+            // The watch will be answered the same, and its answer is the one that counts.
+            Err(error) if error.refusal().is_some() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -250,27 +264,16 @@ impl Watcher {
         let line = match open.lines.next(deadline).await {
             Next::Line(line) => line,
             Next::End => {
-                // A server that ends every watch at once must not be asked in a tight loop.
-                if !open.heard && open.since.elapsed() < Duration::from_secs(1) {
-                    self.failures += 1;
-                    self.pause = Some(pause(self.failures, None, fastrand::f64()));
-                }
-                self.state = open.after();
+                self.ended(open);
                 return None;
             }
             Next::Cut(cause) => {
                 tracing::debug!(resource = %self.kind.resource, cause = %cause, "watch was cut");
                 self.lost = true;
-                if !open.synced {
-                    self.forgotten();
-                    return None;
-                }
-                if !open.heard {
-                    self.failures += 1;
-                    self.pause = Some(pause(self.failures, None, fastrand::f64()));
-                }
-                self.state = open.after();
-                return None;
+                let telling = self.call(Attempt::Watch).failed(cause);
+                self.ended(open);
+                // Connections break; only when nothing comes through any more it is worth telling.
+                return (self.failures >= 3).then(|| self.trouble(telling));
             }
         };
         let line = match line::read(&self.kind.key(None, ""), &line) {
@@ -303,6 +306,22 @@ impl Watcher {
         }
         self.state = State::Open(open);
         event
+    }
+
+    /// A watch has ended without a word. One that ended at once is followed by a pause: whoever ends every watch at once
+    /// must not be asked in a tight loop.
+    fn ended(&mut self, open: Open) {
+        if !open.synced {
+            self.forgotten();
+            return;
+        }
+        if open.heard || open.since.elapsed() >= LONG_ENOUGH {
+            self.failures = 0;
+        } else {
+            self.failures += 1;
+            self.pause = Some(pause(self.failures, None, fastrand::f64()));
+        }
+        self.state = open.after();
     }
 
     /// The server ended the watch with an error event.

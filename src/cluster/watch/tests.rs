@@ -112,7 +112,6 @@ async fn begins_anew_when_the_server_came_back_with_an_older_history() {
     let (_cluster, mut events, mut server) = watch();
     opened(&mut events, &mut server).await.cut();
     asked(&mut events, &mut server).await.cut();
-    asked(&mut events, &mut server).await.cut();
     assert_eq!(word(&mut events).await, "trouble 0");
     let probe = asked(&mut events, &mut server).await;
     probe.json(200, &json!({ "metadata": { "resourceVersion": "2" }, "items": [] })).await;
@@ -239,6 +238,46 @@ async fn does_not_hammer_a_server_that_ends_every_watch_at_once() {
     }
     assert!(before.elapsed() >= Duration::from_secs(30), "{:?}", before.elapsed());
     drop(cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tells_when_nothing_comes_through_any_more() {
+    let (_cluster, mut events, mut server) = watch();
+    opened(&mut events, &mut server).await.cut();
+    for _ in 0..3 {
+        let probe = asked(&mut events, &mut server).await;
+        probe.json(200, &json!({ "metadata": { "resourceVersion": "5" }, "items": [] })).await;
+        asked(&mut events, &mut server).await.stream().cut();
+    }
+    assert_eq!(word(&mut events).await, "trouble 0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_watch_that_is_cut_now_and_then_is_resumed_at_once() {
+    let (_cluster, mut events, mut server) = watch();
+    let mut pipe = opened(&mut events, &mut server).await;
+    for _ in 0..10 {
+        let later = tokio::time::sleep(Duration::from_secs(60));
+        tokio::select! {
+            said = word(&mut events) => panic!("said {said}"),
+            () = later => pipe.cut(),
+        }
+        let cut = Instant::now();
+        let probe = asked(&mut events, &mut server).await;
+        probe.json(200, &json!({ "metadata": { "resourceVersion": "5" }, "items": [] })).await;
+        pipe = asked(&mut events, &mut server).await.stream();
+        assert!(cut.elapsed() < Duration::from_secs(1), "{:?}", cut.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selection_that_is_refused_says_nothing_about_the_server() {
+    let (cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    asked(&mut events, &mut server).await.json(400, &status(400, "BadRequest")).await;
+    asked(&mut events, &mut server).await.json(400, &status(400, "BadRequest")).await;
+    assert_eq!(word(&mut events).await, "trouble 400");
+    assert!(!cluster.0.refusers.contains(""));
 }
 
 #[test]
