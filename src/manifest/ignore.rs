@@ -67,14 +67,11 @@ impl Ignored {
         let mut out = false;
         for (end, _) in path.match_indices('/').chain([(path.len(), "")]) {
             let directory = &path[..end];
-            out = match self.directories.get(directory) {
-                Some(known) => *known,
-                None => {
-                    let decided = out || self.decided(directory, true);
-                    self.directories.insert(directory.to_owned(), decided);
-                    decided
-                }
-            };
+            let known = self.directories.get(directory).copied();
+            out = known.unwrap_or_else(|| out || self.decided(directory, true));
+            if known.is_none() {
+                self.directories.insert(directory.to_owned(), out);
+            }
         }
         out
     }

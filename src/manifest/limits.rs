@@ -100,7 +100,7 @@ impl<'l> Budget<'l> {
     /// One more small step; every few hundred look at the clock.
     pub(super) fn step(&mut self) -> Result<(), Spent> {
         self.steps = self.steps.wrapping_add(1);
-        if self.steps % 256 == 0 { self.look_at_clock() } else { Ok(()) }
+        if self.steps.is_multiple_of(256) { self.look_at_clock() } else { Ok(()) }
     }
 
     pub(super) fn look_at_clock(&self) -> Result<(), Spent> {

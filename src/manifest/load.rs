@@ -82,7 +82,7 @@ pub(super) fn load<'t, T: Tokens<'t>>(tokens: &mut T, again: impl Fn() -> T, bud
 
 /// A key in quotes, shortened.
 fn shown(key: &str) -> String {
-    format!("{:?}", &key[..key.floor_char_boundary(100)])
+    format!("{:?}", key.chars().take(100).collect::<String>())
 }
 
 type Node = (Value, usize, usize);

@@ -52,7 +52,6 @@ pub(super) fn resolve<'a>(
     }
     match tag {
         None if plain => Ok(resolve_plain(text)),
-        None | Some("str" | "timestamp") => Ok(Scalar::Text(text)),
         Some("binary") => binary(&text),
         Some(tag @ ("int" | "float" | "bool" | "null")) => match (tag, resolve_plain(text)) {
             ("int", scalar @ (Scalar::Int(_) | Scalar::Large(_)))
@@ -62,7 +61,7 @@ pub(super) fn resolve<'a>(
             ("float", Scalar::Int(int)) => Ok(Scalar::Float(int as f64)),
             _ => Err(Unusable::Tag),
         },
-        Some(_) => Ok(Scalar::Text(text)),
+        None | Some(_) => Ok(Scalar::Text(text)),
     }
 }
 

@@ -1,8 +1,14 @@
-//! Whether a live object is healthy, in kstatus' sense.
+//! Whether a live object is healthy, in kstatus' sense: what `kubectl wait` and other tools would say of it.
+//!
+//! Where kstatus and Flux differ Flux is followed: a Job is healthy when it is complete, not when it has started.
+//!
+//! Deliberately absent: time. kstatus calls a Pod failed that nobody could schedule for 15 s; here it is on its way, and
+//! the waiting has a timeout of its own.
 
 use serde_json::Value;
 
 use super::Key;
+use super::redact::redact_server_text;
 
 /// How an object is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +21,522 @@ pub enum Health {
     Failed(String),
 }
 
+use Health::{Failed, Healthy, Progressing};
+
 /// How an object is doing.
-pub fn health(_key: &Key, _live: &Value) -> Health {
-    Health::Healthy
+pub fn health(key: &Key, live: &Value) -> Health {
+    let object = Live { key, value: live };
+    // What holds for every kind comes first; the first rule that does not say "healthy" decides.
+    let rules: [fn(&Live<'_>) -> Health; 2] = [general, rule_of(key)];
+    rules.iter().map(|rule| rule(&object)).find(|health| *health != Healthy).unwrap_or(Healthy)
+}
+
+/// What is special about a kind.
+fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
+    match (&*key.group, &*key.kind) {
+        ("apps", "Deployment") => deployment,
+        ("apps", "StatefulSet") => stateful_set,
+        ("apps", "DaemonSet") => daemon_set,
+        ("apps", "ReplicaSet") => replica_set,
+        ("", "Pod") => pod,
+        ("batch", "Job") => job,
+        ("", "PersistentVolumeClaim") => claim,
+        ("", "Service") => service,
+        ("", "Namespace") => namespace,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition,
+        ("apiregistration.k8s.io", "APIService") => api_service,
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler,
+        _ => ready,
+    }
+}
+
+struct Live<'v> {
+    key: &'v Key,
+    value: &'v Value,
+}
+
+struct Condition<'v> {
+    value: &'v Value,
+}
+
+impl<'v> Live<'v> {
+    fn at(&self, pointer: &str) -> Option<&'v Value> {
+        self.value.pointer(pointer)
+    }
+
+    fn number(&self, pointer: &str) -> Option<i64> {
+        self.at(pointer).and_then(Value::as_i64)
+    }
+
+    fn text(&self, pointer: &str) -> &'v str {
+        self.at(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A count of the status; 0 when it is not there.
+    fn count(&self, field: &str) -> i64 {
+        self.at("/status").and_then(|status| status.get(field)).and_then(Value::as_i64).unwrap_or(0)
+    }
+
+    fn replicas(&self) -> i64 {
+        self.number("/spec/replicas").unwrap_or(1)
+    }
+
+    fn condition(&self, kind: &str) -> Option<Condition<'v>> {
+        let conditions = self.at("/status/conditions")?.as_array()?;
+        conditions.iter().find(|condition| condition["type"] == kind).map(|value| Condition { value })
+    }
+
+    fn is(&self, kind: &str, status: &str) -> Option<Condition<'v>> {
+        self.condition(kind).filter(|condition| condition.value["status"] == status)
+    }
+
+    /// A condition in words, without the values that its message may quote.
+    fn words(&self, condition: &Condition<'_>) -> String {
+        let text = |field: &str| condition.value[field].as_str().unwrap_or_default();
+        let mut words = format!("{} is {}", text("type"), text("status"));
+        for part in [text("reason"), &redact_server_text(self.key, text("message"))] {
+            if !part.is_empty() {
+                words.push_str(": ");
+                words.push_str(part);
+            }
+        }
+        words
+    }
+
+    /// Progressing when less than `wanted` replicas are as `state` says.
+    fn at_least(&self, wanted: i64, field: &str, state: &str) -> Health {
+        let have = self.count(field);
+        if have < wanted { Progressing(format!("{have} of {wanted} replicas are {state}")) } else { Healthy }
+    }
+
+    fn at_most(&self, most: i64) -> Health {
+        let more = self.count("replicas") - most;
+        if more > 0 { Progressing(format!("{more} old replicas are still there")) } else { Healthy }
+    }
+}
+
+impl Condition<'_> {
+    fn reason(&self) -> &str {
+        self.value["reason"].as_str().unwrap_or_default()
+    }
+}
+
+/// The first that is not healthy.
+fn first(checks: impl IntoIterator<Item = Health>) -> Health {
+    checks.into_iter().find(|health| *health != Healthy).unwrap_or(Healthy)
+}
+
+fn general(object: &Live<'_>) -> Health {
+    if object.at("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
+        return Progressing("it is being deleted".into());
+    }
+    let generation = object.number("/metadata/generation");
+    let observed = object.number("/status/observedGeneration");
+    if let (Some(generation), Some(observed)) = (generation, observed)
+        && observed != generation
+    {
+        return Progressing(format!("its controller has not seen generation {generation}"));
+    }
+    if let Some(condition) = object.is("Stalled", "True") {
+        return Failed(object.words(&condition));
+    }
+    object.is("Reconciling", "True").map_or(Healthy, |condition| Progressing(object.words(&condition)))
+}
+
+fn deployment(object: &Live<'_>) -> Health {
+    if let Some(condition) = object.condition("Progressing") {
+        if condition.reason() == "ProgressDeadlineExceeded" {
+            return Failed(object.words(&condition));
+        }
+    }
+    let wanted = object.replicas();
+    let updated = object.count("updatedReplicas");
+    let counts = first([
+        object.at_least(wanted, "replicas", "created"),
+        object.at_least(wanted, "updatedReplicas", "updated"),
+        object.at_most(updated),
+        object.at_least(updated, "availableReplicas", "available"),
+        object.at_least(wanted, "readyReplicas", "ready"),
+    ]);
+    match (counts, object.is("ReplicaFailure", "True")) {
+        (Healthy, _) if object.is("Available", "True").is_none() => Progressing("it is not available".into()),
+        (Progressing(what), Some(condition)) => Progressing(format!("{what}; {}", object.words(&condition))),
+        (health, _) => health,
+    }
+}
+
+fn stateful_set(object: &Live<'_>) -> Health {
+    if object.text("/spec/updateStrategy/type") == "OnDelete" {
+        return Healthy;
+    }
+    let wanted = object.replicas();
+    let counts = first([
+        object.at_least(wanted, "replicas", "created"),
+        object.at_least(wanted, "readyReplicas", "ready"),
+        object.at_most(wanted),
+    ]);
+    if counts != Healthy {
+        return counts;
+    }
+    if let Some(partition) = object.number("/spec/updateStrategy/rollingUpdate/partition") {
+        return object.at_least(wanted - partition, "updatedReplicas", "updated");
+    }
+    if object.text("/status/currentRevision") != object.text("/status/updateRevision") {
+        return Progressing("it is rolling out".into());
+    }
+    object.at_least(wanted, "currentReplicas", "of the current revision")
+}
+
+fn daemon_set(object: &Live<'_>) -> Health {
+    if object.number("/status/observedGeneration").is_none() {
+        return Progressing("its controller has not seen it".into());
+    }
+    let Some(wanted) = object.number("/status/desiredNumberScheduled") else {
+        return Progressing("its controller has not counted the nodes".into());
+    };
+    let updated = if object.text("/spec/updateStrategy/type") == "OnDelete" {
+        Healthy
+    } else {
+        object.at_least(wanted, "updatedNumberScheduled", "updated")
+    };
+    first([
+        object.at_least(wanted, "currentNumberScheduled", "created"),
+        updated,
+        object.at_least(wanted, "numberAvailable", "available"),
+        object.at_least(wanted, "numberReady", "ready"),
+    ])
+}
+
+fn replica_set(object: &Live<'_>) -> Health {
+    if let Some(condition) = object.is("ReplicaFailure", "True") {
+        return Progressing(object.words(&condition));
+    }
+    let wanted = object.replicas();
+    first([
+        object.at_least(wanted, "replicas", "created"),
+        object.at_least(wanted, "fullyLabeledReplicas", "labelled"),
+        object.at_least(wanted, "availableReplicas", "available"),
+        object.at_least(wanted, "readyReplicas", "ready"),
+        object.at_most(wanted),
+    ])
+}
+
+fn pod(object: &Live<'_>) -> Health {
+    let reason = || match object.text("/status/reason") {
+        "" => String::new(),
+        reason => format!(": {reason}"),
+    };
+    match object.text("/status/phase") {
+        "Succeeded" => Healthy,
+        "Failed" => Failed(format!("the pod failed{}", reason())),
+        "Running" if object.is("Ready", "True").is_some() => Healthy,
+        "Running" => match crash_looping(object) {
+            Some(name) => Failed(format!("container {name} crashes again and again")),
+            None => Progressing("the pod is not ready".into()),
+        },
+        _ => match object.is("PodScheduled", "False") {
+            Some(condition) => Progressing(object.words(&condition)),
+            None => Progressing("the pod is not running".into()),
+        },
+    }
+}
+
+fn crash_looping<'v>(object: &Live<'v>) -> Option<&'v str> {
+    ["/status/initContainerStatuses", "/status/containerStatuses"]
+        .iter()
+        .filter_map(|pointer| object.at(pointer)?.as_array())
+        .flatten()
+        .find(|status| status["state"]["waiting"]["reason"] == "CrashLoopBackOff")
+        .map(|status| status["name"].as_str().unwrap_or_default())
+}
+
+fn job(object: &Live<'_>) -> Health {
+    if let Some(condition) = object.is("Failed", "True") {
+        return Failed(object.words(&condition));
+    }
+    let suspended = object.at("/spec/suspend") == Some(&Value::Bool(true));
+    if suspended || object.is("Complete", "True").is_some() {
+        return Healthy;
+    }
+    Progressing(format!(
+        "{} of {} pods succeeded",
+        object.count("succeeded"),
+        object.number("/spec/completions").unwrap_or(1)
+    ))
+}
+
+fn claim(object: &Live<'_>) -> Health {
+    match object.text("/status/phase") {
+        "Bound" => Healthy,
+        "Lost" => Failed("the volume of the claim is lost".into()),
+        _ => Progressing("the claim is not bound".into()),
+    }
+}
+
+fn service(object: &Live<'_>) -> Health {
+    // Whether a load balancer ever gets an address is up to the world outside the cluster.
+    if object.text("/spec/type") == "LoadBalancer" && object.text("/spec/clusterIP").is_empty() {
+        return Progressing("the service has no address".into());
+    }
+    Healthy
+}
+
+fn namespace(object: &Live<'_>) -> Health {
+    if object.text("/status/phase") == "Terminating" {
+        return Progressing("it is being deleted".into());
+    }
+    Healthy
+}
+
+fn definition(object: &Live<'_>) -> Health {
+    if let Some(condition) = object.is("NamesAccepted", "False") {
+        return Failed(object.words(&condition));
+    }
+    match object.condition("Established") {
+        Some(condition) if condition.value["status"] == "True" => Healthy,
+        Some(condition) if condition.value["status"] == "False" && condition.reason() != "Installing" => {
+            Failed(object.words(&condition))
+        }
+        _ => Progressing("it is not established".into()),
+    }
+}
+
+fn api_service(object: &Live<'_>) -> Health {
+    match object.condition("Available") {
+        Some(condition) if condition.value["status"] == "True" => Healthy,
+        Some(condition) => Progressing(object.words(&condition)),
+        None => Progressing("it is not available".into()),
+    }
+}
+
+fn autoscaler(object: &Live<'_>) -> Health {
+    // Whether there are metrics is up to what else is installed; whether the target can be scaled is not.
+    object.is("AbleToScale", "False").map_or(Healthy, |condition| Progressing(object.words(&condition)))
+}
+
+fn ready(object: &Live<'_>) -> Health {
+    let Some(condition) = object.condition("Ready") else { return Healthy };
+    let generation = object.number("/metadata/generation");
+    let observed = condition.value["observedGeneration"].as_i64();
+    if let (Some(generation), Some(observed)) = (generation, observed)
+        && observed < generation
+    {
+        return Progressing(format!("its controller has not seen generation {generation}"));
+    }
+    if condition.value["status"] == "True" { Healthy } else { Progressing(object.words(&condition)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(api_version: &str, kind: &str, live: &str, expected: &str) {
+        let (group, _) = super::super::split_api_version(api_version);
+        let key = Key::new(group, kind, Some("shop"), "web");
+        let live: Value = serde_yaml::from_str(live).unwrap();
+        let shown = match health(&key, &live) {
+            Healthy => "healthy".to_owned(),
+            Progressing(what) => format!("progressing: {what}"),
+            Failed(what) => format!("failed: {what}"),
+        };
+        assert_eq!(shown, expected, "{kind} {live}");
+    }
+
+    #[test]
+    fn every_kind_waits_for_its_controller_and_its_deletion() {
+        check(
+            "x/v1",
+            "X",
+            "{metadata: {generation: 2}, status: {observedGeneration: 1}}",
+            "progressing: its controller has not seen generation 2",
+        );
+        check("x/v1", "X", "{metadata: {deletionTimestamp: now}}", "progressing: it is being deleted");
+        check("v1", "ConfigMap", "{data: {a: b}}", "healthy");
+        check("x/v1", "X", "{}", "healthy");
+        check("x/v1", "X", "{status: 7, metadata: [], spec: null}", "healthy");
+    }
+
+    #[test]
+    fn custom_resources_say_it_with_conditions() {
+        let with =
+            |conditions: &str| format!("{{metadata: {{generation: 3}}, status: {{conditions: [{conditions}]}}}}");
+        check("x/v1", "X", &with("{type: Ready, status: 'True'}"), "healthy");
+        check(
+            "x/v1",
+            "X",
+            &with("{type: Ready, status: 'True', observedGeneration: 2}"),
+            "progressing: its controller has not seen generation 3",
+        );
+        check(
+            "x/v1",
+            "X",
+            &with("{type: Ready, status: 'False', reason: Nope, message: not yet}"),
+            "progressing: Ready is False: Nope: not yet",
+        );
+        check("x/v1", "X", &with("{type: Ready, status: Unknown}"), "progressing: Ready is Unknown");
+        check("x/v1", "X", &with("{type: Stalled, status: 'True', reason: Bad}"), "failed: Stalled is True: Bad");
+        check(
+            "x/v1",
+            "X",
+            &with("{type: Reconciling, status: 'True'}, {type: Ready, status: 'True'}"),
+            "progressing: Reconciling is True",
+        );
+        check(
+            "x/v1",
+            "X",
+            &with("{type: Ready, status: 'False', message: 'a: Invalid value: \"hunter2\": no'}"),
+            "progressing: Ready is False: a: Invalid value: …: no",
+        );
+    }
+
+    #[test]
+    fn deployments_are_healthy_when_the_last_replica_is() {
+        let with = |replicas: i64, status: &str| format!("{{spec: {{replicas: {replicas}}}, status: {{{status}}}}}");
+        let available = "conditions: [{type: Available, status: 'True'}, {type: Progressing, status: 'True', reason: NewReplicaSetAvailable}]";
+        let counts = |all: i64, updated: i64, available: i64, ready: i64| {
+            format!(
+                "replicas: {all}, updatedReplicas: {updated}, availableReplicas: {available}, readyReplicas: {ready}, "
+            )
+        };
+        let deployment = |live: String, expected: &str| check("apps/v1", "Deployment", &live, expected);
+        deployment(with(2, &(counts(2, 2, 2, 2) + available)), "healthy");
+        deployment(with(2, ""), "progressing: 0 of 2 replicas are created");
+        deployment(with(2, &(counts(2, 1, 2, 2) + available)), "progressing: 1 of 2 replicas are updated");
+        deployment(with(2, &(counts(3, 2, 2, 2) + available)), "progressing: 1 old replicas are still there");
+        deployment(with(2, &(counts(2, 2, 1, 2) + available)), "progressing: 1 of 2 replicas are available");
+        deployment(with(2, &(counts(2, 2, 2, 1) + available)), "progressing: 1 of 2 replicas are ready");
+        deployment(with(2, &counts(2, 2, 2, 2)), "progressing: it is not available");
+        deployment(with(0, available), "healthy");
+        deployment(
+            with(2, "conditions: [{type: Progressing, status: 'False', reason: ProgressDeadlineExceeded}]"),
+            "failed: Progressing is False: ProgressDeadlineExceeded",
+        );
+        deployment(
+            with(1, "conditions: [{type: ReplicaFailure, status: 'True', reason: FailedCreate}]"),
+            "progressing: 0 of 1 replicas are created; ReplicaFailure is True: FailedCreate",
+        );
+    }
+
+    #[test]
+    fn other_workloads_count_likewise() {
+        let set = |live: &str, expected: &str| check("apps/v1", "StatefulSet", live, expected);
+        set(
+            "{spec: {replicas: 2}, status: {replicas: 2, readyReplicas: 2, currentReplicas: 2, currentRevision: a, updateRevision: a}}",
+            "healthy",
+        );
+        set(
+            "{spec: {replicas: 2}, status: {replicas: 2, readyReplicas: 2, currentReplicas: 1, currentRevision: a, updateRevision: b}}",
+            "progressing: it is rolling out",
+        );
+        set("{spec: {replicas: 2}, status: {replicas: 2, readyReplicas: 1}}", "progressing: 1 of 2 replicas are ready");
+        set(
+            "{spec: {replicas: 2, updateStrategy: {rollingUpdate: {partition: 1}}}, status: {replicas: 2, readyReplicas: 2, updatedReplicas: 1}}",
+            "healthy",
+        );
+        set("{spec: {updateStrategy: {type: OnDelete}}}", "healthy");
+
+        let daemon = |live: &str, expected: &str| check("apps/v1", "DaemonSet", live, expected);
+        daemon("{}", "progressing: its controller has not seen it");
+        daemon(
+            "{status: {observedGeneration: 1, desiredNumberScheduled: 2, currentNumberScheduled: 2, updatedNumberScheduled: 2, numberAvailable: 2, numberReady: 2}}",
+            "healthy",
+        );
+        daemon(
+            "{status: {observedGeneration: 1, desiredNumberScheduled: 2, currentNumberScheduled: 2, updatedNumberScheduled: 2, numberAvailable: 1, numberReady: 2}}",
+            "progressing: 1 of 2 replicas are available",
+        );
+        daemon("{status: {observedGeneration: 1, desiredNumberScheduled: 0}}", "healthy");
+
+        check(
+            "apps/v1",
+            "ReplicaSet",
+            "{status: {replicas: 1, fullyLabeledReplicas: 1, availableReplicas: 1, readyReplicas: 1}}",
+            "healthy",
+        );
+        check(
+            "apps/v1",
+            "ReplicaSet",
+            "{status: {conditions: [{type: ReplicaFailure, status: 'True', reason: FailedCreate}]}}",
+            "progressing: ReplicaFailure is True: FailedCreate",
+        );
+    }
+
+    #[test]
+    fn pods_and_jobs_end_well_or_badly() {
+        let pod = |live: &str, expected: &str| check("v1", "Pod", live, expected);
+        pod("{status: {phase: Succeeded}}", "healthy");
+        pod("{status: {phase: Failed, reason: Evicted}}", "failed: the pod failed: Evicted");
+        pod("{status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}}", "healthy");
+        pod(
+            "{status: {phase: Running, conditions: [{type: Ready, status: 'False'}]}}",
+            "progressing: the pod is not ready",
+        );
+        pod(
+            "{status: {phase: Running, containerStatuses: [{name: a, state: {waiting: {reason: CrashLoopBackOff}}}]}}",
+            "failed: container a crashes again and again",
+        );
+        pod(
+            "{status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]}}",
+            "progressing: PodScheduled is False: Unschedulable",
+        );
+        pod("{}", "progressing: the pod is not running");
+
+        let job = |live: &str, expected: &str| check("batch/v1", "Job", live, expected);
+        job("{status: {conditions: [{type: Complete, status: 'True'}]}}", "healthy");
+        job(
+            "{status: {conditions: [{type: Failed, status: 'True', reason: BackoffLimitExceeded}]}}",
+            "failed: Failed is True: BackoffLimitExceeded",
+        );
+        job("{spec: {completions: 3}, status: {succeeded: 1}}", "progressing: 1 of 3 pods succeeded");
+        job("{spec: {suspend: true}}", "healthy");
+    }
+
+    #[test]
+    fn other_kinds_have_rules_of_their_own() {
+        let claim = |live: &str, expected: &str| check("v1", "PersistentVolumeClaim", live, expected);
+        claim("{status: {phase: Bound}}", "healthy");
+        claim("{status: {phase: Pending}}", "progressing: the claim is not bound");
+        claim("{status: {phase: Lost}}", "failed: the volume of the claim is lost");
+        check("v1", "Service", "{spec: {type: LoadBalancer}}", "progressing: the service has no address");
+        check("v1", "Service", "{spec: {type: LoadBalancer, clusterIP: 10.0.0.1}}", "healthy");
+        check("v1", "Service", "{spec: {type: ClusterIP}}", "healthy");
+        check("v1", "Namespace", "{status: {phase: Active}}", "healthy");
+        check("v1", "Namespace", "{status: {phase: Terminating}}", "progressing: it is being deleted");
+        let definition =
+            |live: &str, expected: &str| check("apiextensions.k8s.io/v1", "CustomResourceDefinition", live, expected);
+        definition("{}", "progressing: it is not established");
+        definition("{status: {conditions: [{type: Established, status: 'True'}]}}", "healthy");
+        definition(
+            "{status: {conditions: [{type: Established, status: 'False', reason: Installing}]}}",
+            "progressing: it is not established",
+        );
+        definition(
+            "{status: {conditions: [{type: NamesAccepted, status: 'False', reason: PluralConflict}]}}",
+            "failed: NamesAccepted is False: PluralConflict",
+        );
+        check(
+            "apiregistration.k8s.io/v1",
+            "APIService",
+            "{status: {conditions: [{type: Available, status: 'False', reason: MissingEndpoints}]}}",
+            "progressing: Available is False: MissingEndpoints",
+        );
+        check(
+            "apiregistration.k8s.io/v1",
+            "APIService",
+            "{status: {conditions: [{type: Available, status: 'True'}]}}",
+            "healthy",
+        );
+        check(
+            "autoscaling/v2",
+            "HorizontalPodAutoscaler",
+            "{status: {conditions: [{type: ScalingActive, status: 'False'}]}}",
+            "healthy",
+        );
+        check(
+            "autoscaling/v2",
+            "HorizontalPodAutoscaler",
+            "{status: {conditions: [{type: AbleToScale, status: 'False', reason: FailedGetScale}]}}",
+            "progressing: AbleToScale is False: FailedGetScale",
+        );
+    }
 }

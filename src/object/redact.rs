@@ -46,7 +46,11 @@ pub fn redact_server_text(key: &Key, text: &str) -> String {
 }
 
 fn truncated(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// The earliest marker; of two at one place the longer.

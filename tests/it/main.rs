@@ -1,4 +1,5 @@
 //! Integration tests: one binary.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cli;
 mod cluster;
