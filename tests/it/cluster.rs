@@ -9,7 +9,7 @@ use devcluster::{Options, Server};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use mainstay::cluster::{
-    Apply, Cluster, Denial, Elector, Event, EventType, Guard, Kind, Part, Persistence, Propagation, Recorder,
+    Apply, Cluster, Denial, Elector, Event, EventType, Guard, Kind, Origin, Part, Persistence, Propagation, Recorder,
     Regarding, Removal, Scope, Selection, Timing, Verb, WatchEvent,
 };
 use mainstay::failure::Class;
@@ -231,6 +231,34 @@ async fn a_watch_of_metadata_leaves_out_the_rest() {
     apply(&cluster, "a", "1").await;
     let mut events = cluster.watch(&config_maps(), Selection::labelled("app", "web").metadata_only());
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=", "synced"]);
+}
+
+#[tokio::test]
+async fn a_kubeconfig_gives_requests_and_watches_their_credentials() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (server, _) = server();
+    let serving = server.serve(([127, 0, 0, 1], 0).into(), Some("right".to_owned())).await.expect("served");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("config");
+    let origin = Origin::Kubeconfig { path: Some(path.clone()), context: None };
+
+    std::fs::write(&path, server.kubeconfig(serving.address(), Some("wrong"))).expect("written");
+    let cluster = Cluster::from_origin(&origin).await.expect("a client");
+    let error = cluster.get(&config_maps(), Some("default"), "a").await.expect_err("a wrong token");
+    assert_eq!((error.code(), error.class()), (Some(401), Class::Denied));
+    let mut events = watch(&cluster);
+    assert_eq!(word(&mut events).await, "begin");
+    assert_eq!(word(&mut events).await, "trouble 401");
+
+    std::fs::write(&path, server.kubeconfig(serving.address(), Some("right"))).expect("written");
+    let cluster = Cluster::from_origin(&origin).await.expect("a client");
+    apply(&cluster, "a", "1").await;
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+
+    let missing = Origin::Kubeconfig { path: Some(directory.path().join("nowhere")), context: None };
+    let error = Cluster::from_origin(&missing).await.expect_err("no file");
+    assert_eq!((error.to_string().as_str(), error.class()), ("could not connect to the cluster", Class::Invalid));
 }
 
 #[tokio::test]
