@@ -1,6 +1,7 @@
 //! Rules of the house that the compiler cannot see.
 //!
 //! Plain tests, so that a developer meets them with `cargo test` and CI needs no extra step.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
     fs,

@@ -40,7 +40,7 @@ impl Dev {
         let lines = BufReader::new(child.stdout.take().unwrap());
         let mut dev = Self { child, lines, home: home.to_owned(), kubeconfig: String::new() };
         let started = dev.event("started");
-        dev.kubeconfig = started["kubeconfig"].as_str().unwrap().to_owned();
+        started["kubeconfig"].as_str().unwrap().clone_into(&mut dev.kubeconfig);
         dev
     }
 

@@ -66,12 +66,11 @@ impl World {
         let directory = tempfile::tempdir().map_err(Error::Directory)?;
         let port = free_port()?;
         let metrics = format!("http://127.0.0.1:{port}/metrics");
-        let (cluster, kubeconfig, counters) = match kubeconfig {
-            Some(path) => (None, path.to_owned(), Counters::Agent(metrics)),
-            None => {
-                let (process, path, counters) = embedded(directory.path()).await?;
-                (Some(process), path, counters)
-            }
+        let (cluster, kubeconfig, counters) = if let Some(path) = kubeconfig {
+            (None, path.to_owned(), Counters::Agent(metrics))
+        } else {
+            let (process, path, counters) = embedded(directory.path()).await?;
+            (Some(process), path, counters)
         };
         let client = connect(&kubeconfig).await?;
         let load = Load::new(&directory.path().join("repository"), objects)?;

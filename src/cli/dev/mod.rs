@@ -115,7 +115,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let serving = embedded::start(arguments.listen, arguments.token.as_deref(), &arguments.kubeconfig).await?;
     let started = telling::Started { server: serving.url(), kubeconfig: arguments.kubeconfig.clone(), subject };
     let Some(subject) = &started.subject else {
-        output::print(&arguments.output.started(&started)?)?;
+        output::print(&arguments.output.started(&started))?;
         stop.cancelled().await;
         return Ok(Exit::Fine);
     };
@@ -126,7 +126,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
 
     let teller = Teller::default();
     let mut parts: JoinSet<Result<(), CommandError>> = JoinSet::new();
-    output::print(&arguments.output.started(&started)?)?;
+    output::print(&arguments.output.started(&started))?;
     parts.spawn(telling::tell(teller.listen(), arguments.output, stop.clone()));
     let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
     source.allow_local = true;

@@ -32,7 +32,7 @@ pub(super) struct Started {
 
 impl Format {
     /// The first words.
-    pub(super) fn started(self, started: &Started) -> Result<String, CommandError> {
+    pub(super) fn started(self, started: &Started) -> String {
         let kubeconfig = std::path::absolute(&started.kubeconfig).unwrap_or_else(|_| started.kubeconfig.clone());
         if self == Self::Json {
             let subject = started.subject.as_ref();
@@ -43,9 +43,9 @@ impl Format {
                 "repository": subject.map(|subject| &subject.shown),
                 "sync": subject.map(|subject| format!("{NAMESPACE}/{}", subject.name)),
             });
-            return Ok(format!("{line}\n"));
+            return format!("{line}\n");
         }
-        Ok(text(started, &kubeconfig))
+        text(started, &kubeconfig)
     }
 
     fn message(self, message: &Message) -> Result<String, CommandError> {
@@ -85,10 +85,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
 }
 
 fn next(tries: &[String]) -> String {
-    format!(
-        "Try in another terminal:\n{}Ctrl-C ends it.\n\n",
-        tries.iter().map(|t| format!("  {t}\n")).collect::<String>()
-    )
+    format!("Try in another terminal:\n  {}\nCtrl-C ends it.\n\n", tries.join("\n  "))
 }
 
 /// A path as a shell takes it.
