@@ -7,20 +7,24 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use reqwest::Url;
 
 use super::auth::{Credentials, Secret};
 use super::error::{Error, Fault};
 
-/// Where a repository is.
+/// Where a repository is. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RemoteUrl {
+pub struct RemoteUrl(Arc<Address>);
+
+#[derive(PartialEq, Eq, Hash)]
+struct Address {
     place: Place,
     embedded: Credentials,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, Hash)]
 enum Place {
     /// Without user, password, query and trailing slash.
     Http(Url),
@@ -35,19 +39,23 @@ impl RemoteUrl {
 
     /// Address of a repository in this file system; `path` is absolute.
     pub fn local(path: impl Into<PathBuf>) -> Self {
-        Self { place: Place::Local(path.into()), embedded: Credentials::Anonymous }
+        Self::new(Place::Local(path.into()), Credentials::Anonymous)
+    }
+
+    fn new(place: Place, embedded: Credentials) -> Self {
+        Self(Arc::new(Address { place, embedded }))
     }
 
     /// The directory of a local repository.
     pub fn local_path(&self) -> Option<&Path> {
-        match &self.place {
+        match &self.0.place {
             Place::Local(path) => Some(path),
             Place::Http(_) => None,
         }
     }
 
     pub(super) fn http(&self) -> Option<&Url> {
-        match &self.place {
+        match &self.0.place {
             Place::Http(url) => Some(url),
             Place::Local(_) => None,
         }
@@ -55,7 +63,7 @@ impl RemoteUrl {
 
     /// Credentials that stood in the address.
     pub(super) fn embedded(&self) -> &Credentials {
-        &self.embedded
+        &self.0.embedded
     }
 }
 
@@ -99,7 +107,7 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
     strip(&mut url);
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
-    Ok(RemoteUrl { place: Place::Http(url), embedded })
+    Ok(RemoteUrl::new(Place::Http(url), embedded))
 }
 
 /// Takes user and password off an address.
@@ -110,24 +118,13 @@ pub(super) fn strip(url: &mut Url) {
 }
 
 fn percent_decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let code = bytes.get(at + 1..at + 3).and_then(|digits| {
-            let mut decoded = [0];
-            hex::decode_to_slice(digits, &mut decoded).ok().map(|()| decoded[0])
-        });
-        match (byte, code) {
-            (b'%', Some(decoded)) => {
-                out.push(decoded);
-                at += 3;
-            }
-            _ => {
-                out.push(byte);
-                at += 1;
-            }
-        }
+    let mut rest = text.as_bytes();
+    let mut out = Vec::with_capacity(rest.len());
+    while let Some((&byte, tail)) = rest.split_first() {
+        let mut decoded = [0];
+        let is_code = byte == b'%' && tail.len() >= 2 && hex::decode_to_slice(&tail[..2], &mut decoded).is_ok();
+        out.push(if is_code { decoded[0] } else { byte });
+        rest = if is_code { &tail[2..] } else { tail };
     }
     String::from_utf8_lossy(&out).into_owned()
 }
@@ -141,7 +138,7 @@ impl FromStr for RemoteUrl {
 
 impl fmt::Display for RemoteUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
+        match &self.0.place {
             Place::Http(url) => f.write_str(url.as_str()),
             Place::Local(path) => path.display().fmt(f),
         }

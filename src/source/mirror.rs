@@ -209,9 +209,9 @@ impl Generation {
         let mut held = self.held();
         held.retain(|(id, _)| *id != commit.0);
         held.push((commit.0, history));
-        let text: String = held.iter().map(|(id, history)| format!("{id} {}\n", word(*history))).collect();
+        let lines: Vec<_> = held.iter().map(|(id, history)| format!("{id} {}\n", word(*history))).collect();
         let fresh = self.path.join("held.new");
-        fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, self.path.join(HELD))).map_err(Fault::Disk)
+        fs::write(&fresh, lines.concat()).and_then(|()| fs::rename(&fresh, self.path.join(HELD))).map_err(Fault::Disk)
     }
 
     /// Bytes and packs on the disk.

@@ -33,17 +33,14 @@ impl Reference {
 
     /// Checks `text` by the rules of `git check-ref-format`.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let kind = match text {
-            "HEAD" => Kind::Head,
-            _ => match Id::parse(text.as_bytes()) {
-                Some(id) => Kind::Commit(Commit(id)),
-                None => {
-                    check_name(text).map_err(|why| Error::parse("reference", Fault::Malformed { why }))?;
-                    if text.starts_with("refs/") { Kind::Full(text.into()) } else { Kind::Short(text.into()) }
-                }
-            },
-        };
-        Ok(Self(kind))
+        if text == "HEAD" {
+            return Ok(Self(Kind::Head));
+        }
+        if let Some(id) = Id::parse(text.as_bytes()) {
+            return Ok(Self(Kind::Commit(Commit(id))));
+        }
+        check_name(text).map_err(|why| Error::parse("reference", Fault::Malformed { why }))?;
+        Ok(Self(if text.starts_with("refs/") { Kind::Full(text.into()) } else { Kind::Short(text.into()) }))
     }
 
     /// The commit, when the reference is an id.
@@ -91,7 +88,8 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     if name.contains("..") || name.contains("@{") || name == "@" {
         return Err("a reference has no `..` and no `@{`");
     }
-    if name.split('/').any(|part| part.is_empty() || part.starts_with('.') || part.ends_with(".lock")) {
+    let forbidden = |part: &str| part.is_empty() || part.starts_with('.') || part.strip_suffix(".lock").is_some();
+    if name.split('/').any(forbidden) {
         return Err("no part of a reference is empty, starts with a dot or ends in `.lock`");
     }
     if name.ends_with('.') || name.starts_with('-') {

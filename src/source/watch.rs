@@ -3,7 +3,7 @@
 //! Invariant: one commit, which touches many files, is told once, about 100 ms after the last touch.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -65,10 +65,10 @@ fn matters(event: &notify::Event) -> bool {
     if matches!(event.kind, EventKind::Access(_)) {
         return false;
     }
-    event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(is_reference)
+    event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(|path| is_reference(path))
 }
 
-fn is_reference(path: &PathBuf) -> bool {
+fn is_reference(path: &Path) -> bool {
     if path.extension().is_some_and(|extension| extension == "lock") {
         return false;
     }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn tells_references_from_the_rest() {
-        let is = |text: &str| is_reference(&PathBuf::from(text));
+        let is = |text: &str| is_reference(Path::new(text));
         assert!(is("/r/.git/HEAD") && is("/r/.git/packed-refs") && is("/r/.git/refs/heads/a/b"));
         assert!(!is("/r/.git/index") && !is("/r/.git/refs/heads/main.lock") && !is("/r/.git/COMMIT_EDITMSG"));
     }

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -324,6 +323,14 @@ async fn credentials_follow_a_redirect_on_their_own_host() {
     std::os::unix::fs::symlink(bench.origin.root(), &alias).unwrap();
     let remote = basic(&moved, "robot", "s3cret-token");
     bench.server.fail(On::Advertisement, Fault::Redirect(format!("{}/moved", bench.server.base())));
+    assert_eq!(files(&sync(&bench.source, &remote, "main").await.unwrap(), "/").await.len(), 2);
+    bench.server.take_counts();
+    assert!(sync(&bench.source, &remote, "main").await.is_ok());
+    assert_eq!(bench.server.take_counts().requests, 1, "where it moved to is remembered");
+
+    bench.source.forget(&remote);
+    bench.server.fail(On::Advertisement, Fault::Redirect(bench.server.base()));
+    bench.server.take_counts();
     let error = sync(&bench.source, &remote, "main").await.unwrap_err();
     assert!(chain(&error).contains("more than five redirects"), "{}", chain(&error));
     assert_eq!(bench.server.take_counts().with_credentials, 6);
@@ -454,14 +461,13 @@ async fn a_stuck_remote_does_not_delay_another() {
 async fn one_question_serves_all_who_ask_at_the_same_time() {
     let mut origin = small();
     origin.branch("dev").commit("dev");
-    let bench = Arc::new(Bench::new(origin).await);
+    let bench = Bench::new(origin).await;
     bench.sync("main").await.unwrap();
     bench.sync("dev").await.unwrap();
     bench.server.take_counts();
-    let ask = |reference: &'static str| {
-        let bench = Arc::clone(&bench);
-        async move { bench.source.lookup(&bench.remote(), &Reference::parse(reference).unwrap(), NOW).await.unwrap() }
-    };
+    let remote = bench.remote();
+    let ask =
+        async |reference: &str| bench.source.lookup(&remote, &Reference::parse(reference).unwrap(), NOW).await.unwrap();
     let (main, dev, _) = tokio::join!(ask("main"), ask("dev"), ask("main"));
     assert_ne!(main.commit, dev.commit);
     assert!(bench.server.take_counts().requests <= 2);

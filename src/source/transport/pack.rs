@@ -77,12 +77,11 @@ impl Scan {
     /// Judges the next bytes.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
-            let used = match self.state {
-                State::Content => self.content(bytes)?,
-                _ => {
-                    self.byte(bytes[0])?;
-                    1
-                }
+            let used = if self.state == State::Content {
+                self.content(bytes)?
+            } else {
+                self.byte(bytes[0])?;
+                1
             };
             self.position += used as u64;
             if self.position > self.limits.pack_bytes {
@@ -273,6 +272,7 @@ fn damaged(what: &str) -> Fault {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // sizes of test data
 mod tests {
     use super::*;
     use flate2::{Compression, write::ZlibEncoder};

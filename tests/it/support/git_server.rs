@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     Drip(Duration),
     /// Answers this status, with the request's credentials in the body.
     Status(u16),
-    /// Redirects to the same path under this address.
+    /// Redirects to the same path under this address, unless that is where the request came.
     Redirect(String),
     /// Answers a web page.
     Html,
@@ -167,7 +167,18 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         let allowed = levers.credentials.as_ref().is_none_or(|(username, password)| {
             given == format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}")))
         });
-        let hit = levers.faults.iter().find(|(faulty, _)| *faulty == On::Everything || *faulty == on);
+        let there = |fault: &Fault| match fault {
+            Fault::Redirect(base) => {
+                let path = base.splitn(4, '/').nth(3).unwrap_or_default();
+                !path.is_empty() && head.uri.path()[1..].starts_with(path)
+            }
+            _ => false,
+        };
+        let hit = levers
+            .faults
+            .iter()
+            .filter(|(_, fault)| !there(fault))
+            .find(|(faulty, _)| *faulty == On::Everything || *faulty == on);
         (allowed, hit.map(|(_, fault)| fault.clone()), levers.only_version_zero)
     };
     let given = given.to_owned();
