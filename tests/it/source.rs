@@ -592,11 +592,15 @@ async fn a_damaged_mirror_is_made_anew() {
     for damage in [overwrite, remove, remove_index] {
         let mut bench = Bench::new(small()).await;
         bench.sync("main").await.unwrap();
-        packs(bench.mirrors.path()).iter().for_each(|pack| damage(pack));
+        for pack in packs(bench.mirrors.path()) {
+            damage(&pack);
+        }
         let snapshot = bench.sync("main").await.unwrap();
         assert_eq!(files(&snapshot, "/").await.len(), 2, "the commit that it held");
 
-        packs(bench.mirrors.path()).iter().for_each(|pack| damage(pack));
+        for pack in packs(bench.mirrors.path()) {
+            damage(&pack);
+        }
         bench.origin.file("a.yaml", "a: 2\n").commit("second");
         let half = bench.sync("main").await.unwrap();
         if let Err(error) = half.entries(&BaseDir::root()) {

@@ -188,7 +188,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         let response = Response::builder().status(status).header(header::CONTENT_TYPE, kind);
         response.body(Body::from(body)).unwrap()
     };
-    let response = match fault {
+    match fault {
         Some(Fault::Stall) => std::future::pending().await,
         Some(Fault::Status(status)) => plain(status, "text/plain", given.into_bytes()),
         Some(Fault::Html) => plain(200, "text/html; charset=utf-8", b"<html>Sign in</html>".to_vec()),
@@ -216,8 +216,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             *response.headers_mut() = headers;
             response
         }
-    };
-    response
+    }
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

@@ -142,7 +142,7 @@ impl Remote {
     /// Continues on another branch: an existing one, or a new one from here.
     pub(crate) fn branch(&mut self, name: &str) -> &mut Self {
         let here = self.tip();
-        self.branch = name.to_owned();
+        name.clone_into(&mut self.branch);
         match (self.tip(), here) {
             (Some(there), _) => self.load(there),
             (None, Some(here)) => {
