@@ -1,7 +1,7 @@
 //! Logs: to standard error, filtered by `RUST_LOG`.
 //!
 //! Invariant: the Kubernetes client's own target stays at ERROR, for below it would log whole answers, which may be
-//! Secrets.
+//! Secrets. Its lines about failed requests are left out: whoever asked reports the failure, once.
 
 use tracing_subscriber::{
     EnvFilter, Layer as _, filter::filter_fn, layer::SubscriberExt as _, util::SubscriberInitExt as _,
@@ -19,8 +19,10 @@ pub(super) enum Format {
 /// Starts logging; `default` is the filter when `RUST_LOG` is not set.
 pub(super) fn start(format: Format, default: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let safe = filter_fn(|metadata| {
-        *metadata.level() == tracing::Level::ERROR || !metadata.target().starts_with("kube_client::client")
+    let safe = filter_fn(|metadata| match metadata.target() {
+        "kube_client::client::builder" => false,
+        "kube_client::client::tls" => true,
+        target => *metadata.level() == tracing::Level::ERROR || !target.starts_with("kube_client::client"),
     });
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match format {

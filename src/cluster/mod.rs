@@ -12,6 +12,7 @@
 //!
 //! The logging setup must keep the target `kube_client::client` below `WARN` out (`kube_client::client=error`): some of
 //! its functions log whole answers, which may be Secrets. We call none of those, but what we link should not be able to.
+//! `kube_client::client::builder` says at `ERROR` what is reported here as an [`Error`] anyway, and may be left out.
 //!
 //! Deliberately absent: any feature (GitSync, Function), any cache of objects, retries, and rate limits.
 

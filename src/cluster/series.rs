@@ -18,7 +18,7 @@ use super::lease::micro_time;
 /// An equal Event within this time of the last one continues its series, as in Kubernetes' own recorders.
 const SERIES_LASTS: Duration = Duration::from_secs(360);
 /// Most series that are remembered.
-const MOST_SERIES: usize = 4096;
+const MOST_SERIES: usize = 2048;
 /// Longest note in bytes; API servers refuse more than 1024.
 const MOST_NOTE: usize = 1000;
 /// Longest reason, action, reporting controller and instance in bytes.
