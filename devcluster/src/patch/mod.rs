@@ -24,6 +24,7 @@ mod track;
 mod typed;
 
 pub use apply::{ApplyContext, apply};
+pub(crate) use element::element;
 pub use json::{json, merge};
 pub use strategic::strategic;
 pub use track::{equal_but_times, track};

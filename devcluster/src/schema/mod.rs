@@ -13,9 +13,13 @@ mod builtin;
 mod defaults;
 mod definition;
 mod facets;
+mod format;
 pub(crate) mod node;
 mod rules;
 mod structural;
+mod structure;
+#[cfg(test)]
+mod tests;
 mod types;
 mod unknown;
 mod validate;

@@ -196,6 +196,11 @@ impl<'a> View<'a> {
         View { arena: &[], node: &ANY }
     }
 
+    /// A node of this arena.
+    pub(crate) fn new(arena: &'a [Node], node: &'a Node) -> Self {
+        Self { arena, node }
+    }
+
     /// Another node of the same arena.
     pub(crate) fn at(self, id: Id) -> Self {
         View { arena: self.arena, node: &self.arena[id as usize] }
@@ -217,14 +222,6 @@ impl<'a> View<'a> {
     pub(crate) fn object(self) -> Option<&'a Object> {
         match &self.node.shape {
             Shape::Object(object) => Some(object),
-            _ => None,
-        }
-    }
-
-    /// The list description, when this is one.
-    pub(crate) fn array(self) -> Option<&'a Array> {
-        match &self.node.shape {
-            Shape::Array(array) => Some(array),
             _ => None,
         }
     }

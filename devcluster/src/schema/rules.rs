@@ -1,16 +1,402 @@
 //! Rules in the Common Expression Language (`x-kubernetes-validations`).
+//!
+//! Invariant: a rule that cannot be evaluated here is refused with its definition (unknown function, unknown field),
+//! or reported as a failure of the object; it never passes silently.
+//!
+//! Deliberately absent: cost limits; an expression is limited in length and nesting instead.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::objects::Key;
+use cel::{Context, Env, Program, extensions};
 use serde_json::Value;
 
+use super::node::{Scalar, Shape, View};
+use super::validate::{child, counterpart};
 use crate::status::Cause;
+
+/// The longest expression, in bytes.
+const LONGEST: usize = 16 * 1024;
+/// The deepest nesting of brackets in an expression.
+const DEEPEST: usize = 48;
+
+/// The standard library with the extensions that Kubernetes has.
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    for extension in [extensions::strings, extensions::lists, extensions::math] {
+        env.add_extension(extension).expect("the extensions declare different functions");
+    }
+    Arc::new(env)
+});
 
 /// One rule of a schema node.
 #[derive(Clone, Debug)]
-pub(crate) struct Rule {}
+pub(crate) struct Rule {
+    /// Its place in the definition.
+    place: String,
+    text: String,
+    message: Option<String>,
+    message_expression: Option<Arc<Program>>,
+    reason: String,
+    field_path: String,
+    program: Arc<Program>,
+    /// It speaks of `oldSelf`, so that it only holds for updates.
+    transition: bool,
+    /// It also runs where there is no old value, which then is null.
+    optional_old: bool,
+}
 
 impl Rule {
     /// Compiles a rule as the definition declares it; `path` is its place.
-    pub(crate) fn compile(_declared: &Value, _path: &str) -> Result<Self, Cause> {
-        Ok(Self {})
+    pub(crate) fn compile(declared: &Value, path: &str) -> Result<Self, Cause> {
+        let text = |key: &str| declared.get(key).and_then(Value::as_str).map(str::to_owned);
+        let rule = text("rule").unwrap_or_default();
+        let at = format!("{path}.rule");
+        if rule.trim().is_empty() {
+            return Err(Cause::required(at, "rule is not specified"));
+        }
+        let program = compile(&rule).map_err(|why| Cause::invalid(&at, &rule.as_str().into(), &why))?;
+        let message_expression = match text("messageExpression") {
+            None => None,
+            Some(source) => {
+                let at = format!("{path}.messageExpression");
+                Some(Arc::new(compile(&source).map_err(|why| Cause::invalid(at, &source.as_str().into(), &why))?))
+            }
+        };
+        let transition = program.references().variables().contains(&"oldSelf");
+        Ok(Self {
+            place: at,
+            text: rule,
+            message: text("message"),
+            message_expression,
+            reason: text("reason").unwrap_or_else(|| "FieldValueInvalid".to_owned()),
+            field_path: text("fieldPath").unwrap_or_default(),
+            program: Arc::new(program),
+            transition,
+            optional_old: declared.get("optionalOldSelf").and_then(Value::as_bool) == Some(true),
+        })
+    }
+
+    /// What is wrong if the expression selects a field that the schema does not declare.
+    pub(crate) fn undefined(&self, view: View<'_>) -> Option<Cause> {
+        let mut missing = None;
+        select(self.program.expression(), &mut |path| {
+            let mut at = view;
+            for name in path {
+                if at.object().is_none() {
+                    return;
+                }
+                match at.key(name) {
+                    Some((below, _)) => at = below,
+                    None => {
+                        missing.get_or_insert_with(|| name.clone());
+                        return;
+                    }
+                }
+            }
+        });
+        let why = format!("compilation failed: ERROR: undefined field '{}'", missing?);
+        Some(Cause::invalid(&self.place, &self.text.as_str().into(), &why))
+    }
+
+    fn failure(&self, path: &str, detail: &str) -> Cause {
+        let place = match self.field_path.strip_prefix('.') {
+            Some(below) => child(path, below),
+            None if self.field_path.is_empty() => path.to_owned(),
+            None => format!("{path}{}", self.field_path),
+        };
+        let place = if place.is_empty() { "<nil>".to_owned() } else { place };
+        let kind = match self.reason.as_str() {
+            "FieldValueForbidden" => "Forbidden",
+            "FieldValueRequired" => "Required value",
+            "FieldValueDuplicate" => "Duplicate value",
+            _ => "Invalid value",
+        };
+        Cause::new(&self.reason, place, format!("{kind}: {detail}"))
+    }
+
+    fn check(&self, view: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Option<Cause> {
+        if self.transition && old.is_none() && !self.optional_old {
+            return None;
+        }
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        context.add_variable_from_value("self", convert(view, value));
+        if self.transition {
+            let old = old.map_or(cel::Value::Null, |old| convert(view, old));
+            context.add_variable_from_value("oldSelf", old);
+        }
+        match self.program.execute(&context) {
+            Ok(cel::Value::Bool(true)) => None,
+            Ok(cel::Value::Bool(false)) => Some(self.failure(path, &self.text_of_failure(&context))),
+            Ok(_) => Some(self.failure(path, &format!("rule {:?} did not evaluate to a bool", self.text))),
+            Err(error) => Some(self.failure(path, &format!("{error} evaluating rule: {}", self.stated()))),
+        }
+    }
+
+    fn text_of_failure(&self, context: &Context<'_, '_>) -> String {
+        let computed = self.message_expression.as_ref().and_then(|program| match program.execute(context) {
+            Ok(cel::Value::String(text)) => Some(text.trim().to_owned()).filter(|t| !t.is_empty()),
+            _ => None,
+        });
+        computed.unwrap_or_else(|| self.stated())
+    }
+
+    fn stated(&self) -> String {
+        self.message.as_deref().map_or_else(|| format!("failed rule: {}", self.text.trim()), |m| m.trim().to_owned())
+    }
+}
+
+/// Parses an expression; the error is a sentence.
+fn compile(source: &str) -> Result<Program, String> {
+    if source.len() > LONGEST {
+        return Err(format!("must not be longer than {LONGEST} bytes"));
+    }
+    let mut depth = 0_usize;
+    for byte in source.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEEPEST {
+            return Err(format!("must not nest deeper than {DEEPEST} brackets"));
+        }
+    }
+    let program = ENVIRONMENT.compile(source).map_err(|errors| format!("compilation failed: {errors}"))?;
+    let references = program.references();
+    let unknown = |kind: &str, name: &str| {
+        format!("compilation failed: ERROR: undeclared reference to '{name}' ({kind} not known here)")
+    };
+    if let Some(name) = references.functions().into_iter().find(|f| !is_known(f)) {
+        return Err(unknown("function", name));
+    }
+    let mut bound = Vec::new();
+    binders(program.expression(), &mut bound);
+    let types = ["int", "uint", "double", "string", "bool", "bytes", "list", "map", "null_type", "type"];
+    let stray = references
+        .variables()
+        .into_iter()
+        .find(|v| !["self", "oldSelf"].contains(v) && !types.contains(v) && !bound.iter().any(|b| b == v));
+    match stray {
+        Some(name) if !["math", "strings", "lists"].contains(&name) => Err(unknown("variable", name)),
+        _ => Ok(program),
+    }
+}
+
+/// Operators have names that no identifier has.
+fn is_known(function: &str) -> bool {
+    const KNOWN: [&str; 36] = [
+        "size",
+        "contains",
+        "startsWith",
+        "endsWith",
+        "matches",
+        "string",
+        "int",
+        "uint",
+        "double",
+        "bool",
+        "bytes",
+        "type",
+        "dyn",
+        "charAt",
+        "indexOf",
+        "lastIndexOf",
+        "lowerAscii",
+        "upperAscii",
+        "replace",
+        "split",
+        "substring",
+        "trim",
+        "join",
+        "format",
+        "reverse",
+        "quote",
+        "slice",
+        "flatten",
+        "sort",
+        "distinct",
+        "range",
+        "first",
+        "last",
+        "min",
+        "max",
+        "in",
+    ];
+    KNOWN.contains(&function)
+        || function.starts_with("math.")
+        || function.starts_with("lists.")
+        || function.starts_with("strings.")
+        || !function.starts_with(|c: char| c.is_ascii_alphabetic())
+}
+
+/// Whether a value has a part that a rule speaks of.
+pub(super) fn any_below(view: View<'_>, value: &Value) -> bool {
+    view.node.facets.as_ref().is_some_and(|f| !f.rules.is_empty())
+        || match (&view.node.shape, value) {
+            (Shape::Object(_), Value::Object(map)) => {
+                map.iter().any(|(key, item)| view.key(key).is_some_and(|(below, _)| any_below(below, item)))
+            }
+            (Shape::Array(array), Value::Array(items)) => {
+                items.iter().any(|item| any_below(view.at(array.items), item))
+            }
+            _ => false,
+        }
+}
+
+/// Evaluates every rule on every value it speaks of.
+pub(super) fn check(view: View<'_>, value: &Value, old: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
+    let unchanged = old == Some(value);
+    if let Some(facets) = view.node.facets.as_deref().filter(|_| !value.is_null()) {
+        // What did not change is only judged by rules about changes.
+        let due = facets.rules.iter().filter(|rule| !unchanged || rule.transition);
+        causes.extend(due.filter_map(|rule| rule.check(view, value, old, path)));
+    }
+    match (&view.node.shape, value) {
+        (Shape::Object(_), Value::Object(map)) => {
+            for (key, item) in map {
+                if let Some((below, _)) = view.key(key) {
+                    check(below, item, old.and_then(|o| o.get(key)), &child(path, key), causes);
+                }
+            }
+        }
+        (Shape::Array(array), Value::Array(items)) => {
+            for (i, item) in items.iter().enumerate() {
+                let before = counterpart(&array.list, item, old);
+                check(view.at(array.items), item, before, &format!("{path}[{i}]"), causes);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A JSON value as rules see it: numbers have the type of the schema.
+fn convert(view: View<'_>, value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(b) => cel::Value::Bool(*b),
+        Value::Number(n) if matches!(view.node.shape, Shape::Scalar(Scalar::Number)) => {
+            cel::Value::Float(n.as_f64().unwrap_or_default())
+        }
+        Value::Number(n) => match (n.as_i64(), n.as_f64()) {
+            (Some(int), _) => cel::Value::Int(int),
+            (None, float) => cel::Value::Float(float.unwrap_or_default()),
+        },
+        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
+        Value::Array(items) => {
+            let item = view.item();
+            cel::Value::List(Arc::new(items.iter().map(|i| convert(item, i)).collect()))
+        }
+        Value::Object(map) => {
+            let entries = map.iter().map(|(key, item)| {
+                let below = view.key(key).map_or(View::any(), |(below, _)| below);
+                (Key::String(Arc::new(escaped(view, key))), convert(below, item))
+            });
+            cel::Value::Map(cel::objects::Map { map: Arc::new(entries.collect::<HashMap<_, _>>()) })
+        }
+    }
+}
+
+/// Declared fields whose names are no identifiers are spelled differently in rules.
+fn escaped(view: View<'_>, name: &str) -> String {
+    const RESERVED: [&str; 22] = [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+        "__",
+    ];
+    if view.object().is_none_or(|o| !o.properties.contains_key(name)) {
+        return name.to_owned();
+    }
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+}
+
+/// Calls `each` with every path of fields selected from `self` or `oldSelf`.
+fn select(expression: &IdedExpr, each: &mut impl FnMut(&[String])) {
+    if let Some(path) = path_of(&expression.expr) {
+        each(&path);
+        return;
+    }
+    visit_parts(&expression.expr, &mut |part| select(part, each));
+}
+
+fn path_of(expression: &Expr) -> Option<Vec<String>> {
+    match expression {
+        Expr::Ident(name) if name == "self" || name == "oldSelf" => Some(Vec::new()),
+        Expr::Select(select) => {
+            let mut path = path_of(&select.operand.expr)?;
+            path.push(unescaped(&select.field));
+            Some(path)
+        }
+        _ => None,
+    }
+}
+
+fn unescaped(name: &str) -> String {
+    let plain = name
+        .replace("__underscores__", "__")
+        .replace("__dot__", ".")
+        .replace("__dash__", "-")
+        .replace("__slash__", "/");
+    match plain.strip_prefix("__").and_then(|p| p.strip_suffix("__")) {
+        Some(reserved) => reserved.to_owned(),
+        None => plain,
+    }
+}
+
+/// Names that comprehensions bind.
+fn binders(expression: &IdedExpr, names: &mut Vec<String>) {
+    if let Expr::Comprehension(comprehension) = &expression.expr {
+        names.push(comprehension.iter_var.clone());
+        names.push(comprehension.accu_var.clone());
+        names.extend(comprehension.iter_var2.clone());
+    }
+    visit_parts(&expression.expr, &mut |part| binders(part, names));
+}
+
+fn visit_parts(expression: &Expr, each: &mut dyn FnMut(&IdedExpr)) {
+    let entry = |entry: &EntryExpr, each: &mut dyn FnMut(&IdedExpr)| match entry {
+        EntryExpr::StructField(field) => each(&field.value),
+        EntryExpr::MapEntry(entry) => {
+            each(&entry.key);
+            each(&entry.value);
+        }
+    };
+    match expression {
+        Expr::Call(call) => {
+            call.target.iter().for_each(|target| each(target));
+            call.args.iter().for_each(each);
+        }
+        Expr::Comprehension(c) => {
+            [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result].into_iter().for_each(each);
+        }
+        Expr::List(list) => list.elements.iter().for_each(each),
+        Expr::Map(map) => map.entries.iter().for_each(|e| entry(&e.expr, each)),
+        Expr::Struct(object) => object.entries.iter().for_each(|e| entry(&e.expr, each)),
+        Expr::Select(select) => each(&select.operand),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
     }
 }

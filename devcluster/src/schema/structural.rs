@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::builtin::{index, metadata_arena};
 use super::facets::{Bound, Facets};
-use super::node::{Array, Id, List, Node, Object, Scalar, Schema, Shape};
+use super::node::{Array, Id, List, Node, Object, Scalar, Schema, Shape, View};
 use super::rules::Rule;
 use crate::status::Cause;
 
@@ -32,7 +32,13 @@ pub(crate) fn load(schema: &Value, preserve_root: bool, path: &str) -> Result<Sc
     if preserve_root {
         loader.preserve(root);
     }
-    if loader.causes.is_empty() { Ok(Schema::new(Arc::new(loader.arena), root)) } else { Err(loader.causes) }
+    let mut causes = loader.causes;
+    for node in &loader.arena {
+        for rule in node.facets.iter().flat_map(|f| &f.rules) {
+            causes.extend(rule.undefined(View::new(&loader.arena, node)));
+        }
+    }
+    if causes.is_empty() { Ok(Schema::new(Arc::new(loader.arena), root)) } else { Err(causes) }
 }
 
 struct Loader {
@@ -96,7 +102,9 @@ impl Loader {
             Some("boolean") => Shape::Scalar(Scalar::Boolean),
             Some("array") => self.array(fields, path),
             Some("object") => self.object(fields, preserve, path),
-            _ if fields.contains_key("properties") => self.object(fields, preserve, path),
+            _ if fields.contains_key("properties") || fields.contains_key("required") => {
+                self.object(fields, preserve, path)
+            }
             _ => Shape::Any,
         };
         let mut node = Node::of(shape);
