@@ -205,11 +205,7 @@ async fn metadata_is_validated() {
         "Invalid",
         "metadata.labels: Invalid value: \"a b\"",
     );
-    made(json!({"name": "a", "finalizers": ["x"]})).await.refused(
-        422,
-        "Invalid",
-        "metadata.finalizers: Invalid value: \"x\"",
-    );
+    made(json!({"name": "a", "finalizers": ["x"]})).await.refused(422, "Invalid", "Invalid value: \"x\"");
     let long = "x".repeat(300 * 1024);
     made(json!({"name": "a", "annotations": {"x": long}})).await.refused(
         422,
