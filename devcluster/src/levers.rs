@@ -10,6 +10,9 @@ use std::{
     time::Duration,
 };
 
+/// Combinations that are counted at most, so that nobody fills the memory with made-up names.
+const MAX_COUNTS: usize = 10_000;
+
 /// An answer to give instead of doing what is asked.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -131,8 +134,11 @@ impl Levers {
     /// Counts a request.
     pub fn count(&self, verb: &str, resource: &str, user_agent: &str) {
         let agent = user_agent.split('/').next().unwrap_or_default();
+        let key = (verb.to_owned(), resource.to_owned(), agent.to_owned());
         let mut counts = lock(&self.counts);
-        *counts.entry((verb.to_owned(), resource.to_owned(), agent.to_owned())).or_insert(0) += 1;
+        if counts.len() < MAX_COUNTS || counts.contains_key(&key) {
+            *counts.entry(key).or_insert(0) += 1;
+        }
     }
 
     /// All counts.

@@ -11,11 +11,11 @@
 
 use crate::{
     kinds::table::{Custom, Kind, ScalePaths, Subresource},
-    schema,
+    patch, schema,
     server::{Server, stamp},
     status::Status,
     store::{Base, Key, Stored},
-    verbs::{Settings, Target, delete, metadata, text},
+    verbs::{Settings, Target, create, delete, metadata, reset_paths, text},
 };
 use serde_json::{Value, json};
 use std::{
@@ -105,7 +105,13 @@ fn establish(server: &Server, name: &str) {
     }
 }
 
-fn write(server: &Server, key: &Key, live: &Stored, new: Value) -> bool {
+fn write(server: &Server, key: &Key, live: &Stored, mut new: Value) -> bool {
+    if let Some(kind) = server.table().find_kind(API_VERSION, KIND) {
+        let settings =
+            Settings { manager: "kube-apiserver".to_owned(), now: stamp(server.now()), ..Settings::default() };
+        let reset = reset_paths(kind, "status");
+        patch::track(&create::context(kind, &settings, "status", &reset), Some(&live.value()), &mut new);
+    }
     let storage: Arc<str> = STORAGE.into();
     server.store().put(&storage, (API_VERSION, KIND), key, Base::Version(live.rv), new, Instant::now()).is_ok()
 }

@@ -128,7 +128,8 @@ impl Status {
 
     /// 403 Forbidden: `<resource> "<name>" is forbidden: why`.
     pub fn forbidden(gr: &GroupResource, name: &str, why: &str) -> Self {
-        Self::new(403, "Forbidden", format!("{gr} \"{name}\" is forbidden: {why}")).about(gr, name)
+        let what = if name.is_empty() { gr.to_string() } else { format!("{gr} \"{name}\"") };
+        Self::new(403, "Forbidden", format!("{what} is forbidden: {why}")).about(gr, name)
     }
 
     /// 422 Invalid of an object: `Deployment.apps "x" is invalid: …`; `details.kind` is the kind.

@@ -301,8 +301,7 @@ struct ResponseKind {
 }
 
 /// Subresources that are served; the others of the recording need a node or a controller that does not exist here.
-const SERVED_SUBRESOURCES: [&str; 8] =
-    ["status", "scale", "finalize", "log", "eviction", "binding", "token", "ephemeralcontainers"];
+const SERVED_SUBRESOURCES: [&str; 5] = ["status", "scale", "finalize", "log", "eviction"];
 
 /// Kinds that only answer and are never stored.
 const REVIEWS: [&str; 6] = [

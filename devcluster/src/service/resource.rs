@@ -54,7 +54,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
                 // The request counts, only its answer is lost.
                 let _ = perform(server, &target, verb, &asked).await;
             }
-            return fail(&target, &fault);
+            return fail(&target, verb, &fault);
         }
     }
     let mut response = match perform(server, &target, verb, &asked).await {
@@ -97,7 +97,7 @@ fn verb_of(target: &Target, asked: &Asked) -> &'static str {
     }
 }
 
-fn fail(target: &Target, fault: &Fault) -> Response<Body> {
+fn fail(target: &Target, verb: &str, fault: &Fault) -> Response<Body> {
     match &fault.body {
         Some(Value::String(text)) => return retry_after(respond::text(fault.code, text.clone()), fault),
         Some(body) => return retry_after(respond::json(fault.code, body.to_string().into()), fault),
@@ -112,7 +112,8 @@ fn fail(target: &Target, fault: &Fault) -> Response<Body> {
     let mut status = match (fault.code, fault.message.as_str()) {
         (404, "") => target.not_found(),
         (409, "") => Status::stale(&gr, &target.name),
-        (403, "") => Status::forbidden(&gr, &target.name, "this was asked for with a lever"),
+        (401, "") => Status::new(401, "Unauthorized", "Unauthorized"),
+        (403, "") => Status::forbidden(&gr, &target.name, &denial(target, verb)),
         (code, message) => {
             let reason = match code {
                 401 => "Unauthorized",
@@ -135,6 +136,23 @@ fn fail(target: &Target, fault: &Fault) -> Response<Body> {
     }
     status.retry_after = fault.retry_after;
     respond::status(&status)
+}
+
+/// Why roles do not allow something, in the words of a real server.
+fn denial(target: &Target, verb: &str) -> String {
+    let verb = if verb == "apply" { "patch" } else { verb };
+    let sub = if target.subresource.is_empty() { String::new() } else { format!("/{}", target.subresource) };
+    let place = if target.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{}\"", target.namespace)
+    };
+    format!(
+        "User \"{}\" cannot {verb} resource \"{}{sub}\" in API group \"{}\" {place}",
+        review::USER,
+        target.kind.plural,
+        target.kind.group
+    )
 }
 
 fn retry_after(mut response: Response<Body>, fault: &Fault) -> Response<Body> {

@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: decoding, which differs between bodies and patches and is done by the caller.
 
-use super::{Done, Settings, Shown, Target, decode, metadata, namespace, reset_paths, text, to_storage};
+use super::{Done, Settings, Shown, Target, decode, fits, metadata, namespace, reset_paths, text, to_storage};
 use crate::{
     addresses::Reservation,
     kinds::{
@@ -85,6 +85,7 @@ pub(crate) fn insert(
         return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
     }
     let key = target.key();
+    fits(&object)?;
     if settings.dry_run {
         if server.store().get(&kind.storage, &key).is_some() {
             return Err(exists(server, target, &key));

@@ -137,6 +137,27 @@ pub fn json_as(kind: &Kind, stored: &Stored) -> Bytes {
     serialise(&kind.api_version, &kind.kind, &value_as(kind, stored)).0
 }
 
+/// Largest stored object, in bytes of JSON.
+const MAX_OBJECT: usize = 1_536 * 1024;
+
+/// 500 of an object that a real server's storage would refuse.
+pub(crate) fn fits(object: &Value) -> Result<(), Status> {
+    if weight(object) > MAX_OBJECT {
+        return Err(Status::new(500, "", "etcdserver: request is too large"));
+    }
+    Ok(())
+}
+
+/// About the length of an object's JSON.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 3,
+        Value::Array(items) => items.iter().map(weight).sum::<usize>() + 2,
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + 4 + weight(value)).sum::<usize>() + 2,
+        _ => 5,
+    }
+}
+
 /// An object of `kind` in the version in which it is stored.
 pub(crate) fn to_storage(kind: &Kind, value: Value) -> Value {
     if kind.converts() { hooks::convert(&value, &kind.api_version, &kind.storage_api_version) } else { value }

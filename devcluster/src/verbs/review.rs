@@ -9,7 +9,7 @@ use crate::status::Status;
 use serde_json::{Value, json};
 
 /// The user that everyone is.
-const USER: &str = "admin";
+pub const USER: &str = "admin";
 /// The groups of the user.
 const GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
 

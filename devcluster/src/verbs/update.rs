@@ -8,7 +8,7 @@
 use super::{
     Done, Settings, Shown, Target,
     create::{self, Tracking, complete, context},
-    decode, metadata, reset_paths, text, to_storage, value_as,
+    decode, fits, metadata, reset_paths, text, to_storage, value_as,
 };
 use crate::{
     addresses::Reservation,
@@ -180,6 +180,7 @@ pub(crate) fn replace(
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
     }
+    fits(&new)?;
     if settings.dry_run {
         return Ok(Some(Done::new(200, Shown::Value(new), Vec::new())));
     }

@@ -219,7 +219,11 @@ async fn faults_and_counts_are_per_request() {
     let world = World::new();
     let fault = json!({"verb": "create", "resource": "configmaps", "code": 403, "times": 1});
     world.post("/devcluster/fail-next", fault).await.expect(200);
-    world.post(MAPS, json!({"metadata": {"name": "a"}})).await.refused(403, "Forbidden", "");
+    world.post(MAPS, json!({"metadata": {"name": "a"}})).await.refused(
+        403,
+        "Forbidden",
+        "User \"admin\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"default\"",
+    );
     world.map("a", json!({})).await;
     world.post("/devcluster/fail-next", json!({"verb": "get", "code": 429})).await.expect(200);
     let busy = world.get(&format!("{MAPS}/a")).await;
