@@ -1,0 +1,165 @@
+//! What all GitSyncs of this agent manage and want, so that two of them never fight over an object, and an object that
+//! moves from one to the other is handed over instead of deleted.
+//!
+//! Invariant: a GitSync reserves the objects that it is about to apply in the same step in which it checks that nobody
+//! else has them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::plan::Claim;
+use crate::drift::Owner;
+use crate::object::Key;
+
+/// What one GitSync manages and wants.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Value of its label.
+    pub label: Arc<str>,
+    /// What it follows: remote and reference, as one text.
+    pub branch: Option<String>,
+    /// What its inventory lists; `None` until it was read.
+    pub managed: Option<Arc<HashSet<Key>>>,
+    /// What it wants; `None` until a commit could be decoded.
+    pub wanted: Option<Arc<HashSet<Key>>>,
+    /// The commit that `wanted` belongs to.
+    pub planned: Option<String>,
+    /// Both of its loops are stopped.
+    pub suspended: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Registry {
+    rows: Mutex<HashMap<Owner, Row>>,
+    /// Rings whenever a row changed.
+    pub changed: Notify,
+}
+
+/// The rows, while nobody else changes them.
+pub struct View<'a> {
+    rows: &'a mut HashMap<Owner, Row>,
+    own: &'a Owner,
+}
+
+impl Registry {
+    /// Looks at the rows and changes the own one, as one step.
+    pub fn with<T>(&self, own: &Owner, look: impl FnOnce(&mut View<'_>) -> T) -> T {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        look(&mut View { rows: &mut rows, own })
+    }
+
+    /// Changes the own row and tells the others.
+    pub fn update(&self, own: &Owner, change: impl FnOnce(&mut Row)) {
+        self.with(own, |view| change(view.own()));
+        self.changed.notify_waiters();
+    }
+
+    /// The GitSync is gone.
+    pub fn remove(&self, own: &Owner) {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).remove(own);
+        self.changed.notify_waiters();
+    }
+}
+
+impl View<'_> {
+    /// The own row.
+    pub fn own(&mut self) -> &mut Row {
+        self.rows.entry(Arc::clone(self.own)).or_default()
+    }
+
+    fn others(&self) -> impl Iterator<Item = (&Owner, &Row)> {
+        self.rows.iter().filter(|(owner, _)| *owner != self.own)
+    }
+
+    /// Whether another GitSync has a claim on an object that carries `label` now and that we want at `commit`.
+    pub fn claim(&self, key: &Key, label: Option<&str>, branch: &str, commit: &str) -> Claim {
+        for (owner, row) in self.others() {
+            let Some(managed) = &row.managed else {
+                if label.is_some_and(|label| *label == *row.label) {
+                    return Claim::Undecided(owner.to_string());
+                }
+                continue;
+            };
+            if !managed.contains(key) {
+                continue;
+            }
+            let gives_up = row.wanted.as_ref().is_some_and(|wanted| !wanted.contains(key));
+            let undecided = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
+            if gives_up || (undecided && !row.suspended) {
+                return Claim::Undecided(owner.to_string());
+            }
+            return Claim::Held(owner.to_string());
+        }
+        Claim::Free
+    }
+
+    /// Whether another GitSync wants an object, or may want it.
+    pub fn wanted_elsewhere(&self, key: &Key) -> bool {
+        self.others().any(|(_, row)| match &row.wanted {
+            Some(wanted) => wanted.contains(key),
+            None => row.managed.as_ref().is_some_and(|managed| managed.contains(key)),
+        })
+    }
+
+    /// Whether a GitSync of the same branch has yet to plan this commit.
+    pub fn siblings_pending(&self, branch: &str, commit: &str) -> bool {
+        self.others().any(|(_, row)| {
+            row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit) && !row.suspended
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key { group: "".into(), kind: "ConfigMap".into(), namespace: Some("a".into()), name: name.into() }
+    }
+
+    fn set(names: &[&str]) -> Option<Arc<HashSet<Key>>> {
+        Some(Arc::new(names.iter().map(|n| key(n)).collect()))
+    }
+
+    fn row(managed: &[&str], wanted: &[&str], planned: &str) -> Row {
+        Row {
+            label: "x.other".into(),
+            branch: Some("main".into()),
+            managed: set(managed),
+            wanted: set(wanted),
+            planned: Some(planned.into()),
+            suspended: false,
+        }
+    }
+
+    fn claim(other: Row, branch: &str) -> Claim {
+        let registry = Registry::default();
+        registry.update(&"x/other".into(), |r| *r = other);
+        registry.with(&"x/own".into(), |view| view.claim(&key("a"), None, branch, "c2"))
+    }
+
+    #[test]
+    fn an_object_of_another_git_sync_is_held_until_that_one_gives_it_up() {
+        assert_eq!(claim(row(&["a"], &["a"], "c2"), "main"), Claim::Held("x/other".into()));
+        assert_eq!(claim(row(&["a"], &["a"], "c1"), "main"), Claim::Undecided("x/other".into()));
+        assert_eq!(claim(row(&["a"], &["a"], "c1"), "release"), Claim::Held("x/other".into()));
+        assert_eq!(claim(row(&["a"], &[], "c2"), "main"), Claim::Undecided("x/other".into()));
+        assert_eq!(claim(row(&[], &["a"], "c2"), "main"), Claim::Free);
+    }
+
+    #[test]
+    fn waits_with_pruning_for_the_siblings_of_its_branch_only() {
+        let registry = Registry::default();
+        registry.update(&"x/other".into(), |r| *r = row(&[], &["a"], "c1"));
+        registry.with(&"x/own".into(), |view| {
+            assert!(view.siblings_pending("main", "c2"));
+            assert!(!view.siblings_pending("main", "c1"));
+            assert!(!view.siblings_pending("release", "c2"));
+            assert!(view.wanted_elsewhere(&key("a")));
+            assert!(!view.wanted_elsewhere(&key("b")));
+        });
+    }
+}

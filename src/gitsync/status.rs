@@ -1,0 +1,360 @@
+//! What a GitSync's status says after an attempt.
+//!
+//! Invariant: equal facts give equal statuses, so that nothing is written when nothing changed.
+//!
+//! Deliberately absent: writing it, and how often.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::Value;
+
+use crate::api::conditions::{self, Reason, Type};
+use crate::api::git_sync::{Failure, GitSyncStatus, Pause};
+use crate::drift::Summary;
+use crate::failure::Class;
+
+/// How many objects of each sort a status names.
+const SHOWN: usize = 20;
+/// How many of them a condition's message names.
+const NAMED: usize = 3;
+
+/// How the last attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Both loops are stopped.
+    Suspended,
+    /// It did not come to applying anything.
+    Refused {
+        /// What kind of failure it was.
+        class: Class,
+        /// Its word.
+        reason: Reason,
+        /// What happened and what to do.
+        message: String,
+    },
+    /// The commit was applied, in whole or in part.
+    Applied {
+        /// Objects that failed: with the class, and what to show.
+        failures: Vec<(Class, Reason, Failure)>,
+        /// Objects that left and are kept, with the reason.
+        held: Vec<String>,
+        /// What holds all of them, and what to do.
+        guard: Option<String>,
+        /// Deletions that are under way.
+        pruning: usize,
+        /// Something worth saying although nothing failed.
+        note: Option<String>,
+        /// When the commit was applied.
+        since: Timestamp,
+    },
+}
+
+/// What a status is made from.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// `metadata.generation` of the GitSync.
+    pub generation: Option<i64>,
+    /// Commit that was tried.
+    pub attempted: Option<&'a str>,
+    /// Commit and tree that were last applied in full.
+    pub applied: Option<(&'a str, &'a str)>,
+    /// Request that was acted on.
+    pub request: Option<&'a str>,
+    /// How it ended.
+    pub outcome: &'a Outcome,
+    /// What is known of the objects.
+    pub summary: &'a Summary,
+    /// Whether Ready waits for health, and for how long.
+    pub wait: Option<Duration>,
+}
+
+/// The status after an attempt.
+pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncStatus {
+    let summary = facts.summary;
+    let mut failures = Vec::new();
+    if let Outcome::Applied { failures: failed, .. } = facts.outcome {
+        failures.extend(failed.iter().map(|(_, _, failure)| failure.clone()));
+    }
+    failures.extend(summary.failures.iter().cloned());
+    let failed = failures.len();
+    let unhealthy = summary.broken.iter().map(|o| ("Unhealthy", o)).chain(summary.progressing.iter().map(|o| ("Progressing", o)));
+    failures.extend(unhealthy.map(|(reason, (key, why))| Failure {
+        object: key.to_string(),
+        reason: reason.to_owned(),
+        message: why.clone(),
+    }));
+    failures.truncate(SHOWN);
+    let held = match facts.outcome {
+        Outcome::Applied { held, .. } => held.iter().take(SHOWN).cloned().collect(),
+        _ => old.held.clone(),
+    };
+    let mut status = GitSyncStatus {
+        observed_generation: facts.generation,
+        attempted_commit: facts.attempted.map(str::to_owned).or_else(|| old.attempted_commit.clone()),
+        applied_commit: facts.applied.map(|(commit, _)| commit.to_owned()).or_else(|| old.applied_commit.clone()),
+        applied_tree_id: facts.applied.map(|(_, tree)| tree.to_owned()).or_else(|| old.applied_tree_id.clone()),
+        last_handled_request: facts.request.map(str::to_owned).or_else(|| old.last_handled_request.clone()),
+        objects: count(summary.objects),
+        healthy: count(summary.healthy),
+        failed: count(failed),
+        reverted: summary.reverted,
+        last_reverts: summary.last_reverts.clone(),
+        failures,
+        paused: summary
+            .paused
+            .iter()
+            .take(SHOWN)
+            .map(|(key, until)| Pause { object: key.to_string(), until: until.map(|t| t.to_string()) })
+            .collect(),
+        held,
+        conditions: old.conditions.clone(),
+    };
+    let mut write = Conditions { all: &mut status.conditions, generation: facts.generation, now };
+    write.health(facts);
+    write.contention(summary);
+    write.ready(facts);
+    status
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+struct Conditions<'a> {
+    all: &'a mut Vec<Condition>,
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl Conditions<'_> {
+    fn set(&mut self, kind: Type, status: &str, reason: Reason, message: &str) {
+        conditions::set(self.all, kind, status, reason, message, self.generation, self.now);
+    }
+
+    fn progress(&mut self, reconciling: bool, stalled: bool, reason: Reason, message: &str) {
+        let text = |on: bool| if on { "True" } else { "False" };
+        self.set(Type::Reconciling, text(reconciling), reason, if reconciling { message } else { "" });
+        self.set(Type::Stalled, text(stalled), reason, if stalled { message } else { "" });
+    }
+
+    fn health(&mut self, facts: &Facts<'_>) {
+        let summary = facts.summary;
+        if let Some((key, why)) = summary.broken.first() {
+            let message = format!("{key}: {why}{}", and_more(summary.broken.len() - 1));
+            self.set(Type::Healthy, "False", Reason::ObjectFailed, &message);
+        } else if let Some((key, why)) = summary.progressing.first() {
+            let message = format!("{key}: {why}{}", and_more(summary.progressing.len() - 1));
+            self.set(Type::Healthy, "Unknown", Reason::Progressing, &message);
+        } else {
+            self.set(Type::Healthy, "True", Reason::Healthy, &format!("{} objects are healthy", summary.objects));
+        }
+    }
+
+    fn contention(&mut self, summary: &Summary) {
+        match summary.contended.as_slice() {
+            [] => self.set(Type::Contended, "False", Reason::Calm, ""),
+            fought => {
+                let named = fought.iter().take(NAMED);
+                let text = named
+                    .map(|(key, fields, who)| format!("{who} keeps writing to {key}: {}", fields.join(", ")))
+                    .collect::<Vec<_>>();
+                let message = format!("{}{}", text.join("; "), and_more(fought.len().saturating_sub(NAMED)));
+                self.set(Type::Contended, "True", Reason::Contended, &message);
+            }
+        }
+    }
+
+    fn ready(&mut self, facts: &Facts<'_>) {
+        match facts.outcome {
+            Outcome::Suspended => {
+                let message = "suspended: nothing is applied and nothing is reverted";
+                self.set(Type::Ready, "False", Reason::Suspended, message);
+                self.progress(false, false, Reason::Suspended, "");
+            }
+            Outcome::Refused { class, reason, message } => {
+                // A passing trouble does not make wrong what was applied: Ready keeps what it last said.
+                let ready = conditions::status(self.all, Type::Ready).map(|c| (c.status.clone(), c.reason.clone()));
+                let passing = *class == Class::Unavailable && ready.is_some_and(|(status, _)| status == "True");
+                if !passing {
+                    self.set(Type::Ready, "False", *reason, message);
+                }
+                self.progress(*class != Class::Invalid, *class == Class::Invalid, *reason, message);
+            }
+            Outcome::Applied { failures, guard, held, pruning, note, since } => {
+                self.applied(facts, failures, guard.as_deref(), held, *pruning, note.as_deref(), *since);
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one outcome, taken apart in one place")]
+    fn applied(
+        &mut self,
+        facts: &Facts<'_>,
+        failures: &[(Class, Reason, Failure)],
+        guard: Option<&str>,
+        held: &[String],
+        pruning: usize,
+        note: Option<&str>,
+        since: Timestamp,
+    ) {
+        let commit = facts.attempted.unwrap_or_default();
+        if let Some((_, reason, _)) = failures.first() {
+            let named = failures.iter().take(NAMED);
+            let text = named.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).collect::<Vec<_>>().join("; ");
+            let more = and_more(failures.len().saturating_sub(NAMED));
+            let message = format!("{} of the objects failed: {text}{more}", failures.len());
+            let stalled = failures.iter().all(|(class, _, _)| *class == Class::Invalid);
+            self.set(Type::Ready, "False", *reason, &message);
+            self.progress(!stalled, stalled, *reason, &message);
+            return;
+        }
+        if let Some(guard) = guard {
+            self.set(Type::Ready, "False", Reason::PruneHeld, guard);
+            self.progress(false, true, Reason::PruneHeld, guard);
+            return;
+        }
+        let mut message = format!("applied commit {commit}");
+        for text in note.into_iter().map(str::to_owned).chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len()))) {
+            message = format!("{message}; {text}");
+        }
+        let Some(timeout) = facts.wait.filter(|_| facts.summary.objects > facts.summary.healthy) else {
+            self.set(Type::Ready, "True", Reason::Applied, &message);
+            self.progress(pruning > 0, false, Reason::Applied, "waiting for deletions to finish");
+            return;
+        };
+        if let Some((key, why)) = facts.summary.broken.first() {
+            let message = format!("{message}; {key} failed: {why}");
+            self.set(Type::Ready, "False", Reason::ObjectFailed, &message);
+            self.progress(true, false, Reason::ObjectFailed, &message);
+        } else if self.now.duration_since(since).unsigned_abs() > timeout {
+            let message = format!("{message}; not healthy within the timeout: {}", progressing(facts.summary));
+            self.set(Type::Ready, "False", Reason::HealthTimeout, &message);
+            self.progress(true, false, Reason::HealthTimeout, &message);
+        } else {
+            let message = format!("{message}; waiting for {}", progressing(facts.summary));
+            self.set(Type::Ready, "Unknown", Reason::Progressing, &message);
+            self.progress(true, false, Reason::Progressing, &message);
+        }
+    }
+}
+
+fn progressing(summary: &Summary) -> String {
+    let named = summary.progressing.iter().take(NAMED);
+    let text = named.map(|(key, why)| format!("{key} ({why})")).collect::<Vec<_>>().join(", ");
+    format!("{text}{}", and_more(summary.progressing.len().saturating_sub(NAMED)))
+}
+
+fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(" and {count} more") }
+}
+
+/// Whether two statuses say the same to everyone but a reader of times: only then is nothing written.
+pub fn same(a: &GitSyncStatus, b: &GitSyncStatus) -> bool {
+    a == b
+}
+
+/// A merge patch that makes `old` say what `new` says: fields that went away are set to null.
+pub fn patch(old: &GitSyncStatus, new: &GitSyncStatus) -> Value {
+    let value = |status: &GitSyncStatus| serde_json::to_value(status).unwrap_or_default();
+    let (old, mut new) = (value(old), value(new));
+    if let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) {
+        for key in old.keys() {
+            new.entry(key.clone()).or_insert(Value::Null);
+        }
+    }
+    serde_json::json!({ "status": new })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Key;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn applied(failures: Vec<(Class, Reason, Failure)>) -> Outcome {
+        Outcome::Applied { failures, held: vec![], guard: None, pruning: 0, note: None, since: at(0) }
+    }
+
+    fn check(outcome: &Outcome, summary: &Summary, now: i64) -> (String, String) {
+        let facts = Facts {
+            generation: Some(1),
+            attempted: Some("c1"),
+            applied: None,
+            request: None,
+            outcome,
+            summary,
+            wait: Some(Duration::from_secs(60)),
+        };
+        let status = after(&GitSyncStatus::default(), &facts, at(now));
+        let text = |kind: Type| {
+            let c = conditions::status(&status.conditions, kind).unwrap();
+            format!("{} {}", c.status, c.reason)
+        };
+        let short = |kind: Type| text(kind).split(' ').next().unwrap().to_owned();
+        (text(Type::Ready), format!("{} {}", short(Type::Reconciling), short(Type::Stalled)))
+    }
+
+    fn key(name: &str) -> Key {
+        Key { group: "apps".into(), kind: "Deployment".into(), namespace: Some("shop".into()), name: name.into() }
+    }
+
+    #[test]
+    fn is_ready_when_everything_is_applied_and_healthy() {
+        let summary = Summary { objects: 2, healthy: 2, ..Summary::default() };
+        assert_eq!(check(&applied(vec![]), &summary, 1), ("True Applied".into(), "False False".into()));
+    }
+
+    #[test]
+    fn waits_for_health_and_gives_up_after_the_timeout() {
+        let summary = Summary { objects: 2, healthy: 1, progressing: vec![(key("web"), "0 of 1".into())], ..Summary::default() };
+        assert_eq!(check(&applied(vec![]), &summary, 1), ("Unknown Progressing".into(), "True False".into()));
+        assert_eq!(check(&applied(vec![]), &summary, 61), ("False HealthTimeout".into(), "True False".into()));
+    }
+
+    #[test]
+    fn stalls_only_when_nothing_but_the_user_can_help() {
+        let failure = |class| {
+            let failure = Failure { object: "a".into(), reason: "ApplyFailed".into(), message: "b".into() };
+            (class, Reason::ApplyFailed, failure)
+        };
+        let summary = Summary::default();
+        let invalid = applied(vec![failure(Class::Invalid)]);
+        assert_eq!(check(&invalid, &summary, 1), ("False ApplyFailed".into(), "False True".into()));
+        let both = applied(vec![failure(Class::Invalid), failure(Class::NotReady)]);
+        assert_eq!(check(&both, &summary, 1), ("False ApplyFailed".into(), "True False".into()));
+    }
+
+    #[test]
+    fn keeps_saying_ready_while_git_is_away_for_a_moment() {
+        let ok = applied(vec![]);
+        let summary = Summary::default();
+        let facts = |outcome| Facts {
+            generation: Some(1),
+            attempted: Some("c1"),
+            applied: Some(("c1", "t1")),
+            request: None,
+            outcome,
+            summary: &summary,
+            wait: None,
+        };
+        let first = after(&GitSyncStatus::default(), &facts(&ok), at(1));
+        let away = Outcome::Refused { class: Class::Unavailable, reason: Reason::SourceUnavailable, message: "no answer".into() };
+        let second = after(&first, &facts(&away), at(2));
+        let ready = conditions::status(&second.conditions, Type::Ready).unwrap();
+        assert_eq!((ready.status.as_str(), ready.last_transition_time.0), ("True", at(1)));
+        assert_eq!(conditions::status(&second.conditions, Type::Reconciling).unwrap().status, "True");
+    }
+
+    #[test]
+    fn patches_what_went_away_to_null() {
+        let old = GitSyncStatus { held: vec!["a".into()], ..GitSyncStatus::default() };
+        let patch = patch(&old, &GitSyncStatus::default());
+        assert_eq!(patch["status"]["held"], Value::Null);
+        assert!(patch["status"].as_object().unwrap().contains_key("held"));
+    }
+}
