@@ -1,0 +1,273 @@
+//! Carries a plan out: writes the inventory, applies stage by stage, deletes, and releases.
+//!
+//! Invariant: the inventory is written before the first object that it does not list is created.
+//! Invariant: one object's failure holds back nothing but what needs it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+
+use super::inventory::{Entry, Inventory, uid_bytes};
+use super::observe::{config_maps, is_controlled};
+use super::plan::{Expect, Step};
+use crate::api::names::{
+    AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, PRUNE, RECONCILE, SYNC_LABEL,
+};
+use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Propagation, Removal};
+use crate::drift::{Change, Desired, Drift, Intent, Owner, Put, released};
+use crate::object::{Digest, Key, prune_order};
+
+/// Applies in flight at once.
+const AT_ONCE: usize = 16;
+/// Tries of a deletion whose object changes under it.
+const TRIES: usize = 3;
+/// How long a definition may take to be established.
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Longest name of an inventory's ConfigMap.
+const LONGEST_NAME: usize = 253;
+
+/// What became of one object.
+#[derive(Debug)]
+pub(super) enum Applied {
+    /// It was applied.
+    Done(Put),
+    /// It was refused.
+    Failed(Error),
+}
+
+/// What became of an object that left.
+#[derive(Debug)]
+pub(super) enum Pruned {
+    /// It is gone, or was never ours: it leaves the inventory.
+    Gone {
+        /// Whether we deleted it.
+        deleted: bool,
+    },
+    /// It is being deleted.
+    Terminating,
+    /// It is kept, for a reason.
+    Kept(&'static str),
+    /// The deletion was refused.
+    Failed(Error),
+}
+
+/// Writes those ConfigMaps of an inventory that differ from what `written` says, which is updated.
+pub(super) async fn write_inventory(
+    cluster: &Cluster,
+    owner: &InventoryOwner<'_>,
+    inventory: &Inventory,
+    written: &mut BTreeMap<usize, Digest>,
+) -> Result<(), Error> {
+    for shard in inventory.encode() {
+        let digest = Digest::of(&shard.content);
+        if written.get(&shard.index) == Some(&digest) {
+            continue;
+        }
+        let name = owner.config_map(shard.index);
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": name, "namespace": owner.namespace, "labels": {INVENTORY_LABEL: owner.label},
+                "ownerReferences": [{
+                    "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "name": owner.name, "uid": owner.uid,
+                }],
+            },
+            "binaryData": {INVENTORY_KEY: STANDARD.encode(&shard.content)},
+        });
+        cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, Apply::forced(AGENT_MANAGER)).await?;
+        written.insert(shard.index, digest);
+    }
+    Ok(())
+}
+
+/// Whose inventory it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InventoryOwner<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) label: &'a str,
+}
+
+impl InventoryOwner<'_> {
+    fn config_map(&self, index: usize) -> String {
+        let name = format!("mainstay-inventory-{}-{index}", self.name);
+        if name.len() <= LONGEST_NAME {
+            return name;
+        }
+        format!("mainstay-inventory-{}-{index}", Digest::of(self.name.as_bytes()))
+    }
+}
+
+/// Applies one stage, many objects at a time; `done` hears of each as it is answered.
+pub(super) async fn stage(drift: &Drift, owner: &Owner, steps: Vec<Step>, mut done: impl FnMut(Arc<Desired>, Applied)) {
+    let puts = stream::iter(steps).map(|step| async move {
+        drift.yield_to_reverts().await;
+        let desired = Arc::clone(&step.desired);
+        let (only_version, take_over, exists) = match step.expect {
+            Expect::Ours { exists } => (None, None, exists),
+            Expect::Version { version, take_over } => (Some(version), take_over, true),
+        };
+        let intent = Intent { owner: Arc::clone(owner), desired: step.desired, only_version, take_over, exists };
+        let applied = match drift.put(intent).await {
+            Ok(put) => settle(drift.cluster(), &desired, put).await,
+            Err(error) => Applied::Failed(error),
+        };
+        (desired, applied)
+    });
+    let mut puts = puts.buffer_unordered(AT_ONCE);
+    while let Some((desired, applied)) = puts.next().await {
+        done(desired, applied);
+    }
+}
+
+/// Waits until a definition is established; what needs it comes in a later stage.
+async fn settle(cluster: &Cluster, desired: &Arc<Desired>, put: Put) -> Applied {
+    if !desired.key.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+        return Applied::Done(put);
+    }
+    let mut waited = Duration::ZERO;
+    let mut answer = put.answer.clone();
+    while !is_established(&answer) && waited < ESTABLISHED_WITHIN {
+        tokio::time::sleep(LOOK_EVERY).await;
+        waited += LOOK_EVERY;
+        match cluster.get(&desired.kind, None, &desired.key.name).await {
+            Ok(Some(live)) => answer = live,
+            Ok(None) => {}
+            Err(error) => return Applied::Failed(error),
+        }
+    }
+    cluster.kinds_changed();
+    Applied::Done(put)
+}
+
+fn is_established(definition: &Value) -> bool {
+    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
+}
+
+/// The inventory's entry for an object that was applied.
+pub(super) fn entry(desired: &Desired, uid: &str, digest: Option<Digest>) -> Entry {
+    let mut source = [0; 8];
+    source.copy_from_slice(&desired.source().as_bytes()[..8]);
+    Entry {
+        version: Arc::clone(&desired.kind.version),
+        uid: Some(uid_bytes(uid)),
+        digest,
+        source: digest.is_some().then_some(source),
+    }
+}
+
+/// Deletes what left, the last stage first; `done` hears of each.
+pub(super) async fn prune(
+    cluster: &Cluster,
+    label: &str,
+    leaving: Vec<(Key, Entry)>,
+    mut done: impl FnMut(Key, Pruned),
+) {
+    let mut leaving = leaving.into_iter().peekable();
+    while let Some(first) = leaving.next() {
+        let turn = prune_order(&first.0);
+        let mut together = vec![first];
+        while let Some(next) = leaving.next_if(|(key, _)| prune_order(key) == turn) {
+            together.push(next);
+        }
+        let deletions = stream::iter(together).map(|(key, entry)| async move {
+            let pruned = delete(cluster, label, &key, &entry).await.unwrap_or_else(Pruned::Failed);
+            (key, pruned)
+        });
+        let mut deletions = deletions.buffer_unordered(AT_ONCE);
+        while let Some((key, pruned)) = deletions.next().await {
+            done(key, pruned);
+        }
+    }
+}
+
+async fn kind_of(cluster: &Cluster, key: &Key, entry: &Entry) -> Result<Option<Arc<Kind>>, Error> {
+    let version = if key.group.is_empty() { entry.version.to_string() } else { format!("{}/{}", key.group, entry.version) };
+    match cluster.kind(&version, &key.kind).await? {
+        Some(kind) => Ok(Some(kind)),
+        None => cluster.preferred_kind(&key.group, &key.kind).await,
+    }
+}
+
+async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Result<Pruned, Error> {
+    // A kind that is no longer served has no objects.
+    let Some(kind) = kind_of(cluster, key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
+    let namespace = key.namespace.as_deref();
+    let mut tries = 0;
+    loop {
+        let Some(meta) = cluster.get_metadata(&kind, namespace, &key.name).await? else {
+            return Ok(Pruned::Gone { deleted: false });
+        };
+        let text = |map: &Option<BTreeMap<String, String>>, name: &str| map.as_ref().and_then(|m| m.get(name).cloned());
+        let uid = meta.uid.clone().unwrap_or_default();
+        let other = entry.uid.is_some_and(|recorded| recorded != uid_bytes(&uid));
+        if text(&meta.labels, SYNC_LABEL).as_deref() != Some(label) || other || is_controlled(&meta) {
+            // Somebody else's by now: it is not ours to delete.
+            return Ok(Pruned::Gone { deleted: false });
+        }
+        if meta.deletion_timestamp.is_some() {
+            return Ok(Pruned::Terminating);
+        }
+        if text(&meta.annotations, PRUNE).as_deref() == Some(DISABLED) {
+            return Ok(Pruned::Kept("mainstay.dev/prune: disabled"));
+        }
+        if text(&meta.annotations, RECONCILE).as_deref() == Some(DISABLED) {
+            return Ok(Pruned::Kept("mainstay.dev/reconcile: disabled"));
+        }
+        let guard = Guard { uid: Some(&uid), resource_version: meta.resource_version.as_deref() };
+        match cluster.delete(&kind, namespace, &key.name, guard, Propagation::Background).await {
+            Ok(Removal::Terminating) => return Ok(Pruned::Terminating),
+            Ok(Removal::Gone | Removal::Absent) => return Ok(Pruned::Gone { deleted: true }),
+            Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Makes an object nobody's: takes off our label and our ownership, and changes nothing else in it.
+pub(super) async fn release(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
+    let Some(kind) = kind_of(cluster, key, entry).await? else { return Ok(()) };
+    let namespace = key.namespace.as_deref();
+    let mut tries = 0;
+    loop {
+        let Some(meta) = cluster.get_metadata(&kind, namespace, &key.name).await? else { return Ok(()) };
+        let ours = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL)).is_some_and(|value| value == label);
+        if !ours {
+            return Ok(());
+        }
+        let fields = serde_json::to_value(meta.managed_fields.unwrap_or_default()).unwrap_or_default();
+        let pointer = SYNC_LABEL.replace('~', "~0").replace('/', "~1");
+        let operations = json!([
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+            {"op": "replace", "path": "/metadata/managedFields", "value": released(&fields)},
+            {"op": "remove", "path": format!("/metadata/labels/{pointer}")},
+        ]);
+        match cluster.patch_json(&kind, namespace, &key.name, Part::Main, &operations).await {
+            Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
+            Err(error) if error.is_not_found() => return Ok(()),
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// Deletes the ConfigMaps of an inventory.
+pub(super) async fn delete_inventory(
+    cluster: &Cluster,
+    owner: &InventoryOwner<'_>,
+    written: &BTreeMap<usize, Digest>,
+) -> Result<(), Error> {
+    let last = written.keys().last().copied().unwrap_or(0);
+    for index in 0..=last {
+        let name = owner.config_map(index);
+        cluster.delete(&config_maps(), Some(owner.namespace), &name, Guard::default(), Propagation::Background).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Reads what a plan needs: the inventory, the kinds that are served, and what is there of the objects that are not
+//! kept yet, with one metadata LIST per kind and never a GET per object.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::inventory::{Entry, Inventory, Unreadable, uid_bytes};
+use super::plan::Live;
+use super::resolve::Served;
+use crate::api::names::{DISABLED, INVENTORY_KEY, INVENTORY_LABEL, RECONCILE, SYNC_LABEL};
+use crate::cluster::{Cluster, Error, Kind, Scope, Selection};
+use crate::drift::Desired;
+use crate::object::{Key, Object};
+
+/// Lists under way at once.
+const AT_ONCE: usize = 8;
+
+/// The inventory as it was found.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// It is there.
+    Whole(Inventory),
+    /// There is none.
+    Missing,
+    /// There is one that cannot be read.
+    Damaged,
+}
+
+/// The ConfigMap kind, which every API server has.
+pub(super) fn config_maps() -> Arc<Kind> {
+    Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
+}
+
+/// Reads the inventory of the GitSync with this label.
+pub(super) async fn inventory(cluster: &Cluster, namespace: &str, label: &str) -> Result<Found, Error> {
+    let selection = Selection::labelled(INVENTORY_LABEL, label).in_namespace(namespace);
+    let maps: Vec<Value> = cluster.list(&config_maps(), selection).try_collect().await?;
+    if maps.is_empty() {
+        return Ok(Found::Missing);
+    }
+    let contents: Result<Vec<Vec<u8>>, Unreadable> = maps
+        .iter()
+        .map(|map| {
+            let text = map.pointer("/binaryData").and_then(|data| data.get(INVENTORY_KEY)).and_then(Value::as_str);
+            STANDARD.decode(text.ok_or(Unreadable)?).map_err(|_| Unreadable)
+        })
+        .collect();
+    let read = contents.and_then(|contents| Inventory::decode(contents.iter().map(Vec::as_slice)));
+    Ok(read.map_or(Found::Damaged, Found::Whole))
+}
+
+/// What carries our label, in all kinds that can be listed: an inventory for want of the real one. Objects that a
+/// controller owns only copied the label.
+pub(super) async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
+    let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
+    let lists = stream::iter(kinds).map(|kind| async move {
+        let found: Vec<ObjectMeta> =
+            cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label)).try_collect().await?;
+        Ok::<_, Error>((kind, found))
+    });
+    let lists: Vec<_> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
+    let mut inventory = Inventory::default();
+    for (kind, found) in lists {
+        for meta in found.iter().filter(|meta| !is_controlled(meta)) {
+            let entry = Entry {
+                version: Arc::clone(&kind.version),
+                uid: meta.uid.as_deref().map(uid_bytes),
+                ..Entry::default()
+            };
+            let name = meta.name.as_deref().unwrap_or_default();
+            inventory.0.insert(kind.key(meta.namespace.as_deref(), name), entry);
+        }
+    }
+    Ok(inventory)
+}
+
+/// Which of the documents' kinds the cluster serves.
+pub(super) async fn served(cluster: &Cluster, objects: &[Arc<Object>]) -> Result<Served, Error> {
+    let words: BTreeMap<_, _> =
+        objects.iter().map(|o| ((Arc::clone(&o.api_version), Arc::clone(&o.key.kind)), ())).collect();
+    let mut served = Served::new();
+    for word in words.into_keys() {
+        let kind = cluster.kind(&word.0, &word.1).await?;
+        served.insert(word, kind);
+    }
+    Ok(served)
+}
+
+/// What is there of these objects.
+pub(super) async fn live(
+    cluster: &Cluster,
+    wanted: &[&Arc<Desired>],
+    label: &str,
+) -> Result<HashMap<Key, Live>, Error> {
+    let mut kinds: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), (Arc<Kind>, HashSet<Key>)> = BTreeMap::new();
+    for desired in wanted {
+        let kind = &desired.kind;
+        let id = (Arc::clone(&kind.group), Arc::clone(&kind.version), Arc::clone(&kind.kind));
+        kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(desired.key.clone());
+    }
+    let lists = stream::iter(kinds.into_values())
+        .map(|(kind, keys)| async move { of_kind(cluster, &kind, &keys, label).await });
+    let lists: Vec<HashMap<Key, Live>> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
+    Ok(lists.into_iter().flatten().collect())
+}
+
+async fn of_kind(
+    cluster: &Cluster,
+    kind: &Arc<Kind>,
+    keys: &HashSet<Key>,
+    label: &str,
+) -> Result<HashMap<Key, Live>, Error> {
+    let mut found = HashMap::new();
+    let mut list = cluster.list_metadata(kind, narrowest(kind, keys));
+    while let Some(meta) = list.next().await {
+        let meta = match meta {
+            Ok(meta) => meta,
+            // A kind that a definition of this very commit brings is not served yet.
+            Err(error) if error.is_not_found() => break,
+            Err(error) => return Err(error),
+        };
+        let key = kind.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
+        if keys.contains(&key) {
+            found.insert(key, seen(&meta, label));
+        }
+    }
+    Ok(found)
+}
+
+/// The smallest list that shows all of these objects.
+fn narrowest(kind: &Kind, keys: &HashSet<Key>) -> Selection {
+    let mut namespaces = keys.iter().map(|key| key.namespace.as_deref());
+    let first = namespaces.next().flatten();
+    if let [only] = keys.iter().collect::<Vec<_>>().as_slice() {
+        return Selection::named(only.namespace.as_deref(), &only.name).metadata_only();
+    }
+    match first.filter(|first| kind.namespaced && namespaces.all(|other| other == Some(first))) {
+        Some(namespace) => Selection::default().in_namespace(namespace),
+        None => Selection::default(),
+    }
+}
+
+/// What a plan wants to know of an object's metadata.
+pub(super) fn seen(meta: &ObjectMeta, label: &str) -> Live {
+    let of = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref().and_then(|map| map.get(key).cloned());
+    let own = of(&meta.labels, SYNC_LABEL);
+    let managed_fields = match &meta.managed_fields {
+        Some(entries) if own.as_deref() != Some(label) => serde_json::to_value(entries).unwrap_or_default(),
+        _ => Value::Null,
+    };
+    Live {
+        uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        label: own,
+        managed_fields,
+        paused: of(&meta.annotations, RECONCILE).as_deref() == Some(DISABLED),
+        terminating: meta.deletion_timestamp.is_some(),
+        controlled: is_controlled(meta),
+    }
+}
+
+/// Whether a controller owns the object.
+pub(super) fn is_controlled(meta: &ObjectMeta) -> bool {
+    meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
+}
