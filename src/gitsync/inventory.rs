@@ -71,6 +71,12 @@ pub fn uid_bytes(uid: &str) -> [u8; 16] {
     *Digest::of(uid.as_bytes()).as_bytes()
 }
 
+/// The UUID that 16 bytes stand for, as a UID is written.
+pub fn uid_text(bytes: [u8; 16]) -> String {
+    let hex = hex::encode(bytes);
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
 impl Inventory {
     /// The shards, in the order to write them: the first one, which says how many there are, comes last.
     pub fn encode(&self) -> Vec<Shard> {

@@ -39,7 +39,7 @@ pub(super) fn config_maps() -> Arc<Kind> {
 
 /// Reads the inventory of the GitSync with this label.
 pub(super) async fn inventory(cluster: &Cluster, namespace: &str, label: &str) -> Result<Found, Error> {
-    let selection = Selection::labelled(INVENTORY_LABEL, label).in_namespace(namespace);
+    let selection = Selection::labelled(INVENTORY_LABEL, label).within(namespace);
     let maps: Vec<Value> = cluster.list(&config_maps(), selection).try_collect().await?;
     if maps.is_empty() {
         return Ok(Found::Missing);
@@ -141,7 +141,7 @@ fn narrowest(kind: &Kind, keys: &HashSet<Key>) -> Selection {
         return Selection::named(only.namespace.as_deref(), &only.name).metadata_only();
     }
     match first.filter(|first| kind.namespaced && namespaces.all(|other| other == Some(first))) {
-        Some(namespace) => Selection::default().in_namespace(namespace),
+        Some(namespace) => Selection::default().within(namespace),
         None => Selection::default(),
     }
 }

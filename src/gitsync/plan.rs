@@ -17,6 +17,8 @@ use crate::object::{Key, Stage, prune_order, stage};
 /// Share of the inventory that one commit may delete unasked, from [`MANY`] objects on.
 const SHARE: usize = 2;
 const MANY: usize = 10;
+/// Why an object that left is kept while another GitSync of its branch has not planned the commit.
+pub const AWAITS_SIBLINGS: &str = "waits for the other GitSyncs of this branch";
 
 /// What is known of a live object that is not kept yet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,6 +47,8 @@ pub struct Facts<'a> {
     pub inventory: &'a Inventory,
     /// Objects that the drift loop already keeps for this GitSync.
     pub kept: &'a HashSet<Key>,
+    /// Objects whose last apply failed and whose next try is not due.
+    pub waiting: &'a HashSet<Key>,
     /// What is there of the objects that it does not.
     pub live: &'a HashMap<Key, Live>,
     /// Whether another GitSync has a claim on an object that this one wants; with the label that it carries now.
@@ -182,6 +186,9 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
             plan.unchanged.push(Arc::clone(desired));
             continue;
         }
+        if facts.waiting.contains(key) {
+            continue;
+        }
         let live = facts.live.get(key);
         if let Some(why) = refusal(facts, key, live) {
             plan.refused.push(Refused { key: key.clone(), why });
@@ -242,7 +249,7 @@ fn plan_prune(facts: &Facts<'_>, plan: &mut Plan) {
     match (facts.prune, guard) {
         (Prune::Off, _) => plan.held = leaving.into_iter().map(|key| (key, "prune is off")).collect(),
         (Prune::Deferred, _) => {
-            plan.held = leaving.into_iter().map(|key| (key, "waits for the other GitSyncs of this branch")).collect();
+            plan.held = leaving.into_iter().map(|key| (key, AWAITS_SIBLINGS)).collect();
         }
         (Prune::Allowed, _) => plan.prune = leaving,
         (Prune::Guarded, Some(guard)) => {
@@ -261,7 +268,7 @@ fn plan_prune(facts: &Facts<'_>, plan: &mut Plan) {
 }
 
 /// Kinds whose deletion takes other things with it that no repository can bring back.
-fn holds_much(key: &Key) -> Option<&'static str> {
+pub fn holds_much(key: &Key) -> Option<&'static str> {
     match (&*key.group, &*key.kind) {
         ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
         ("", "PersistentVolume" | "PersistentVolumeClaim") => Some("deleting it deletes data"),

@@ -7,14 +7,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use super::plan::Claim;
 use crate::drift::Owner;
 use crate::object::Key;
 
 /// What one GitSync manages and wants.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Value of its label.
     pub label: Arc<str>,
@@ -34,8 +34,7 @@ pub struct Row {
 #[derive(Debug, Default)]
 pub struct Registry {
     rows: Mutex<HashMap<Owner, Row>>,
-    /// Rings whenever a row changed.
-    pub changed: Notify,
+    changed: watch::Sender<u64>,
 }
 
 /// The rows, while nobody else changes them.
@@ -51,16 +50,33 @@ impl Registry {
         look(&mut View { rows: &mut rows, own })
     }
 
-    /// Changes the own row and tells the others.
+    /// Changes the own row and, if that made a difference, tells everyone.
     pub fn update(&self, own: &Owner, change: impl FnOnce(&mut Row)) {
-        self.with(own, |view| change(view.own()));
-        self.changed.notify_waiters();
+        let changed = self.with(own, |view| {
+            let row = view.own();
+            let before = row.clone();
+            change(row);
+            *row != before
+        });
+        if changed {
+            self.tell();
+        }
+    }
+
+    /// Tells everyone that something came that they may have waited for.
+    pub fn tell(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Hears of every change.
+    pub fn listen(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     /// The GitSync is gone.
     pub fn remove(&self, own: &Owner) {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner).remove(own);
-        self.changed.notify_waiters();
+        self.tell();
     }
 }
 

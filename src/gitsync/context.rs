@@ -1,0 +1,143 @@
+//! What all GitSyncs of an agent share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::registry::Registry;
+use super::resolve::Reach;
+use crate::api::{GitRepository, GitSync};
+use crate::drift::{Announcement, Drift, Owner};
+use crate::manifest;
+use crate::notification::Message;
+use crate::source::Source;
+
+type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
+
+/// The newest state of one GitSync; `None` once it is gone.
+pub type Input = watch::Receiver<Option<Arc<GitSync>>>;
+
+/// What all GitSyncs of an agent share.
+pub struct Context {
+    /// The backward loop, and the one writer of managed objects.
+    pub drift: Drift,
+    /// Git.
+    pub source: Source,
+    /// The GitRepositories.
+    pub repositories: Repositories,
+    /// Who manages and wants what.
+    pub registry: Registry,
+    /// What files decoded to.
+    pub memory: Arc<manifest::Memory>,
+    /// Bounds of decoding.
+    pub limits: manifest::Limits,
+    /// Namespaces whose GitSyncs may touch everything.
+    pub trusted: Vec<String>,
+    /// Called for everything worth telling; must not block.
+    pub announce: Box<Announce>,
+    /// Rings when every remote is to be looked at now.
+    pub look_now: watch::Sender<u64>,
+    facts: Mutex<HashMap<Owner, SyncFacts>>,
+}
+
+/// What metrics say of a GitSync.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SyncFacts {
+    /// Since when a commit is known that is not applied in full.
+    pub lagging_since: Option<Instant>,
+    /// Objects whose last apply or deletion failed.
+    pub failed: usize,
+}
+
+/// The GitRepositories of the cluster.
+#[derive(Debug, Default)]
+pub struct Repositories {
+    all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Context {
+    /// A context with nothing in it yet.
+    pub fn new(
+        drift: Drift,
+        source: Source,
+        trusted: Vec<String>,
+        announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        let started = Instant::now();
+        Self {
+            drift,
+            source,
+            repositories: Repositories::default(),
+            registry: Registry::default(),
+            memory: Arc::default(),
+            limits: manifest::Limits::new(move || started.elapsed()),
+            trusted,
+            announce: Box::new(announce),
+            look_now: watch::Sender::new(0),
+            facts: Mutex::default(),
+        }
+    }
+
+    /// What a GitSync of this namespace may touch.
+    pub(super) fn reach(&self, namespace: &str) -> Reach {
+        if self.trusted.iter().any(|trusted| trusted == namespace) { Reach::Cluster } else { Reach::OwnNamespace }
+    }
+
+    pub(super) fn tell(&self, owner: &Owner, reason: &'static str, message: &Message) {
+        (self.announce)(&Announcement { owner, object: None, reason, message });
+    }
+
+    /// What metrics say of every GitSync.
+    pub fn facts(&self) -> Vec<(Owner, SyncFacts)> {
+        let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.iter().map(|(owner, facts)| (Arc::clone(owner), *facts)).collect()
+    }
+
+    pub(super) fn set_facts(&self, owner: &Owner, facts: Option<SyncFacts>) {
+        let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        match facts {
+            Some(facts) => all.insert(Arc::clone(owner), facts),
+            None => all.remove(owner),
+        };
+    }
+}
+
+impl SyncFacts {
+    /// How long the newest known commit has been waiting to be applied in full.
+    pub fn lag(&self) -> Duration {
+        self.lagging_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+impl Repositories {
+    /// One of them.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<GitRepository>> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// One of them is new, changed, or (`None`) gone.
+    pub fn set(&self, namespace: &str, name: &str, repository: Option<GitRepository>) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), name.to_owned());
+        match repository {
+            Some(repository) => all.insert(key, Arc::new(repository)),
+            None => all.remove(&key),
+        };
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// These are all that there are.
+    pub fn replace(&self, present: Vec<(String, String)>) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|key, _| present.contains(key));
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn listen(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
