@@ -21,6 +21,7 @@ pub mod cli;
 pub mod cluster;
 pub mod drift;
 pub mod failure;
+pub mod gitsync;
 pub mod manifest;
 pub mod notification;
 pub mod object;

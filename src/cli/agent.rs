@@ -43,6 +43,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         listen: arguments.listen,
         source,
         elect: true,
+        nudge: agent::Nudge::default(),
     };
     agent::run(settings, cluster, Teller::default(), stop).await?;
     Ok(Exit::Fine)

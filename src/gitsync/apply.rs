@@ -15,11 +15,9 @@ use serde_json::{Value, json};
 use super::inventory::{Entry, Inventory, uid_bytes};
 use super::observe::{config_maps, is_controlled};
 use super::plan::{Expect, Step};
-use crate::api::names::{
-    AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, PRUNE, RECONCILE, SYNC_LABEL,
-};
+use crate::api::names::{AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, PRUNE, RECONCILE, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Propagation, Removal};
-use crate::drift::{Change, Desired, Drift, Intent, Owner, Put, released};
+use crate::drift::{Desired, Drift, Intent, Owner, Put, released};
 use crate::object::{Digest, Key, prune_order};
 
 /// Applies in flight at once.
@@ -190,7 +188,8 @@ pub(super) async fn prune(
 }
 
 async fn kind_of(cluster: &Cluster, key: &Key, entry: &Entry) -> Result<Option<Arc<Kind>>, Error> {
-    let version = if key.group.is_empty() { entry.version.to_string() } else { format!("{}/{}", key.group, entry.version) };
+    let version =
+        if key.group.is_empty() { entry.version.to_string() } else { format!("{}/{}", key.group, entry.version) };
     match cluster.kind(&version, &key.kind).await? {
         Some(kind) => Ok(Some(kind)),
         None => cluster.preferred_kind(&key.group, &key.kind).await,

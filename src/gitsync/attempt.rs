@@ -201,7 +201,11 @@ impl Attempt<'_> {
         if self.memory.seen.is_none_or(|(commit, _)| commit != found.commit) {
             let sync = self.owner.to_string();
             self.memory.seen = Some((found.commit, Instant::now()));
-            self.context.tell(self.owner, "CommitSeen", &Message::CommitSeen { sync, commit: found.commit.to_string() });
+            self.context.tell(
+                self.owner,
+                "CommitSeen",
+                &Message::CommitSeen { sync, commit: found.commit.to_string() },
+            );
             self.memory.failed.clear();
         }
         let question = Question {
@@ -246,8 +250,11 @@ impl Attempt<'_> {
         if self.memory.snapshot.as_ref().is_none_or(|s| s.commit != found.commit) {
             self.memory.snapshot = Some(self.context.source.fetch(remote, found).await?);
         }
-        let snapshot = self.memory.snapshot.clone().ok_or_else(|| {
-            Refused { class: Class::Bug, reason: Reason::InternalError, message: "no snapshot".into(), retry_after: None }
+        let snapshot = self.memory.snapshot.clone().ok_or_else(|| Refused {
+            class: Class::Bug,
+            reason: Reason::InternalError,
+            message: "no snapshot".into(),
+            retry_after: None,
         })?;
         let tree = match snapshot.tree(base_dir).await? {
             Some(tree) => Some(tree),
@@ -359,7 +366,8 @@ impl Attempt<'_> {
             self.complete(wanted, question, &tally, began);
         }
         let note = self.memory.rebuilt.then(|| {
-            "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round".to_owned()
+            "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
+                .to_owned()
         });
         let since = match &self.memory.since {
             Some((of, since)) if *of == question.commit => *since,
@@ -537,9 +545,11 @@ impl Attempt<'_> {
                     (Class::NotReady, Reason::OwnershipConflict, format!("waiting for GitSync {other} to give it up"))
                 }
                 Why::Terminating => (Class::NotReady, Reason::ApplyFailed, "it is being deleted".to_owned()),
-                Why::Controlled => {
-                    (Class::Invalid, Reason::OwnershipConflict, "a controller owns it; leave it out of the repository".to_owned())
-                }
+                Why::Controlled => (
+                    Class::Invalid,
+                    Reason::OwnershipConflict,
+                    "a controller owns it; leave it out of the repository".to_owned(),
+                ),
             };
             self.fail(&refused.key, class, reason, message, None);
         }

@@ -122,12 +122,8 @@ fn refused(key: &Key, what: &str, error: &Error) -> Refused {
 
 /// Whether the definition of GitSync itself is being deleted, which deletes every GitSync.
 async fn definition_is_going(cluster: &Cluster) -> Result<bool, Error> {
-    let kind = Kind::fixed(
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        Scope::Cluster,
-    );
+    let kind =
+        Kind::fixed("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", Scope::Cluster);
     let meta = cluster.get_metadata(&kind, None, "gitsyncs.mainstay.dev").await?;
     Ok(meta.is_none_or(|meta| meta.deletion_timestamp.is_some()))
 }

@@ -124,7 +124,8 @@ fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> 
         plain.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
     }
     for (key, entry) in entries {
-        for text in [&key.group, &entry.version, &key.kind, key.namespace.as_ref().unwrap_or(&Arc::from("")), &key.name] {
+        for text in [&key.group, &entry.version, &key.kind, key.namespace.as_ref().unwrap_or(&Arc::from("")), &key.name]
+        {
             let bytes = text.as_bytes();
             // Names in Kubernetes have at most 253 bytes; a longer one was refused by the server long before.
             let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);

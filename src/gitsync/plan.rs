@@ -219,7 +219,9 @@ fn refusal(facts: &Facts<'_>, key: &Key, live: Option<&Live>) -> Option<Why> {
 fn expect(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Expect {
     match live {
         None => Expect::Ours { exists: facts.kept.contains(&desired.key) },
-        Some(live) if live.label.as_deref() == Some(&*desired.label) && facts.inventory.0.contains_key(&desired.key) => {
+        Some(live)
+            if live.label.as_deref() == Some(&*desired.label) && facts.inventory.0.contains_key(&desired.key) =>
+        {
             Expect::Ours { exists: true }
         }
         Some(live) => Expect::Version {
@@ -233,8 +235,7 @@ fn plan_prune(facts: &Facts<'_>, plan: &mut Plan) {
     let wanted = facts.desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
     let mut leaving = facts.inventory.0.keys().filter(|key| !wanted.contains(key)).cloned().collect::<Vec<_>>();
     leaving.sort_by(|a, b| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
-    let (handed, leaving): (Vec<_>, Vec<_>) =
-        leaving.into_iter().partition(|key| (facts.wanted_elsewhere)(key));
+    let (handed, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| (facts.wanted_elsewhere)(key));
     plan.handed_over = handed;
     if leaving.is_empty() {
         return;

@@ -132,13 +132,7 @@ enum Turn {
 
 impl Task {
     fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
-        Attempt {
-            context: &self.context,
-            owner: &self.owner,
-            sync,
-            label: &self.label,
-            memory: &mut self.memory,
-        }
+        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, memory: &mut self.memory }
     }
 
     fn due(&self) -> Instant {
@@ -247,7 +241,10 @@ impl Task {
 
     fn refuse(&mut self, refused: Refused, interval: Duration) {
         self.failures_in_a_row += 1;
-        let backoff = refused.class.again(self.failures_in_a_row).map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
+        let backoff = refused
+            .class
+            .again(self.failures_in_a_row)
+            .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
         let wait = backoff.mul_f64(0.9 + 0.2 * fastrand::f64()).max(refused.retry_after.unwrap_or_default());
         self.next_look = Instant::now() + wait;
         let outcome = refused.outcome();
@@ -366,9 +363,10 @@ impl Task {
     fn status_now(&self, sync: &GitSync, outcome: &Outcome, old: &GitSyncStatus) -> GitSyncStatus {
         let summary = self.context.drift.summary(&self.owner);
         let attempted = self.memory.seen.map(|(commit, _)| commit.to_string());
-        let applied = self.memory.applied.map(|(commit, tree)| {
-            (commit.to_string(), tree.map_or_else(String::new, |tree| tree.to_string()))
-        });
+        let applied = self
+            .memory
+            .applied
+            .map(|(commit, tree)| (commit.to_string(), tree.map_or_else(String::new, |tree| tree.to_string())));
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
@@ -420,7 +418,8 @@ impl Task {
     }
 
     fn set_facts(&self) {
-        let behind = self.memory.seen.filter(|(commit, _)| self.memory.applied.is_none_or(|(applied, _)| applied != *commit));
+        let behind =
+            self.memory.seen.filter(|(commit, _)| self.memory.applied.is_none_or(|(applied, _)| applied != *commit));
         let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.memory.failed.len() };
         self.context.set_facts(&self.owner, Some(facts));
     }

@@ -41,7 +41,11 @@ pub struct Placing<'a> {
 }
 
 /// The placed objects, or every reason why the commit cannot be applied.
-pub fn resolve(objects: &[Arc<Object>], served: &Served, placing: &Placing<'_>) -> Result<Vec<Arc<Desired>>, Vec<Problem>> {
+pub fn resolve(
+    objects: &[Arc<Object>],
+    served: &Served,
+    placing: &Placing<'_>,
+) -> Result<Vec<Arc<Desired>>, Vec<Problem>> {
     let defined = defined_by(objects);
     let mut problems = Vec::new();
     let mut first: HashMap<Key, &Arc<Object>> = HashMap::new();
@@ -60,9 +64,9 @@ pub fn resolve(objects: &[Arc<Object>], served: &Served, placing: &Placing<'_>) 
             problems.push(problem(object, format!("{} {} cannot be applied", word.0, word.1), "leave it out"));
             continue;
         }
-        let namespace = kind.namespaced.then(|| {
-            object.key.namespace.clone().unwrap_or_else(|| Arc::from(placing.target_namespace))
-        });
+        let namespace = kind
+            .namespaced
+            .then(|| object.key.namespace.clone().unwrap_or_else(|| Arc::from(placing.target_namespace)));
         if placing.reach == Reach::OwnNamespace && namespace.as_deref() != Some(placing.own_namespace) {
             problems.push(problem(
                 object,

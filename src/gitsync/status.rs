@@ -79,7 +79,8 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
     }
     failures.extend(summary.failures.iter().cloned());
     let failed = failures.len();
-    let unhealthy = summary.broken.iter().map(|o| ("Unhealthy", o)).chain(summary.progressing.iter().map(|o| ("Progressing", o)));
+    let unhealthy =
+        summary.broken.iter().map(|o| ("Unhealthy", o)).chain(summary.progressing.iter().map(|o| ("Progressing", o)));
     failures.extend(unhealthy.map(|(reason, (key, why))| Failure {
         object: key.to_string(),
         reason: reason.to_owned(),
@@ -216,7 +217,11 @@ impl Conditions<'_> {
             return;
         }
         let mut message = format!("applied commit {commit}");
-        for text in note.into_iter().map(str::to_owned).chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len()))) {
+        for text in note
+            .into_iter()
+            .map(str::to_owned)
+            .chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len())))
+        {
             message = format!("{message}; {text}");
         }
         let Some(timeout) = facts.wait.filter(|_| facts.summary.objects > facts.summary.healthy) else {
@@ -311,7 +316,8 @@ mod tests {
 
     #[test]
     fn waits_for_health_and_gives_up_after_the_timeout() {
-        let summary = Summary { objects: 2, healthy: 1, progressing: vec![(key("web"), "0 of 1".into())], ..Summary::default() };
+        let summary =
+            Summary { objects: 2, healthy: 1, progressing: vec![(key("web"), "0 of 1".into())], ..Summary::default() };
         assert_eq!(check(&applied(vec![]), &summary, 1), ("Unknown Progressing".into(), "True False".into()));
         assert_eq!(check(&applied(vec![]), &summary, 61), ("False HealthTimeout".into(), "True False".into()));
     }
@@ -343,7 +349,11 @@ mod tests {
             wait: None,
         };
         let first = after(&GitSyncStatus::default(), &facts(&ok), at(1));
-        let away = Outcome::Refused { class: Class::Unavailable, reason: Reason::SourceUnavailable, message: "no answer".into() };
+        let away = Outcome::Refused {
+            class: Class::Unavailable,
+            reason: Reason::SourceUnavailable,
+            message: "no answer".into(),
+        };
         let second = after(&first, &facts(&away), at(2));
         let ready = conditions::status(&second.conditions, Type::Ready).unwrap();
         assert_eq!((ready.status.as_str(), ready.last_transition_time.0), ("True", at(1)));

@@ -137,6 +137,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         listen: None,
         source,
         elect: false,
+        nudge: agent::Nudge::default(),
     };
     parts.spawn(run_agent(settings, cluster.clone(), teller, stop.clone()));
     let commits = subject.local.as_deref().map(|path| watch(path, cluster, subject.name.clone(), &mut parts));

@@ -1,0 +1,260 @@
+//! Wires the parts together and runs them until the end.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::announce::Announcer;
+use super::health;
+use super::inputs::{self, Syncs};
+use super::metrics::{Facts, Metrics, SyncFacts};
+use crate::api::names::LEASE;
+use crate::cluster::{Cluster, Elector, Leadership, Timing};
+use crate::drift::{self, Drift};
+use crate::gitsync::Context;
+use crate::notification::Teller;
+use crate::source::{self, Source};
+
+/// How the agent works.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The agent's own namespace: its Lease, and the GitSyncs that may touch everything.
+    pub namespace: String,
+    /// Further namespaces whose GitSyncs may touch everything.
+    pub allow_namespaces: Vec<String>,
+    /// Name in the Lease.
+    pub identity: String,
+    /// Where health and metrics are served.
+    pub listen: Option<SocketAddr>,
+    /// Git.
+    pub source: source::Settings,
+    /// Whether to hold the Lease before acting.
+    pub elect: bool,
+    /// Makes the agent look at every remote at once.
+    pub nudge: Nudge,
+}
+
+/// Makes the agent look at every remote at once, as when a local repository has a new commit.
+#[derive(Clone, Debug, Default)]
+pub struct Nudge(watch::Sender<u64>);
+
+impl Nudge {
+    /// Looks now.
+    pub fn look_now(&self) {
+        self.0.send_modify(|count| *count += 1);
+    }
+}
+
+/// Why the agent ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The listener for health and metrics could not be opened, or broke.
+    #[error("could not serve health and metrics on {address}")]
+    Serve {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The backward loop ended.
+    #[error("the drift loop ended")]
+    Drift(#[source] drift::Error),
+    /// A task broke: a defect of the agent.
+    #[error("a task of the agent broke")]
+    Task(#[source] JoinError),
+}
+
+/// What the listener shows of the running agent.
+#[derive(Clone, Default)]
+struct Shown(Arc<Mutex<Option<Arc<Context>>>>);
+
+impl Shown {
+    fn set(&self, context: Option<Arc<Context>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = context;
+    }
+
+    fn get(&self) -> Option<Arc<Context>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Runs the agent over a cluster until `stop`, or until a part of it breaks.
+pub async fn run(settings: Settings, cluster: Cluster, teller: Teller, stop: CancellationToken) -> Result<(), Error> {
+    let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
+    let (announcer, writer) = Announcer::new(teller.clone(), &cluster, &settings.identity);
+    let farewell = stop.clone();
+    tasks.spawn(async move {
+        writer.run(farewell).await;
+        Ok(())
+    });
+    let leadership = settings.elect.then(|| {
+        let (elector, leadership) =
+            Elector::new(cluster.clone(), &settings.namespace, LEASE, &settings.identity, Timing::default());
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            elector.run(stop).await;
+            Ok(())
+        });
+        leadership
+    });
+    let shown = Shown::default();
+    let (ready, readiness) = watch::channel(Err("starting".to_owned()));
+    serve(&settings, &cluster, &teller, &shown, leadership.clone(), readiness, &mut tasks, &stop).await?;
+    let leading = lead_by_terms(settings, cluster, announcer, leadership, shown, ready, stop.clone());
+    tasks.spawn(leading);
+    // Asked to stop, the parts end by themselves; before that, any end is the end of all.
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(Error::Task)??;
+        if !stop.is_cancelled() {
+            stop.cancel();
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
+async fn serve(
+    settings: &Settings,
+    cluster: &Cluster,
+    teller: &Teller,
+    shown: &Shown,
+    leadership: Option<Leadership>,
+    readiness: watch::Receiver<Result<(), String>>,
+    tasks: &mut JoinSet<Result<(), Error>>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let Some(address) = settings.listen else { return Ok(()) };
+    let listener = TcpListener::bind(address).await.map_err(|cause| Error::Serve { address, cause })?;
+    let (shown, cluster) = (shown.clone(), cluster.clone());
+    let metrics = Arc::new(Metrics::new(move || facts(&shown, &cluster, leadership.as_ref())));
+    let (follower, messages, end) = (Arc::clone(&metrics), teller.listen(), stop.clone());
+    tasks.spawn(async move {
+        follower.follow(messages, end).await;
+        Ok(())
+    });
+    let end = stop.clone();
+    tasks.spawn(async move {
+        let ready = move || readiness.borrow().clone();
+        health::serve(listener, metrics, ready, end).await.map_err(|cause| Error::Serve { address, cause })
+    });
+    Ok(())
+}
+
+fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> Facts {
+    let mut requests = BTreeMap::new();
+    for counted in cluster.requests().snapshot() {
+        *requests.entry(counted.verb.as_str().to_owned()).or_insert(0) += counted.count;
+    }
+    let context = shown.get();
+    let syncs = context.iter().flat_map(|context| {
+        context.facts().into_iter().map(|(owner, facts)| {
+            let summary = context.drift.summary(&owner);
+            SyncFacts {
+                objects: summary.objects as u64,
+                paused: summary.paused.len() as u64,
+                contended: summary.contended.len() as u64,
+                heated: context.drift.heated(&owner) as u64,
+                failed: (facts.failed + summary.failures.len()) as u64,
+                lag_seconds: facts.lag().as_secs_f64(),
+                sync: owner.to_string(),
+            }
+        })
+    });
+    Facts {
+        leader: leadership.map_or(context.is_some(), Leadership::is_leading),
+        requests: requests.into_iter().collect(),
+        lookups: 0,
+        fetches: 0,
+        syncs: syncs.collect(),
+    }
+}
+
+/// Leads whenever we hold the Lease; without election, always.
+async fn lead_by_terms(
+    settings: Settings,
+    cluster: Cluster,
+    announcer: Announcer,
+    leadership: Option<Leadership>,
+    shown: Shown,
+    ready: watch::Sender<Result<(), String>>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let Some(mut leadership) = leadership else {
+        return lead(&settings, &cluster, &announcer, &shown, &ready, stop).await;
+    };
+    while !stop.is_cancelled() {
+        // A standby is as ready as it can be.
+        let _ = ready.send_replace(Ok(()));
+        let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
+        let _ = ready.send_replace(Err("starting to lead".to_owned()));
+        lead(&settings, &cluster, &announcer, &shown, &ready, term.ended().clone()).await?;
+    }
+    Ok(())
+}
+
+async fn lead(
+    settings: &Settings,
+    cluster: &Cluster,
+    announcer: &Announcer,
+    shown: &Shown,
+    ready: &watch::Sender<Result<(), String>>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let announce = |announcer: &Announcer| {
+        let announcer = announcer.clone();
+        move |announcement: &drift::Announcement<'_>| announcer.announce(announcement)
+    };
+    let drift = Drift::new(cluster.clone(), announce(announcer));
+    let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
+    let source = Source::new(settings.source.clone());
+    let context = Arc::new(Context::new(drift.clone(), source, trusted, announce(announcer)));
+    shown.set(Some(Arc::clone(&context)));
+    let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
+    let end = stop.clone();
+    tasks.spawn(async move { drift.run(end).await.map_err(Error::Drift) });
+    let (repositories_known, repositories) = watch::channel(false);
+    let (syncs_known, mut known) = watch::channel(false);
+    let watching = inputs::repositories(Arc::clone(&context), cluster.clone(), repositories_known, stop.clone());
+    tasks.spawn(async move {
+        watching.await;
+        Ok(())
+    });
+    let syncs = Syncs::new(Arc::clone(&context), announcer.clone(), stop.clone());
+    let watching = syncs.run(cluster.clone(), repositories, syncs_known);
+    tasks.spawn(async move { watching.await.map_err(Error::Task) });
+    let (nudges, looks) = (settings.nudge.0.subscribe(), Arc::clone(&context));
+    tasks.spawn(pass_on(nudges, looks, stop.clone()));
+    let mut announced = false;
+    let result = loop {
+        tokio::select! {
+            () = stop.cancelled() => break Ok(()),
+            changed = known.wait_for(|known| *known), if !announced => {
+                announced = changed.is_ok();
+                let _ = ready.send_replace(Ok(()));
+            }
+            Some(ended) = tasks.join_next() => break ended.map_err(Error::Task).and_then(|ended| ended),
+        }
+    };
+    shown.set(None);
+    // What is under way is cut off: every write of ours can be repeated, and none may follow the end of a term.
+    tasks.shutdown().await;
+    result
+}
+
+async fn pass_on(
+    mut nudges: watch::Receiver<u64>,
+    context: Arc<Context>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    while let Some(Ok(())) = stop.run_until_cancelled(nudges.changed()).await {
+        context.look_now.send_modify(|count| *count += 1);
+    }
+    Ok(())
+}
