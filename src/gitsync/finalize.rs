@@ -10,8 +10,8 @@ use super::attempt::{Attempt, Refused};
 use super::inventory::Entry;
 use super::plan::holds_much;
 use crate::api::conditions::Reason;
-use crate::api::names::{AGENT_MANAGER, ALLOW_PRUNE, FINALIZER, ON_DELETE};
-use crate::cluster::{Apply, Cluster, Error, Kind, Scope};
+use crate::api::names::{ALLOW_PRUNE, FINALIZER, ON_DELETE};
+use crate::cluster::{Cluster, Error, Kind, Part, Scope};
 use crate::failure::{Class, chain};
 use crate::object::{Key, prune_order};
 
@@ -35,16 +35,17 @@ pub(super) enum End {
 }
 
 impl Attempt<'_> {
-    /// Sets or, with `wanted` false, takes off our finalizer.
+    /// Sets or, with `wanted` false, takes off our finalizer, if the GitSync is still as it was seen.
     pub(super) async fn set_finalizer(&self, wanted: bool) -> Result<(), Error> {
-        let (namespace, name) = (self.namespace(), self.inventory_owner().name.to_owned());
-        let finalizers: &[&str] = if wanted { &[FINALIZER] } else { &[] };
-        let body = json!({
-            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
-            "metadata": {"name": name, "namespace": namespace, "uid": self.sync.metadata.uid, "finalizers": finalizers},
-        });
-        let cluster = self.context.drift.cluster();
-        cluster.apply(&git_syncs(), Some(namespace), &name, &body, Apply::forced(AGENT_MANAGER)).await.map(drop)
+        let meta = &self.sync.metadata;
+        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        if wanted {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let patch = json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}});
+        let (cluster, owner) = (self.context.drift.cluster(), self.inventory_owner());
+        cluster.patch_merge(&git_syncs(), Some(owner.namespace), owner.name, Part::Main, &patch).await.map(drop)
     }
 
     /// Settles what becomes of the objects, then lets the GitSync go.
@@ -74,7 +75,7 @@ impl Attempt<'_> {
         self.context.drift.forget_owner(self.owner);
         apply::delete_inventory(&cluster, &self.inventory_owner(), &self.memory.written).await?;
         match self.set_finalizer(false).await {
-            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error.into()),
+            Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(End::Done),
         }
     }
