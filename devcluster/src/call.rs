@@ -184,6 +184,14 @@ impl Subscription {
         }
     }
 
+    /// Waits until there may be something to [`take`](Self::take).
+    pub async fn changed(&mut self) {
+        if self.signal.changed().await.is_err() {
+            // The store is gone: nothing will ever happen again.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Waits until something happens.
     pub async fn next(&mut self) -> Batch {
         loop {

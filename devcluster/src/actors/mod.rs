@@ -1,8 +1,154 @@
-//! The controllers of the cluster.
+//! The controllers of the cluster: the event log in, writes like any client's out.
+//!
+//! One task reads the event log and lets every [`Actor`] note which objects deserve a look; then it takes one look
+//! after the other. A look reads the state of the world and brings it one step nearer to what it should be; whatever
+//! it writes comes back as an event. An actor is a file; a new one is a line in [`cast`].
+//!
+//! Invariant: actors write through the verbs with their own manager names, so versions, events, ownership and
+//! generations are those of a real cluster.
+//! Invariant: a look may be taken at any time and any number of times; it decides from the state alone.
+//!
+//! Deliberately absent: containers. Pods are simulated (`pods`).
 
+mod agenda;
+mod deployments;
+mod garbage;
+mod hands;
+mod namespaces;
+mod pods;
+mod protection;
+mod replica_sets;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::history::Event;
 use crate::server::Server;
+use crate::store::Key;
+
+use self::agenda::Agenda;
+use self::hands::Hands;
+
+/// An object: its storage, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Subject {
+    storage: Arc<str>,
+    key: Key,
+}
+
+impl Subject {
+    fn new(storage: &str, namespace: &str, name: &str) -> Self {
+        Self { storage: Arc::from(storage), key: Key::new(namespace, name) }
+    }
+
+    fn of(event: &Event) -> Self {
+        Self { storage: event.storage.clone(), key: event.key.clone() }
+    }
+}
+
+/// What an actor wants to look at, and when.
+struct Wishes<'a> {
+    agenda: &'a mut Agenda,
+    actor: usize,
+}
+
+impl Wishes<'_> {
+    /// As soon as possible.
+    fn now(&mut self, subject: Subject) {
+        self.after(subject, Duration::ZERO);
+    }
+
+    /// After a while.
+    fn after(&mut self, subject: Subject, delay: Duration) {
+        self.agenda.add(self.actor, subject, Instant::now() + delay);
+    }
+}
+
+/// One controller.
+trait Actor: Send {
+    /// Notes what an event means; cheap, because it is called for every write of the cluster.
+    fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>);
+
+    /// Looks at one object and does the next thing about it.
+    fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>);
+}
+
+/// The controllers of a cluster.
+fn cast() -> Vec<Box<dyn Actor>> {
+    vec![
+        Box::new(namespaces::Namespaces::default()),
+        Box::new(garbage::Garbage::default()),
+        Box::new(deployments::Deployments),
+        Box::new(replica_sets::ReplicaSets),
+        Box::new(pods::Pods),
+        Box::new(protection::Protection),
+    ]
+}
+
+/// Looks between two glances at the event log.
+const LOOKS_IN_A_ROW: usize = 64;
 
 impl Server {
-    /// Starts the controllers.
-    pub fn spawn_actors(&self) {}
+    /// Starts the controllers; they end with the runtime. Needs a running tokio runtime.
+    pub fn spawn_actors(&self) -> tokio::task::JoinHandle<()> {
+        let subscription = self.subscribe();
+        let server = self.clone();
+        tokio::spawn(async move { run(&server, subscription).await })
+    }
+}
+
+async fn run(server: &Server, mut subscription: crate::call::Subscription) {
+    let hands = Hands::new(server);
+    let mut actors = cast();
+    let mut agenda = Agenda::default();
+    pods::register_node(&hands);
+    begin(&hands, &mut actors, &mut agenda);
+    loop {
+        let batch = subscription.take();
+        if batch.missed {
+            begin(&hands, &mut actors, &mut agenda);
+        }
+        let idle = batch.events.is_empty() && !batch.missed;
+        for event in batch.events {
+            notice(&mut actors, &mut agenda, &event);
+        }
+        let mut looks = 0;
+        while let Some((actor, subject)) = agenda.due(Instant::now()).filter(|_| looks < LOOKS_IN_A_ROW) {
+            looks += 1;
+            actors[actor].look(&hands, &subject, &mut Wishes { agenda: &mut agenda, actor });
+        }
+        if looks > 0 || !idle {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let pause = agenda.next().map(|at| at.saturating_duration_since(Instant::now()));
+        tokio::select! {
+            () = subscription.changed() => {}
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+async fn sleep(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn notice(actors: &mut [Box<dyn Actor>], agenda: &mut Agenda, event: &Event) {
+    for (index, actor) in actors.iter_mut().enumerate() {
+        actor.notice(event, &mut Wishes { agenda, actor: index });
+    }
+}
+
+/// Everything there is, as if it had just appeared.
+fn begin(hands: &Hands, actors: &mut [Box<dyn Actor>], agenda: &mut Agenda) {
+    for kind in hands.kinds() {
+        for (key, stored) in &hands.stored(&kind.storage) {
+            let event =
+                Event::new(stored.rv, kind.storage.clone(), key.clone(), None, Some(stored.clone()), Instant::now());
+            notice(actors, agenda, &event);
+        }
+    }
 }

@@ -28,6 +28,8 @@ use serde_json::{Value, json};
 
 pub use self::metadata::{Finalizers, NameRule, name_rule, validate_metadata};
 
+pub(crate) use self::workloads::matches as selects;
+
 use self::fill::{Fill, Object, at, forget_nulls};
 use crate::status::Cause;
 

@@ -1,0 +1,189 @@
+//! Garbage collection by owner references: background, foreground and orphan.
+//!
+//! A dependent goes when every owner it names is gone, known by uid. An owner that was deleted in the foreground waits
+//! for the dependents that block it; one that is to leave orphans waits until they have forgotten it.
+//!
+//! Invariant: an owner that exists under the same name with another uid is another object.
+//! Invariant: owners of kinds that are not served are left alone: nobody can tell whether they exist.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::hands::{CONTROLLER, finalizers_without, has_finalizer, is_terminating, owners};
+use super::{Actor, Hands, Subject, Wishes};
+use crate::history::{Change, Event};
+use crate::verbs::delete::Propagation;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Who depends on whom.
+#[derive(Default)]
+pub(super) struct Garbage {
+    dependents: HashMap<String, HashSet<Subject>>,
+    /// Owners that wait for their dependents, by uid.
+    waiting: HashMap<String, Subject>,
+}
+
+fn uids(object: &Value) -> impl Iterator<Item = &str> {
+    owners(object).iter().filter_map(|owner| owner["uid"].as_str())
+}
+
+impl Actor for Garbage {
+    fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
+        let old = event.old.as_ref().map(|stored| stored.value());
+        let new = event.new.as_ref().map(|stored| stored.value());
+        let before = old.as_deref().map_or(&Value::Null, |v| &v["metadata"]["ownerReferences"]);
+        let after = new.as_deref().map_or(&Value::Null, |v| &v["metadata"]["ownerReferences"]);
+        let changed = before != after;
+        if changed {
+            for uid in old.iter().flat_map(|object| uids(object)) {
+                if let Some(known) = self.dependents.get_mut(uid) {
+                    known.remove(&Subject::of(event));
+                }
+                if let Some(owner) = self.waiting.get(uid) {
+                    wishes.now(owner.clone());
+                }
+            }
+            for uid in new.iter().flat_map(|object| uids(object)) {
+                self.dependents.entry(uid.to_owned()).or_default().insert(Subject::of(event));
+            }
+            if !after.is_null() {
+                wishes.now(Subject::of(event));
+            }
+        }
+        match (event.change(), &old, &new) {
+            (Change::Deleted, Some(old), _) => {
+                let uid = old["metadata"]["uid"].as_str().unwrap_or_default();
+                for dependent in self.dependents.remove(uid).unwrap_or_default() {
+                    wishes.now(dependent);
+                }
+                self.waiting.remove(uid);
+            }
+            (_, _, Some(new))
+                if is_terminating(new) && (has_finalizer(new, ORPHAN) || has_finalizer(new, FOREGROUND)) =>
+            {
+                wishes.now(Subject::of(event));
+            }
+            _ => {}
+        }
+    }
+
+    fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>) {
+        let Some(object) = hands.get(subject) else { return };
+        if is_terminating(&object) {
+            if has_finalizer(&object, ORPHAN) {
+                self.orphan(hands, subject, &object);
+            } else if has_finalizer(&object, FOREGROUND) {
+                self.foreground(hands, subject, &object, wishes);
+            }
+            return;
+        }
+        collect(hands, subject, &object, self.has_dependents(&object));
+    }
+}
+
+impl Garbage {
+    fn has_dependents(&self, object: &Value) -> bool {
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        self.dependents.get(uid).is_some_and(|known| !known.is_empty())
+    }
+
+    /// Dependents of an owner that exist and name it.
+    fn dependents_of(&self, hands: &Hands, owner: &Value) -> Vec<(Subject, Arc<Value>)> {
+        let uid = owner["metadata"]["uid"].as_str().unwrap_or_default();
+        let known = self.dependents.get(uid).into_iter().flatten();
+        let live = known.filter_map(|subject| Some((subject.clone(), hands.get(subject)?)));
+        live.filter(|(_, object)| uids(object).any(|u| u == uid)).collect()
+    }
+
+    fn orphan(&self, hands: &Hands, subject: &Subject, owner: &Value) {
+        for (dependent, object) in self.dependents_of(hands, owner) {
+            let kept = references_without(&object, &[&owner["metadata"]["uid"]]);
+            hands.merge(CONTROLLER, &dependent, json!({"metadata": {"ownerReferences": kept}}));
+        }
+        let patch = json!({"metadata": {"finalizers": finalizers_without(owner, ORPHAN)}});
+        hands.merge(CONTROLLER, subject, patch);
+    }
+
+    fn foreground(&mut self, hands: &Hands, subject: &Subject, owner: &Value, wishes: &mut Wishes<'_>) {
+        let uid = &owner["metadata"]["uid"];
+        let blocks =
+            |object: &Value| owners(object).iter().any(|o| o["uid"] == *uid && o["blockOwnerDeletion"] == true);
+        let blocking: Vec<(Subject, Arc<Value>)> =
+            self.dependents_of(hands, owner).into_iter().filter(|(_, object)| blocks(object)).collect();
+        if blocking.is_empty() {
+            let patch = json!({"metadata": {"finalizers": finalizers_without(owner, FOREGROUND)}});
+            hands.merge(CONTROLLER, subject, patch);
+            return;
+        }
+        self.waiting.insert(uid.as_str().unwrap_or_default().to_owned(), subject.clone());
+        for (dependent, object) in blocking {
+            if !is_terminating(&object) {
+                wishes.now(dependent);
+            }
+        }
+    }
+}
+
+/// The references of an object but those with these uids; null when none is left.
+fn references_without(object: &Value, uids: &[&Value]) -> Value {
+    let kept: Vec<Value> = owners(object).iter().filter(|o| !uids.contains(&&o["uid"])).cloned().collect();
+    if kept.is_empty() { Value::Null } else { kept.into() }
+}
+
+fn kind_of(hands: &Hands, reference: &Value) -> Option<Arc<crate::kinds::table::Kind>> {
+    hands.kind_named(reference["apiVersion"].as_str()?, reference["kind"].as_str()?)
+}
+
+/// What is known of an owner.
+#[derive(PartialEq, Eq)]
+enum Owner {
+    /// It is there, or nobody can tell.
+    Solid,
+    /// It waits for its dependents to go.
+    Waiting,
+    /// It is gone.
+    Dangling,
+}
+
+fn owner(hands: &Hands, dependent: &Value, reference: &Value) -> Owner {
+    let Some(kind) = kind_of(hands, reference) else { return Owner::Solid };
+    let home = dependent["metadata"]["namespace"].as_str().unwrap_or_default();
+    if kind.namespaced && home.is_empty() {
+        return Owner::Solid;
+    }
+    let namespace = if kind.namespaced { home } else { "" };
+    let name = reference["name"].as_str().unwrap_or_default();
+    match hands.get(&Subject::new(&kind.storage, namespace, name)) {
+        Some(found) if found["metadata"]["uid"] == reference["uid"] => {
+            let waits = is_terminating(&found) && has_finalizer(&found, FOREGROUND);
+            if waits && reference["blockOwnerDeletion"] == true { Owner::Waiting } else { Owner::Solid }
+        }
+        _ => Owner::Dangling,
+    }
+}
+
+/// Deletes a dependent without owners, or removes the references to those that are gone.
+fn collect(hands: &Hands, subject: &Subject, object: &Value, has_dependents: bool) {
+    let states: Vec<(&Value, Owner)> = owners(object).iter().map(|r| (r, owner(hands, object, r))).collect();
+    if states.is_empty() {
+        return;
+    }
+    let lost: Vec<&Value> = states.iter().filter(|(_, s)| *s != Owner::Solid).map(|(r, _)| &r["uid"]).collect();
+    if lost.len() < states.len() {
+        if !lost.is_empty() {
+            let patch = json!({"metadata": {
+                "resourceVersion": object["metadata"]["resourceVersion"],
+                "ownerReferences": references_without(object, &lost),
+            }});
+            hands.merge(CONTROLLER, subject, patch);
+        }
+        return;
+    }
+    let waiting = states.iter().any(|(_, s)| *s == Owner::Waiting);
+    let policy = if waiting && has_dependents { Propagation::Foreground } else { Propagation::Background };
+    hands.delete(subject, object, Some(policy), None);
+}

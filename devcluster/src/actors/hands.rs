@@ -1,0 +1,206 @@
+//! How actors read and write the cluster.
+//!
+//! Refusals are part of an actor's life (someone wrote first, the namespace is going away, the object is gone); the
+//! methods answer with what an actor can use, and the next event brings the next look.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Subject;
+use crate::call::{Action, Call, Caller};
+use crate::kinds::table::Kind;
+use crate::server::{Server, stamp};
+use crate::status::Status;
+use crate::store::{Key, Stored};
+use crate::verbs::delete::{DeleteOptions, Propagation};
+use crate::verbs::patch::Form;
+
+/// Access to the cluster.
+pub(super) struct Hands {
+    server: Server,
+}
+
+/// The manager of most controllers.
+pub(super) const CONTROLLER: &str = "kube-controller-manager";
+
+impl Hands {
+    pub(super) fn new(server: &Server) -> Self {
+        Self { server: server.clone() }
+    }
+
+    /// The time.
+    pub(super) fn now(&self) -> Timestamp {
+        self.server.now()
+    }
+
+    /// The time as objects carry it.
+    pub(super) fn stamp(&self) -> Value {
+        stamp(self.now()).into()
+    }
+
+    /// One kind per storage.
+    pub(super) fn kinds(&self) -> Vec<Arc<Kind>> {
+        self.server.table().storages()
+    }
+
+    /// The kind of a storage.
+    pub(super) fn kind_of(&self, storage: &str) -> Option<Arc<Kind>> {
+        let table = self.server.table();
+        table.iter().find(|k| &*k.storage == storage && !k.converts()).cloned()
+    }
+
+    /// The kind that an owner reference names.
+    pub(super) fn kind_named(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
+        self.server.table().find_kind(api_version, kind).cloned()
+    }
+
+    /// All objects of a storage as they are stored.
+    pub(super) fn stored(&self, storage: &str) -> Vec<(Key, Arc<Stored>)> {
+        let snapshot = self.server.store().snapshot(storage);
+        snapshot.from(None, None).map(|(key, stored)| (key.clone(), stored.clone())).collect()
+    }
+
+    /// An object.
+    pub(super) fn get(&self, subject: &Subject) -> Option<Arc<Value>> {
+        self.server.store().get(&subject.storage, &subject.key).map(|stored| stored.value())
+    }
+
+    /// The objects of a storage in a namespace.
+    pub(super) fn list(&self, storage: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let snapshot = self.server.store().snapshot(storage);
+        snapshot.from(Some(namespace), None).map(|(_, stored)| stored.value()).collect()
+    }
+
+    /// The objects in a namespace that `owner` controls.
+    pub(super) fn controlled(&self, storage: &str, namespace: &str, owner: &Value) -> Vec<Arc<Value>> {
+        let mut all = self.list(storage, namespace);
+        all.retain(|object| controller(object).is_some_and(|c| c["uid"] == owner["metadata"]["uid"]));
+        all
+    }
+
+    fn call(&self, manager: &str, subject: &Subject, subresource: &str, action: Action) -> Result<Value, Status> {
+        let kind = self.kind_of(&subject.storage).ok_or_else(|| Status::new(404, "NotFound", "not served"))?;
+        let (namespace, name) = (subject.key.namespace(), subject.key.name());
+        let call = Call::new(&kind.api_version, &kind.plural, namespace, name, action).on(subresource);
+        self.server.call(&Caller::new(manager), call)
+    }
+
+    /// Creates an object.
+    pub(super) fn create(&self, manager: &str, storage: &str, namespace: &str, object: Value) -> Result<Value, Status> {
+        self.call(manager, &Subject::new(storage, namespace, ""), "", Action::Create(object))
+    }
+
+    /// Replaces an object, based on the version it carries; whether that was done.
+    pub(super) fn update(&self, manager: &str, subject: &Subject, object: Value) -> bool {
+        self.call(manager, subject, "", Action::Update(object)).is_ok()
+    }
+
+    /// Replaces a subresource, based on the version it carries; whether that was done.
+    pub(super) fn update_on(&self, manager: &str, subject: &Subject, subresource: &str, object: Value) -> bool {
+        self.call(manager, subject, subresource, Action::Update(object)).is_ok()
+    }
+
+    /// Replaces `status` when it differs; whether the stored status is now this one.
+    pub(super) fn set_status(&self, manager: &str, subject: &Subject, object: &Value, status: Value) -> bool {
+        if object["status"] == status {
+            return true;
+        }
+        let mut object = object.clone();
+        object["status"] = status;
+        self.update_on(manager, subject, "status", object)
+    }
+
+    /// Merges a patch into an object; whether that was done.
+    pub(super) fn merge(&self, manager: &str, subject: &Subject, patch: Value) -> bool {
+        self.call(manager, subject, "", Action::Patch(Form::Merge, patch)).is_ok()
+    }
+
+    /// Deletes the object that was seen, not another of its name.
+    pub(super) fn delete(&self, subject: &Subject, seen: &Value, propagation: Option<Propagation>, grace: Option<i64>) {
+        let uid = seen["metadata"]["uid"].as_str().map(str::to_owned);
+        let options = DeleteOptions { propagation, grace, uid, ..DeleteOptions::default() };
+        // What is already gone or was replaced needs no deletion any more.
+        let _ = self.call(CONTROLLER, subject, "", Action::Delete(options));
+    }
+
+    /// Reports what was done about an object.
+    pub(super) fn report(&self, about: &Value, source: &str, kind: &str, reason: &str, message: &str) {
+        let metadata = &about["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default();
+        let namespace = metadata["namespace"].as_str().unwrap_or("default");
+        let now = self.now();
+        let event = json!({
+            "metadata": {"name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": about["apiVersion"], "kind": about["kind"], "name": name, "namespace": metadata["namespace"],
+                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+            },
+            "reason": reason, "message": message, "type": kind, "count": 1,
+            "source": {"component": source}, "reportingComponent": source,
+            "firstTimestamp": stamp(now), "lastTimestamp": stamp(now),
+        });
+        // An event that cannot be told (the namespace is going away) is lost on a real cluster as well.
+        let _ = self.create(CONTROLLER, "events", namespace, event);
+    }
+}
+
+/// The reference to the controller of an object.
+pub(super) fn controller(object: &Value) -> Option<&Value> {
+    owners(object).iter().find(|owner| owner["controller"] == true)
+}
+
+/// The owner references of an object.
+pub(super) fn owners(object: &Value) -> &[Value] {
+    object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A controller reference to `owner`.
+pub(super) fn controller_reference(owner: &Value) -> Value {
+    json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// Whether an object is marked for deletion.
+pub(super) fn is_terminating(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether an object has a finalizer.
+pub(super) fn has_finalizer(object: &Value, name: &str) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == name))
+}
+
+/// The object's finalizers without one.
+pub(super) fn finalizers_without(object: &Value, name: &str) -> Value {
+    let list = object["metadata"]["finalizers"].as_array();
+    list.into_iter().flatten().filter(|f| *f != name).cloned().collect()
+}
+
+/// Whether a condition is true.
+pub(super) fn is_true(object: &Value, condition: &str) -> bool {
+    conditions(object).iter().any(|c| c["type"] == condition && c["status"] == "True")
+}
+
+/// The conditions of an object.
+pub(super) fn conditions(object: &Value) -> &[Value] {
+    object["status"]["conditions"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A whole number in an object, zero when absent.
+pub(super) fn count(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// A text in an object, empty when absent.
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The object's subject in a storage.
+pub(super) fn subject(storage: &str, object: &Value) -> Subject {
+    Subject::new(storage, text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}

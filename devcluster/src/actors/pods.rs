@@ -1,0 +1,281 @@
+//! Pods without containers: a scheduler that places them and a kubelet that pretends.
+//!
+//! A pod is placed on the one node, runs, and is ready; one that does not restart has succeeded. What shall go wrong
+//! is said by the annotation `devcluster.dev/outcome` of the pod (or its template): `pending` (never placed),
+//! `never-ready`, `image-pull-backoff`, `crash-loop`, `exit:<code>`. Images of a registry `….invalid` cannot be pulled,
+//! because that domain does not exist.
+//!
+//! Deliberately absent: everything inside a pod; init containers are done at once.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::hands::{conditions, controller, count, is_terminating, text};
+use super::{Actor, Hands, Subject, Wishes};
+use crate::history::{Change, Event};
+
+/// The name of the one node.
+pub(super) const NODE: &str = "devcluster";
+const ADDRESS: &str = "127.0.0.1";
+/// How long a container takes to stop.
+const STOPPING: Duration = Duration::from_millis(50);
+
+/// Scheduler and kubelet.
+pub(super) struct Pods;
+
+impl Actor for Pods {
+    fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
+        if &*event.storage == "pods" && event.change() != Change::Deleted {
+            wishes.now(Subject::of(event));
+        }
+    }
+
+    fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>) {
+        let Some(pod) = hands.get(subject) else { return };
+        if is_terminating(&pod) {
+            stop(hands, subject, &pod, wishes);
+            return;
+        }
+        let outcome = Outcome::of(&pod);
+        if text(&pod, "/spec/nodeName").is_empty() {
+            if outcome == Outcome::Pending {
+                unschedulable(hands, subject, &pod);
+            } else {
+                place(hands, subject, &pod);
+            }
+        } else if text(&pod, "/spec/nodeName") == NODE && !matches!(text(&pod, "/status/phase"), "Succeeded" | "Failed")
+        {
+            let status = status(hands, &pod, &outcome);
+            hands.set_status("kubelet", subject, &pod, status);
+        }
+    }
+}
+
+/// How a pod fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Runs and is ready, or succeeds when it does not restart.
+    Fine,
+    /// Is never placed.
+    Pending,
+    /// Runs, but is not ready.
+    NeverReady,
+    /// Its image cannot be pulled.
+    NoImage,
+    /// Crashes again and again.
+    CrashLoop,
+    /// Ends with a code.
+    Exit(i64),
+}
+
+impl Outcome {
+    fn of(pod: &Value) -> Self {
+        let wished = text(pod, "/metadata/annotations/devcluster.dev~1outcome");
+        let mut images = pod["spec"]["containers"].as_array().into_iter().flatten().map(|c| text(c, "/image"));
+        let unknown = |image: &str| {
+            let host = image.split('/').next().unwrap_or_default().split(':').next().unwrap_or_default();
+            image.contains('/') && host.ends_with(".invalid")
+        };
+        match wished {
+            "pending" => Self::Pending,
+            "never-ready" => Self::NeverReady,
+            "image-pull-backoff" => Self::NoImage,
+            "crash-loop" => Self::CrashLoop,
+            _ => match wished.strip_prefix("exit:").and_then(|code| code.parse().ok()) {
+                Some(code) => Self::Exit(code),
+                None if images.any(unknown) => Self::NoImage,
+                None => Self::Fine,
+            },
+        }
+    }
+}
+
+fn unschedulable(hands: &Hands, subject: &Subject, pod: &Value) {
+    let mut status = pod["status"].clone();
+    let why = "0/1 nodes are available: 1 Insufficient cpu.";
+    status["conditions"] = json!([condition(hands, pod, "PodScheduled", Err(("Unschedulable", why)))]);
+    hands.set_status("kube-scheduler", subject, pod, status);
+}
+
+fn place(hands: &Hands, subject: &Subject, pod: &Value) {
+    let mut placed = pod.clone();
+    placed["spec"]["nodeName"] = NODE.into();
+    if hands.update("kube-scheduler", subject, placed) {
+        let (namespace, name) = (subject.key.namespace(), subject.key.name());
+        let message = format!("Successfully assigned {namespace}/{name} to {NODE}");
+        hands.report(pod, "default-scheduler", "Normal", "Scheduled", &message);
+    }
+}
+
+/// A condition of a pod: true, or false with reason and message. Its transition time is kept while it stays.
+fn condition(hands: &Hands, pod: &Value, kind: &str, state: Result<(), (&str, &str)>) -> Value {
+    let status = if state.is_ok() { "True" } else { "False" };
+    let old = conditions(pod).iter().find(|c| c["type"] == kind && c["status"] == status);
+    let since = old.map_or_else(|| hands.stamp(), |c| c["lastTransitionTime"].clone());
+    let mut condition = json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": since});
+    if let Err((reason, message)) = state {
+        condition["reason"] = reason.into();
+        condition["message"] = message.into();
+    }
+    condition
+}
+
+/// What the kubelet says of a placed pod.
+fn status(hands: &Hands, pod: &Value, outcome: &Outcome) -> Value {
+    let restarts = text(pod, "/spec/restartPolicy") == "Always";
+    let ended = match outcome {
+        Outcome::Fine => !restarts,
+        Outcome::Exit(_) => true,
+        _ => false,
+    };
+    let ready = *outcome == Outcome::Fine && restarts;
+    let phase = match outcome {
+        Outcome::NoImage | Outcome::Pending => "Pending",
+        Outcome::Exit(code) if *code != 0 && !restarts => "Failed",
+        _ if ended && !restarts => "Succeeded",
+        _ => "Running",
+    };
+    let start = match &pod["status"]["startTime"] {
+        Value::Null => hands.stamp(),
+        known => known.clone(),
+    };
+    let done = ended && !restarts;
+    let unready =
+        if done { ("PodCompleted", "") } else { ("ContainersNotReady", "containers with unready status: [*]") };
+    let ready_state = || if ready { Ok(()) } else { Err(unready) };
+    let mut list = vec![
+        condition(hands, pod, "PodReadyToStartContainers", if done { Err(("PodCompleted", "")) } else { Ok(()) }),
+        condition(hands, pod, "Initialized", Ok(())),
+        condition(hands, pod, "Ready", ready_state()),
+        condition(hands, pod, "ContainersReady", ready_state()),
+        condition(hands, pod, "PodScheduled", Ok(())),
+    ];
+    for condition in &mut list {
+        if condition["message"] == "" {
+            condition.as_object_mut().map(|c| c.remove("message"));
+        }
+    }
+    let ip = address(pod);
+    let mut status = json!({
+        "phase": phase, "conditions": list, "startTime": start, "qosClass": pod["status"]["qosClass"],
+        "hostIP": ADDRESS, "hostIPs": [{"ip": ADDRESS}], "podIP": ip, "podIPs": [{"ip": ip}],
+        "observedGeneration": pod["metadata"]["generation"],
+    });
+    let statuses = |list: &str, init: bool| -> Vec<Value> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.map(|c| container(pod, c, outcome, init, &start)).collect()
+    };
+    status["containerStatuses"] = statuses("containers", false).into();
+    if pod["spec"]["initContainers"].is_array() {
+        status["initContainerStatuses"] = statuses("initContainers", true).into();
+    }
+    status
+}
+
+fn container(pod: &Value, container: &Value, outcome: &Outcome, init: bool, start: &Value) -> Value {
+    let restarts = text(pod, "/spec/restartPolicy") == "Always";
+    let (name, image) = (text(container, "/name"), text(container, "/image"));
+    let id = hex::encode(Sha256::digest(format!("{}/{name}", text(pod, "/metadata/uid"))));
+    let ended = |code: i64| {
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        json!({"terminated": {
+            "exitCode": code, "reason": reason, "startedAt": start, "finishedAt": start, "containerID": format!("devcluster://{id}"),
+        }})
+    };
+    let waiting = |reason: &str, message: String| json!({"waiting": {"reason": reason, "message": message}});
+    let mut last = Value::Object(Map::new());
+    let state = match outcome {
+        _ if init => ended(0),
+        Outcome::NoImage | Outcome::Pending => {
+            waiting("ImagePullBackOff", format!("Back-off pulling image \"{image}\""))
+        }
+        Outcome::Fine if !restarts => ended(0),
+        Outcome::Exit(code) if !restarts => ended(*code),
+        Outcome::Exit(_) | Outcome::CrashLoop => {
+            last = ended(if let Outcome::Exit(code) = outcome { *code } else { 1 });
+            waiting("CrashLoopBackOff", format!("back-off 10s restarting failed container={name}"))
+        }
+        Outcome::Fine | Outcome::NeverReady => json!({"running": {"startedAt": start}}),
+    };
+    let running = !state["running"].is_null();
+    let mut status = json!({
+        "name": name, "image": image, "imageID": "", "state": state, "lastState": last,
+        "ready": init || running && *outcome == Outcome::Fine,
+        "restartCount": i64::from(!status_is_empty(&last)), "started": running,
+    });
+    if *outcome != Outcome::NoImage {
+        status["imageID"] = format!("{image}@sha256:{}", hex::encode(Sha256::digest(image))).into();
+        status["containerID"] = format!("devcluster://{id}").into();
+    }
+    status
+}
+
+fn status_is_empty(state: &Value) -> bool {
+    state.as_object().is_none_or(Map::is_empty)
+}
+
+/// An address in the pods' range, the same for the life of the pod.
+fn address(pod: &Value) -> String {
+    let digest = Sha256::digest(text(pod, "/metadata/uid"));
+    format!("10.244.{}.{}", digest[0], digest[1].clamp(2, 254))
+}
+
+/// Ends a terminating pod once its containers had time to stop.
+fn stop(hands: &Hands, subject: &Subject, pod: &Value, wishes: &mut Wishes<'_>) {
+    let due: Option<jiff::Timestamp> = text(pod, "/metadata/deletionTimestamp").parse().ok();
+    let grace = count(pod, "/metadata/deletionGracePeriodSeconds");
+    let asked = due.and_then(|due| due.checked_sub(jiff::SignedDuration::from_secs(grace)).ok());
+    let since = asked.map_or(Duration::MAX, |asked| hands.now().duration_since(asked).try_into().unwrap_or_default());
+    if grace > 0 && since < STOPPING {
+        wishes.after(subject.clone(), STOPPING);
+        return;
+    }
+    if grace > 0 {
+        hands.delete(subject, pod, None, Some(0));
+        if controller(pod).is_none() {
+            hands.report(pod, "kubelet", "Normal", "Killing", "Stopping container");
+        }
+    }
+}
+
+/// The node that all pods run on.
+pub(super) fn register_node(hands: &Hands) {
+    let subject = Subject::new("nodes", "", NODE);
+    if hands.get(&subject).is_some() {
+        return;
+    }
+    let labels = json!({
+        "kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+        "node-role.kubernetes.io/control-plane": "",
+    });
+    let Ok(mut node) = hands.create("kubelet", "nodes", "", json!({"metadata": {"name": NODE, "labels": labels}}))
+    else {
+        return;
+    };
+    if let Some(spec) = node["spec"].as_object_mut() {
+        spec.remove("taints");
+    }
+    hands.update("kubelet", &subject, node);
+    let Some(node) = hands.get(&subject) else { return };
+    let now = hands.stamp();
+    let room = json!({"cpu": "64", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
+    let mut status = node["status"].clone();
+    status["capacity"] = room.clone();
+    status["allocatable"] = room;
+    status["addresses"] = json!([{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": NODE}]);
+    status["conditions"] = json!([{
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    }]);
+    for (field, value) in [
+        ("kubeletVersion", "v1.36.2"),
+        ("operatingSystem", "linux"),
+        ("architecture", "amd64"),
+        ("osImage", "devcluster"),
+    ] {
+        status["nodeInfo"][field] = value.into();
+    }
+    hands.set_status("kubelet", &subject, &node, status);
+}

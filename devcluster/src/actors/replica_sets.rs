@@ -1,0 +1,156 @@
+//! ReplicaSets: as many pods as wanted, and their counts.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::hands::{
+    CONTROLLER, conditions, controller, controller_reference, count, is_terminating, is_true, subject, text,
+};
+use super::{Actor, Hands, Subject, Wishes};
+use crate::history::{Change, Event};
+use crate::kinds::hooks;
+
+const SETS: &str = "replicasets.apps";
+const SOURCE: &str = "replicaset-controller";
+
+/// The controller of ReplicaSets.
+pub(super) struct ReplicaSets;
+
+impl Actor for ReplicaSets {
+    fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
+        match &*event.storage {
+            SETS if event.change() != Change::Deleted => wishes.now(Subject::of(event)),
+            "pods" => {
+                let Some(pod) = event.new.as_ref().or(event.old.as_ref()).map(|stored| stored.value()) else { return };
+                if let Some(owner) = controller(&pod).filter(|owner| owner["kind"] == "ReplicaSet") {
+                    wishes.now(Subject::new(SETS, event.key.namespace(), text(owner, "/name")));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>) {
+        let Some(set) = hands.get(subject) else { return };
+        let pods = hands.controlled("pods", subject.key.namespace(), &set);
+        let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
+        let live: Vec<&Value> = pods.iter().copied().filter(|pod| is_active(pod)).collect();
+        if !is_terminating(&set) {
+            scale(hands, &set, &live);
+        }
+        let available = Availability::of(&set, &live, hands.now());
+        if let Some(wait) = available.next {
+            wishes.after(subject.clone(), wait);
+        }
+        let status = status(&set, &pods, &live, available.count);
+        if !hands.set_status(CONTROLLER, subject, &set, status) {
+            wishes.now(subject.clone());
+        }
+    }
+}
+
+/// Whether a pod counts: neither finished nor going.
+pub(super) fn is_active(pod: &Value) -> bool {
+    !is_terminating(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
+/// How many pods are available, and when the next one will be.
+pub(super) struct Availability {
+    /// Ready for `minReadySeconds`.
+    pub(super) count: usize,
+    /// When to count again.
+    pub(super) next: Option<Duration>,
+}
+
+impl Availability {
+    /// Counts the pods of a workload.
+    pub(super) fn of(workload: &Value, pods: &[&Value], now: Timestamp) -> Self {
+        let least = count(workload, "/spec/minReadySeconds");
+        let mut found = Self { count: 0, next: None };
+        for pod in pods.iter().filter(|pod| is_true(pod, "Ready")) {
+            let ready = conditions(pod).iter().find(|c| c["type"] == "Ready");
+            let since = ready.and_then(|c| text(c, "/lastTransitionTime").parse::<Timestamp>().ok());
+            let age = since.map_or(0, |since| now.as_second() - since.as_second());
+            if age >= least {
+                found.count += 1;
+            } else {
+                let wait = Duration::from_secs(u64::try_from(least - age).unwrap_or(1));
+                found.next = Some(found.next.map_or(wait, |known| known.min(wait)));
+            }
+        }
+        found
+    }
+}
+
+/// A pod from a template, owned by `owner`.
+pub(super) fn pod_from(template: &Value, owner: &Value) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": template["spec"]});
+    for field in ["labels", "annotations", "finalizers"] {
+        if !template["metadata"][field].is_null() {
+            pod["metadata"][field] = template["metadata"][field].clone();
+        }
+    }
+    pod["metadata"]["generateName"] = format!("{}-", text(owner, "/metadata/name")).into();
+    pod["metadata"]["ownerReferences"] = json!([controller_reference(owner)]);
+    pod
+}
+
+fn scale(hands: &Hands, set: &Value, live: &[&Value]) {
+    let wanted = usize::try_from(count(set, "/spec/replicas")).unwrap_or(0);
+    let namespace = text(set, "/metadata/namespace");
+    for _ in live.len()..wanted {
+        match hands.create(CONTROLLER, "pods", namespace, pod_from(&set["spec"]["template"], set)) {
+            Ok(pod) => {
+                let message = format!("Created pod: {}", text(&pod, "/metadata/name"));
+                hands.report(set, SOURCE, "Normal", "SuccessfulCreate", &message);
+            }
+            Err(status) => {
+                let message = format!("Error creating: {}", status.message);
+                hands.report(set, SOURCE, "Warning", "FailedCreate", &message);
+                return;
+            }
+        }
+    }
+    if live.len() > wanted {
+        for pod in spare(live, live.len() - wanted) {
+            hands.delete(&subject("pods", pod), pod, None, None);
+            let message = format!("Deleted pod: {}", text(pod, "/metadata/name"));
+            hands.report(set, SOURCE, "Normal", "SuccessfulDelete", &message);
+        }
+    }
+}
+
+/// The pods that can be spared: first those that are not placed, then not ready, then the youngest.
+fn spare<'a>(live: &[&'a Value], number: usize) -> Vec<&'a Value> {
+    let mut pods = live.to_vec();
+    pods.sort_by_key(|pod| {
+        let placed = !text(pod, "/spec/nodeName").is_empty();
+        (placed, is_true(pod, "Ready"), std::cmp::Reverse(text(pod, "/metadata/creationTimestamp").to_owned()))
+    });
+    pods.truncate(number);
+    pods
+}
+
+fn status(set: &Value, pods: &[&Value], live: &[&Value], available: usize) -> Value {
+    let wanted = &set["spec"]["template"]["metadata"]["labels"];
+    let labelled = |pod: &&&Value| hooks::selects(&json!({"matchLabels": wanted}), &pod["metadata"]["labels"]);
+    let mut status = json!({
+        "replicas": live.len(), "terminatingReplicas": pods.iter().filter(|pod| is_terminating(pod)).count(),
+        "observedGeneration": set["metadata"]["generation"],
+    });
+    for (field, number) in [
+        ("fullyLabeledReplicas", live.iter().filter(labelled).count()),
+        ("readyReplicas", live.iter().filter(|pod| is_true(pod, "Ready")).count()),
+        ("availableReplicas", available),
+    ] {
+        if number > 0 {
+            status[field] = number.into();
+        }
+    }
+    if let Some(conditions) = set["status"].get("conditions") {
+        status["conditions"] = conditions.clone();
+    }
+    status
+}
