@@ -22,6 +22,9 @@ pub(super) struct At<'d> {
     pub(super) items: &'d [Mark],
 }
 
+/// Flaws of one document that are listed: a list can have a million items.
+const MOST_FLAWS: usize = 1000;
+
 /// What a document holds.
 #[derive(Default)]
 pub(super) struct Found {
@@ -30,13 +33,21 @@ pub(super) struct Found {
     pub(super) flaws: Vec<Flaw>,
 }
 
+impl Found {
+    fn flaw(&mut self, flaw: Flaw) {
+        if self.flaws.len() < MOST_FLAWS {
+            self.flaws.push(flaw);
+        }
+    }
+}
+
 /// The objects of a document.
 pub(super) fn objects(value: Value, at: &At<'_>, names: &mut Names) -> Found {
     let mut found = Found::default();
     match value {
         Value::Null => {}
         Value::Object(map) => add(map, at, at.mark, &mut Vec::new(), names, &mut found),
-        _ => found.flaws.push(Flaw::new(vec![], "the document is not an object", NOT_A_MANIFEST)),
+        _ => found.flaw(Flaw::new(vec![], "the document is not an object", NOT_A_MANIFEST)),
     }
     found
 }
@@ -54,7 +65,7 @@ fn add(
             path if path.is_empty() => "the document has neither apiVersion nor kind".to_owned(),
             path => format!("{path} has neither apiVersion nor kind"),
         };
-        return found.flaws.push(Flaw::new(path.clone(), what, NOT_A_MANIFEST));
+        return found.flaw(Flaw::new(path.clone(), what, NOT_A_MANIFEST));
     }
     if left_out(&map) {
         return;
@@ -69,7 +80,9 @@ fn add(
         Ok(_) => {}
         Err(more) => flaws.extend(more),
     }
-    found.flaws.extend(flaws.into_iter().map(|flaw| Flaw { path: [path.as_slice(), &flaw.path].concat(), ..flaw }));
+    for flaw in flaws {
+        found.flaw(Flaw { path: [path.as_slice(), &flaw.path].concat(), ..flaw });
+    }
 }
 
 /// Whether Flux's annotation leaves it out.
@@ -118,7 +131,7 @@ fn unpack(
                 }
                 add(item, at, mark, path, names, found);
             }
-            _ => found.flaws.push(Flaw::new(path.clone(), format!("{} is not an object", path_text(path)), None)),
+            _ => found.flaw(Flaw::new(path.clone(), format!("{} is not an object", path_text(path)), None)),
         }
         path.pop();
     }

@@ -14,7 +14,10 @@ use super::json::{self, Json};
 use super::limits::{Budget, Limits, Spent, larger_than};
 use super::load::{Loaded, load, locate};
 use super::tokens::{Fault, Mark, Yaml};
-use crate::object::{Names, Object, Place};
+use crate::object::{Flaw, Names, Object, Place, Step};
+
+/// Flaws of one document whose exact place is looked up.
+const MOST_LOOKUPS: usize = 50;
 
 /// What a file holds.
 #[derive(Debug, Default)]
@@ -131,7 +134,8 @@ impl Reader<'_> {
         let depth = self.limits.depth;
         let tokens = || Yaml::new(chunk.text, depth);
         let loaded = load(&mut tokens(), tokens, &mut self.budget);
-        self.document(loaded, chunk.number, chunk.lines_before, |path| locate(&mut tokens(), path))
+        let here = Here { number: chunk.number, lines_before: chunk.lines_before, bytes: chunk.text.len() };
+        self.document(loaded, &here, |path| locate(&mut tokens(), path))
     }
 
     /// Reads the text as JSON documents; false when it is not JSON and may be YAML.
@@ -154,7 +158,8 @@ impl Reader<'_> {
                 self.read = Read::default();
                 return false;
             }
-            let go_on = self.document(loaded, number, 0, |path| locate(&mut again(), path));
+            let here = Here { number, lines_before: 0, bytes: tokens.here().0 - start.0 };
+            let go_on = self.document(loaded, &here, |path| locate(&mut again(), path));
             if cut_short || go_on == Next::Stop {
                 return true;
             }
@@ -163,56 +168,87 @@ impl Reader<'_> {
     }
 
     /// Takes the objects out of a document that was loaded.
-    fn document(
-        &mut self,
-        loaded: Loaded,
-        number: usize,
-        lines_before: u32,
-        locate: impl Fn(&[crate::object::Step]) -> Option<Mark>,
-    ) -> Next {
-        let Loaded { value, mark, items, faults, cost, cut_short, out_of_time } = loaded;
+    fn document(&mut self, loaded: Loaded, here: &Here, locate: impl Fn(&[Step]) -> Option<Mark>) -> Next {
+        let Loaded { value, mark, items, faults, cost, aliased, cut_short, out_of_time } = loaded;
         if faults.is_empty() && value.is_null() {
             self.budget.give_back(cost);
             return Next::Document;
         }
         self.read.documents += 1;
+        let sound = faults.is_empty();
+        for fault in faults {
+            self.problem(here.number, here.lines_before, fault);
+        }
+        // The objects' JSON is made while the value is still there.
+        let reserve = cost.min(3 * here.bytes + aliased);
+        let mut found = Found::default();
+        if !cut_short && self.budget.take(reserve).is_ok() {
+            let shifted = |mark: &Mark| Mark { line: mark.line.saturating_add(here.lines_before), ..*mark };
+            let marks: Vec<Mark> = items.iter().map(shifted).collect();
+            let document = u32::try_from(here.number).unwrap_or(u32::MAX);
+            let at = At { file: self.path, document, mark: shifted(&mark), items: &marks };
+            found = objects(value, &at, self.names);
+            self.budget.give_back(reserve);
+        } else if !cut_short {
+            self.problem(here.number, here.lines_before, Fault::new(mark, Spent::Memory.what()).with_hint("split it"));
+        }
+        self.budget.give_back(cost);
+        self.flaws(found.flaws, here, mark, &items, locate);
+        // An item of a list is as good as a document.
+        self.read.documents += found.objects.len().saturating_sub(1);
         if self.read.documents > self.documents {
             let most = self.limits.documents;
             self.problem_at_file(&format!("there are more than {most} documents"), Some("split the repository"));
             return Next::Stop;
         }
-        let sound = faults.is_empty();
-        for fault in faults {
-            self.problem(number, lines_before, fault);
+        if sound && self.keep(found.objects) == Next::Stop {
+            return Next::Stop;
         }
-        let mut found = Found::default();
-        if !cut_short {
-            let shifted = |mark: Mark| Mark { line: mark.line.saturating_add(lines_before), ..mark };
-            let items: Vec<Mark> = items.into_iter().map(shifted).collect();
-            let document = u32::try_from(number).unwrap_or(u32::MAX);
-            found = objects(value, &At { file: self.path, document, mark: shifted(mark), items: &items }, self.names);
-        }
-        self.budget.give_back(cost);
-        for flaw in found.flaws {
-            // Looking a position up reads the document again, so it is bounded like everything else.
-            let here = if self.budget.look_at_clock().is_ok() { locate(&flaw.path) } else { None };
-            let fault = Fault { mark: here.unwrap_or(mark), what: flaw.what, hint: flaw.hint.map(str::to_owned) };
-            self.problem(number, lines_before, fault);
-        }
-        if sound {
-            let kept = found.objects.iter().map(|object| object.json().len() + size_of::<Object>() + 64).sum();
-            self.read.objects.extend(found.objects);
-            if self.budget.take(kept).is_err() {
-                self.problem_at_file("the file takes too much memory", Some("split it"));
-                return Next::Stop;
-            }
-        }
-        let in_time = !out_of_time && self.budget.step().is_ok();
-        if !in_time && !out_of_time {
+        if !out_of_time && self.budget.look_at_clock().is_err() {
             self.problem_at_file(Spent::Time.what(), Some("split the file"));
+            return Next::Stop;
         }
-        if in_time && self.read.problems.len() < self.limits.problems { Next::Document } else { Next::Stop }
+        if out_of_time || self.read.problems.len() >= self.limits.problems { Next::Stop } else { Next::Document }
     }
+
+    /// Reports what is wrong with a document's value. Looking up where a path leads reads the document again, so only
+    /// the first are looked up; the others point at their list's item, or at the document.
+    fn flaws(
+        &mut self,
+        flaws: Vec<Flaw>,
+        here: &Here,
+        mark: Mark,
+        items: &[Mark],
+        locate: impl Fn(&[Step]) -> Option<Mark>,
+    ) {
+        for (count, Flaw { path, what, hint }) in flaws.into_iter().enumerate() {
+            let looked_up =
+                if count < MOST_LOOKUPS && self.budget.look_at_clock().is_ok() { locate(&path) } else { None };
+            let item = match path.get(1) {
+                Some(Step::Item(item)) => items.get(*item).copied(),
+                _ => None,
+            };
+            let mark = looked_up.or(item).unwrap_or(mark);
+            self.problem(here.number, here.lines_before, Fault { mark, what, hint: hint.map(str::to_owned) });
+        }
+    }
+
+    fn keep(&mut self, objects: Vec<Arc<Object>>) -> Next {
+        let bytes = objects.iter().map(|object| object.json().len() + size_of::<Object>() + 64).sum();
+        self.read.objects.extend(objects);
+        if self.budget.take(bytes).is_err() {
+            self.problem_at_file("the file takes too much memory", Some("split it"));
+            return Next::Stop;
+        }
+        Next::Document
+    }
+}
+
+/// A document's number and place in its file, and its size.
+struct Here {
+    number: usize,
+    lines_before: u32,
+    bytes: usize,
 }
 
 /// The first character that YAML does not allow anywhere.

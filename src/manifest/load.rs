@@ -34,6 +34,8 @@ pub(super) struct Loaded {
     pub(super) faults: Vec<Fault>,
     /// The budget that it took, to be given back when the value is dropped.
     pub(super) cost: usize,
+    /// The part of it that aliases stand for.
+    pub(super) aliased: usize,
     /// Set when it was not read to its end.
     pub(super) cut_short: bool,
     /// Set when the file's time is used up.
@@ -158,6 +160,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         let (cost, height) = (*cost, *height);
         self.nested(mark, depth + height)?;
         self.spend(cost, mark)?;
+        self.loaded.aliased += cost;
         Ok((self.anchors[&anchor].value.clone(), cost, height))
     }
 

@@ -21,6 +21,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
+/// Entries of one map that are reported.
+const MOST_ENTRIES: usize = 50;
+
 /// Metadata that the server sets.
 const SERVER_METADATA: &[&str] = &[
     "uid",
@@ -173,12 +176,12 @@ fn check_entries(field: &str, entries: &Value, flaws: &mut Vec<Flaw>, well_forme
         Value::Object(entries) => entries,
         _ => return flaws.push(Flaw::new(vec![Step::Key(field.into())], format!("{field} is not a map"), None)),
     };
-    for (key, value) in entries {
-        let (wrong, hint) = match value {
-            Value::String(text) if well_formed(text) => continue,
-            Value::String(_) => ("is not base64", "write plain text under stringData"),
-            _ => ("is not a string", "put the value in quotes"),
-        };
+    let wrong = entries.iter().filter_map(|(key, value)| match value {
+        Value::String(text) if well_formed(text) => None,
+        Value::String(_) => Some((key, "is not base64", "write plain text under stringData")),
+        _ => Some((key, "is not a string", "put the value in quotes")),
+    });
+    for (key, wrong, hint) in wrong.take(MOST_ENTRIES) {
         let path = vec![Step::Key(field.into()), Step::Key(key.clone())];
         let what = format!("{} {wrong}", path_text(&path));
         flaws.push(Flaw::new(path, what, Some(hint)));

@@ -269,6 +269,7 @@ fn hostile_documents_end_in_a_problem_within_the_limits() {
         ("a: 1\n...\nb: 2\n".into(), "content after the end of the document"),
         ("%YAML 1.2\n---\na: b\n".into(), "no document after a directive"),
         ("a: ]\n".into(), "invalid YAML"),
+        (format!("kind: List\napiVersion: v1\nitems: [{}]\n", "1,".repeat(300_000)), "items[0] is not an object"),
     ];
     for (text, expected) in cases {
         let decoded = decode_files(&[("a.yaml", &text)]);

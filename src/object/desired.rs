@@ -59,6 +59,9 @@ impl Flaw {
     }
 }
 
+/// Entries of one map that are reported.
+const MOST_ENTRIES: usize = 50;
+
 const QUOTE: Option<&str> = Some("put the value in quotes");
 const ADD_FIELD: Option<&str> = Some("every manifest needs apiVersion, kind and metadata.name");
 
@@ -225,7 +228,7 @@ fn string_map(metadata: &Map<String, Value>, field: &str, flaws: &mut Vec<Flaw>)
             return;
         }
     };
-    for (key, value) in entries.iter().filter(|(_, value)| !value.is_string()) {
+    for (key, value) in entries.iter().filter(|(_, value)| !value.is_string()).take(MOST_ENTRIES) {
         let at = path(&["metadata", field], key);
         let what = format!("{} is {}, not a string", path_text(&at), type_name(value));
         flaws.push(Flaw::new(at, what, QUOTE));
