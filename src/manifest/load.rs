@@ -14,7 +14,9 @@ use super::tokens::{Fault, Mark, Token, Tokens};
 use crate::object::Step;
 
 /// Memory of a value, and what a list spends on an item while it grows.
-const VALUE: usize = 2 * size_of::<Value>();
+const VALUE: usize = 3 * size_of::<Value>();
+/// Memory of an anchor, here and in the parser, besides its value.
+const ANCHOR: usize = 256;
 /// Memory of a map with a few entries, and of each further entry.
 const MAP: usize = 640;
 const ENTRY: usize = 64;
@@ -146,7 +148,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
             Token::End => return Err(Fault::new(mark, "a value is missing")),
         };
         if anchor != 0 {
-            self.spend(node.1, mark)?;
+            self.spend(ANCHOR + node.1, mark)?;
             let (value, cost, height) = node.clone();
             self.anchors.insert(anchor, Anchored { value, cost, height });
         }
@@ -238,7 +240,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
                 if anchor != 0 {
                     let value = scalar.clone().into_value().unwrap_or(Value::Null);
                     let cost = VALUE + value.as_str().map_or(0, str::len);
-                    self.spend(cost, mark)?;
+                    self.spend(ANCHOR + cost, mark)?;
                     self.anchors.insert(anchor, Anchored { value, cost, height: 0 });
                 }
                 scalar.into_key().ok()
