@@ -249,6 +249,12 @@ pub enum Fault {
     /// Our disk.
     #[error("the directory of the mirrors cannot be used")]
     Disk(#[source] std::io::Error),
+    /// A local path is no repository, or not one that may be read.
+    #[error("{why}")]
+    LocalUnusable {
+        /// Why not.
+        why: &'static str,
+    },
     /// A local repository cannot be read.
     #[error("{what}")]
     Local {
@@ -305,6 +311,7 @@ impl Fault {
             Self::Malformed { .. }
             | Self::Unsupported { .. }
             | Self::LocalForbidden
+            | Self::LocalUnusable { .. }
             | Self::MissingKey { .. }
             | Self::NotFound { .. }
             | Self::Redirect { .. }

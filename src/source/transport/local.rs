@@ -15,8 +15,8 @@ use crate::source::reference::{At, Refs, Wanted};
 pub(in crate::source) fn open(path: &Path) -> Result<Repository, Fault> {
     let nothing: [&Path; 0] = [];
     Repository::open_ext(path, RepositoryOpenFlags::NO_SEARCH, nothing).map_err(|error| match error.code() {
-        git2::ErrorCode::NotFound => Fault::Local { what: "there is no Git repository".into() },
-        git2::ErrorCode::Owner => Fault::Local { what: "the repository belongs to another user".into() },
+        git2::ErrorCode::NotFound => Fault::LocalUnusable { why: "there is no Git repository" },
+        git2::ErrorCode::Owner => Fault::LocalUnusable { why: "the repository belongs to another user" },
         _ => Fault::git(error),
     })
 }

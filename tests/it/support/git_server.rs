@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     Answer(Vec<u8>),
     /// Cuts the true answer after so many bytes, as if that were all.
     Truncate(usize),
+    /// Changes some bytes of the true answer; which ones follows from the seed.
+    Scramble(u64),
 }
 
 /// For which requests a [`Fault`] holds.
@@ -207,6 +209,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             let body = match other {
                 Some(Fault::Drip(every)) => drip(body, every),
                 Some(Fault::Truncate(length)) => Body::from(body.slice(..length.min(body.len()))),
+                Some(Fault::Scramble(seed)) => scrambled(body, seed),
                 _ => {
                     shared.levers.lock().unwrap().counts.bytes_out += body.len();
                     Body::from(body)
@@ -221,6 +224,16 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn scrambled(body: Bytes, seed: u64) -> Body {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut body = body.to_vec();
+    for _ in 0..random.usize(1..4) {
+        let at = random.usize(..body.len());
+        body[at] = random.u8(..);
+    }
+    Body::from(body)
 }
 
 fn drip(body: Bytes, every: Duration) -> Body {
