@@ -159,6 +159,26 @@ async fn steps_down_in_time_when_the_server_never_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_counts_from_when_it_was_sent() {
+    let (mut leadership, _shutdown, _running, mut server) = start();
+    let term = lead(&mut leadership, &mut server).await;
+    let slow = expect(&mut server, "PUT").await;
+    let sent = Instant::now();
+    tokio::time::sleep(3 * SECOND).await;
+    slow.json(200, &lease("me", "2", 3)).await;
+    let away = async {
+        loop {
+            server.next().await.cut();
+        }
+    };
+    tokio::select! {
+        () = term.ended().cancelled() => {}
+        () = away => {}
+    }
+    assert!(sent.elapsed() <= 10 * SECOND, "{:?}", sent.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn steps_down_at_once_when_another_took_the_lease() {
     let (mut leadership, _shutdown, _running, mut server) = start();
     let term = lead(&mut leadership, &mut server).await;
