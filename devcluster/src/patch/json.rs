@@ -7,6 +7,9 @@ use crate::status::Status;
 /// The most operations a JSON patch may have.
 const MOST_OPERATIONS: usize = 10_000;
 
+/// The most bytes that the `copy` operations of one patch may make together; doubling copies would else fill the memory.
+const MOST_COPIED: usize = 3 * 1024 * 1024;
+
 /// The live object with a merge patch laid over it; `null` removes.
 pub fn merge(live: &Value, patch: &Value) -> Value {
     let mut object = live.clone();
@@ -16,7 +19,8 @@ pub fn merge(live: &Value, patch: &Value) -> Value {
 
 /// The live object after the operations of a JSON patch.
 ///
-/// Errors: 400 when the patch is no list of operations, 413 when it is too long, 422 when an operation or a test fails.
+/// Errors: 400 when the patch is no list of operations, 413 when it is too long, 422 when an operation or a test fails or copies
+/// grow without bounds.
 pub fn json(live: &Value, patch: &Value) -> Result<Value, Status> {
     let Some(operations) = patch.as_array() else {
         let found = if patch.is_object() { "object" } else { "value" };
@@ -29,7 +33,15 @@ pub fn json(live: &Value, patch: &Value) -> Result<Value, Status> {
         return Err(Status::new(413, "RequestEntityTooLarge", format!("{text}{}", operations.len())));
     }
     let mut object = live.clone();
+    let mut copied = 0;
     for operation in operations {
+        if operation.get("op").is_some_and(|op| op == "copy") {
+            let from = operation.get("from").and_then(Value::as_str).unwrap_or_default();
+            copied += object.pointer(from).map_or(0, |value| value.to_string().len());
+            if copied > MOST_COPIED {
+                return Err(unprocessable());
+            }
+        }
         step(&mut object, operation)?;
     }
     Ok(object)

@@ -99,7 +99,7 @@ fn mismatch(scalar: Scalar, value: &Value) -> Option<String> {
 }
 
 /// A value as Go's `%v` prints it.
-fn plain(value: &Value) -> String {
+pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),

@@ -3,6 +3,7 @@
 mod applied;
 mod lists;
 mod migration;
+mod patches;
 mod tracked;
 
 use serde_json::Value;
