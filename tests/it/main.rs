@@ -5,6 +5,8 @@ mod cli;
 mod cluster;
 mod decode;
 mod dev;
+mod drift;
 mod manifests;
 mod source;
 mod support;
+mod sync;

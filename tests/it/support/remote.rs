@@ -53,6 +53,12 @@ impl Remote {
         self.directory.path().join(NAME)
     }
 
+    /// The newest commit of the current branch.
+    pub(crate) fn head(&self) -> String {
+        let reference = self.repository.find_reference(&format!("refs/heads/{}", self.branch)).unwrap();
+        reference.peel_to_commit().unwrap().id().to_string()
+    }
+
     /// Writes a file into the next commit.
     pub(crate) fn file(&mut self, path: &str, content: impl AsRef<[u8]>) -> &mut Self {
         self.entry(path, 0o100_644, content.as_ref())

@@ -1,0 +1,287 @@
+//! A world to test the agent in: an embedded cluster in process, a Git repository, and the real agent between them.
+//!
+//! ```ignore
+//! let mut world = World::new().await;
+//! world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+//! world.sync("demo", json!({}));
+//! world.start();
+//! world.ready("demo").await;
+//! world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+//! world.until("put back", |w| w.data("a") == "1").await;
+//! ```
+//!
+//! States are awaited through the server's own event log, never by sleeping.
+
+use std::{sync::Arc, time::Duration};
+
+use devcluster::{
+    Action, Call, Caller, Options, Server,
+    levers::Fault,
+    status::Status,
+    verbs::{delete::DeleteOptions, patch::Form},
+};
+use mainstay::{
+    agent::{self, Nudge, Settings},
+    api,
+    cluster::Cluster,
+    notification::{Message, Teller},
+    source,
+};
+use serde_json::{Value, json};
+use tokio::{sync::broadcast, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::remote::Remote;
+
+/// Namespace of the GitSyncs and of what they apply.
+pub(crate) const NAMESPACE: &str = "default";
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at that no event of the cluster announces.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+/// A cluster, a repository and an agent.
+pub(crate) struct World {
+    /// The cluster.
+    pub(crate) server: Server,
+    /// The repository.
+    pub(crate) remote: Remote,
+    /// What the agent tells, from the beginning.
+    pub(crate) messages: broadcast::Receiver<Message>,
+    teller: Teller,
+    nudge: Nudge,
+    mirrors: tempfile::TempDir,
+    agent: Option<(CancellationToken, JoinHandle<Result<(), agent::Error>>)>,
+}
+
+impl World {
+    /// A cluster with our definitions and a GitRepository `repo`; the agent is not running yet.
+    pub(crate) async fn new() -> Self {
+        let server = Server::new(Options::default());
+        server.spawn_actors();
+        let teller = Teller::default();
+        let world = Self {
+            remote: Remote::new(),
+            messages: teller.listen(),
+            teller,
+            nudge: Nudge::default(),
+            mirrors: tempfile::tempdir().unwrap(),
+            agent: None,
+            server,
+        };
+        for definition in api::definitions() {
+            let definition = serde_json::to_value(definition).unwrap();
+            world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
+        }
+        world.repository("repo", &world.remote.path().display().to_string());
+        world
+    }
+
+    /// Adds a GitRepository without credentials.
+    pub(crate) fn repository(&self, name: &str, url: &str) {
+        self.create(
+            "serverless.kyma-project.io/v1alpha1",
+            "gitrepositories",
+            NAMESPACE,
+            json!({
+                "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+                "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"url": url},
+            }),
+        );
+    }
+
+    /// Adds a GitSync of the repository; `spec` is merged over the defaults.
+    pub(crate) fn sync(&self, name: &str, spec: Value) {
+        let mut whole = json!({"gitRepository": "repo", "interval": "1h"});
+        json_patch::merge(&mut whole, &spec);
+        self.create(
+            "mainstay.dev/v1alpha1",
+            "gitsyncs",
+            NAMESPACE,
+            json!({
+                "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+                "metadata": {"name": name, "namespace": NAMESPACE}, "spec": whole,
+            }),
+        );
+    }
+
+    /// Starts the agent, without election.
+    pub(crate) fn start(&mut self) {
+        self.start_as("agent", false);
+    }
+
+    /// Starts the agent.
+    pub(crate) fn start_as(&mut self, identity: &str, elect: bool) {
+        let client = || kube::Client::new(self.server.client_service(), NAMESPACE);
+        let cluster = Cluster::from_clients(client(), client());
+        let mut source = source::Settings::new(self.mirrors.path());
+        source.allow_local = true;
+        let settings = Settings {
+            namespace: NAMESPACE.to_owned(),
+            allow_namespaces: Vec::new(),
+            identity: identity.to_owned(),
+            listen: None,
+            source,
+            elect,
+            nudge: self.nudge.clone(),
+        };
+        let stop = CancellationToken::new();
+        let running = agent::run(settings, cluster, self.teller.clone(), stop.clone());
+        self.agent = Some((stop, tokio::spawn(running)));
+    }
+
+    /// Kills the agent between two of its steps, as `kill -9` would.
+    pub(crate) async fn kill(&mut self) {
+        let Some((_, task)) = self.agent.take() else { return };
+        task.abort();
+        // Cancelled, or already broken: either way it is gone.
+        let _ = task.await;
+    }
+
+    /// Asks the agent to stop and waits for it.
+    pub(crate) async fn stop(&mut self) {
+        let Some((stop, task)) = self.agent.take() else { return };
+        stop.cancel();
+        task.await.unwrap().unwrap();
+    }
+
+    /// Makes the agent look at the remotes now, as `mainstay dev` does when a local repository changes.
+    pub(crate) fn look(&self) {
+        self.nudge.look_now();
+    }
+
+    /// Does something in the cluster as a field manager.
+    pub(crate) fn try_as(&self, manager: &str, call: Call) -> Result<Value, Status> {
+        self.server.call(&Caller::new(manager), call)
+    }
+
+    /// Creates an object as `test`.
+    #[track_caller]
+    pub(crate) fn create(&self, api_version: &str, resource: &str, namespace: &str, object: Value) -> Value {
+        self.try_as("test", Call::new(api_version, resource, namespace, "", Action::Create(object))).unwrap()
+    }
+
+    /// Merge-patches an object of the namespace as a person with `kubectl edit` does.
+    #[track_caller]
+    pub(crate) fn edit(&self, api_version: &str, resource: &str, name: &str, patch: Value) -> Value {
+        let action = Action::Patch(Form::Merge, patch);
+        self.try_as("kubectl-edit", Call::new(api_version, resource, NAMESPACE, name, action)).unwrap()
+    }
+
+    /// Deletes an object of the namespace.
+    #[track_caller]
+    pub(crate) fn delete(&self, api_version: &str, resource: &str, name: &str) {
+        let action = Action::Delete(DeleteOptions::default());
+        self.try_as("kubectl", Call::new(api_version, resource, NAMESPACE, name, action)).unwrap();
+    }
+
+    /// An object of the namespace.
+    pub(crate) fn get(&self, api_version: &str, resource: &str, name: &str) -> Option<Arc<Value>> {
+        self.server.object(api_version, resource, NAMESPACE, name)
+    }
+
+    /// `data.key` of a ConfigMap of the namespace, or "absent".
+    pub(crate) fn data(&self, name: &str) -> String {
+        let map = self.get("v1", "configmaps", name);
+        map.and_then(|map| map["data"]["key"].as_str().map(str::to_owned)).unwrap_or_else(|| "absent".to_owned())
+    }
+
+    /// Annotates a GitSync.
+    #[track_caller]
+    pub(crate) fn annotate_sync(&self, name: &str, annotation: &str, value: &str) {
+        self.edit("mainstay.dev/v1alpha1", "gitsyncs", name, json!({"metadata": {"annotations": {annotation: value}}}));
+    }
+
+    /// The status of a GitSync; null if it has none.
+    pub(crate) fn status(&self, sync: &str) -> Value {
+        self.get("mainstay.dev/v1alpha1", "gitsyncs", sync).map(|sync| sync["status"].clone()).unwrap_or_default()
+    }
+
+    /// `<status> <reason>: <message>` of a condition; "absent" without it.
+    pub(crate) fn condition(&self, sync: &str, kind: &str) -> String {
+        let status = self.status(sync);
+        let all = status["conditions"].as_array().cloned().unwrap_or_default();
+        let found = all.iter().find(|condition| condition["type"] == kind);
+        let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+        found.map_or_else(
+            || "absent".to_owned(),
+            |c| format!("{} {}: {}", text(c, "status"), text(c, "reason"), text(c, "message")),
+        )
+    }
+
+    /// Waits until the cluster is as wanted.
+    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
+        let mut events = self.server.subscribe();
+        let reached = async {
+            while !wanted(self) {
+                // Most of what is awaited is an event of the cluster; what is not is looked at now and then.
+                let _ = tokio::time::timeout(LOOK_EVERY, events.next()).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, reached).await.is_err() {
+            let syncs = self.server.objects("mainstay.dev/v1alpha1", "gitsyncs", None);
+            let statuses = syncs.iter().map(|s| format!("{:#}", s["status"])).collect::<Vec<_>>().join("\n");
+            panic!("not within {PATIENCE:?}: {what}\n{statuses}");
+        }
+    }
+
+    /// Waits until a GitSync is Ready at the newest commit of the repository.
+    pub(crate) async fn ready(&self, sync: &str) {
+        self.ready_at(sync, &self.remote.head()).await;
+    }
+
+    /// Waits until a GitSync is Ready at a commit.
+    pub(crate) async fn ready_at(&self, sync: &str, commit: &str) {
+        self.until(&format!("{sync} ready at {commit}"), |w| {
+            w.condition(sync, "Ready").starts_with("True") && w.status(sync)["appliedCommit"] == commit
+        })
+        .await;
+    }
+
+    /// Commits what was staged, makes the agent look, and waits until it is applied.
+    pub(crate) async fn commit(&mut self, sync: &str, message: &str) {
+        self.remote.commit(message);
+        self.look();
+        self.ready(sync).await;
+    }
+
+    /// Waits until a condition of a GitSync begins with a text.
+    pub(crate) async fn condition_is(&self, sync: &str, kind: &str, beginning: &str) {
+        let what = format!("{kind} of {sync} to begin with {beginning:?}");
+        self.until(&what, |w| w.condition(sync, kind).starts_with(beginning)).await;
+    }
+
+    /// Makes the next matching request fail: `verb` and `resource` as [`Fault`] has them, empty for any.
+    pub(crate) fn fail_next(&self, verb: &str, resource: &str, name: &str, code: u16, times: u32) {
+        self.server.levers().fail_next(Fault {
+            verb: verb.into(),
+            resource: resource.into(),
+            name: name.into(),
+            code,
+            times,
+            ..Fault::default()
+        });
+    }
+
+    /// Requests so far, by `<verb> <resource>`, without watches and the Lease.
+    pub(crate) fn requests(&self) -> Vec<(String, u64)> {
+        let counts = self.server.levers().counts();
+        let counts = counts.iter().filter(|c| c.verb != "watch" && !c.resource.starts_with("leases"));
+        counts.map(|c| (format!("{} {}", c.verb, c.resource), c.count)).collect()
+    }
+}
+
+/// A ConfigMap document with `data.key`.
+pub(crate) fn config_map(name: &str, value: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  key: \"{value}\"\n")
+}
+
+/// A Deployment document with one container.
+pub(crate) fn deployment(name: &str, image: &str, replicas: u32) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: {name}\nspec:\n  replicas: {replicas}\n  selector:\n    \
+         matchLabels: {{app: {name}}}\n  template:\n    metadata:\n      labels: {{app: {name}}}\n    spec:\n      \
+         containers:\n      - name: web\n        image: {image}\n        env:\n        - {{name: A, value: \"1\"}}\n        \
+         - {{name: B, value: \"2\"}}\n"
+    )
+}
