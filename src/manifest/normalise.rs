@@ -195,8 +195,11 @@ mod tests {
     fn check(written: &str, expected: &str) {
         let mut value: Value = serde_yaml::from_str(written).unwrap();
         let flaws = normalise(value.as_object_mut().unwrap());
-        let shown =
-            if flaws.is_empty() { value.to_string() } else { flaws.iter().map(|flaw| format!("{flaw}. ")).collect() };
+        let shown = if flaws.is_empty() {
+            value.to_string()
+        } else {
+            flaws.iter().fold(String::new(), |text, flaw| text + &flaw.what + ". ")
+        };
         let expected = serde_yaml::from_str::<Value>(expected)
             .ok()
             .filter(Value::is_object)

@@ -141,10 +141,10 @@ fn says_which_labels_to_quote() {
             "a.yaml",
             "apiVersion: v1\nkind: X\nmetadata:\n  name: a\n  labels:\n    app: web\n    on: true\n    version: 1.0\n  annotations:\n    empty:\n",
         )],
-        r#"
+        "
 a.yaml, document 1, line 7, column 5: metadata.labels.true is a boolean, not a string (put the value in quotes)
 a.yaml, document 1, line 8, column 5: metadata.labels.version is a number, not a string (put the value in quotes)
-a.yaml, document 1, line 10, column 5: metadata.annotations.empty is null, not a string (put the value in quotes)"#,
+a.yaml, document 1, line 10, column 5: metadata.annotations.empty is null, not a string (put the value in quotes)",
     );
 }
 
@@ -253,11 +253,11 @@ fn hostile_documents_end_in_a_problem_within_the_limits() {
         format!("{text}a{next}: &a{next} [[*a{n}]]\n")
     });
     let cases = [
-        (bomb, "document 1, line 6, column 38: the document takes too much memory"),
+        (bomb, "the document takes too much memory"),
         (format!("a: {}", "[".repeat(200_000)), "the document is nested too deeply"),
         (format!("{}a", "- ".repeat(200_000)), "line 1, column 201: the document is nested more than 100 deep"),
         (format!("{{\"a\":{}", "[".repeat(200_000)), "nested more than 100 deep"),
-        ((0..1000).map(|n| format!("{}a:\n", " ".repeat(n))).collect(), "nested more than 100 deep"),
+        ((0..1000).fold(String::new(), |text, n| text + &" ".repeat(n) + "a:\n"), "nested more than 100 deep"),
         (deep_alias, "nested more than 100 deep"),
         (format!("a: {}\n", "x".repeat(4 << 20)), "the document is larger than 3 MiB"),
         (format!("{{\"a\": \"{}\"}}", "x".repeat(4 << 20)), "larger than 3 MiB"),

@@ -144,10 +144,9 @@ fn general(object: &Live<'_>) -> Health {
 }
 
 fn deployment(object: &Live<'_>) -> Health {
-    if let Some(condition) = object.condition("Progressing") {
-        if condition.reason() == "ProgressDeadlineExceeded" {
-            return Failed(object.words(&condition));
-        }
+    let progressing = object.condition("Progressing");
+    if let Some(condition) = progressing.filter(|condition| condition.reason() == "ProgressDeadlineExceeded") {
+        return Failed(object.words(&condition));
     }
     let wanted = object.replicas();
     let updated = object.count("updatedReplicas");

@@ -165,8 +165,7 @@ const HEAD: &str = "apiVersion: example.com/v1\nkind: Example\nmetadata: {name: 
 fn values_mean_what_they_mean_to_kubectl() {
     // One call of kubectl for all.
     let number = |n: usize| HEAD.replace("name: a", &format!("name: a{n}"));
-    let text: String =
-        MEANS_THE_SAME.iter().enumerate().map(|(n, case)| format!("{}{case}\n---\n", number(n))).collect();
+    let text: String = MEANS_THE_SAME.iter().enumerate().map(|(n, case)| number(n) + case + "\n---\n").collect();
     let theirs = kubectl_text(&text).unwrap();
     let ours = decoded_text(&text);
     assert_eq!(ours.problems, []);
