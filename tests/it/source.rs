@@ -699,6 +699,47 @@ async fn local_repositories_are_read_where_that_is_allowed_and_watched() {
 }
 
 #[tokio::test]
+async fn commits_of_the_git_program_in_a_work_tree_are_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let git = |arguments: &[&str], at: &Path| {
+        let mut command = std::process::Command::new("git");
+        command.args(["-c", "user.name=x", "-c", "user.email=x@example.org"]).args(arguments).current_dir(at);
+        let done = command.env("HOME", directory.path()).env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    let tree = directory.path().join("tree");
+    let linked = directory.path().join("linked");
+    std::fs::create_dir(&tree).unwrap();
+    git(&["init", "-q", "-b", "trunk"], &tree);
+    git(&["commit", "-q", "--allow-empty", "-m", "first"], &tree);
+    git(&["worktree", "add", "-q", "-b", "side", "../linked"], &tree);
+
+    let mut allowing = settings(&directory.path().join("mirrors"));
+    allowing.allow_local = true;
+    let source = Source::new(allowing);
+    for (path, branch) in [(&tree, "trunk"), (&linked, "side")] {
+        let remote = anonymous(path.to_str().unwrap());
+        let before = sync(&source, &remote, "HEAD").await.unwrap();
+        assert_eq!(source.default_branch(&remote).await.unwrap().to_string(), branch);
+        let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+        let _watch = watch_local(path, move || told.send(()).unwrap_or_default()).unwrap();
+        std::fs::write(path.join("a.yaml"), "a: 1").unwrap();
+        git(&["add", "a.yaml"], path);
+        git(&["commit", "-q", "-m", "second"], path);
+        let after = loop {
+            tokio::time::timeout(Duration::from_secs(5), tells.recv()).await.unwrap().unwrap();
+            let now = sync(&source, &remote, branch).await.unwrap();
+            if now.commit != before.commit {
+                break now;
+            }
+        };
+        assert_eq!(files(&after, "/").await, expected(&[("a.yaml", "a: 1")]));
+        git(&["pack-refs", "--all"], path);
+        assert_eq!(sync(&source, &remote, branch).await.unwrap().commit, after.commit);
+    }
+}
+
+#[tokio::test]
 async fn what_is_forgotten_is_removed_from_the_disk() {
     let bench = Bench::new(small()).await;
     drop(bench.sync("main").await.unwrap());
