@@ -14,6 +14,7 @@ mod agenda;
 mod deployments;
 mod garbage;
 mod hands;
+mod jobs;
 mod namespaces;
 mod pods;
 mod protection;
@@ -80,6 +81,7 @@ fn cast() -> Vec<Box<dyn Actor>> {
         Box::new(garbage::Garbage::default()),
         Box::new(deployments::Deployments),
         Box::new(replica_sets::ReplicaSets),
+        Box::new(jobs::Jobs),
         Box::new(pods::Pods),
         Box::new(protection::Protection),
     ]

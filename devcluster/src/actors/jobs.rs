@@ -1,0 +1,289 @@
+//! Jobs: pods that finish, counted once each.
+//!
+//! A finished pod is first listed in `uncountedTerminatedPods`, then loses its finalizer, then is a number; a Job ends
+//! in two steps, the criterion (`SuccessCriteriaMet`, `FailureTarget`) and, once no pod is left, the end.
+//!
+//! Deliberately absent: indexed completion, pod failure policies and the growing delay between retries.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::hands::{
+    CONTROLLER, conditions, controller, count, finalizers_without, has_finalizer, is_terminating, is_true, subject,
+    text,
+};
+use super::replica_sets::{is_active, pod_from};
+use super::{Actor, Hands, Subject, Wishes};
+use crate::history::Event;
+use crate::kinds::hooks;
+use crate::verbs::delete::Propagation;
+
+const JOBS: &str = "jobs.batch";
+const SOURCE: &str = "job-controller";
+const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+/// The controller of Jobs.
+pub(super) struct Jobs;
+
+impl Actor for Jobs {
+    fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
+        match &*event.storage {
+            JOBS => wishes.now(Subject::of(event)),
+            "pods" => {
+                let Some(pod) = event.new.as_ref().or(event.old.as_ref()).map(|stored| stored.value()) else { return };
+                if let Some(owner) = controller(&pod).filter(|owner| owner["kind"] == "Job") {
+                    wishes.now(Subject::new(JOBS, event.key.namespace(), text(owner, "/name")));
+                } else if has_finalizer(&pod, TRACKING) {
+                    let name = text(&pod, "/metadata/labels/batch.kubernetes.io~1job-name");
+                    wishes.now(Subject::new(JOBS, event.key.namespace(), name));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>) {
+        let job = hands.get(subject);
+        release_strays(hands, subject, job.as_deref());
+        let Some(job) = job else { return };
+        if is_terminating(&job) {
+            return;
+        }
+        if hooks::job_finished(&job) {
+            expire(hands, subject, &job, wishes);
+            return;
+        }
+        let pods = hands.controlled("pods", subject.key.namespace(), &job);
+        let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
+        if let Some(left) = deadline(hands, &job) {
+            wishes.after(subject.clone(), Duration::from_secs(u64::try_from(left).unwrap_or(0)));
+        }
+        let round = Round::of(&job, &pods);
+        let next = round.status(hands, &job);
+        if !hands.set_status(CONTROLLER, subject, &job, next) {
+            wishes.now(subject.clone());
+            return;
+        }
+        if let Some(job) = hands.get(subject) {
+            round.perform(hands, subject, &job);
+        }
+    }
+}
+
+/// Pods of Jobs that are gone or going lose the finalizer that nobody counts any more.
+fn release_strays(hands: &Hands, subject: &Subject, job: Option<&Value>) {
+    if job.is_some_and(|job| !is_terminating(job)) {
+        return;
+    }
+    for pod in hands.list("pods", subject.key.namespace()) {
+        let name = text(&pod, "/metadata/labels/batch.kubernetes.io~1job-name");
+        if name == subject.key.name() && has_finalizer(&pod, TRACKING) {
+            release(hands, &pod);
+        }
+    }
+}
+
+fn release(hands: &Hands, pod: &Value) {
+    let kept = finalizers_without(pod, TRACKING);
+    hands.merge(CONTROLLER, &subject("pods", pod), json!({"metadata": {"finalizers": kept}}));
+}
+
+/// Deletes a finished Job after its `ttlSecondsAfterFinished`.
+fn expire(hands: &Hands, subject: &Subject, job: &Value, wishes: &mut Wishes<'_>) {
+    let Some(ttl) = job["spec"]["ttlSecondsAfterFinished"].as_i64() else { return };
+    let ends = conditions(job).iter().filter(|c| matches!(text(c, "/type"), "Complete" | "Failed"));
+    let Some(end) = ends.filter_map(|c| text(c, "/lastTransitionTime").parse::<Timestamp>().ok()).max() else { return };
+    let left = ttl + end.as_second() - hands.now().as_second();
+    if left <= 0 {
+        hands.delete(subject, job, Some(Propagation::Foreground), None);
+    } else {
+        wishes.after(subject.clone(), Duration::from_secs(u64::try_from(left).unwrap_or(1)));
+    }
+}
+
+/// Seconds until `activeDeadlineSeconds` are over.
+fn deadline(hands: &Hands, job: &Value) -> Option<i64> {
+    let limit = job["spec"]["activeDeadlineSeconds"].as_i64()?;
+    let start: Timestamp = text(job, "/status/startTime").parse().ok()?;
+    Some((limit + start.as_second() - hands.now().as_second()).max(0))
+}
+
+/// What one look at a Job finds.
+struct Round<'a> {
+    active: Vec<&'a Value>,
+    terminating: usize,
+    /// Finished pods that are not listed as such yet, or listed and not counted.
+    succeeded: Vec<&'a Value>,
+    failed: Vec<&'a Value>,
+    /// Whether they are listed, so that this round counts them.
+    listed: bool,
+    suspended: bool,
+}
+
+impl<'a> Round<'a> {
+    fn of(job: &Value, pods: &'a [&'a Value]) -> Self {
+        let tracked = |pod: &&&Value| has_finalizer(pod, TRACKING);
+        let succeeded: Vec<&Value> =
+            pods.iter().filter(tracked).filter(|p| text(p, "/status/phase") == "Succeeded").copied().collect();
+        let failed: Vec<&Value> = pods
+            .iter()
+            .filter(tracked)
+            .filter(|p| {
+                text(p, "/status/phase") == "Failed" || is_terminating(p) && text(p, "/status/phase") != "Succeeded"
+            })
+            .copied()
+            .collect();
+        let list = |pods: &[&Value]| -> Vec<Value> { pods.iter().map(|p| p["metadata"]["uid"].clone()).collect() };
+        let known =
+            |field: &str| job["status"]["uncountedTerminatedPods"][field].as_array().cloned().unwrap_or_default();
+        Self {
+            active: pods.iter().filter(|pod| is_active(pod)).copied().collect(),
+            terminating: pods.iter().filter(|pod| is_terminating(pod)).count(),
+            listed: list(&succeeded) == known("succeeded") && list(&failed) == known("failed"),
+            succeeded,
+            failed,
+            suspended: job["spec"]["suspend"] == true,
+        }
+    }
+
+    fn succeeded_in_all(&self, job: &Value) -> i64 {
+        count(job, "/status/succeeded") + i64::try_from(self.succeeded.len()).unwrap_or(0)
+    }
+
+    fn failed_in_all(&self, job: &Value) -> i64 {
+        count(job, "/status/failed") + i64::try_from(self.failed.len()).unwrap_or(0)
+    }
+
+    /// The criterion that the Job has met: type, reason, message.
+    fn verdict(&self, hands: &Hands, job: &Value) -> Option<(&'static str, &'static str, &'static str)> {
+        let done = self.succeeded_in_all(job);
+        let complete = match job["spec"]["completions"].as_i64() {
+            Some(wanted) => done >= wanted,
+            None => done > 0 && self.active.is_empty(),
+        };
+        if complete {
+            return Some(("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods"));
+        }
+        if self.failed_in_all(job) > count(job, "/spec/backoffLimit") {
+            return Some(("FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+        }
+        if deadline(hands, job) == Some(0) {
+            return Some(("FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"));
+        }
+        None
+    }
+
+    fn status(&self, hands: &Hands, job: &Value) -> Value {
+        let now = hands.stamp();
+        let mut list = conditions(job).to_vec();
+        let mut status = json!({"terminating": self.terminating, "ready": 0, "uncountedTerminatedPods": {}});
+        let was_suspended = is_true(job, "Suspended");
+        if self.suspended {
+            set(&mut list, "Suspended", "True", "JobSuspended", "Job suspended", &now);
+        } else {
+            if was_suspended {
+                set(&mut list, "Suspended", "False", "JobResumed", "Job resumed", &now);
+            }
+            let start = &job["status"]["startTime"];
+            status["startTime"] = if start.is_null() || was_suspended { now.clone() } else { start.clone() };
+            let target = list.iter().find(|c| matches!(text(c, "/type"), "SuccessCriteriaMet" | "FailureTarget"));
+            if target.is_none()
+                && let Some((kind, reason, message)) = self.verdict(hands, job)
+            {
+                set(&mut list, kind, "True", reason, message, &now);
+            }
+        }
+        let mut counts = vec![("active", i64::try_from(self.active.len()).unwrap_or(0))];
+        if self.listed {
+            counts.push(("succeeded", self.succeeded_in_all(job)));
+            counts.push(("failed", self.failed_in_all(job)));
+            self.end(&mut list, &mut status, &now);
+        } else {
+            counts.push(("succeeded", count(job, "/status/succeeded")));
+            counts.push(("failed", count(job, "/status/failed")));
+            for (field, pods) in [("succeeded", &self.succeeded), ("failed", &self.failed)] {
+                if !pods.is_empty() {
+                    status["uncountedTerminatedPods"][field] =
+                        pods.iter().map(|p| p["metadata"]["uid"].clone()).collect();
+                }
+            }
+        }
+        status["ready"] = self.active.iter().filter(|pod| is_true(pod, "Ready")).count().into();
+        for (field, number) in counts.into_iter().filter(|(_, number)| *number > 0) {
+            status[field] = number.into();
+        }
+        if !list.is_empty() {
+            status["conditions"] = list.into();
+        }
+        status
+    }
+
+    /// Complete or Failed, once every pod has come to its end.
+    fn end(&self, list: &mut Vec<Value>, status: &mut Value, now: &Value) {
+        if !self.active.is_empty() || self.terminating > 0 {
+            return;
+        }
+        let target = list.iter().find(|c| matches!(text(c, "/type"), "SuccessCriteriaMet" | "FailureTarget")).cloned();
+        let Some(target) = target else { return };
+        let kind = if target["type"] == "SuccessCriteriaMet" { "Complete" } else { "Failed" };
+        set(list, kind, "True", text(&target, "/reason"), text(&target, "/message"), now);
+        if kind == "Complete" {
+            status["completionTime"] = now.clone();
+        }
+    }
+
+    /// What follows from the status that was just written: counted pods are released, spare ones deleted, missing
+    /// ones made.
+    fn perform(&self, hands: &Hands, subject: &Subject, job: &Value) {
+        if self.listed {
+            for pod in self.succeeded.iter().chain(&self.failed) {
+                release(hands, pod);
+            }
+        }
+        if hooks::job_finished(job) {
+            let end = conditions(job).iter().find(|c| matches!(text(c, "/type"), "Complete" | "Failed"));
+            match end {
+                Some(end) if end["type"] == "Complete" => {
+                    hands.report(job, SOURCE, "Normal", "Completed", "Job completed")
+                }
+                Some(end) => hands.report(job, SOURCE, "Warning", text(end, "/reason"), text(end, "/message")),
+                None => {}
+            }
+            return;
+        }
+        let ending = conditions(job).iter().any(|c| matches!(text(c, "/type"), "SuccessCriteriaMet" | "FailureTarget"));
+        if self.suspended || ending {
+            for pod in &self.active {
+                hands.delete(&super::hands::subject("pods", pod), pod, None, None);
+                let message = format!("Deleted pod: {}", text(pod, "/metadata/name"));
+                hands.report(job, SOURCE, "Normal", "SuccessfulDelete", &message);
+            }
+            return;
+        }
+        let mut wanted = count(job, "/spec/parallelism");
+        if let Some(completions) = job["spec"]["completions"].as_i64() {
+            wanted = wanted.min(completions - self.succeeded_in_all(job));
+        }
+        let missing = wanted - i64::try_from(self.active.len() + self.terminating).unwrap_or(0);
+        for _ in 0..missing {
+            let mut pod = pod_from(&job["spec"]["template"], job);
+            pod["metadata"]["finalizers"] = json!([TRACKING]);
+            let Ok(pod) = hands.create(CONTROLLER, "pods", subject.key.namespace(), pod) else { return };
+            let message = format!("Created pod: {}", text(&pod, "/metadata/name"));
+            hands.report(job, SOURCE, "Normal", "SuccessfulCreate", &message);
+        }
+    }
+}
+
+fn set(list: &mut Vec<Value>, kind: &str, status: &str, reason: &str, message: &str, now: &Value) {
+    if list.iter().any(|c| c["type"] == kind && c["status"] == status) {
+        return;
+    }
+    list.retain(|c| c["type"] != kind);
+    list.push(json!({
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastProbeTime": now, "lastTransitionTime": now,
+    }));
+}
