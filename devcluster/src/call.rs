@@ -170,18 +170,14 @@ impl Subscription {
     /// What has happened and was not read yet, without waiting.
     pub fn take(&mut self) -> Batch {
         self.signal.borrow_and_update();
-        match self.server.store().events_after(None, self.cursor, 1024) {
-            Ok((events, _)) => {
-                if let Some(last) = events.last() {
-                    self.cursor = last.rv;
-                }
-                Batch { events, missed: false }
-            }
-            Err(_) => {
-                self.cursor = self.server.store().version();
-                Batch { events: Vec::new(), missed: true }
-            }
+        let Ok((events, _)) = self.server.store().events_after(None, self.cursor, 1024) else {
+            self.cursor = self.server.store().version();
+            return Batch { events: Vec::new(), missed: true };
+        };
+        if let Some(last) = events.last() {
+            self.cursor = last.rv;
         }
+        Batch { events, missed: false }
     }
 
     /// Waits until there may be something to [`take`](Self::take).

@@ -159,7 +159,7 @@ fn join(kind: &str, api_version: &str, page: &Page, items: &[Item<'_>]) -> Bytes
     let size: usize = items.iter().map(|(a, b)| a.len() + b.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 256);
     let head = json!({"kind": kind, "apiVersion": api_version, "metadata": list_metadata(page)}).to_string();
-    out.extend_from_slice(head[..head.len() - 1].as_bytes());
+    out.extend_from_slice(&head.as_bytes()[..head.len() - 1]);
     out.extend_from_slice(b",\"items\":[");
     for (at, (a, b)) in items.iter().enumerate() {
         if at > 0 {

@@ -13,7 +13,6 @@ use crate::{
     kinds::table::{Custom, Kind, ScalePaths, Subresource},
     patch, schema,
     server::{Server, stamp},
-    status::Status,
     store::{Base, Key, Stored},
     verbs::{Settings, Target, create, delete, metadata, reset_paths, text},
 };
@@ -48,26 +47,21 @@ impl Registration {
 }
 
 /// Prepares a new object that may be a definition.
-pub(crate) fn prepare_new(_server: &Server, kind: &Kind, object: &mut Value) -> Result<Registration, Status> {
+pub(crate) fn prepare_new(kind: &Kind, object: &mut Value) -> Registration {
     if kind.kind != KIND {
-        return Ok(Registration::None);
+        return Registration::None;
     }
     let stored: Vec<Value> = versions(object).filter(|v| v["storage"] == true).map(|v| v["name"].clone()).collect();
     object["status"] = json!({
         "conditions": null, "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored,
     });
-    Ok(Registration::Establish)
+    Registration::Establish
 }
 
 /// Prepares the new state of an object that may be a definition.
-pub(crate) fn prepare_changed(
-    _server: &Server,
-    kind: &Kind,
-    _old: &Value,
-    object: &mut Value,
-) -> Result<Registration, Status> {
+pub(crate) fn prepare_changed(kind: &Kind, object: &mut Value) -> Registration {
     if kind.kind != KIND {
-        return Ok(Registration::None);
+        return Registration::None;
     }
     let wanted: Vec<Value> = versions(object).filter(|v| v["storage"] == true).map(|v| v["name"].clone()).collect();
     if let Some(stored) = object["status"]["storedVersions"].as_array_mut() {
@@ -77,7 +71,7 @@ pub(crate) fn prepare_changed(
             }
         }
     }
-    Ok(Registration::Establish)
+    Registration::Establish
 }
 
 fn versions(definition: &Value) -> impl Iterator<Item = &Value> {

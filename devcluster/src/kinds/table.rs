@@ -271,11 +271,12 @@ struct Version {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Resource {
-    resource: String,
+    #[serde(rename = "resource")]
+    plural: String,
     response_kind: ResponseKind,
     scope: String,
-    #[serde(default)]
-    singular_resource: String,
+    #[serde(default, rename = "singularResource")]
+    singular: String,
     verbs: Vec<String>,
     #[serde(default)]
     short_names: Vec<String>,
@@ -335,10 +336,10 @@ fn kind_of(group: &str, version: &str, resource: Resource) -> Option<Kind> {
     let kind = resource.response_kind.kind;
     let schema = match schema::builtin(&api_version, &kind) {
         Some(schema) => schema,
-        None if REVIEWS.contains(&resource.resource.as_str()) => schema::metadata(),
+        None if REVIEWS.contains(&resource.plural.as_str()) => schema::metadata(),
         None => return None,
     };
-    if resource.resource == "bindings" {
+    if resource.plural == "bindings" {
         return None;
     }
     let subresources = resource.subresources.into_iter().filter(|s| SERVED_SUBRESOURCES.contains(&&*s.subresource));
@@ -349,11 +350,11 @@ fn kind_of(group: &str, version: &str, resource: Resource) -> Option<Kind> {
         version: s.response_kind.version,
         verbs: s.verbs,
     });
-    let (storage, storage_api_version) = storage_of(group, &resource.resource, &api_version);
+    let (storage, storage_api_version) = storage_of(group, &resource.plural, &api_version);
     Some(Kind {
         group: group.to_owned(),
         version: version.to_owned(),
-        singular: resource.singular_resource,
+        singular: resource.singular,
         list_kind: format!("{kind}List"),
         namespaced: resource.scope == "Namespaced",
         short_names: resource.short_names,
@@ -364,7 +365,7 @@ fn kind_of(group: &str, version: &str, resource: Resource) -> Option<Kind> {
         storage_api_version,
         schema,
         custom: None,
-        plural: resource.resource,
+        plural: resource.plural,
         api_version,
         kind,
     })

@@ -77,16 +77,17 @@ where
     };
     let path = parts.uri.path().to_owned();
     let asked = Asked { query: Query::parse(parts.uri.query().unwrap_or_default()), parts, body };
-    let answer = match route(&path) {
-        Route::Resource(address) => return resource::answer(server, address, asked).await,
-        Route::Lever(name) => return lever::answer(server, &name, &asked),
-        _ if !matches!(asked.parts.method, Method::GET | Method::HEAD) => Err(respond::method_not_allowed()),
+    match route(&path) {
+        Route::Resource(address) => resource::answer(server, address, asked).await,
+        Route::Lever(name) => lever::answer(server, &name, &asked),
+        _ if !matches!(asked.parts.method, Method::GET | Method::HEAD) => {
+            respond::status(&respond::method_not_allowed())
+        }
         other => {
             server.levers().count("get", &path, asked.user_agent());
             document(server, other, &asked)
         }
-    };
-    answer.unwrap_or_else(|status| respond::status(&status))
+    }
 }
 
 /// A request whose body has been read.
@@ -125,25 +126,25 @@ where
 }
 
 /// Documents about the server itself.
-fn document(server: &Server, route: Route, asked: &Asked) -> Result<Response<Body>, Status> {
+fn document(server: &Server, route: Route, asked: &Asked) -> Response<Body> {
     let table = server.table();
     let found = match route {
         Route::Groups { core } => {
             let accept = asked.header(header::ACCEPT);
             if accept.split(',').next().is_some_and(|first| first.contains("as=APIGroupDiscoveryList")) {
-                return Ok(aggregated(server, core, asked));
+                return aggregated(server, core, asked);
             }
             Some(if core { discovery::core_versions() } else { discovery::groups(&table) })
         }
         Route::Group(name) => discovery::group(&table, &name),
         Route::Version { group, version } => discovery::resources(&table, &group, &version),
         Route::VersionInfo => Some(discovery::version()),
-        Route::Health => return Ok(respond::text(200, "ok")),
+        Route::Health => return respond::text(200, "ok"),
         Route::OpenApiIndex => Some(openapi::index(&table)),
         Route::OpenApi(path) => openapi::document(&table, &path),
         Route::Resource(_) | Route::Lever(_) | Route::Unknown => None,
     };
-    Ok(found.map_or_else(respond::page_not_found, |document| respond::json(200, document.to_string().into())))
+    found.map_or_else(respond::page_not_found, |document| respond::json(200, document.to_string().into()))
 }
 
 fn aggregated(server: &Server, core: bool, asked: &Asked) -> Response<Body> {

@@ -92,7 +92,7 @@ pub(crate) fn insert(
         }
         return Ok(Done::new(201, Shown::Value(object), Vec::new()));
     }
-    let definition = registration::prepare_new(server, kind, &mut object)?;
+    let definition = registration::prepare_new(kind, &mut object);
     let names = (kind.storage_api_version.as_str(), kind.kind.as_str());
     let object = to_storage(kind, object);
     let stored = server

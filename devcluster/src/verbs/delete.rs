@@ -112,7 +112,7 @@ pub fn delete(
         let old = value_as(kind, &stored);
         preconditions(target, options, &old)?;
         let live = Live { stored, old };
-        if let Some(deleted) = attempt(server, target, settings, options, &live)? {
+        if let Some(deleted) = attempt(server, target, settings, options, &live) {
             return Ok((deleted, warnings(kind, options)));
         }
     }
@@ -162,7 +162,7 @@ fn attempt(
     settings: &Settings,
     options: &DeleteOptions,
     live: &Live,
-) -> Result<Option<Deleted>, Status> {
+) -> Option<Deleted> {
     let kind = &*target.kind;
     let old = &*live.old;
     let mut new = old.clone();
@@ -176,30 +176,30 @@ fn attempt(
         || kind.kind == "Namespace" && new["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
     if !waits {
         let gone = options.dry_run || update::remove(server, target, live);
-        return Ok(gone.then(|| Deleted::Gone(live.old.clone())));
+        return gone.then(|| Deleted::Gone(live.old.clone()));
     }
     let already = metadata::is_terminating(old);
     let shorter = old["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|g| grace < g);
     if already && !shorter && metadata::finalizers(old) == metadata::finalizers(&new) {
-        return Ok(Some(Deleted::Marked(Shown::Stored(live.stored.clone()))));
+        return Some(Deleted::Marked(Shown::Stored(live.stored.clone())));
     }
     mark(&mut new, grace, already, server.now());
     if kind.kind == "Namespace" {
         new["status"]["phase"] = "Terminating".into();
     }
     if options.dry_run {
-        return Ok(Some(Deleted::Marked(Shown::Value(new))));
+        return Some(Deleted::Marked(Shown::Value(new)));
     }
     let names = (kind.storage_api_version.as_str(), kind.kind.as_str());
     let base = Base::Version(live.stored.rv);
     let new = to_storage(kind, new);
     let Ok(stored) = server.store().put(&kind.storage, names, &target.key(), base, new, Instant::now()) else {
-        return Ok(None);
+        return None;
     };
     if kind.kind == "CustomResourceDefinition" {
         registration::terminate(server, &target.name);
     }
-    Ok(Some(Deleted::Marked(Shown::Stored(stored))))
+    Some(Deleted::Marked(Shown::Stored(stored)))
 }
 
 /// Seconds a pod gets; zero for everything else, for pods that run nowhere and for finished ones.

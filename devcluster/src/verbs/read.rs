@@ -63,11 +63,10 @@ impl ListOptions {
             _ if self.version.is_none() => {
                 forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
             }
-            "NotOlderThan" => Ok(()),
             "Exact" if self.version == Some(0) => {
                 forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
             }
-            "Exact" => Ok(()),
+            "Exact" | "NotOlderThan" => Ok(()),
             other => Err(list_options(Cause::not_supported(
                 "resourceVersionMatch",
                 &other.into(),
@@ -167,22 +166,19 @@ fn continued(server: &Server, storage: &str, token: &str) -> Result<(Snapshot, K
     if token.rv == 0 {
         return Ok((server.store().snapshot(storage), key));
     }
-    match server.store().snapshot_at(storage, token.rv) {
-        Ok(snapshot) => Ok((snapshot, key)),
-        Err(_) => {
-            let mut status = Status::new(
-                410,
-                "Expired",
-                "The provided continue parameter is too old to display a consistent list result. You can start a new \
+    server.store().snapshot_at(storage, token.rv).map(|snapshot| (snapshot, key)).map_err(|_| {
+        let mut status = Status::new(
+            410,
+            "Expired",
+            "The provided continue parameter is too old to display a consistent list result. You can start a new \
                  list without the continue parameter, or use the continue token in this response to retrieve the \
                  remainder of the results. Continuing with the provided token results in an inconsistent list - \
                  objects that were created, modified, or deleted between the time the first chunk was returned and \
                  now may show up in the list.",
-            );
-            status.continue_token = Some(encode(&Token { rv: 0, ..token }));
-            Err(status)
-        }
-    }
+        );
+        status.continue_token = Some(encode(&Token { rv: 0, ..token }));
+        status
+    })
 }
 
 fn encode(token: &Token) -> String {

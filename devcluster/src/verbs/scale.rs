@@ -44,10 +44,12 @@ pub fn of(kind: &Kind, object: &Value) -> Value {
     if !selector.is_empty() {
         status["selector"] = selector.into();
     }
-    json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": number(&paths.spec)}, "status": status,
-    })
+    // A wanted zero is left out, a counted one is not.
+    let spec = match number(&paths.spec) {
+        0 => json!({}),
+        wanted => json!({"replicas": wanted}),
+    };
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
 }
 
 /// A label selector in its text form.

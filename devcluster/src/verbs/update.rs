@@ -188,7 +188,7 @@ pub(crate) fn replace(
         let gone = remove(server, target, live);
         return Ok(gone.then(|| Done::new(200, Shown::Value(new), Vec::new())));
     }
-    let definition = registration::prepare_changed(server, kind, old, &mut new)?;
+    let definition = registration::prepare_changed(kind, &mut new);
     let (before, after) = (held(kind, old), held(kind, &new));
     let names = (kind.storage_api_version.as_str(), kind.kind.as_str());
     let new = to_storage(kind, new);
