@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::TcpListener;
@@ -94,12 +95,14 @@ pub async fn run(settings: Settings, cluster: Cluster, teller: Teller, stop: Can
         writer.run(farewell).await;
         Ok(())
     });
+    // The Lease is given back only when the work has stopped: until then nobody else may begin.
+    let worked = CancellationToken::new();
     let leadership = settings.elect.then(|| {
         let (elector, leadership) =
             Elector::new(cluster.clone(), &settings.namespace, LEASE, &settings.identity, Timing::default());
-        let stop = stop.clone();
+        let worked = worked.clone();
         tasks.spawn(async move {
-            elector.run(stop).await;
+            elector.run(worked).await;
             Ok(())
         });
         leadership
@@ -108,7 +111,10 @@ pub async fn run(settings: Settings, cluster: Cluster, teller: Teller, stop: Can
     let (ready, readiness) = watch::channel(Err("starting".to_owned()));
     serve(&settings, &cluster, &teller, &shown, leadership.clone(), readiness, &mut tasks, &stop).await?;
     let leading = lead_by_terms(settings, cluster, announcer, leadership, shown, ready, stop.clone());
-    tasks.spawn(leading);
+    tasks.spawn(async move {
+        let _over = worked.drop_guard();
+        leading.await
+    });
     // Asked to stop, the parts end by themselves; before that, any end is the end of all.
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(Error::Task)??;
@@ -170,8 +176,8 @@ fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> F
     Facts {
         leader: leadership.map_or(context.is_some(), Leadership::is_leading),
         requests: requests.into_iter().collect(),
-        lookups: 0,
-        fetches: 0,
+        lookups: context.as_ref().map_or(0, |context| context.source.traffic().lookups),
+        fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
         syncs: syncs.collect(),
     }
 }
@@ -194,7 +200,16 @@ async fn lead_by_terms(
         let _ = ready.send_replace(Ok(()));
         let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
         let _ = ready.send_replace(Err("starting to lead".to_owned()));
-        lead(&settings, &cluster, &announcer, &shown, &ready, term.ended().clone()).await?;
+        let end = term.ended().child_token();
+        let mut led = pin!(lead(&settings, &cluster, &announcer, &shown, &ready, end.clone()));
+        let led = tokio::select! {
+            led = &mut led => led,
+            () = stop.cancelled() => {
+                end.cancel();
+                led.await
+            }
+        };
+        led?;
     }
     Ok(())
 }

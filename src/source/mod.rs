@@ -31,7 +31,7 @@ pub use auth::{Credentials, Secret, credentials};
 pub use error::{Error, Fault, Sent};
 pub use id::{BlobId, Commit, TreeId};
 pub use reference::{BaseDir, Found, Reference};
-pub use remote::{Remote, Source};
+pub use remote::{Remote, Source, Traffic};
 pub use settings::{Deadlines, Limits, Settings};
 pub use snapshot::{Entry, EntryKind, Snapshot};
 pub use watch::{LocalWatch, watch_local};

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,17 @@ struct Inner {
     http: OnceLock<Http>,
     open: Open,
     remotes: Mutex<HashMap<[u8; 32], Arc<State>>>,
+    lookups: AtomicU64,
+    fetches: AtomicU64,
+}
+
+/// How often remotes were asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Questions about references.
+    pub lookups: u64,
+    /// Transfers of commits.
+    pub fetches: u64,
 }
 
 /// What is known of one remote.
@@ -90,7 +102,14 @@ impl Source {
     pub fn new(settings: Settings) -> Self {
         let slots = Slots::new(settings.slots);
         let (http, open, remotes) = (OnceLock::new(), Open::default(), Mutex::default());
-        Self(Arc::new(Inner { settings, slots, http, open, remotes }))
+        let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self(Arc::new(Inner { settings, slots, http, open, remotes, lookups, fetches }))
+    }
+
+    /// How often remotes were asked since the start.
+    pub fn traffic(&self) -> Traffic {
+        let (lookups, fetches) = (self.0.lookups.load(Ordering::Relaxed), self.0.fetches.load(Ordering::Relaxed));
+        Traffic { lookups, fetches }
     }
 
     /// What `reference` means at the remote now, or at most `max_age` ago; zero asks the remote in any case.
@@ -134,6 +153,7 @@ impl Source {
             return answer;
         }
         let began = Instant::now();
+        self.0.lookups.fetch_add(1, Ordering::Relaxed);
         let (covers, wanted) = lock(&state.poll).question();
         let deadline = self.0.settings.deadlines.lookup;
         let outcome = match tokio::time::timeout(deadline, self.list_refs(&state, remote, &wanted)).await {
@@ -196,6 +216,7 @@ impl Source {
                 Err(other) => return Err(other),
             }
         }
+        self.0.fetches.fetch_add(1, Ordering::Relaxed);
         if let Some(generation) = usable {
             match self.bring(&state, remote, found, &generation, until).await {
                 // A pack that builds on damaged objects of ours looks damaged itself.

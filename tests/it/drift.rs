@@ -18,7 +18,8 @@ async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
     world.edit("v1", "configmaps", "a", json!({"metadata": {"labels": {"mainstay.dev/sync": null}}}));
     world
         .until("the label is put back", |w| {
-            w.get("v1", "configmaps", "a").is_some_and(|a| a["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo")
+            w.get("v1", "configmaps", "a")
+                .is_some_and(|a| a["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo")
         })
         .await;
     world.until("three reverts in the status", |w| w.status("demo")["reverted"] == 3).await;
