@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::hands::{CONTROLLER, controller, controller_reference, count, is_terminating, owners, subject, text};
-use super::{Actor, Hands, Subject, Wishes};
+use super::{Actor, Hands, Subject, Wishes, revisions};
 use crate::history::{Change, Event};
 use crate::kinds::hooks;
 
@@ -63,7 +62,7 @@ impl Actor for Deployments {
             }
             return;
         }
-        if !revised(hands, subject, &deployment, &sets, wishes) {
+        if !revised(hands, subject, &deployment, &sets) {
             return;
         }
         rollout::step(hands, &deployment, &sets);
@@ -112,15 +111,6 @@ fn without_hash(template: &Value) -> Value {
     template
 }
 
-/// The name of a template: ten characters that make no words.
-fn hash(template: &Value, collisions: i64) -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut digest = Sha256::new();
-    digest.update(template.to_string());
-    digest.update(collisions.to_string());
-    digest.finalize().iter().take(10).map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()])).collect()
-}
-
 /// Takes over ReplicaSets that fit the selector and have no controller.
 fn adopt(hands: &Hands, subject: &Subject, deployment: &Value) {
     for set in hands.list(SETS, subject.key.namespace()) {
@@ -145,7 +135,7 @@ fn old_pods_block(deployment: &Value, sets: &Sets, hands: &Hands) -> bool {
 
 fn create_set(hands: &Hands, subject: &Subject, deployment: &Value, sets: &Sets, wishes: &mut Wishes<'_>) {
     let mut template = deployment["spec"]["template"].clone();
-    let hash = hash(&template, count(deployment, "/status/collisionCount"));
+    let hash = revisions::hash(&template, count(deployment, "/status/collisionCount"));
     template["metadata"]["labels"][HASH] = hash.clone().into();
     let mut selector = deployment["spec"]["selector"].clone();
     selector["matchLabels"][HASH] = hash.clone().into();
@@ -173,7 +163,7 @@ fn create_set(hands: &Hands, subject: &Subject, deployment: &Value, sets: &Sets,
                 rollout::tell_scaled(hands, deployment, &set, 0, replicas);
             }
             let message = format!("Created new replica set \"{name}\"");
-            announce(hands, subject, deployment, revision, ("NewReplicaSetCreated", message), wishes);
+            announce(hands, subject, deployment, revision, ("NewReplicaSetCreated", message));
         }
         Err(refusal) if refusal.reason == "AlreadyExists" => {
             // Another template has the same hash: count a collision and try the next.
@@ -193,27 +183,18 @@ fn copied_annotations(deployment: &Value) -> BTreeMap<String, Value> {
 }
 
 /// Writes the revision on the Deployment, with the condition that tells of the ReplicaSet.
-fn announce(
-    hands: &Hands,
-    subject: &Subject,
-    deployment: &Value,
-    revision: i64,
-    (reason, message): (&str, String),
-    wishes: &mut Wishes<'_>,
-) {
+fn announce(hands: &Hands, subject: &Subject, deployment: &Value, revision: i64, (reason, message): (&str, String)) {
     let mut object = deployment.clone();
     object["metadata"]["annotations"][REVISION] = revision.to_string().into();
     if !deployment["spec"]["progressDeadlineSeconds"].is_null() {
         let conditions = status::with(hands, deployment, "Progressing", "True", reason, &message);
         object["status"]["conditions"] = conditions;
     }
-    if !hands.update_on(CONTROLLER, subject, "status", object) {
-        wishes.now(subject.clone());
-    }
+    hands.update_on(CONTROLLER, subject, "status", object);
 }
 
 /// Brings the revisions of ReplicaSet and Deployment up to date; false when that was a write of its own.
-fn revised(hands: &Hands, subject: &Subject, deployment: &Value, sets: &Sets, wishes: &mut Wishes<'_>) -> bool {
+fn revised(hands: &Hands, subject: &Subject, deployment: &Value, sets: &Sets) -> bool {
     let Some(current) = &sets.current else { return true };
     let latest = sets.old.iter().map(|set| revision(set)).max().unwrap_or(0) + 1;
     let mut own = revision(current);
@@ -242,7 +223,7 @@ fn revised(hands: &Hands, subject: &Subject, deployment: &Value, sets: &Sets, wi
         && !super::hands::conditions(deployment).iter().any(|c| c["type"] == "Progressing");
     if revision(deployment) != own || untold {
         let message = format!("Found new replica set \"{}\"", text(current, "/metadata/name"));
-        announce(hands, subject, deployment, own, ("FoundNewReplicaSet", message), wishes);
+        announce(hands, subject, deployment, own, ("FoundNewReplicaSet", message));
         return false;
     }
     true
@@ -254,9 +235,7 @@ fn report(hands: &Hands, subject: &Subject, deployment: &Value, sets: &Sets, wis
     if let Some(wait) = status::deadline(hands, &next, deployment) {
         wishes.after(subject.clone(), wait);
     }
-    if !hands.set_status(CONTROLLER, subject, deployment, next) {
-        wishes.now(subject.clone());
-    }
+    hands.set_status(CONTROLLER, subject, deployment, next);
 }
 
 /// Sets the size of a ReplicaSet and tells of it.

@@ -1,7 +1,7 @@
 //! How actors read and write the cluster.
 //!
 //! Refusals are part of an actor's life (someone wrote first, the namespace is going away, the object is gone); the
-//! methods answer with what an actor can use, and the next event brings the next look.
+//! methods answer with what an actor can use. Whoever wrote first made an event that brings the next look.
 
 use std::sync::Arc;
 

@@ -63,7 +63,6 @@ impl Actor for Jobs {
         let round = Round::of(&job, &pods);
         let next = round.status(hands, &job);
         if !hands.set_status(CONTROLLER, subject, &job, next) {
-            wishes.now(subject.clone());
             return;
         }
         if let Some(job) = hands.get(subject) {

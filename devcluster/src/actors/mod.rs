@@ -11,14 +11,18 @@
 //! Deliberately absent: containers. Pods are simulated (`pods`).
 
 mod agenda;
+mod daemon_sets;
 mod deployments;
+mod endpoints;
 mod garbage;
 mod hands;
 mod jobs;
 mod namespaces;
 mod pods;
-mod protection;
 mod replica_sets;
+mod revisions;
+mod stateful_sets;
+mod volumes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,9 +85,12 @@ fn cast() -> Vec<Box<dyn Actor>> {
         Box::new(garbage::Garbage::default()),
         Box::new(deployments::Deployments),
         Box::new(replica_sets::ReplicaSets),
+        Box::new(stateful_sets::StatefulSets),
+        Box::new(daemon_sets::DaemonSets),
         Box::new(jobs::Jobs),
         Box::new(pods::Pods),
-        Box::new(protection::Protection),
+        Box::new(volumes::Volumes),
+        Box::new(endpoints::Endpoints),
     ]
 }
 

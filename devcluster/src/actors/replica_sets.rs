@@ -11,9 +11,12 @@ use super::hands::{
 use super::{Actor, Hands, Subject, Wishes};
 use crate::history::{Change, Event};
 use crate::kinds::hooks;
+use crate::status::Status;
 
 const SETS: &str = "replicasets.apps";
 const SOURCE: &str = "replicaset-controller";
+/// How long to wait after a pod was refused.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The controller of ReplicaSets.
 pub(super) struct ReplicaSets;
@@ -38,16 +41,16 @@ impl Actor for ReplicaSets {
         let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
         let live: Vec<&Value> = pods.iter().copied().filter(|pod| is_active(pod)).collect();
         if !is_terminating(&set) {
-            scale(hands, &set, &live);
+            if scale(hands, &set, &live).is_err() {
+                wishes.after(subject.clone(), RETRY);
+            }
         }
         let available = Availability::of(&set, &live, hands.now());
         if let Some(wait) = available.next {
             wishes.after(subject.clone(), wait);
         }
         let status = status(&set, &pods, &live, available.count);
-        if !hands.set_status(CONTROLLER, subject, &set, status) {
-            wishes.now(subject.clone());
-        }
+        hands.set_status(CONTROLLER, subject, &set, status);
     }
 }
 
@@ -97,7 +100,7 @@ pub(super) fn pod_from(template: &Value, owner: &Value) -> Value {
     pod
 }
 
-fn scale(hands: &Hands, set: &Value, live: &[&Value]) {
+fn scale(hands: &Hands, set: &Value, live: &[&Value]) -> Result<(), Status> {
     let wanted = usize::try_from(count(set, "/spec/replicas")).unwrap_or(0);
     let namespace = text(set, "/metadata/namespace");
     for _ in live.len()..wanted {
@@ -109,7 +112,7 @@ fn scale(hands: &Hands, set: &Value, live: &[&Value]) {
             Err(status) => {
                 let message = format!("Error creating: {}", status.message);
                 hands.report(set, SOURCE, "Warning", "FailedCreate", &message);
-                return;
+                return Err(status);
             }
         }
     }
@@ -120,6 +123,7 @@ fn scale(hands: &Hands, set: &Value, live: &[&Value]) {
             hands.report(set, SOURCE, "Normal", "SuccessfulDelete", &message);
         }
     }
+    Ok(())
 }
 
 /// The pods that can be spared: first those that are not placed, then not ready, then the youngest.

@@ -1,0 +1,101 @@
+//! DaemonSets: one pod, because there is one node.
+
+use serde_json::{Value, json};
+
+use super::hands::{CONTROLLER, controller, is_terminating, is_true, subject, text};
+use super::replica_sets::{Availability, is_active, pod_from};
+use super::{Actor, Hands, Subject, Wishes, revisions};
+use crate::history::{Change, Event};
+
+const SETS: &str = "daemonsets.apps";
+const SOURCE: &str = "daemonset-controller";
+const HASH: &str = "controller-revision-hash";
+
+/// The controller of DaemonSets.
+pub(super) struct DaemonSets;
+
+impl Actor for DaemonSets {
+    fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
+        match &*event.storage {
+            SETS if event.change() != Change::Deleted => wishes.now(Subject::of(event)),
+            "pods" => {
+                let Some(pod) = event.new.as_ref().or(event.old.as_ref()).map(|stored| stored.value()) else { return };
+                if let Some(owner) = controller(&pod).filter(|owner| owner["kind"] == "DaemonSet") {
+                    wishes.now(Subject::new(SETS, event.key.namespace(), text(owner, "/name")));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>) {
+        let Some(set) = hands.get(subject) else { return };
+        let pods = hands.controlled("pods", subject.key.namespace(), &set);
+        let live: Vec<&Value> = pods.iter().map(|pod| &**pod).filter(|pod| is_active(pod)).collect();
+        let revision = revisions::of(hands, &set);
+        let hash = revision.rsplit('-').next().unwrap_or_default();
+        if !is_terminating(&set) {
+            step(hands, &set, &live, pods.len(), hash);
+        }
+        let available = Availability::of(&set, &live, hands.now());
+        if let Some(wait) = available.next {
+            wishes.after(subject.clone(), wait);
+        }
+        let status = status(&set, &live, hash, available.count);
+        hands.set_status(CONTROLLER, subject, &set, status);
+    }
+}
+
+/// Whether the node is one of those that the DaemonSet is for.
+fn wants_node(set: &Value) -> bool {
+    let selector = set["spec"]["template"]["spec"]["nodeSelector"].as_object();
+    let known = |key: &str, value: &Value| match key {
+        "kubernetes.io/os" => value == "linux",
+        "kubernetes.io/hostname" => value == super::pods::NODE,
+        "node-role.kubernetes.io/control-plane" => value == "",
+        "kubernetes.io/arch" => value == "amd64",
+        _ => false,
+    };
+    selector.into_iter().flatten().all(|(key, value)| known(key, value))
+}
+
+fn step(hands: &Hands, set: &Value, live: &[&Value], all: usize, hash: &str) {
+    let wanted = usize::from(wants_node(set));
+    if all < wanted {
+        let mut pod = pod_from(&set["spec"]["template"], set);
+        pod["metadata"]["labels"][HASH] = hash.into();
+        if let Ok(pod) = hands.create(CONTROLLER, "pods", text(set, "/metadata/namespace"), pod) {
+            let message = format!("Created pod: {}", text(&pod, "/metadata/name"));
+            hands.report(set, SOURCE, "Normal", "SuccessfulCreate", &message);
+        }
+    }
+    let rolling = text(set, "/spec/updateStrategy/type") == "RollingUpdate";
+    for (place, pod) in live.iter().enumerate() {
+        let old = rolling && pod["metadata"]["labels"][HASH] != hash;
+        if old || place >= wanted {
+            hands.delete(&subject("pods", pod), pod, None, None);
+            let message = format!("Deleted pod: {}", text(pod, "/metadata/name"));
+            hands.report(set, SOURCE, "Normal", "SuccessfulDelete", &message);
+        }
+    }
+}
+
+fn status(set: &Value, live: &[&Value], hash: &str, available: usize) -> Value {
+    let wanted = usize::from(wants_node(set));
+    let mut status = json!({
+        "observedGeneration": set["metadata"]["generation"], "currentNumberScheduled": live.len().min(wanted),
+        "desiredNumberScheduled": wanted, "numberMisscheduled": live.len().saturating_sub(wanted),
+        "numberReady": live.iter().filter(|pod| is_true(pod, "Ready")).count(),
+    });
+    let updated = live.iter().filter(|pod| pod["metadata"]["labels"][HASH] == hash).count();
+    for (field, number) in [
+        ("updatedNumberScheduled", updated),
+        ("numberAvailable", available),
+        ("numberUnavailable", wanted.saturating_sub(available)),
+    ] {
+        if number > 0 {
+            status[field] = number.into();
+        }
+    }
+    status
+}

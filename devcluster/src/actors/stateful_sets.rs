@@ -1,0 +1,163 @@
+//! StatefulSets: numbered pods with volumes of their own, one after the other.
+
+use serde_json::{Value, json};
+
+use super::hands::{CONTROLLER, controller, count, is_terminating, is_true, subject, text};
+use super::replica_sets::{Availability, is_active, pod_from};
+use super::{Actor, Hands, Subject, Wishes, revisions};
+use crate::history::{Change, Event};
+
+const SETS: &str = "statefulsets.apps";
+const SOURCE: &str = "statefulset-controller";
+const HASH: &str = "controller-revision-hash";
+
+/// The controller of StatefulSets.
+pub(super) struct StatefulSets;
+
+impl Actor for StatefulSets {
+    fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
+        match &*event.storage {
+            SETS if event.change() != Change::Deleted => wishes.now(Subject::of(event)),
+            "pods" => {
+                let Some(pod) = event.new.as_ref().or(event.old.as_ref()).map(|stored| stored.value()) else { return };
+                if let Some(owner) = controller(&pod).filter(|owner| owner["kind"] == "StatefulSet") {
+                    wishes.now(Subject::new(SETS, event.key.namespace(), text(owner, "/name")));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>) {
+        let Some(set) = hands.get(subject) else { return };
+        let mut pods: Vec<Value> =
+            hands.controlled("pods", subject.key.namespace(), &set).iter().map(|pod| (**pod).clone()).collect();
+        pods.sort_by_key(ordinal);
+        let revision = revisions::of(hands, &set);
+        if !is_terminating(&set) {
+            step(hands, &set, &pods, &revision);
+        }
+        let live: Vec<&Value> = pods.iter().filter(|pod| is_active(pod)).collect();
+        let available = Availability::of(&set, &live, hands.now());
+        if let Some(wait) = available.next {
+            wishes.after(subject.clone(), wait);
+        }
+        let status = status(&set, &live, &revision, available.count);
+        hands.set_status(CONTROLLER, subject, &set, status);
+    }
+}
+
+fn ordinal(pod: &Value) -> i64 {
+    text(pod, "/metadata/name").rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(i64::MAX)
+}
+
+fn hash_of(revision: &str) -> &str {
+    revision.rsplit('-').next().unwrap_or_default()
+}
+
+/// One step: a missing pod, a spare one, or one of an old revision. In order, each waits for the ones before it.
+fn step(hands: &Hands, set: &Value, pods: &[Value], revision: &str) {
+    let first = count(set, "/spec/ordinals/start");
+    let end = first + count(set, "/spec/replicas");
+    let ordered = text(set, "/spec/podManagementPolicy") != "Parallel";
+    for number in first..end {
+        match pods.iter().find(|pod| ordinal(pod) == number) {
+            None => {
+                create(hands, set, number, revision);
+                if ordered {
+                    return;
+                }
+            }
+            Some(pod) if ordered && (is_terminating(pod) || !is_true(pod, "Ready")) => return,
+            Some(_) => {}
+        }
+    }
+    for pod in pods.iter().rev().filter(|pod| !(first..end).contains(&ordinal(pod))) {
+        if !is_terminating(pod) {
+            remove(hands, set, pod);
+        }
+        if ordered {
+            return;
+        }
+    }
+    update(hands, set, pods, revision);
+}
+
+/// Replaces the last pod of an old revision, when all are ready and the strategy asks for it.
+fn update(hands: &Hands, set: &Value, pods: &[Value], revision: &str) {
+    if text(set, "/spec/updateStrategy/type") != "RollingUpdate" || pods.iter().any(|pod| !is_true(pod, "Ready")) {
+        return;
+    }
+    let partition = count(set, "/spec/updateStrategy/rollingUpdate/partition");
+    let old = |pod: &&Value| pod["metadata"]["labels"][HASH] != hash_of(revision) && ordinal(pod) >= partition;
+    if let Some(pod) = pods.iter().rev().find(old).filter(|pod| !is_terminating(pod)) {
+        remove(hands, set, pod);
+    }
+}
+
+fn remove(hands: &Hands, set: &Value, pod: &Value) {
+    hands.delete(&subject("pods", pod), pod, None, None);
+    let name = text(pod, "/metadata/name");
+    let message = format!("delete Pod {name} in StatefulSet {} successful", text(set, "/metadata/name"));
+    hands.report(set, SOURCE, "Normal", "SuccessfulDelete", &message);
+}
+
+fn create(hands: &Hands, set: &Value, number: i64, revision: &str) {
+    let (namespace, owner) = (text(set, "/metadata/namespace"), text(set, "/metadata/name"));
+    let name = format!("{owner}-{number}");
+    let mut pod = pod_from(&set["spec"]["template"], set);
+    let mut volumes = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+    for template in set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
+        let volume = text(template, "/metadata/name");
+        let claim = format!("{volume}-{name}");
+        if hands.get(&Subject::new("persistentvolumeclaims", namespace, &claim)).is_none() {
+            let labels = &set["spec"]["selector"]["matchLabels"];
+            let object = json!({"metadata": {"name": claim, "labels": labels}, "spec": template["spec"]});
+            let _ = hands.create(CONTROLLER, "persistentvolumeclaims", namespace, object);
+        }
+        volumes.retain(|known| known["name"] != volume);
+        volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}}));
+    }
+    if !volumes.is_empty() {
+        pod["spec"]["volumes"] = volumes.into();
+    }
+    if let Some(metadata) = pod["metadata"].as_object_mut() {
+        metadata.remove("generateName");
+        metadata.insert("name".into(), name.clone().into());
+    }
+    let labels = &mut pod["metadata"]["labels"];
+    labels["statefulset.kubernetes.io/pod-name"] = name.clone().into();
+    labels["apps.kubernetes.io/pod-index"] = number.to_string().into();
+    labels[HASH] = hash_of(revision).into();
+    pod["spec"]["hostname"] = name.clone().into();
+    if !text(set, "/spec/serviceName").is_empty() {
+        pod["spec"]["subdomain"] = set["spec"]["serviceName"].clone();
+    }
+    if hands.create(CONTROLLER, "pods", namespace, pod).is_ok() {
+        let message = format!("create Pod {name} in StatefulSet {owner} successful");
+        hands.report(set, SOURCE, "Normal", "SuccessfulCreate", &message);
+    }
+}
+
+fn status(set: &Value, live: &[&Value], revision: &str, available: usize) -> Value {
+    let updated = live.iter().filter(|pod| pod["metadata"]["labels"][HASH] == hash_of(revision)).count();
+    let before = match text(set, "/status/currentRevision") {
+        "" => revision,
+        known => known,
+    };
+    let wanted = usize::try_from(count(set, "/spec/replicas")).unwrap_or(0);
+    let ready = live.iter().filter(|pod| is_true(pod, "Ready")).count();
+    // Once every pod is updated and ready, the new revision is the current one.
+    let current = if updated == wanted && ready == wanted { revision } else { before };
+    let of_current = live.iter().filter(|pod| pod["metadata"]["labels"][HASH] == hash_of(current)).count();
+    let mut status = json!({
+        "observedGeneration": set["metadata"]["generation"], "replicas": live.len(), "availableReplicas": available,
+        "currentRevision": current, "updateRevision": revision, "collisionCount": 0,
+    });
+    for (field, number) in [("readyReplicas", ready), ("currentReplicas", of_current), ("updatedReplicas", updated)] {
+        if number > 0 {
+            status[field] = number.into();
+        }
+    }
+    status
+}
