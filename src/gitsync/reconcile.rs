@@ -91,6 +91,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.drift.forget_owner(&owner);
     context.registry.remove(&owner);
     context.set_facts(&owner, None);
+    context.reads(&owner, None);
 }
 
 struct Task {
@@ -302,6 +303,7 @@ impl Task {
             url: RemoteUrl::parse(&repository.spec.url)?,
             credentials: source::credentials(repository.spec.auth.as_ref(), secret.as_ref())?,
         };
+        self.context.reads(&self.owner, Some(&remote));
         self.attempt(sync).sync(&remote, max_age).await
     }
 
