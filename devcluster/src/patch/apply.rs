@@ -154,7 +154,9 @@ fn known(cx: &ApplyContext<'_>, live: Option<&Value>) -> Result<Vec<Entry>, Stat
 fn writable(cx: &ApplyContext<'_>, config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(Value::Object(metadata)) = config.get_mut("metadata") {
-        SERVER_METADATA.iter().for_each(|field| drop(metadata.remove(*field)));
+        for field in SERVER_METADATA {
+            metadata.remove(field);
+        }
     }
     cx.reset.iter().for_each(|path| cut(&mut config, path));
     config

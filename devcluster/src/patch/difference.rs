@@ -188,11 +188,11 @@ impl<'a> Walk<'a> {
         };
         let mut pairs = Vec::with_capacity(before.len().max(after.len()));
         for (at, (element, value)) in before.iter().enumerate() {
-            pairs.push((element, Side::Is(*value), find(&after, at, element).map_or(Side::Missing, Side::Is)));
+            pairs.push((element, Side::Is(value), find(&after, at, element).map_or(Side::Missing, Side::Is)));
         }
         for (at, (element, value)) in after.iter().enumerate() {
             if find(&before, at, element).is_none() {
-                pairs.push((element, Side::Missing, Side::Is(*value)));
+                pairs.push((element, Side::Missing, Side::Is(value)));
             }
         }
         for (element, old, new) in pairs {

@@ -149,16 +149,13 @@ fn in_order(changes: Option<&Vec<Value>>, order: &[Value], key: Option<&str>) ->
     let changed = changes.into_iter().flatten().filter(|item| item.get(PATCH).is_none());
     let mut at = 0;
     for item in changed {
-        match order[at..].iter().position(|o| same(o, item, key)) {
-            Some(next) => at += next + 1,
-            None => {
-                let list = plain(&Value::Array(changes.cloned().unwrap_or_default()));
-                let wanted = plain(&Value::Array(order.to_vec()));
-                let text =
-                    format!("The order in patch list:\n{list}\n doesn't match $setElementOrder list:\n{wanted}\n");
-                return Err(Status::new(500, "", text));
-            }
-        }
+        let Some(next) = order[at..].iter().position(|o| same(o, item, key)) else {
+            let list = plain(&Value::Array(changes.cloned().unwrap_or_default()));
+            let wanted = plain(&Value::Array(order.to_vec()));
+            let text = format!("The order in patch list:\n{list}\n doesn't match $setElementOrder list:\n{wanted}\n");
+            return Err(Status::new(500, "", text));
+        };
+        at += next + 1;
     }
     Ok(())
 }

@@ -88,13 +88,11 @@ impl Rule {
                 if at.object().is_none() {
                     return;
                 }
-                match at.key(name) {
-                    Some((below, _)) => at = below,
-                    None => {
-                        missing.get_or_insert_with(|| name.clone());
-                        return;
-                    }
-                }
+                let Some((below, _)) = at.key(name) else {
+                    missing.get_or_insert_with(|| name.clone());
+                    return;
+                };
+                at = below;
             }
         });
         let why = format!("compilation failed: ERROR: undefined field '{}'", missing?);

@@ -69,20 +69,17 @@ fn check(view: View<'_>, value: &Value, place: &mut Place) -> Result<(), String>
 fn check_scalar(scalar: Scalar, value: &Value, place: &Place) -> Result<(), String> {
     let integer = |low: i64, high: i64| value.as_i64().is_some_and(|n| (low..=high).contains(&n));
     match (scalar, value) {
-        (Scalar::String, Value::String(_))
-        | (Scalar::Number, Value::Number(_))
-        | (Scalar::Boolean, Value::Bool(_))
-        | (Scalar::IntOrString, Value::String(_)) => Ok(()),
-        (Scalar::Int32, Value::Number(_)) if integer(i32::MIN.into(), i32::MAX.into()) => Ok(()),
+        (Scalar::String | Scalar::IntOrString, Value::String(_))
+        | (Scalar::Number | Scalar::Quantity, Value::Number(_))
+        | (Scalar::Boolean, Value::Bool(_)) => Ok(()),
+        (Scalar::Int32 | Scalar::IntOrString, Value::Number(_)) if integer(i32::MIN.into(), i32::MAX.into()) => Ok(()),
         (Scalar::Int64, Value::Number(_)) if integer(i64::MIN, i64::MAX) => Ok(()),
-        (Scalar::IntOrString, Value::Number(_)) if integer(i32::MIN.into(), i32::MAX.into()) => Ok(()),
         (Scalar::Int32 | Scalar::Int64, Value::Number(n)) => {
             let text = place.mismatch(value, scalar_type(scalar));
             Err(text.replacen("unmarshal number", &format!("unmarshal number {n}"), 1))
         }
         (Scalar::Bytes, Value::String(text)) => check_base64(text),
         (Scalar::Time | Scalar::MicroTime, Value::String(text)) => check_time(scalar, text),
-        (Scalar::Quantity, Value::Number(_)) => Ok(()),
         (Scalar::Quantity, Value::String(text)) => check_quantity(text),
         _ => Err(place.mismatch(value, scalar_type(scalar))),
     }
@@ -131,9 +128,8 @@ fn check_quantity(text: &str) -> Result<(), String> {
 
 fn scalar_type(scalar: Scalar) -> &'static str {
     match scalar {
-        Scalar::String | Scalar::IntOrString | Scalar::Quantity => "string",
+        Scalar::String | Scalar::IntOrString | Scalar::Quantity | Scalar::Time | Scalar::MicroTime => "string",
         Scalar::Bytes => "[]uint8",
-        Scalar::Time | Scalar::MicroTime => "string",
         Scalar::Int32 => "int32",
         Scalar::Int64 => "int64",
         Scalar::Number => "float64",

@@ -104,7 +104,8 @@ fn rules_that_make_no_sense_are_refused_with_the_definition() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}},
             "x-kubernetes-validations": [{"rule": rule}]}}});
         let causes = structural(&schema, false).err().unwrap_or_default();
-        causes.iter().map(|c| format!("{} {}", c.field, c.message)).collect::<String>()
+        let texts = causes.iter().map(|c| format!("{} {}", c.field, c.message));
+        texts.collect::<Vec<_>>().join("; ")
     };
     let at = ".properties[spec].x-kubernetes-validations[0].rule";
     assert_eq!(refused(""), format!("{at} Required value: rule is not specified"));
