@@ -4,6 +4,8 @@
 pub const MANAGER: &str = "mainstay";
 /// Field manager of the writes that are about Mainstay's own bookkeeping (status, finalizers, inventories).
 pub const AGENT_MANAGER: &str = "mainstay-agent";
+/// Field manager of what `mainstay dev` sets up for the user; the user may take it over with any other.
+pub const DEV_MANAGER: &str = "mainstay-dev";
 /// Second, unforced manager that holds `spec.replicas` while it is handed to an autoscaler.
 pub const HANDOVER_MANAGER: &str = "mainstay-handover";
 /// Manager name that API servers give to what was there before the first apply.

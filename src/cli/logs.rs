@@ -3,6 +3,8 @@
 //! Invariant: the Kubernetes client's own target stays at ERROR, for below it would log whole answers, which may be
 //! Secrets. Its lines about failed requests are left out: whoever asked reports the failure, once.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::{
     EnvFilter, Layer as _, filter::filter_fn, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
@@ -26,8 +28,8 @@ pub(super) fn start(format: Format, default: &str) {
     });
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match format {
-        Format::Text => lines.boxed(),
-        Format::Json => tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr).boxed(),
+        Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        Format::Json => lines.json().boxed(),
     };
     // Fails only if logging was started before, which then goes on.
     let _ = tracing_subscriber::registry().with(lines.with_filter(safe)).with(filter).try_init();

@@ -43,7 +43,7 @@ pub(super) async fn pause(arguments: &Pause) -> Result<Exit, Error> {
     let mut text = format!("{} is paused", found.what());
     match until {
         Some(until) => text.push_str(&format!(" until {until}\n")),
-        None => text.push_str(&format!(" until `mainstay resume {} {}`\n", found.kind.resource, found.name)),
+        None => text.push_str(&format!(" until `mainstay resume {}`\n", found.words())),
     }
     if live["metadata"]["labels"][names::SYNC_LABEL].is_null() {
         text.push_str("No GitSync manages it, so nothing would have changed it back.\n");
@@ -78,6 +78,12 @@ impl Found {
 
     fn what(&self) -> String {
         self.kind.key(Some(&self.namespace), &self.name).to_string()
+    }
+
+    /// The arguments that name it.
+    fn words(&self) -> String {
+        let namespace = if self.kind.namespaced { format!(" -n {}", self.namespace) } else { String::new() };
+        format!("{} {}{namespace}", self.kind.resource, self.name)
     }
 
     /// Sets or, with `None`, removes the two annotations; returns the live object.

@@ -60,8 +60,12 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     if spec.suspend {
         row("suspended", "yes: nothing is applied, nothing is put back".into());
     }
+    let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {
-        if condition.type_ == "Ready" || (condition.status == "True" && condition.type_ != "Healthy") {
+        // What says the same as Ready says nothing.
+        let news =
+            condition.status == "True" && condition.type_ != "Healthy" && Some(&condition.message) != ready.as_ref();
+        if condition.type_ == "Ready" || news {
             let message = condition.message.replace('\n', "\n              ");
             row(&condition.type_.to_lowercase(), format!("{}, {}: {message}", condition.status, condition.reason));
         }
@@ -99,13 +103,13 @@ fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
         "Put back, newest first",
         status.last_reverts.iter().map(|revert| {
             let ago = ago(now.duration_since(revert.when.0).as_secs());
-            let mut text = format!(
-                "{ago} ago, {} ms after {} changed {}: {}",
-                revert.latency_ms,
-                revert.who,
-                revert.object,
-                revert.fields.join(", ")
-            );
+            let who = if revert.who == "unknown" { "somebody" } else { &revert.who };
+            let mut text = format!("{ago} ago, {} ms after {who} ", revert.latency_ms);
+            if revert.fields == ["(object)"] {
+                text.push_str(&format!("deleted {}", revert.object));
+            } else {
+                text.push_str(&format!("changed {}: {}", revert.object, revert.fields.join(", ")));
+            }
             for change in &revert.changes {
                 text.push_str(&format!("\n      {}: {} → {}", change.field, change.found, change.restored));
             }

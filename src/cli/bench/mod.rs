@@ -17,7 +17,7 @@ mod world;
 
 use std::{io, path::PathBuf};
 
-use super::{Error as CommandError, Exit, output};
+use super::{Error as CommandError, Exit, logs, output};
 
 /// Arguments of `bench`.
 #[derive(clap::Args, Debug)]
@@ -63,6 +63,7 @@ pub(super) enum Error {
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
+    logs::start(logs::Format::Text, "warn");
     if cfg!(debug_assertions) {
         tracing::warn!("this is a debug build, whose numbers say little: cargo run --release -- bench");
     }

@@ -33,6 +33,8 @@ impl Process {
         let program = std::env::current_exe().map_err(Error::Start)?;
         let child = Command::new(program)
             .args(arguments)
+            // What the agent says at `info` is of no interest here, and there is a lot of it.
+            .env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".into()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

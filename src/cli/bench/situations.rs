@@ -160,11 +160,12 @@ async fn burst(world: &mut World, numbers: std::ops::Range<usize>) -> Result<Row
 async fn restart(world: &mut World) -> Result<Row, Error> {
     world.kill_agent().await?;
     let mark = world.mark().await?;
-    let wall = world.start_agent().await?;
     let (_, token) = world.request().await?;
-    world.handled(&token).await?;
+    let start = Instant::now();
+    world.start_agent().await?;
+    let wall = world.handled(&token).await?.saturating_duration_since(start);
     let targets = |requests: &super::counters::Requests| vec![Target::new("0 applies", requests.of("apply", "") == 0)];
-    world.row(mark, "restart after `kill -9`, until ready", duration(wall), targets).await
+    world.row(mark, "restart after `kill -9`, until a sync was compared and reported", duration(wall), targets).await
 }
 
 /// Does it to one object; returns when the server had answered.

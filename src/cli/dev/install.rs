@@ -46,6 +46,6 @@ async fn apply(
     if let (Some(namespace), Some(metadata)) = (namespace, body["metadata"].as_object_mut()) {
         metadata.insert("namespace".into(), Value::from(namespace));
     }
-    cluster.apply(kind, namespace, name, &body, Apply::forced(names::AGENT_MANAGER)).await?;
+    cluster.apply(kind, namespace, name, &body, Apply::forced(names::DEV_MANAGER)).await?;
     Ok(())
 }

@@ -21,10 +21,9 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{Error as CommandError, Exit, connection, logs, output, stop};
+use super::{Error as CommandError, Exit, logs, output, stop};
 use crate::{
     agent,
-    api::names,
     cluster::{Cluster, Origin},
     notification::Teller,
     source,
@@ -139,9 +138,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         elect: false,
         nudge: agent::Nudge::default(),
     };
-    parts.spawn(run_agent(settings, cluster.clone(), teller, stop.clone()));
-    let commits = subject.local.as_deref().map(|path| watch(path, cluster, subject.name.clone(), &mut parts));
-    let _watch = commits.transpose()?;
+    let nudge = settings.nudge.clone();
+    let commits = subject.local.as_deref().map(|path| source::watch_local(path, move || nudge.look_now()));
+    let _watch = commits.transpose().map_err(Error::Watch)?;
+    parts.spawn(run_agent(settings, cluster, teller, stop.clone()));
     // Whichever part ends first ends the others.
     let first = parts.join_next().await;
     stop.cancel();
@@ -180,30 +180,4 @@ fn prepare_directory(kubeconfig: &Path) -> Result<(), Error> {
     let path = Path::new(DIRECTORY).join(".gitignore");
     let written = fs::create_dir_all(DIRECTORY).and_then(|()| fs::write(&path, "*\n"));
     written.map_err(|cause| Error::Write { path, cause })
-}
-
-/// Asks for a sync whenever the local repository changes. The watch lives as long as what is returned.
-fn watch(
-    path: &Path,
-    cluster: Cluster,
-    name: String,
-    parts: &mut JoinSet<Result<(), CommandError>>,
-) -> Result<source::LocalWatch, Error> {
-    let changed = std::sync::Arc::new(tokio::sync::Notify::new());
-    let notify = std::sync::Arc::clone(&changed);
-    let watch = source::watch_local(path, move || notify.notify_one()).map_err(Error::Watch)?;
-    parts.spawn(async move {
-        let kind = connection::own_kind::<crate::api::GitSync>(&cluster).await?;
-        loop {
-            changed.notified().await;
-            let now = jiff::Timestamp::now().to_string();
-            let patch = serde_json::json!({ "metadata": { "annotations": { names::REQUESTED_AT: now } } });
-            // The interval finds the commit as well, later; the next change asks again.
-            let asked = cluster.patch_merge(&kind, Some(NAMESPACE), &name, crate::cluster::Part::Main, &patch).await;
-            if let Err(error) = asked {
-                tracing::warn!(error = crate::failure::chain(&error), "could not ask for a sync");
-            }
-        }
-    });
-    Ok(watch)
 }
