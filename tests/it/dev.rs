@@ -5,15 +5,20 @@ use std::{
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// A running `mainstay dev --output json` in a directory of its own.
 struct Dev {
     child: Child,
-    lines: BufReader<ChildStdout>,
+    lines: Receiver<String>,
     home: PathBuf,
     kubeconfig: String,
 }
@@ -37,7 +42,10 @@ impl Dev {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        // Ends with the child, or when nobody wants more lines.
+        std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut dev = Self { child, lines, home: home.to_owned(), kubeconfig: String::new() };
         let started = dev.event("started");
         started["kubeconfig"].as_str().unwrap().clone_into(&mut dev.kubeconfig);
@@ -45,10 +53,9 @@ impl Dev {
     }
 
     /// The next message of this sort; what comes before it is passed over.
-    fn event(&mut self, event: &str) -> Value {
+    fn event(&self, event: &str) -> Value {
         loop {
-            let mut line = String::new();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "`mainstay dev` ended before `{event}`");
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no `{event}`: {error}"));
             let message: Value = serde_json::from_str(&line).unwrap();
             if message["event"] == event {
                 return message;
@@ -69,6 +76,27 @@ impl Dev {
         text(&output.stdout)
     }
 
+    /// Runs another command of ours against the cluster.
+    fn mainstay(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_mainstay"))
+            .args(arguments)
+            .args(["--kubeconfig", &self.kubeconfig])
+            .env_clear()
+            .output()
+            .unwrap()
+    }
+
+    /// Commits everything in the demonstration repository.
+    fn commit(&self, message: &str) {
+        let status = Command::new("git")
+            .args(["-c", "user.name=A Person", "-c", "user.email=person@example.org", "commit", "-qam", message])
+            .current_dir(self.home.join(".mainstay/demo"))
+            .env("HOME", &self.home)
+            .status()
+            .expect("git is needed: https://git-scm.com/downloads");
+        assert!(status.success());
+    }
+
     /// Ctrl-C; how it ended.
     fn interrupt(mut self) -> ExitStatus {
         let id = self.child.id().to_string();
@@ -84,6 +112,44 @@ fn serves_a_cluster_alone_and_ends_cleanly() {
     assert!(dev.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/kube-system"));
     let mode = fs::metadata(&dev.kubeconfig).unwrap().permissions().mode() & 0o777;
     assert_eq!((Path::new(&dev.kubeconfig), mode), (home.path().join(".mainstay/kubeconfig").as_path(), 0o600));
+    assert_eq!(dev.interrupt().code(), Some(0));
+}
+
+#[test]
+fn shows_commits_applied_and_hand_edits_put_back() {
+    let home = tempfile::tempdir().unwrap();
+    let dev = Dev::start(home.path(), &[]);
+    assert_eq!(dev.event("commitApplied")["created"], 9);
+
+    dev.kubectl(&["-n", "shop", "scale", "deployment", "web", "--replicas", "5"]);
+    let reverted = dev.event("reverted");
+    assert_eq!(reverted["object"], "Deployment.apps shop/web");
+    assert_eq!((&reverted["fields"][0], &reverted["who"]), (&"spec.replicas".into(), &"kubectl".into()));
+    let replicas = ["-n", "shop", "get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"];
+    assert_eq!(dev.kubectl(&replicas), "2");
+
+    dev.kubectl(&["-n", "shop", "delete", "service", "api"]);
+    assert_eq!(dev.event("reverted")["object"], "Service shop/api");
+    dev.kubectl(&["-n", "shop", "get", "service", "api"]);
+
+    let page = home.path().join(".mainstay/demo/web/configmap.yaml");
+    fs::write(&page, fs::read_to_string(&page).unwrap().replace("Welcome", "Hello")).unwrap();
+    dev.commit("say hello");
+    assert_eq!(dev.event("commitApplied")["changed"], 1);
+    let greeting = ["-n", "shop", "get", "configmap", "web", "-o", "jsonpath={.data.GREETING}"];
+    assert_eq!(dev.kubectl(&greeting), "Hello to the shop");
+
+    let sync = dev.mainstay(&["sync", "demo"]);
+    let said = String::from_utf8(sync.stdout).unwrap();
+    assert_eq!(sync.status.code(), Some(0), "{said}");
+    assert!(said.starts_with("GitSync default/demo: commit "), "{said}");
+    let status = || String::from_utf8(dev.mainstay(&["status"]).stdout).unwrap();
+    wait_until("status tells what was put back", || {
+        let said = status();
+        said.contains("after kubectl changed Deployment.apps shop/web: spec.replicas")
+            && said.contains("after somebody deleted Service shop/api")
+            && said.contains("spec.replicas: 5 → 2")
+    });
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
@@ -168,4 +234,13 @@ fn listens_to_others_only_with_a_token() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("hint: --token"), "{said}");
+}
+
+/// Waits until `holds`.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
