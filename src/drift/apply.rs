@@ -108,22 +108,22 @@ impl Drift {
         self.settle_replicas(desired, &mut body).await?;
         let mut expected = intent.only_version.clone();
         if let (Some(entries), Some(version)) = (&intent.take_over, &expected) {
-            let answer = self
-                .cluster()
-                .rewrite_managed_fields(
-                    &desired.kind,
-                    desired.key.namespace.as_deref(),
-                    &desired.key.name,
-                    version,
-                    entries,
-                )
-                .await?;
-            expected = Some(resource_version(&answer).to_owned());
+            expected = Some(self.rewrite(desired, version, entries).await?);
         }
         if let Some(version) = &expected {
             body["metadata"]["resourceVersion"] = json!(version);
         }
-        let (answer, digest) = self.apply_now(desired, body).await?;
+        let (answer, digest) = match self.apply_now(desired, body.clone()).await {
+            // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
+            Err(error) if error.is_invalid() && intent.take_over.is_some() => {
+                let version = self.give_up_ownership(desired).await?;
+                body["metadata"]["resourceVersion"] = json!(version);
+                let applied = self.apply_now(desired, body).await?;
+                self.report_left(intent, &error);
+                applied
+            }
+            applied => applied?,
+        };
         let known = expected.as_deref().unwrap_or(before);
         let change = if answer.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()) {
             Change::Terminating
@@ -135,6 +135,28 @@ impl Drift {
             Change::Changed
         };
         Ok(Put { change, uid: uid(&answer).to_owned(), digest, answer })
+    }
+
+    /// Writes `managedFields`, if the object still has this version; the version that it has then.
+    async fn rewrite(&self, desired: &Desired, version: &str, entries: &Value) -> Result<String, Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let answer = self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, version, entries).await?;
+        Ok(resource_version(&answer).to_owned())
+    }
+
+    async fn give_up_ownership(&self, desired: &Desired) -> Result<String, Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(String::new()) };
+        let entries = ownership::released(live.pointer("/metadata/managedFields").unwrap_or(&Value::Null));
+        self.rewrite(desired, resource_version(&live), &entries).await
+    }
+
+    fn report_left(&self, intent: &Intent, error: &Error) {
+        let key = &intent.desired.key;
+        let problem =
+            format!("{key}: what people's tools left in it could not be removed: {}", crate::failure::chain(error));
+        let message = Message::Failed { sync: intent.owner.to_string(), commit: None, problems: vec![problem] };
+        self.announce(&intent.owner, None, "NotRemoved", &message);
     }
 
     /// Applies, verifies the answer, and takes our paths out of `before-first-apply`.

@@ -16,7 +16,7 @@ use super::inventory::{Entry, Inventory, uid_bytes};
 use super::observe::{config_maps, is_controlled};
 use super::plan::{Expect, Step};
 use crate::api::names::{AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, PRUNE, RECONCILE, SYNC_LABEL};
-use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Propagation, Removal};
+use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
 use crate::drift::{Desired, Drift, Intent, Owner, Put, released};
 use crate::object::{Digest, Key, prune_order};
 
@@ -37,6 +37,8 @@ pub(super) enum Applied {
     Done(Put),
     /// It was refused.
     Failed(Error),
+    /// It was refused because a field differs that cannot be changed.
+    Immutable(Error),
 }
 
 /// What became of an object that left.
@@ -115,6 +117,9 @@ pub(super) async fn stage(drift: &Drift, owner: &Owner, steps: Vec<Step>, mut do
         let intent = Intent { owner: Arc::clone(owner), desired: step.desired, only_version, take_over, exists };
         let applied = match drift.put(intent).await {
             Ok(put) => settle(drift.cluster(), &desired, put).await,
+            Err(error) if error.is_invalid() && is_immutable(drift.cluster(), &desired).await => {
+                Applied::Immutable(error)
+            }
             Err(error) => Applied::Failed(error),
         };
         (desired, applied)
@@ -123,6 +128,24 @@ pub(super) async fn stage(drift: &Drift, owner: &Owner, steps: Vec<Step>, mut do
     while let Some((desired, applied)) = puts.next().await {
         done(desired, applied);
     }
+}
+
+/// Whether a refused change is one of a field that cannot be changed: the object could be created as it is, if it were
+/// not there already. Texts and causes of the refusals vary too much to tell.
+async fn is_immutable(cluster: &Cluster, desired: &Desired) -> bool {
+    let mut body = desired.body();
+    if desired.key.is("", "Service")
+        && let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        // A new Service could not have the addresses that the old one holds.
+        spec.retain(|field, _| field != "clusterIP" && field != "clusterIPs");
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            port.as_object_mut().map(|port| port.remove("nodePort"));
+        }
+    }
+    let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+    let created = cluster.create(&desired.kind, namespace, name, &body, Persistence::DryRun).await;
+    created.is_err_and(|error| error.is_already_exists())
 }
 
 /// Waits until a definition is established; what needs it comes in a later stage.

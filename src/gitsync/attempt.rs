@@ -503,6 +503,12 @@ impl Attempt<'_> {
                 self.fail(key, error.class(), Reason::ApplyFailed, chain(&error), after);
                 return;
             }
+            Applied::Immutable(error) => {
+                let hint = "a field differs that cannot be changed; delete the object to have it created anew";
+                let message = format!("{hint}: {}", chain(&error));
+                self.fail(key, Class::Invalid, Reason::Immutable, message, None);
+                return;
+            }
         };
         match put.change {
             Change::Paused => {
