@@ -24,6 +24,7 @@ pub mod listen;
 pub mod openapi;
 pub mod patch;
 pub mod present;
+pub mod protobuf;
 mod registration;
 pub mod route;
 pub mod schema;

@@ -9,10 +9,14 @@
 use super::{FieldValidation, Settings};
 use crate::{
     kinds::{hooks, table::Kind},
-    schema,
+    protobuf, schema,
     status::{Cause, Status},
 };
 use serde_json::Value;
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// Media types of whole objects.
+const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// Parses a body by its content type; JSON when there is none.
 pub fn body(content_type: &str, bytes: &[u8]) -> Result<Value, Status> {
@@ -20,7 +24,12 @@ pub fn body(content_type: &str, bytes: &[u8]) -> Result<Value, Status> {
     match media {
         "" | "application/json" => json(bytes),
         "application/yaml" | "application/apply-patch+yaml" => yaml(bytes),
-        _ => Err(unsupported(media, "application/json, application/yaml, application/vnd.kubernetes.protobuf")),
+        PROTOBUF => protobuf::decode(bytes).map_err(|error| {
+            let mut status = unsupported(ACCEPTED);
+            status.message = format!("{}: {error}; use kubectl create -f or kubectl apply instead", status.message);
+            status
+        }),
+        _ => Err(unsupported(ACCEPTED)),
     }
 }
 
@@ -45,17 +54,9 @@ pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
 }
 
 /// 415 with the accepted types.
-pub fn unsupported(media: &str, accepted: &str) -> Status {
-    let hint = if media == "application/vnd.kubernetes.protobuf" {
-        " (protobuf is not decoded here: use kubectl create -f or kubectl apply instead of a typed create command)"
-    } else {
-        ""
-    };
-    Status::new(
-        415,
-        "UnsupportedMediaType",
-        format!("the body of the request was in an unknown format - accepted media types include: {accepted}{hint}"),
-    )
+pub fn unsupported(accepted: &str) -> Status {
+    let text = format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+    Status::new(415, "UnsupportedMediaType", text)
 }
 
 /// Parser errors may not quote the body; the place alone is kept.

@@ -48,7 +48,7 @@ impl Form {
                 let accepted = format!(
                     "application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml"
                 );
-                Err(decode::unsupported(media, &accepted))
+                Err(decode::unsupported(&accepted))
             }
         }
     }

@@ -22,7 +22,7 @@ pub fn is_review(plural: &str) -> bool {
 pub fn answer(target: &Target, mut body: Value) -> Result<Value, Status> {
     let kind = &target.kind;
     if !body.is_object() {
-        return Err(decode::unsupported("", "application/json, application/yaml"));
+        return Err(decode::unsupported("application/json, application/yaml"));
     }
     body["kind"] = kind.kind.clone().into();
     body["apiVersion"] = kind.api_version.clone().into();

@@ -1,0 +1,253 @@
+//! Protobuf bodies become JSON, for the kinds that `kubectl create <kind>` and `kubectl auth` send in no other form.
+//!
+//! The envelope (`k8s\0` and a `runtime.Unknown`) names the kind; [`tables`] knows its fields. Go marshals every field
+//! that is no pointer, so zero values of such fields mean that they were not set.
+//!
+//! Invariant: a field that no table knows is refused unless it is zero; nothing is dropped silently.
+//!
+//! Deliberately absent: encoding: clients that send protobuf accept JSON.
+
+mod tables;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value};
+use tables::{Field, Message};
+
+/// First bytes of a body.
+const MAGIC: &[u8] = b"k8s\0";
+/// Messages inside messages at most.
+const MAX_DEPTH: usize = 32;
+
+/// Why a body was not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The bytes are no protobuf message, or end in the middle.
+    #[error("the body is no protobuf message")]
+    Malformed,
+    /// The kind has no table.
+    #[error("protobuf bodies of kind {0} are not decoded here")]
+    Kind(String),
+    /// A field is set that the table of its message does not have.
+    #[error("field {number} of {message} is not decoded here")]
+    Unknown {
+        /// Name of the message or field that holds it.
+        message: String,
+        /// Field number.
+        number: u64,
+    },
+}
+
+/// Decodes a body.
+pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
+    let envelope = bytes.strip_prefix(MAGIC).ok_or(Error::Malformed)?;
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    let mut reader = Reader(envelope);
+    while let Some((number, wire)) = reader.field()? {
+        match (number, wire) {
+            (1, Wire::Bytes(meta)) => {
+                let mut meta = Reader(meta);
+                while let Some((number, wire)) = meta.field()? {
+                    match (number, wire) {
+                        (1, Wire::Bytes(bytes)) => api_version = text(bytes)?,
+                        (2, Wire::Bytes(bytes)) => kind = text(bytes)?,
+                        _ => {}
+                    }
+                }
+            }
+            (2, Wire::Bytes(bytes)) => raw = bytes,
+            _ => {}
+        }
+    }
+    let message = tables::of(&api_version, &kind).ok_or_else(|| Error::Kind(kind.clone()))?;
+    let mut object = read(message, &kind, raw, 0)?;
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), kind.into());
+    Ok(Value::Object(object))
+}
+
+/// The value of one field on the wire.
+#[derive(Clone, Copy)]
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl Wire<'_> {
+    fn is_zero(self) -> bool {
+        match self {
+            Self::Number(number) => number == 0,
+            // A message of zero fields, such as an unset status, is as good as none.
+            Self::Bytes(bytes) => bytes.is_empty() || only_zeros(bytes, 0),
+        }
+    }
+}
+
+fn only_zeros(bytes: &[u8], depth: usize) -> bool {
+    if depth > MAX_DEPTH {
+        return false;
+    }
+    let mut reader = Reader(bytes);
+    loop {
+        match reader.field() {
+            Ok(Some((_, Wire::Number(0) | Wire::Bytes([])))) => {}
+            Ok(Some((_, Wire::Bytes(inner)))) if only_zeros(inner, depth + 1) => {}
+            Ok(None) => return true,
+            _ => return false,
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn field(&mut self) -> Result<Option<(u64, Wire<'a>)>, Error> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let key = self.varint()?;
+        let wire = match key & 7 {
+            0 => Wire::Number(self.varint()?),
+            1 => Wire::Number(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| Error::Malformed)?)),
+            2 => {
+                let length = usize::try_from(self.varint()?).map_err(|_| Error::Malformed)?;
+                Wire::Bytes(self.take(length)?)
+            }
+            5 => Wire::Number(u64::from(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| Error::Malformed)?))),
+            _ => return Err(Error::Malformed),
+        };
+        Ok(Some((key >> 3, wire)))
+    }
+
+    fn varint(&mut self) -> Result<u64, Error> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let [byte] = self.take(1)? else { return Err(Error::Malformed) };
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Error::Malformed)
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
+        let (head, rest) = self.0.split_at_checked(length).ok_or(Error::Malformed)?;
+        self.0 = rest;
+        Ok(head)
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<String, Error> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| Error::Malformed)
+}
+
+fn read(message: Message, name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, Error> {
+    if depth > MAX_DEPTH {
+        return Err(Error::Malformed);
+    }
+    let mut object = Map::new();
+    let mut reader = Reader(bytes);
+    while let Some((number, wire)) = reader.field()? {
+        let Some((_, field, form)) = message.iter().find(|(n, _, _)| *n == number) else {
+            if wire.is_zero() {
+                continue;
+            }
+            return Err(Error::Unknown { message: name.to_owned(), number });
+        };
+        insert(&mut object, field, *form, wire, depth)?;
+    }
+    Ok(object)
+}
+
+fn insert(object: &mut Map<String, Value>, name: &str, form: Field, wire: Wire<'_>, depth: usize) -> Result<(), Error> {
+    match form {
+        Field::List(inner) => {
+            let item = value(*inner, name, wire, depth)?;
+            if let Value::Array(list) = object.entry(name).or_insert_with(|| Value::Array(Vec::new())) {
+                list.push(item);
+            }
+        }
+        Field::Map(inner) => {
+            let Wire::Bytes(entry) = wire else { return Err(Error::Malformed) };
+            let (mut key, mut item) = (String::new(), value(*inner, name, Wire::Bytes(&[]), depth)?);
+            let mut reader = Reader(entry);
+            while let Some((number, wire)) = reader.field()? {
+                match (number, wire) {
+                    (1, Wire::Bytes(bytes)) => key = text(bytes)?,
+                    (2, wire) => item = value(*inner, name, wire, depth)?,
+                    _ => return Err(Error::Malformed),
+                }
+            }
+            if let Value::Object(map) = object.entry(name).or_insert_with(|| Value::Object(Map::new())) {
+                map.insert(key, item);
+            }
+        }
+        Field::Text | Field::Count | Field::Flag if wire.is_zero() => {}
+        _ => {
+            object.insert(name.to_owned(), value(form, name, wire, depth)?);
+        }
+    }
+    Ok(())
+}
+
+fn value(form: Field, name: &str, wire: Wire<'_>, depth: usize) -> Result<Value, Error> {
+    Ok(match (form, wire) {
+        (Field::Text, Wire::Bytes(bytes)) => Value::String(text(bytes)?),
+        (Field::Bytes, Wire::Bytes(bytes)) => Value::String(STANDARD.encode(bytes)),
+        (Field::Number | Field::Count, Wire::Number(number)) => Value::from(number.cast_signed()),
+        (Field::Bool | Field::Flag, Wire::Number(number)) => Value::Bool(number != 0),
+        (Field::Message(message), Wire::Bytes(bytes)) => Value::Object(read(message, name, bytes, depth + 1)?),
+        (Field::Quantity, Wire::Bytes(bytes)) => {
+            let inner = read(&[(1, "string", Field::Text)], name, bytes, depth + 1)?;
+            inner.get("string").cloned().unwrap_or_else(|| "0".into())
+        }
+        (Field::IntOrText, Wire::Bytes(bytes)) => {
+            let table: Message = &[(1, "type", Field::Number), (2, "number", Field::Number), (3, "text", Field::Text)];
+            let mut inner = read(table, name, bytes, depth + 1)?;
+            let part = if inner.get("type").and_then(Value::as_i64) == Some(1) { "text" } else { "number" };
+            inner.remove(part).unwrap_or_else(|| 0.into())
+        }
+        _ => return Err(Error::Malformed),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A length-delimited field.
+    fn field(number: u8, inner: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, u8::try_from(inner.len()).unwrap()], inner].concat()
+    }
+
+    fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [MAGIC, &field(1, &meta), &field(2, raw)].concat()
+    }
+
+    #[test]
+    fn decodes_maps_texts_and_skips_zeros() {
+        let metadata = [field(1, b"a"), field(2, b""), vec![7 << 3, 0], field(8, b"")].concat();
+        let entry = [field(1, b"k"), field(2, b"v")].concat();
+        let raw = [field(1, &metadata), field(2, &entry)].concat();
+        let decoded = decode(&body("v1", "ConfigMap", &raw)).unwrap();
+        assert_eq!(
+            decoded,
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}})
+        );
+        let secret = decode(&body("v1", "Secret", &field(2, &entry))).unwrap();
+        assert_eq!(secret["data"]["k"], "dg==");
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_know() {
+        assert_eq!(decode(b"{}"), Err(Error::Malformed));
+        assert_eq!(decode(&body("v1", "Nothing", b"")), Err(Error::Kind("Nothing".to_owned())));
+        let odd = decode(&body("v1", "ConfigMap", &field(15, b"x")));
+        assert_eq!(odd, Err(Error::Unknown { message: "ConfigMap".to_owned(), number: 15 }));
+        let mut cut = body("v1", "ConfigMap", &field(1, b"abc"));
+        cut.truncate(cut.len() - 1);
+        assert_eq!(decode(&cut), Err(Error::Malformed));
+    }
+}
