@@ -59,27 +59,24 @@ fn publish(hands: &Hands, service: &Value) {
         ports.push(json!({"name": text(port, "/name"), "port": number, "protocol": port["protocol"]}));
     }
     let known = hands.controlled(SLICES, namespace, service);
-    match known.first() {
-        Some(slice) => {
-            let mut next = (**slice).clone();
-            next["endpoints"] = endpoints.into();
-            next["ports"] = ports.into();
-            if next["endpoints"] != slice["endpoints"] || next["ports"] != slice["ports"] {
-                hands.update(CONTROLLER, &subject(SLICES, slice), next);
-            }
+    if let Some(slice) = known.first() {
+        let mut next = (**slice).clone();
+        next["endpoints"] = endpoints.into();
+        next["ports"] = ports.into();
+        if next["endpoints"] != slice["endpoints"] || next["ports"] != slice["ports"] {
+            hands.update(CONTROLLER, &subject(SLICES, slice), next);
         }
-        None => {
-            let object = json!({
-                "metadata": {
-                    "generateName": format!("{name}-"), "ownerReferences": [controller_reference(service)],
-                    "labels": {SERVICE: name, "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"},
-                },
-                "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
-            });
-            // The namespace may be going away; otherwise the next event of the Service or its pods tries again.
-            let _ = hands.create(CONTROLLER, SLICES, namespace, object);
-        }
+        return;
     }
+    let object = json!({
+        "metadata": {
+            "generateName": format!("{name}-"), "ownerReferences": [controller_reference(service)],
+            "labels": {SERVICE: name, "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"},
+        },
+        "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
+    });
+    // The namespace may be going away; otherwise the next event of the Service or its pods tries again.
+    let _ = hands.create(CONTROLLER, SLICES, namespace, object);
 }
 
 fn endpoint(pod: &Value) -> Value {

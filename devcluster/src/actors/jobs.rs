@@ -245,7 +245,7 @@ impl<'a> Round<'a> {
             let end = conditions(job).iter().find(|c| matches!(text(c, "/type"), "Complete" | "Failed"));
             match end {
                 Some(end) if end["type"] == "Complete" => {
-                    hands.report(job, SOURCE, "Normal", "Completed", "Job completed")
+                    hands.report(job, SOURCE, "Normal", "Completed", "Job completed");
                 }
                 Some(end) => hands.report(job, SOURCE, "Warning", text(end, "/reason"), text(end, "/message")),
                 None => {}

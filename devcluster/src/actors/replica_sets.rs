@@ -40,10 +40,8 @@ impl Actor for ReplicaSets {
         let pods = hands.controlled("pods", subject.key.namespace(), &set);
         let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
         let live: Vec<&Value> = pods.iter().copied().filter(|pod| is_active(pod)).collect();
-        if !is_terminating(&set) {
-            if scale(hands, &set, &live).is_err() {
-                wishes.after(subject.clone(), RETRY);
-            }
+        if !is_terminating(&set) && scale(hands, &set, &live).is_err() {
+            wishes.after(subject.clone(), RETRY);
         }
         let available = Availability::of(&set, &live, hands.now());
         if let Some(wait) = available.next {

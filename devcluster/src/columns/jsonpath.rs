@@ -81,7 +81,7 @@ fn take<'a>(value: &'a Value, step: &Step<'_>) -> Vec<&'a Value> {
         Step::Where(fields, wanted) => {
             let fits = |item: &&Value| {
                 let found = fields.iter().fold(*item, |value, field| &value[field.as_str()]);
-                found.as_str().map_or_else(|| found.to_string() == *wanted, |text| text == *wanted)
+                super::text::scalar(found) == *wanted
             };
             value.as_array().into_iter().flatten().filter(fits).collect()
         }

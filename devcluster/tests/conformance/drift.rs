@@ -11,7 +11,7 @@ async fn applied(w: &World, body: &Value) -> (String, Value) {
     (path, made)
 }
 
-fn container<'a>(object: &'a Value) -> &'a Value {
+fn container(object: &Value) -> &Value {
     &object["spec"]["template"]["spec"]["containers"][0]
 }
 

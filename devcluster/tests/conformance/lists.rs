@@ -6,7 +6,7 @@ use crate::world::{World, claim, rv};
 
 fn names(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().expect("a list has items");
-    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    items.iter().map(|item| item["metadata"]["name"].as_str().expect("an item has a name").to_owned()).collect()
 }
 
 /// Three labelled ConfigMaps; a namespace's own `kube-root-ca.crt` is kept out of sight by the label `mine`.

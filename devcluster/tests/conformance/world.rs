@@ -368,22 +368,16 @@ impl Watch {
     }
 
     /// The next events until `last` of these types and names came, compared in order; bookmarks are passed over.
-    #[track_caller]
-    pub(crate) fn expect<'a>(
-        &'a mut self,
-        expected: &'a [(&'a str, &'a str)],
-    ) -> impl Future<Output = Vec<Value>> + 'a {
-        async move {
-            let mut objects = Vec::new();
-            while objects.len() < expected.len() {
-                let (kind, name, object) = self.event().await;
-                if kind == "BOOKMARK" {
-                    continue;
-                }
-                assert_eq!((kind.as_str(), name.as_str()), expected[objects.len()], "{object}");
-                objects.push(object);
+    pub(crate) async fn expect(&mut self, expected: &[(&str, &str)]) -> Vec<Value> {
+        let mut objects = Vec::new();
+        while objects.len() < expected.len() {
+            let (kind, name, object) = self.event().await;
+            if kind == "BOOKMARK" {
+                continue;
             }
-            objects
+            assert_eq!((kind.as_str(), name.as_str()), expected[objects.len()], "{object}");
+            objects.push(object);
         }
+        objects
     }
 }

@@ -73,8 +73,12 @@ pub(super) fn prepare_create(job: &mut Object) {
     spec.value("selector", json!({"matchLabels": {UID_LABELS[0]: uid}}));
     let add = |metadata: &mut Object| {
         if let Some(labels) = metadata.object("labels") {
-            UID_LABELS.iter().for_each(|key| labels.text(key, &uid));
-            NAME_LABELS.iter().for_each(|key| labels.text(key, &name));
+            for key in UID_LABELS {
+                labels.text(key, &uid);
+            }
+            for key in NAME_LABELS {
+                labels.text(key, &name);
+            }
         }
     };
     if let Some(metadata) = spec.inner("template").and_then(|t| t.object("metadata")) {

@@ -293,13 +293,19 @@ pub fn generation_changes(api_version: &str, kind: &str, old: &Value, new: &Valu
         ("apps/v1", "Deployment") => {
             Some(spec() || at(old, &["metadata", "annotations"]) != at(new, &["metadata", "annotations"]))
         }
-        ("apps/v1", "ReplicaSet" | "StatefulSet" | "DaemonSet")
-        | ("batch/v1" | "networking.k8s.io/v1" | "policy/v1" | "apiextensions.k8s.io/v1", _)
-        | ("v1", "Pod" | "ReplicationController") => Some(spec()),
         ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
             Some(old["webhooks"] != new["webhooks"])
         }
-        ("admissionregistration.k8s.io/v1", _) => Some(spec()),
+        ("apps/v1", "ReplicaSet" | "StatefulSet" | "DaemonSet")
+        | (
+            "batch/v1"
+            | "networking.k8s.io/v1"
+            | "policy/v1"
+            | "apiextensions.k8s.io/v1"
+            | "admissionregistration.k8s.io/v1",
+            _,
+        )
+        | ("v1", "Pod" | "ReplicationController") => Some(spec()),
         ("discovery.k8s.io/v1", "EndpointSlice") => Some(
             ["addressType", "endpoints", "ports"].iter().any(|field| old[*field] != new[*field])
                 || at(old, &["metadata", "labels"]) != at(new, &["metadata", "labels"]),

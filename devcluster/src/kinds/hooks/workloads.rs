@@ -109,7 +109,9 @@ fn status_counts(kind: &str) -> &'static [&'static str] {
 
 fn required_status(kind: &str, object: &mut Object) {
     if let Some(status) = object.inner("status") {
-        status_counts(kind).iter().for_each(|count| status.value(count, 0));
+        for count in status_counts(kind) {
+            status.value(count, 0);
+        }
     }
 }
 
