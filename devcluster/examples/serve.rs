@@ -8,6 +8,7 @@ use std::{error::Error, net::SocketAddr};
 async fn main() -> Result<(), Box<dyn Error>> {
     let listen: SocketAddr = std::env::args().nth(1).as_deref().unwrap_or("127.0.0.1:0").parse()?;
     let server = Server::new(Options::default());
+    server.spawn_actors();
     let serving = server.serve(listen, None).await?;
     println!("kubectl --server {}", serving.url());
     tokio::signal::ctrl_c().await?;
