@@ -12,7 +12,13 @@
 //!
 //! States are awaited through the server's own event log, never by sleeping.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use devcluster::{
     Action, Call, Caller, Options, Server,
@@ -31,7 +37,10 @@ use serde_json::{Value, json};
 use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use super::remote::Remote;
+use super::{
+    gate::{Gate, Gated},
+    remote::Remote,
+};
 
 /// Namespace of the GitSyncs and of what they apply.
 pub(crate) const NAMESPACE: &str = "default";
@@ -51,7 +60,27 @@ pub(crate) struct World {
     teller: Teller,
     nudge: Nudge,
     mirrors: tempfile::TempDir,
-    agent: Option<(CancellationToken, JoinHandle<Result<(), agent::Error>>)>,
+    agent: Option<Agent>,
+    /// How long the agent waits for Git.
+    pub(crate) deadlines: source::Deadlines,
+    /// Through which the agent's requests go.
+    pub(crate) gate: Gate,
+    asked: AtomicU64,
+}
+
+/// A running agent.
+pub(crate) struct Agent {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), agent::Error>>,
+}
+
+impl Agent {
+    /// Kills it between two of its steps, as `kill -9` would.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        // Cancelled, or already broken: either way it is gone.
+        let _ = self.task.await;
+    }
 }
 
 impl World {
@@ -67,6 +96,9 @@ impl World {
             nudge: Nudge::default(),
             mirrors: tempfile::tempdir().unwrap(),
             agent: None,
+            deadlines: source::Deadlines::default(),
+            gate: Gate::default(),
+            asked: AtomicU64::new(0),
             server,
         };
         for definition in api::definitions() {
@@ -112,10 +144,11 @@ impl World {
 
     /// Starts the agent.
     pub(crate) fn start_as(&mut self, identity: &str, elect: bool) {
-        let client = || kube::Client::new(self.server.client_service(), NAMESPACE);
+        let client = || kube::Client::new(Gated::new(self.server.client_service(), &self.gate), NAMESPACE);
         let cluster = Cluster::from_clients(client(), client());
-        let mut source = source::Settings::new(self.mirrors.path());
+        let mut source = source::Settings::new(self.mirrors.path().join(identity));
         source.allow_local = true;
+        source.deadlines = self.deadlines;
         let settings = Settings {
             namespace: NAMESPACE.to_owned(),
             allow_namespaces: Vec::new(),
@@ -127,22 +160,26 @@ impl World {
         };
         let stop = CancellationToken::new();
         let running = agent::run(settings, cluster, self.teller.clone(), stop.clone());
-        self.agent = Some((stop, tokio::spawn(running)));
+        self.agent = Some(Agent { stop, task: tokio::spawn(running) });
+    }
+
+    /// Lets the agent run on by itself, so that another one can be started beside it.
+    pub(crate) fn detach(&mut self) -> Agent {
+        self.agent.take().unwrap()
     }
 
     /// Kills the agent between two of its steps, as `kill -9` would.
     pub(crate) async fn kill(&mut self) {
-        let Some((_, task)) = self.agent.take() else { return };
-        task.abort();
-        // Cancelled, or already broken: either way it is gone.
-        let _ = task.await;
+        if let Some(agent) = self.agent.take() {
+            agent.kill().await;
+        }
     }
 
     /// Asks the agent to stop and waits for it.
     pub(crate) async fn stop(&mut self) {
-        let Some((stop, task)) = self.agent.take() else { return };
-        stop.cancel();
-        task.await.unwrap().unwrap();
+        let Some(agent) = self.agent.take() else { return };
+        agent.stop.cancel();
+        agent.task.await.unwrap().unwrap();
     }
 
     /// Makes the agent look at the remotes now, as `mainstay dev` does when a local repository changes.
@@ -238,11 +275,62 @@ impl World {
         .await;
     }
 
-    /// Commits what was staged, makes the agent look, and waits until it is applied.
+    /// Commits what was staged, asks for a sync, and waits until it is applied.
     pub(crate) async fn commit(&mut self, sync: &str, message: &str) {
         self.remote.commit(message);
-        self.look();
+        self.ask(sync).await;
         self.ready(sync).await;
+    }
+
+    /// Commits what was staged, asks for a sync, and waits for the answer, whatever it is.
+    pub(crate) async fn try_commit(&mut self, sync: &str, message: &str) -> String {
+        let commit = self.remote.commit(message);
+        self.ask(sync).await;
+        commit
+    }
+
+    /// Asks for a sync as `mainstay sync` does, and waits until the status answers.
+    pub(crate) async fn ask(&self, sync: &str) {
+        let request = format!("request {}", self.asked.fetch_add(1, Ordering::Relaxed));
+        self.annotate_sync(sync, "mainstay.dev/requestedAt", &request);
+        self.until(&format!("{sync} to answer {request}"), |w| w.status(sync)["lastHandledRequest"] == *request).await;
+    }
+
+    /// Lifts the guards of pruning for a commit and waits for what follows.
+    pub(crate) async fn allow_prune(&self, sync: &str, commit: &str) {
+        self.annotate_sync(sync, "mainstay.dev/allow-prune", commit);
+        self.ask(sync).await;
+    }
+
+    /// Changes the spec of a GitSync and waits until the change was acted on.
+    pub(crate) async fn change(&self, sync: &str, spec: Value) {
+        let changed = self.edit("mainstay.dev/v1alpha1", "gitsyncs", sync, json!({"spec": spec}));
+        let generation = changed["metadata"]["generation"].clone();
+        self.ask(sync).await;
+        self.until("the change is acted on", |w| w.status(sync)["observedGeneration"] == generation).await;
+    }
+
+    /// What the status says of a failed object; "" when it does not name it.
+    pub(crate) fn failure(&self, sync: &str, object: &str) -> String {
+        let status = self.status(sync);
+        let all = status["failures"].as_array().cloned().unwrap_or_default();
+        let found = all.iter().find(|failure| failure["object"] == object);
+        found.map_or_else(String::new, |f| {
+            format!("{}: {}", f["reason"].as_str().unwrap(), f["message"].as_str().unwrap())
+        })
+    }
+
+    /// The UID of an object of the namespace.
+    #[track_caller]
+    pub(crate) fn uid(&self, api_version: &str, resource: &str, name: &str) -> String {
+        self.get(api_version, resource, name).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// Names of the ConfigMaps of the namespace, without the inventories and what every namespace has.
+    pub(crate) fn config_maps(&self) -> Vec<String> {
+        let all = self.server.objects("v1", "configmaps", Some(NAMESPACE));
+        let names = all.iter().map(|map| map["metadata"]["name"].as_str().unwrap().to_owned());
+        names.filter(|name| !name.starts_with("mainstay-inventory-") && name != "kube-root-ca.crt").collect()
     }
 
     /// Waits until a condition of a GitSync begins with a text.

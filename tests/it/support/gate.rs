@@ -1,0 +1,102 @@
+//! Stands between an agent and its cluster: after so many writes nothing gets through any more, as if the agent had been
+//! killed right then.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+};
+
+use devcluster::service::ClientService;
+use futures::future::BoxFuture;
+use http::{Method, Request};
+use kube::client::Body;
+use tokio::sync::watch;
+use tower::Service;
+
+/// How many writes still get through; `None`: all.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    left: Arc<Mutex<Option<u64>>>,
+    shut: Arc<watch::Sender<bool>>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { left: Arc::default(), shut: Arc::new(watch::Sender::new(false)) }
+    }
+}
+
+impl Gate {
+    /// Lets so many writes be carried out; the answer to the last of them is lost.
+    pub(crate) fn shut_after(&self, writes: u64) {
+        *self.left.lock().unwrap() = Some(writes);
+        self.shut.send_replace(false);
+    }
+
+    /// Lets everything through again.
+    pub(crate) fn open(&self) {
+        *self.left.lock().unwrap() = None;
+        self.shut.send_replace(false);
+    }
+
+    /// Waits until it is shut.
+    pub(crate) async fn shut(&self) {
+        self.shut.subscribe().wait_for(|shut| *shut).await.unwrap();
+    }
+
+    /// Whether a request gets an answer; counts the writes. `None`: it is not even carried out.
+    fn pass(&self, writes: bool) -> Option<bool> {
+        let mut left = self.left.lock().unwrap();
+        match left.as_mut() {
+            None => Some(true),
+            Some(0) => None,
+            Some(left) if writes => {
+                *left -= 1;
+                Some(*left > 0)
+            }
+            Some(_) => Some(true),
+        }
+    }
+}
+
+/// A client's way to the cluster through a gate.
+#[derive(Clone, Debug)]
+pub(crate) struct Gated {
+    cluster: ClientService,
+    gate: Gate,
+}
+
+impl Gated {
+    /// Over a cluster.
+    pub(crate) fn new(cluster: ClientService, gate: &Gate) -> Self {
+        Self { cluster, gate: gate.clone() }
+    }
+}
+
+impl Service<Request<Body>> for Gated {
+    type Response = http::Response<devcluster::service::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let writes = request.method() != Method::GET;
+        let (mut cluster, gate) = (self.cluster.clone(), self.gate.clone());
+        Box::pin(async move {
+            let answered = gate.pass(writes);
+            if answered.is_none() {
+                return std::future::pending().await;
+            }
+            let answer = cluster.call(request).await;
+            if answered == Some(false) {
+                gate.shut.send_replace(true);
+                return std::future::pending().await;
+            }
+            answer
+        })
+    }
+}

@@ -1,0 +1,35 @@
+//! Everything that was logged in this process, at every level.
+
+use std::{
+    io,
+    sync::{Mutex, OnceLock, PoisonError},
+};
+
+static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static SUBSCRIBED: OnceLock<()> = OnceLock::new();
+
+struct Sink;
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOGGED.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Keeps what is logged from now on.
+pub(crate) fn keep() {
+    SUBSCRIBED.get_or_init(|| {
+        let filter = tracing_subscriber::EnvFilter::new("trace,h2=off,hyper=off");
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Sink).init();
+    });
+}
+
+/// What was logged so far.
+pub(crate) fn text() -> String {
+    String::from_utf8_lossy(&LOGGED.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+}
