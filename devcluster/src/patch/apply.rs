@@ -15,6 +15,7 @@ use super::fields::{Element, FieldSet};
 use super::managed::{self, Entry, Operation};
 use super::merged::{merged, without};
 use super::owned::owned;
+use super::reshaped::reshaped;
 use super::{conflict, typed};
 use crate::schema::Schema;
 use crate::schema::node::View;
@@ -65,8 +66,11 @@ pub fn apply(cx: &ApplyContext<'_>, live: Option<&Value>, config: &Value) -> Res
     let view = cx.schema.view();
     typed::check(view, config).map_err(|why| untyped(config, &why))?;
     let config = writable(cx, config);
-    let mut own = owned(view, &config);
+    let mut stated = owned(view, &config);
+    let mut own = stated.clone();
     strip(&mut own);
+    // The name comes with the path even if the configuration leaves it out; it keeps `metadata` where nothing else does.
+    stated.entry(["metadata", "name"].map(|name| Element::Field(name.to_owned()))).member = true;
     let mut entries = known(cx, live)?;
     let place = entries.iter().position(|e| e.is(Operation::Apply, cx.manager, cx.subresource, cx.api_version));
     let previous = place.map(|at| entries.remove(at));
@@ -76,7 +80,7 @@ pub fn apply(cx: &ApplyContext<'_>, live: Option<&Value>, config: &Value) -> Res
     };
     if let Some(previous) = &previous {
         let mut owners: Vec<&FieldSet> = entries.iter().map(|e| &e.fields).collect();
-        owners.push(&own);
+        owners.push(&stated);
         let gone = abandoned(view, &previous.fields, &owners);
         without(view, &mut object, &gone);
     }
@@ -134,7 +138,7 @@ fn known(cx: &ApplyContext<'_>, live: Option<&Value>) -> Result<Vec<Entry>, Stat
     let entries = managed::decode(live.pointer("/metadata/managedFields"))
         .ok_or_else(|| Status::new(500, "", "failed to decode managed fields"))?;
     if !entries.is_empty() {
-        return Ok(entries);
+        return Ok(reshaped(cx.schema.view(), entries));
     }
     let mut everything = difference(cx.schema.view(), Side::Zero, Side::Is(live)).taken();
     strip(&mut everything);

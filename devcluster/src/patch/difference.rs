@@ -3,6 +3,9 @@
 //! A built-in object in Go always has its plain struct fields, though JSON may leave them out; so a parent that is
 //! only filled counts as there before, and one behind a pointer, a free map or a list counts as new ([`Side::Zero`]).
 
+use std::cell::LazyCell;
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::element::elements;
@@ -181,17 +184,17 @@ impl<'a> Walk<'a> {
     fn lists(&mut self, view: View<'_>, array: &Array, old: Side<'a>, new: Side<'a>) {
         let before = elements(&array.list, old.list().unwrap_or_default());
         let after = elements(&array.list, new.list().unwrap_or_default());
-        let find = |list: &[(Element, &'a Value)], at: usize, element: &Element| {
-            // Mostly the item stands where it stood.
-            let same_place = list.get(at).filter(|(e, _)| e == element);
-            same_place.or_else(|| list.iter().find(|(e, _)| e == element)).map(|(_, value)| *value)
-        };
+        let (by_old, by_new) = (LazyCell::new(|| index(&before)), LazyCell::new(|| index(&after)));
         let mut pairs = Vec::with_capacity(before.len().max(after.len()));
         for (at, (element, value)) in before.iter().enumerate() {
-            pairs.push((element, Side::Is(value), find(&after, at, element).map_or(Side::Missing, Side::Is)));
+            // Mostly the item stands where it stood.
+            let same_place = after.get(at).filter(|(e, _)| e == element).map(|(_, value)| *value);
+            let found = same_place.or_else(|| by_new.get(element).copied());
+            pairs.push((element, Side::Is(value), found.map_or(Side::Missing, Side::Is)));
         }
         for (at, (element, value)) in after.iter().enumerate() {
-            if find(&before, at, element).is_none() {
+            let known = before.get(at).is_some_and(|(e, _)| e == element) || by_old.contains_key(element);
+            if !known {
                 pairs.push((element, Side::Missing, Side::Is(value)));
             }
         }
@@ -218,6 +221,10 @@ impl<'a> Walk<'a> {
             target.entry(steps).put(element.clone(), set);
         }
     }
+}
+
+fn index<'a, 'v>(items: &'a [(Element, &'v Value)]) -> BTreeMap<&'a Element, &'v Value> {
+    items.iter().map(|(element, value)| (element, *value)).collect()
 }
 
 /// Whether a value is what the field has when nothing was ever set.

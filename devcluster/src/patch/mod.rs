@@ -17,6 +17,7 @@ mod json;
 mod managed;
 mod merged;
 mod owned;
+mod reshaped;
 mod strategic;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ mod typed;
 
 pub use apply::{ApplyContext, apply};
 pub(crate) use element::element;
+pub(crate) use fields::Element;
 pub use json::{json, merge};
 pub use strategic::strategic;
 pub use track::{equal_but_times, track};

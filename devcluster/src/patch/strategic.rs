@@ -10,6 +10,8 @@
 //!
 //! Without an order, items that are new stand before those that were there.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::typed::plain;
@@ -229,15 +231,20 @@ fn keyed<'a>(item: &'a Fields, key: &str) -> Result<&'a Value, Status> {
 /// Items that `order` names stand in its order; the others keep their place in `before` where it can be compared, and
 /// else come after.
 fn sorted(merged: Vec<Value>, before: &[Value], order: &[Value], key: Option<&str>) -> Vec<Value> {
-    let place = |list: &[Value], item: &Value| list.iter().position(|o| same(o, item, key));
+    let identity = |item: &Value| key.and_then(|key| item.get(key)).unwrap_or(item).to_string();
+    let places = |list: &[Value]| -> HashMap<String, usize> {
+        list.iter().enumerate().rev().map(|(at, item)| (identity(item), at)).collect()
+    };
+    let (in_order, in_before) = (places(order), places(before));
+    let place = |item: &Value| in_before.get(&identity(item)).copied();
     let (mut asked, mut others): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|item| place(order, item).is_some());
-    asked.sort_by_key(|item| place(order, item));
-    others.sort_by_key(|item| place(before, item));
+        merged.into_iter().partition(|item| in_order.contains_key(&identity(item)));
+    asked.sort_by_cached_key(|item| in_order.get(&identity(item)).copied());
+    others.sort_by_cached_key(place);
     let mut out = Vec::with_capacity(asked.len() + others.len());
     let (mut asked, mut others) = (asked.into_iter().peekable(), others.into_iter().peekable());
     while let (Some(next), Some(other)) = (asked.peek(), others.peek()) {
-        let comes_first = match (place(before, other), place(before, next)) {
+        let comes_first = match (place(other), place(next)) {
             (Some(theirs), Some(ours)) => theirs < ours,
             _ => false,
         };

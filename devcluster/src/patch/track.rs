@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::apply::{ApplyContext, store, strip};
 use super::difference::{Side, difference};
 use super::managed::{self, Entry, Operation};
+use super::reshaped::reshaped;
 
 /// Writes `new`'s managedFields as they are after `cx.manager` changed `old` into `new` (`None`: created it).
 ///
@@ -33,6 +34,7 @@ pub fn track(cx: &ApplyContext<'_>, old: Option<&Value>, new: &mut Value) {
     if entries.is_empty() && old.is_some() {
         return;
     }
+    entries = reshaped(cx.schema.view(), entries);
     let mut changes = difference(cx.schema.view(), old.map_or(Side::Zero, Side::Is), Side::Is(new));
     changes.each(|set| {
         strip(set);

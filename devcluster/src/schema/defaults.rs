@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::node::{Schema, Shape, View};
+use super::node::{Object, Schema, Shape, View};
 
 /// Fills in declared defaults, at any depth of what is there. A `null` counts as missing where the field has a
 /// default and is not nullable.
@@ -48,6 +48,15 @@ fn replace_null(view: View<'_>, value: &mut Value) {
     }
 }
 
+/// Fields that are written as `null` when empty although they are not required: a HorizontalPodAutoscaler's metrics
+/// and an Event's times.
+const WRITTEN_NULL: [&str; 4] = ["currentMetrics", "eventTime", "firstTimestamp", "lastTimestamp"];
+
+fn is_written_null(object: &Object, key: &str, field: View<'_>) -> bool {
+    WRITTEN_NULL.contains(&key)
+        || matches!(field.node.shape, Shape::Array(_)) && object.required.iter().any(|required| required == key)
+}
+
 /// What decoding into a Go struct and encoding again leaves of a built-in object: no `null` fields, no empty lists
 /// and maps where they may be left out, and zero values for `null` in maps.
 pub fn normalise(schema: &Schema, value: &mut Value) {
@@ -67,7 +76,7 @@ fn tidy(view: View<'_>, value: &mut Value) {
             let child_view = view.at(id);
             tidy(child_view, child);
             match child {
-                Value::Null => object.required.contains(key) && matches!(child_view.node.shape, Shape::Array(_)),
+                Value::Null => is_written_null(object, key, child_view),
                 Value::Array(items) => !items.is_empty() || object.required.contains(key),
                 Value::Object(fields) => {
                     !fields.is_empty() || !is_free_map(child_view) || object.required.contains(key)

@@ -14,7 +14,7 @@ use cel::{Context, Env, Program, extensions};
 use serde_json::Value;
 
 use super::node::{Scalar, Shape, View};
-use super::validate::{child, counterpart};
+use super::validate::{Before, child};
 use crate::status::Cause;
 
 /// The longest expression, in bytes.
@@ -261,9 +261,9 @@ pub(super) fn check(view: View<'_>, value: &Value, old: Option<&Value>, path: &s
             }
         }
         (Shape::Array(array), Value::Array(items)) => {
+            let before = Before::of(&array.list, old);
             for (i, item) in items.iter().enumerate() {
-                let before = counterpart(&array.list, item, old);
-                check(view.at(array.items), item, before, &format!("{path}[{i}]"), causes);
+                check(view.at(array.items), item, before.get(&array.list, item), &format!("{path}[{i}]"), causes);
             }
         }
         _ => {}

@@ -6,12 +6,14 @@
 //! Invariant: rules only see values whose shape is right; if something is missing or mistyped, one cause without a
 //! field says that the rules were not run.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::facets::{Bound, Facets};
 use super::node::{List, Scalar, Schema, Shape, View};
 use super::{format, rules};
-use crate::patch::element;
+use crate::patch::{Element, element};
 use crate::status::Cause;
 
 /// The field of findings that belong to the object as a whole.
@@ -80,20 +82,27 @@ fn visit(view: View<'_>, value: &Value, old: Option<&Value>, path: &str, causes:
             }
         }
         (Shape::Array(array), Value::Array(items)) => {
+            let before = Before::of(&array.list, old);
             for (i, item) in items.iter().enumerate() {
-                let before = counterpart(&array.list, item, old);
-                visit(view.at(array.items), item, before, &format!("{path}[{i}]"), causes);
+                visit(view.at(array.items), item, before.get(&array.list, item), &format!("{path}[{i}]"), causes);
             }
         }
         _ => {}
     }
 }
 
-/// The item of the old list that an item of a map list was before.
-pub(super) fn counterpart<'a>(list: &List, item: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
-    let old = old?.as_array()?;
-    let wanted = if matches!(list, List::Map(_)) { element(list, item).ok()? } else { return None };
-    old.iter().find(|o| element(list, o).is_ok_and(|e| e == wanted))
+/// The items of an old map list by their keys, to find what an item was before.
+pub(super) struct Before<'a>(BTreeMap<Element, &'a Value>);
+
+impl<'a> Before<'a> {
+    pub(super) fn of(list: &List, old: Option<&'a Value>) -> Self {
+        let items = old.and_then(Value::as_array).filter(|_| matches!(list, List::Map(_))).into_iter().flatten();
+        Self(items.filter_map(|item| Some((element(list, item).ok()?, item))).collect())
+    }
+
+    pub(super) fn get(&self, list: &List, item: &Value) -> Option<&'a Value> {
+        if self.0.is_empty() { None } else { self.0.get(&element(list, item).ok()?).copied() }
+    }
 }
 
 fn fits(view: View<'_>, value: &Value) -> bool {
@@ -283,11 +292,11 @@ fn identities(view: View<'_>, value: &Value, old: Option<&Value>, path: &str, ca
             }
         }
         (Shape::Array(array), Value::Array(items)) => {
-            let mut seen = std::collections::BTreeSet::new();
+            let before = Before::of(&array.list, old);
+            let mut seen = BTreeSet::new();
             for (i, item) in items.iter().enumerate() {
                 let place = format!("{path}[{i}]");
-                let before = counterpart(&array.list, item, old);
-                identities(view.at(array.items), item, before, &place, causes);
+                identities(view.at(array.items), item, before.get(&array.list, item), &place, causes);
                 if array.list == List::Atomic || element(&array.list, item).is_ok_and(|e| seen.insert(e)) {
                     continue;
                 }

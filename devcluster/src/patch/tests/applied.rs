@@ -38,6 +38,16 @@ fn dropping_the_last_key_drops_the_map() {
 }
 
 #[test]
+fn dropping_the_last_label_keeps_the_metadata() {
+    let mut story = Story::config_map();
+    story.apply("m", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c, labels: {a: x}}, data: {a: x}}");
+    story.live.as_mut().unwrap()["metadata"]["uid"] = "u".into();
+    story.apply("m", &config_map("{a: x}")).has("/metadata/name", "c").has("/metadata/uid", "u");
+    story.has("/metadata/labels", "absent");
+    story.apply("m", "{apiVersion: v1, kind: ConfigMap, data: {a: x}}").has("/metadata/name", "c").written(2);
+}
+
+#[test]
 fn same_value_is_shared_until_the_last_owner_drops_it() {
     let mut story = Story::config_map();
     story.apply("m1", &config_map("{a: x}")).apply("m2", &config_map("{a: x, b: y}"));

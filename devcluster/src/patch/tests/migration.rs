@@ -97,3 +97,21 @@ fn free_maps_are_merged_key_by_key_and_their_lists_replaced() {
     story.has("/spec/free", "{a: 1, b: 2, l: [1, 2]}");
     story.apply("m", &spec("{free: {l: [3]}}")).has("/spec/free", "{b: 2, l: [3]}");
 }
+
+#[test]
+fn ownership_below_what_became_atomic_is_ownership_of_the_whole() {
+    let mut story = widget();
+    story.apply("m", &spec("{zones: [a, b], size: 1}")).apply("n", &spec("{zones: [c]}"));
+    let sealed = yaml(
+        "{type: object, properties: {spec: {type: object, properties: {size: {type: integer},
+          zones: {type: array, items: {type: string}, x-kubernetes-list-type: atomic}}}}}",
+    );
+    story.schema = structural(&sealed, false).unwrap();
+    story.refused(
+        "m",
+        &spec("{zones: [d], size: 1}"),
+        409,
+        "Apply failed with 1 conflict: conflict with \"n\": .spec.zones",
+    );
+    story.force("m", &spec("{zones: [d], size: 1}")).has("/spec/zones", "[d]").owned("m Apply .spec.size .spec.zones");
+}

@@ -4,6 +4,7 @@ mod applied;
 mod lists;
 mod migration;
 mod patches;
+mod random;
 mod tracked;
 
 use serde_json::Value;
@@ -73,7 +74,7 @@ impl Story {
 
     fn tick(&mut self) -> String {
         self.clock += 1;
-        format!("2026-01-01T00:00:{:02}Z", self.clock)
+        format!("2026-01-01T{:02}:{:02}:{:02}Z", self.clock / 3600, self.clock / 60 % 60, self.clock % 60)
     }
 
     fn write(&mut self, mut new: Value) {

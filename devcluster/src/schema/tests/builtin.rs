@@ -159,3 +159,21 @@ fn nulls_and_empty_collections_go_where_go_leaves_them_out() {
         yaml("{spec: {volumes: [{name: v, emptyDir: {}}], containers: [{name: c}]}}")
     );
 }
+
+#[test]
+fn what_a_real_server_sent_and_stored_decodes_unchanged() {
+    let recorded: Value = serde_json::from_str(include_str!("../../../tests/data/defaults.json")).unwrap();
+    for case in recorded.as_object().unwrap().values() {
+        for object in [&case["sent"], &case["created"]] {
+            let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+            let Some(schema) = builtin(version, kind) else { continue };
+            let mut decoded = object.clone();
+            assert_eq!(drop_unknown(&schema, &mut decoded), Vec::<String>::new(), "{kind}");
+            assert_eq!(check_types(&schema, &decoded, kind), Ok(()), "{kind}");
+            if *object == case["created"] {
+                normalise(&schema, &mut decoded);
+                assert_eq!(&decoded, object, "{kind}");
+            }
+        }
+    }
+}
