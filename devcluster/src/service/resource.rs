@@ -12,7 +12,7 @@ use crate::{
     verbs::{
         self, Done, FieldValidation, Settings, Shown, Target, create, decode,
         delete::{self, DeleteOptions, Deleted},
-        patch, read, review, scale, update, watch,
+        doubled, patch, read, review, scale, update, watch,
     },
 };
 use bytes::Bytes;
@@ -182,7 +182,7 @@ async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) ->
         "watch" => open_watch(server, target, asked),
         "delete" | "deletecollection" => remove(server, target, verb, asked),
         "create" if review::is_review(&target.kind.plural) => {
-            let body = decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?;
+            let (body, _) = decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?;
             Ok(respond::json(201, review::answer(target, body)?.to_string().into()))
         }
         "create" if target.kind.namespaced && target.namespace.is_empty() => Err(respond::method_not_allowed()),
@@ -206,7 +206,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
                 ("PatchOptions", Some(form))
             };
             let settings = settings(server, asked, options)?;
-            let body = body_of(asked, form)?;
+            let (body, _) = body_of(asked, form)?;
             let done = scale::write(server, target, &settings, form, &body)?;
             Ok(written(&target.kind, done, asked))
         }
@@ -268,11 +268,12 @@ fn open_watch(server: &Server, target: &Target, asked: &Asked) -> Result<Respons
     Ok(respond::stream(watch::open(server, target, options)))
 }
 
-fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<Value, Status> {
+/// The body, and the fields it has twice.
+fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<String>), Status> {
     match form {
         None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body),
-        Some(patch::Form::Apply) => decode::yaml(&asked.body),
-        Some(_) => serde_json::from_slice(&asked.body)
+        Some(patch::Form::Apply) => Ok((decode::yaml(&asked.body)?, Vec::new())),
+        Some(_) => doubled::parse(&asked.body)
             .map_err(|_| Status::bad_request("error decoding patch: the body is not valid JSON")),
     }
 }
@@ -280,17 +281,23 @@ fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<Value, Status> {
 fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
     let done = match verb {
         "create" => {
-            let settings = settings(server, asked, "CreateOptions")?;
-            create::create(server, target, &settings, body_of(asked, None)?)?
+            let mut settings = settings(server, asked, "CreateOptions")?;
+            let (body, doubled) = body_of(asked, None)?;
+            settings.doubled = doubled;
+            create::create(server, target, &settings, body)?
         }
         "update" => {
-            let settings = settings(server, asked, "UpdateOptions")?;
-            update::update(server, target, &settings, body_of(asked, None)?)?
+            let mut settings = settings(server, asked, "UpdateOptions")?;
+            let (body, doubled) = body_of(asked, None)?;
+            settings.doubled = doubled;
+            update::update(server, target, &settings, body)?
         }
         "patch" | "apply" => {
             let form = patch::Form::of(asked.header(header::CONTENT_TYPE), target.kind.custom.is_some())?;
-            let settings = patch_settings(server, asked, form)?;
-            patch::patch(server, target, &settings, form, &body_of(asked, Some(form))?)?
+            let mut settings = patch_settings(server, asked, form)?;
+            let (body, doubled) = body_of(asked, Some(form))?;
+            settings.doubled = doubled;
+            patch::patch(server, target, &settings, form, &body)?
         }
         _ => return Err(respond::method_not_allowed()),
     };
@@ -351,12 +358,15 @@ fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, S
         return refuse(Cause::new("FieldValueTooLong", "fieldManager", text));
     }
     let manager = if manager.is_empty() { "unknown" } else { manager };
-    Ok(Settings { dry_run, validation, manager: manager.to_owned(), force: false, now: stamp(server.now()) })
+    Ok(Settings { dry_run, validation, manager: manager.to_owned(), now: stamp(server.now()), ..Settings::default() })
 }
 
 fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
-    let body =
-        if asked.body.is_empty() { json!({}) } else { decode::body(asked.header(header::CONTENT_TYPE), &asked.body)? };
+    let body = if asked.body.is_empty() {
+        json!({})
+    } else {
+        decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?.0
+    };
     let options = DeleteOptions::parse(&body, &asked.query)?;
     let settings = Settings { now: stamp(server.now()), dry_run: options.dry_run, ..Settings::default() };
     if verb == "deletecollection" {

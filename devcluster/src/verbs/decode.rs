@@ -6,7 +6,7 @@
 //!
 //! Deliberately absent: defaults.
 
-use super::{FieldValidation, Settings};
+use super::{FieldValidation, Settings, doubled};
 use crate::{
     kinds::{hooks, table::Kind},
     protobuf, schema,
@@ -18,11 +18,13 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Media types of whole objects.
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// Parses a body by its content type; JSON when there is none.
-pub fn body(content_type: &str, bytes: &[u8]) -> Result<Value, Status> {
+/// Parses a body by its content type, JSON when there is none; answers also the fields it has twice.
+pub fn body(content_type: &str, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     let media = content_type.split(';').next().unwrap_or_default().trim();
-    match media {
-        "" | "application/json" => json(bytes),
+    if matches!(media, "" | "application/json") {
+        return doubled::parse(bytes).map_err(|error| unreadable(&error));
+    }
+    let value = match media {
         "application/yaml" | "application/apply-patch+yaml" => yaml(bytes),
         PROTOBUF => protobuf::decode(bytes).map_err(|error| {
             let mut status = unsupported(ACCEPTED);
@@ -30,14 +32,17 @@ pub fn body(content_type: &str, bytes: &[u8]) -> Result<Value, Status> {
             status
         }),
         _ => Err(unsupported(ACCEPTED)),
-    }
+    };
+    value.map(|value| (value, Vec::new()))
 }
 
 /// Parses JSON; 400 otherwise.
 pub fn json(bytes: &[u8]) -> Result<Value, Status> {
-    serde_json::from_slice(bytes).map_err(|e| {
-        Status::bad_request(format!("couldn't get version/kind; json parse error: {}", without_place(&e.to_string())))
-    })
+    serde_json::from_slice(bytes).map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &serde_json::Error) -> Status {
+    Status::bad_request(format!("couldn't get version/kind; json parse error: {}", without_place(&error.to_string())))
 }
 
 /// Parses YAML or JSON; 400 otherwise.
@@ -97,10 +102,11 @@ pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origi
         (Some(_), Some(metadata), Some(schema)) => schema::normalise(&schema, metadata),
         _ => {}
     }
-    if unknown.is_empty() || origin == Origin::Apply {
+    let doubled = settings.doubled.iter().map(|path| format!("duplicate field \"{path}\""));
+    let texts: Vec<String> = doubled.chain(unknown.iter().map(|path| format!("unknown field \"{path}\""))).collect();
+    if texts.is_empty() || origin == Origin::Apply {
         return Ok(Vec::new());
     }
-    let texts: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
     match (settings.validation, origin) {
         (FieldValidation::Ignore, _) => Ok(Vec::new()),
         (FieldValidation::Warn, _) => Ok(texts),

@@ -9,6 +9,7 @@
 pub mod create;
 pub mod decode;
 pub mod delete;
+pub mod doubled;
 pub mod metadata;
 pub mod namespace;
 pub mod patch;
@@ -71,6 +72,8 @@ pub struct Settings {
     pub dry_run: bool,
     /// What to do with unknown fields.
     pub validation: FieldValidation,
+    /// Fields that the body has twice; treated like unknown ones.
+    pub doubled: Vec<String>,
     /// Field manager.
     pub manager: String,
     /// Whether an apply takes fields that others own.

@@ -194,6 +194,21 @@ async fn patches_check_their_form() {
 }
 
 #[tokio::test]
+async fn doubled_fields_are_told_or_refused() {
+    let world = World::new();
+    let body = r#"{"metadata":{"name":"a"},"data":{"k":"v","k":"w"}}"#;
+    let strict = format!("{MAPS}?fieldValidation=Strict");
+    world.ask("POST", &strict, "application/json", "", body.to_owned()).await.refused(
+        400,
+        "BadRequest",
+        "strict decoding error: duplicate field \"data.k\"",
+    );
+    let made = world.ask("POST", MAPS, "application/json", "", body.to_owned()).await;
+    assert_eq!(made.expect(201)["data"]["k"], "w");
+    assert_eq!(made.headers["warning"], "299 - \"duplicate field \\\"data.k\\\"\"");
+}
+
+#[tokio::test]
 async fn metadata_is_validated() {
     let world = World::new();
     let made = |metadata: serde_json::Value| {
