@@ -21,7 +21,7 @@ const MAX_EVENTS: usize = 100_000;
 /// Serialised size of the remembered events at most, in bytes.
 const MAX_BYTES: usize = 96 << 20;
 /// How long events are remembered at most.
-const MAX_AGE: Duration = Duration::from_secs(600);
+const MAX_AGE: Duration = Duration::from_mins(10);
 
 /// What happened to an object, before any selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             bookmark_interval: Duration::from_secs(5),
-            watch_timeout: Duration::from_secs(1800),
+            watch_timeout: Duration::from_mins(30),
             future_wait: Duration::from_secs(3),
         }
     }

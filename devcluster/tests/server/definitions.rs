@@ -76,12 +76,12 @@ async fn custom_objects_keep_their_kind_in_lists_and_need_a_version_to_be_replac
 #[tokio::test]
 async fn changing_a_definition_ends_watches_and_adds_versions() {
     let world = World::new();
-    let mut live = world.post(DEFINITIONS, definition()).await.expect(201);
+    world.post(DEFINITIONS, definition()).await.expect(201);
     world.post(WIDGETS, widget("a")).await.expect(201);
     let mut watch = world.watch(&format!("{WIDGETS}?watch=1")).await;
     assert_eq!(watch.short().await, "ADDED a");
     let path = format!("{DEFINITIONS}/widgets.example.com");
-    live = world.get(&path).await.expect(200).clone();
+    let mut live = world.get(&path).await.expect(200);
     let mut second = live["spec"]["versions"][0].clone();
     second["name"] = "v2".into();
     second["storage"] = false.into();

@@ -1,4 +1,5 @@
 //! The server in process: store, lists, watches, deletion, definitions, levers and loopback rules.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod definitions;
 mod deletion;

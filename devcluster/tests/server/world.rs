@@ -135,10 +135,9 @@ impl Watch {
     /// The next event, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
-            if let Some((line, rest)) = self.rest.split_once('\n') {
-                let event = serde_json::from_str(line).expect("a line is an event");
-                self.rest = rest.to_owned();
-                return Some(event);
+            if let Some(end) = self.rest.find('\n') {
+                let line: String = self.rest.drain(..=end).collect();
+                return Some(serde_json::from_str(&line).expect("a line is an event"));
             }
             let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.expect("something comes in time");
             let Ok(frame) = frame?;
