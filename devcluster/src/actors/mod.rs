@@ -96,6 +96,8 @@ fn cast() -> Vec<Box<dyn Actor>> {
 
 /// Looks between two glances at the event log.
 const LOOKS_IN_A_ROW: usize = 64;
+/// How long to let writes gather that concern no actor, so that a flood of them costs few wake-ups.
+const LULL: Duration = Duration::from_millis(2);
 
 impl Server {
     /// Starts the controllers; they end with the runtime. Needs a running tokio runtime.
@@ -126,8 +128,12 @@ async fn run(server: &Server, mut subscription: crate::call::Subscription) {
             looks += 1;
             actors[actor].look(&hands, &subject, &mut Wishes { agenda: &mut agenda, actor });
         }
-        if looks > 0 || !idle {
+        if looks > 0 {
             tokio::task::yield_now().await;
+            continue;
+        }
+        if !idle {
+            tokio::time::sleep(LULL).await;
             continue;
         }
         let pause = agenda.next().map(|at| at.saturating_duration_since(Instant::now()));
