@@ -1,0 +1,121 @@
+//! What the embedded server can do that a real one cannot: forget history, drop watches, fail on demand, count.
+
+use std::time::Duration;
+
+use devcluster::{Options, Server};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// A server of its own for each test, with its address.
+struct Embedded {
+    url: String,
+    client: reqwest::Client,
+    _serving: devcluster::Serving,
+}
+
+impl Embedded {
+    async fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let serving = Server::new(Options::default()).serve(([127, 0, 0, 1], 0).into(), None).await.unwrap();
+        let client = reqwest::Client::builder().user_agent("lever/1").no_proxy().build().unwrap();
+        Self { url: serving.url(), client, _serving: serving }
+    }
+
+    async fn open(&self, method: Method, path: &str, body: Value) -> reqwest::Response {
+        let mut request = self.client.request(method, format!("{}{path}", self.url));
+        if !body.is_null() {
+            request = request.header("Content-Type", "application/json").body(body.to_string());
+        }
+        tokio::time::timeout(Duration::from_secs(10), request.send()).await.unwrap().unwrap()
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+        let answer = self.open(method, path, body).await;
+        let code = answer.status().as_u16();
+        let text = answer.text().await.unwrap();
+        (code, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    async fn map(&self, name: &str) -> Value {
+        self.send(Method::POST, MAPS, json!({"metadata": {"name": name}})).await.1
+    }
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test]
+async fn forgotten_history_is_an_error_event_in_a_good_answer() {
+    let cluster = Embedded::start().await;
+    let made = cluster.map("a").await;
+    let old = made["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    cluster.map("b").await;
+    assert_eq!(cluster.send(Method::POST, "/devcluster/compact", Value::Null).await.0, 200);
+    let path = format!("{MAPS}?watch=1&resourceVersion={old}");
+    let (code, event) = cluster.send(Method::GET, &path, Value::Null).await;
+    assert_eq!((code, &event["type"]), (200, &json!("ERROR")), "{event}");
+    assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(410), &json!("Expired")));
+    let message = event["object"]["message"].as_str().unwrap();
+    assert!(message.starts_with(&format!("too old resource version: {old} (")), "{message}");
+}
+
+#[tokio::test]
+async fn an_expired_page_is_a_410_that_says_how_to_go_on() {
+    let cluster = Embedded::start().await;
+    for name in ["a", "b", "c"] {
+        cluster.map(name).await;
+    }
+    let (_, page) = cluster.send(Method::GET, &format!("{MAPS}?limit=1"), Value::Null).await;
+    let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
+    cluster.map("d").await;
+    cluster.send(Method::POST, "/devcluster/compact", Value::Null).await;
+    let (code, status) = cluster.send(Method::GET, &format!("{MAPS}?limit=1&continue={token}"), Value::Null).await;
+    assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
+    let token = status["metadata"]["continue"].as_str().unwrap().to_owned();
+    let (code, rest) = cluster.send(Method::GET, &format!("{MAPS}?limit=9&continue={token}"), Value::Null).await;
+    let names: Vec<&Value> = rest["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!((code, names), (200, vec![&json!("b"), &json!("c"), &json!("d")]));
+}
+
+#[tokio::test]
+async fn open_watches_end_on_demand() {
+    let cluster = Embedded::start().await;
+    let mut watch = cluster.open(Method::GET, &format!("{MAPS}?watch=1"), Value::Null).await;
+    cluster.map("a").await;
+    assert!(watch.chunk().await.unwrap().is_some());
+    cluster.send(Method::POST, "/devcluster/drop-watches", Value::Null).await;
+    let end = tokio::time::timeout(Duration::from_secs(10), watch.chunk()).await.unwrap();
+    assert!(matches!(end, Ok(None) | Err(_)), "the stream has ended");
+}
+
+#[tokio::test]
+async fn the_next_requests_fail_as_they_are_told() {
+    let cluster = Embedded::start().await;
+    let fault = json!({"verb": "create", "resource": "configmaps", "code": 429, "retryAfter": 1, "times": 2});
+    cluster.send(Method::POST, "/devcluster/fail-next", fault).await;
+    for _ in 0..2 {
+        let answer = cluster.open(Method::POST, MAPS, json!({"metadata": {"name": "a"}})).await;
+        assert_eq!(answer.status().as_u16(), 429);
+        assert_eq!(answer.headers()["retry-after"], "1");
+    }
+    assert_eq!(cluster.map("a").await["kind"], "ConfigMap");
+    let fault = json!({"verb": "get", "resource": "configmaps", "name": "a", "code": 403, "message": "no"});
+    cluster.send(Method::POST, "/devcluster/fail-next", fault).await;
+    let (code, status) = cluster.send(Method::GET, &format!("{MAPS}/a"), Value::Null).await;
+    assert_eq!((code, &status["reason"], &status["message"]), (403, &json!("Forbidden"), &json!("no")));
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_verb_resource_and_user_agent() {
+    let cluster = Embedded::start().await;
+    cluster.map("a").await;
+    cluster.map("b").await;
+    cluster.send(Method::GET, MAPS, Value::Null).await;
+    let (_, counters) = cluster.send(Method::GET, "/devcluster/counters", Value::Null).await;
+    let counted = |verb: &str| {
+        let list = counters["requests"].as_array().unwrap();
+        let found = list.iter().find(|c| c["verb"] == verb && c["resource"] == "configmaps");
+        found.map(|c| (c["count"].clone(), c["userAgent"].clone()))
+    };
+    assert_eq!(counted("create"), Some((json!(2), json!("lever/1"))), "{counters}");
+    assert_eq!(counted("list"), Some((json!(1), json!("lever/1"))), "{counters}");
+}
