@@ -53,7 +53,15 @@ pub struct Stored {
     pub labels: Vec<(String, String)>,
     json: Bytes,
     rest: usize,
-    value: Mutex<Option<Arc<Value>>>,
+    parsed: Mutex<Parsed>,
+}
+
+/// The object beside its bytes.
+#[derive(Debug, Default)]
+struct Parsed {
+    value: Option<Arc<Value>>,
+    /// Whether the version is history: then it is parsed for who asks, and not kept.
+    retired: bool,
 }
 
 impl Stored {
@@ -69,7 +77,7 @@ impl Stored {
         let labels = value.pointer("/metadata/labels").and_then(Value::as_object).map_or_else(Vec::new, |labels| {
             labels.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect()
         });
-        Self { rv, labels, json, rest, value: Mutex::new(Some(Arc::new(value))) }
+        Self { rv, labels, json, rest, parsed: Mutex::new(Parsed { value: Some(Arc::new(value)), retired: false }) }
     }
 
     /// The object as JSON, with `kind` and `apiVersion` of its storage.
@@ -89,25 +97,33 @@ impl Stored {
 
     /// The object, parsed again if that was forgotten.
     pub fn value(&self) -> Arc<Value> {
-        let mut kept = lock(&self.value);
-        if let Some(value) = &*kept {
+        let mut parsed = lock(&self.parsed);
+        if let Some(value) = &parsed.value {
             return value.clone();
         }
         let value: Value = serde_json::from_slice(&self.json).expect("what was serialised here parses");
         let value = Arc::new(value);
-        *kept = Some(value.clone());
+        if !parsed.retired {
+            parsed.value = Some(value.clone());
+        }
         value
     }
 
     fn forget_value(&self) {
-        *lock(&self.value) = None;
+        lock(&self.parsed).value = None;
+    }
+
+    fn retire(&self) {
+        *lock(&self.parsed) = Parsed { value: None, retired: true };
     }
 
     /// The same object under another resource version.
     pub(crate) fn at_version(&self, rv: u64) -> Self {
         let value = self.value();
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Self::new(&text("apiVersion"), &text("kind"), rv, (*value).clone())
+        let shown = Self::new(&text("apiVersion"), &text("kind"), rv, (*value).clone());
+        shown.retire();
+        shown
     }
 }
 
@@ -276,7 +292,7 @@ impl Store {
             old.forget_value();
         }
         if let Some(live) = &live {
-            live.forget_value();
+            live.retire();
         }
         let event = Event::new(rv, storage.clone(), key.clone(), live, Some(stored.clone()), now);
         self.publish(&mut state, event);
@@ -288,6 +304,7 @@ impl Store {
         let mut state = lock(&self.state);
         let live = state.storages.get(storage).and_then(|objects| objects.get(key)).cloned();
         let Some(live) = live.clone().filter(|live| live.rv == base) else { return Err(Raced(live)) };
+        live.retire();
         let rv = state.rv + 1;
         state.rv = rv;
         if let Some(objects) = state.storages.get_mut(storage) {
@@ -358,5 +375,54 @@ impl Store {
     /// How many objects a storage has.
     pub fn count(&self, storage: &str) -> usize {
         lock(&self.state).storages.get(storage).map_or(0, imbl::OrdMap::len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn put(store: &Store, name: &str, base: Base, data: &str) -> Result<Arc<Stored>, Raced> {
+        let object = json!({"metadata": {"name": name}, "data": data});
+        store.put(&"things".into(), ("v1", "Thing"), &Key::new("", name), base, object, Instant::now())
+    }
+
+    #[test]
+    fn writes_only_on_the_version_they_are_based_on() {
+        let store = Store::default();
+        let first = put(&store, "a", Base::Absent, "1").unwrap();
+        assert!(put(&store, "a", Base::Absent, "2").is_err());
+        let second = put(&store, "a", Base::Version(first.rv), "2").unwrap();
+        assert_eq!((second.rv, store.version()), (first.rv + 1, first.rv + 1));
+        assert!(put(&store, "a", Base::Version(first.rv), "3").is_err());
+        assert_eq!(
+            second.json(),
+            r#"{"kind":"Thing","apiVersion":"v1","data":"2","metadata":{"name":"a","resourceVersion":"3"}}"#
+        );
+    }
+
+    #[test]
+    fn past_snapshots_are_the_present_undone() {
+        let store = Store::default();
+        let a = put(&store, "a", Base::Absent, "1").unwrap();
+        let then = store.version();
+        put(&store, "b", Base::Absent, "1").unwrap();
+        store.remove(&"things".into(), &Key::new("", "a"), a.rv, Instant::now()).unwrap();
+        let past = store.snapshot_at("things", then).unwrap();
+        assert_eq!(past.from(None, None).map(|(key, _)| key.name()).collect::<Vec<_>>(), ["a"]);
+        let now = store.snapshot("things");
+        assert_eq!(now.from(None, None).map(|(key, _)| key.name()).collect::<Vec<_>>(), ["b"]);
+        store.compact();
+        assert!(store.snapshot_at("things", then).is_err());
+    }
+
+    #[test]
+    fn history_keeps_no_parsed_objects() {
+        let store = Store::default();
+        let first = put(&store, "a", Base::Absent, "1").unwrap();
+        put(&store, "a", Base::Version(first.rv), "2").unwrap();
+        assert_eq!(first.value()["data"], "1");
+        assert!(lock(&first.parsed).value.is_none());
     }
 }
