@@ -1,4 +1,5 @@
-//! What the embedded server can do that a real one cannot: forget history, drop watches, fail on demand, count.
+//! What the embedded server can do that a real one cannot: forget history, drop watches, fail on demand, count,
+//! and let pods fare badly.
 
 use std::time::Duration;
 
@@ -15,8 +16,18 @@ struct Embedded {
 
 impl Embedded {
     async fn start() -> Self {
+        Self::serving(Server::new(Options::default())).await
+    }
+
+    async fn with_controllers() -> Self {
+        let server = Server::new(Options::default());
+        server.spawn_actors();
+        Self::serving(server).await
+    }
+
+    async fn serving(server: Server) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let serving = Server::new(Options::default()).serve(([127, 0, 0, 1], 0).into(), None).await.unwrap();
+        let serving = server.serve(([127, 0, 0, 1], 0).into(), None).await.unwrap();
         let client = reqwest::Client::builder().user_agent("lever/1").no_proxy().build().unwrap();
         Self { url: serving.url(), client, _serving: serving }
     }
@@ -116,6 +127,60 @@ async fn requests_are_counted_by_verb_resource_and_user_agent() {
         let found = list.iter().find(|c| c["verb"] == verb && c["resource"] == "configmaps");
         found.map(|c| (c["count"].clone(), c["userAgent"].clone()))
     };
-    assert_eq!(counted("create"), Some((json!(2), json!("lever/1"))), "{counters}");
-    assert_eq!(counted("list"), Some((json!(1), json!("lever/1"))), "{counters}");
+    assert_eq!(counted("create"), Some((json!(2), json!("lever"))), "{counters}");
+    assert_eq!(counted("list"), Some((json!(1), json!("lever"))), "{counters}");
+}
+
+/// The Progressing condition of a Deployment that a watch shows, once it has this reason.
+async fn progressing(cluster: &Embedded, name: &str, reason: &str) -> Value {
+    let path = format!("/apis/apps/v1/namespaces/default/deployments?watch=1&fieldSelector=metadata.name%3D{name}");
+    let mut watch = cluster.open(Method::GET, &path, Value::Null).await;
+    let mut seen = Vec::new();
+    loop {
+        let chunk = tokio::time::timeout(Duration::from_secs(30), watch.chunk()).await.unwrap().unwrap().unwrap();
+        seen.extend_from_slice(&chunk);
+        while let Some(end) = seen.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = seen.drain(..=end).collect();
+            let event: Value = serde_json::from_slice(&line).unwrap();
+            let conditions = event["object"]["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = conditions.into_iter().find(|c| c["type"] == "Progressing" && c["reason"] == reason);
+            if let Some(found) = found {
+                return found;
+            }
+        }
+    }
+}
+
+async fn deploy(cluster: &Embedded, name: &str, image: &str, outcome: &str) {
+    let body = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "progressDeadlineSeconds": 1, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}, "annotations": {"devcluster.dev/outcome": outcome}},
+                "spec": {"containers": [{"name": "c", "image": image}]},
+            },
+        },
+    });
+    let (code, answer) = cluster.send(Method::POST, "/apis/apps/v1/namespaces/default/deployments", body).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+async fn waiting_reason(cluster: &Embedded, name: &str) -> Value {
+    let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{name}");
+    let (_, pods) = cluster.send(Method::GET, &path, Value::Null).await;
+    pods["items"][0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone()
+}
+
+#[tokio::test]
+async fn a_roll_out_that_does_not_come_exceeds_its_deadline() {
+    let cluster = Embedded::with_controllers().await;
+    deploy(&cluster, "lost", "registry.invalid/app:1", "").await;
+    deploy(&cluster, "crash", "app:1", "crash-loop").await;
+    for (name, reason) in [("lost", "ImagePullBackOff"), ("crash", "CrashLoopBackOff")] {
+        let condition = progressing(&cluster, name, "ProgressDeadlineExceeded").await;
+        assert_eq!(condition["status"], "False");
+        assert!(condition["message"].as_str().unwrap().ends_with("has timed out progressing."), "{condition}");
+        assert_eq!(waiting_reason(&cluster, name).await, reason);
+    }
 }

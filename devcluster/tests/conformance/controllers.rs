@@ -443,3 +443,102 @@ fn a_service_leads_to_its_ready_pods() {
         assert_eq!(slice["metadata"]["ownerReferences"][0]["name"], "s");
     });
 }
+
+#[test]
+fn a_recreated_deployment_adopts_its_orphaned_sets() {
+    claim(async |w| {
+        let path = format!("{}/d", w.path("apps/v1", "deployments"));
+        let mut body = deployment("d");
+        body["spec"]["replicas"] = 1.into();
+        w.post(&w.path("apps/v1", "deployments"), body.clone()).await.code(201);
+        w.until(&path, "the deployment is ready", |a| settled(&a.body, 1)).await;
+        let pods = w.path("v1", "pods?labelSelector=app%3Dd");
+        let before = w.get(&pods).await.ok()["items"][0]["metadata"]["uid"].clone();
+        w.delete(&path, json!({"propagationPolicy": "Orphan"})).await.code(200);
+        w.until(&path, "the deployment is gone", |a| a.code == 404).await;
+        let sets = w.get(&w.path("apps/v1", "replicasets")).await.ok();
+        assert_eq!(sets["items"][0]["metadata"]["ownerReferences"], Value::Null);
+        let made = w.post(&w.path("apps/v1", "deployments"), body).await.code(201).body;
+        w.until(&path, "the deployment is ready again", |a| settled(&a.body, 1)).await;
+        let sets = w.get(&w.path("apps/v1", "replicasets")).await.ok();
+        assert_eq!(sets["items"].as_array().map(Vec::len), Some(1));
+        assert_eq!(sets["items"][0]["metadata"]["ownerReferences"][0]["uid"], made["metadata"]["uid"]);
+        assert_eq!(w.get(&pods).await.ok()["items"][0]["metadata"]["uid"], before, "the pod lived on");
+    });
+}
+
+#[test]
+fn recreate_lets_the_old_pods_go_first() {
+    claim(async |w| {
+        let path = format!("{}/d", w.path("apps/v1", "deployments"));
+        let mut body = deployment("d");
+        body["spec"]["replicas"] = 1.into();
+        body["spec"]["strategy"] = json!({"type": "Recreate"});
+        body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 0.into();
+        w.post(&w.path("apps/v1", "deployments"), body).await.code(201);
+        w.until(&path, "the deployment is ready", |a| settled(&a.body, 1)).await;
+        let list = w.get(&w.path("v1", "pods")).await.ok();
+        let watch = w.path("v1", &format!("pods?watch=1&resourceVersion={}", rv(&list)));
+        let mut watch = w.watch(&watch).await;
+        let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "busybox:2"}]}}}});
+        w.strategic(&path, patch).await.code(200);
+        let old = list["items"][0]["metadata"]["uid"].clone();
+        let mut gone = false;
+        loop {
+            let (kind, _, pod) = watch.event().await;
+            gone |= kind == "DELETED" && pod["metadata"]["uid"] == old;
+            if kind == "ADDED" {
+                assert!(gone, "the new pod came before the old one was gone");
+                break;
+            }
+        }
+        w.until(&path, "the update is rolled out", |a| settled(&a.body, 1)).await;
+    });
+}
+
+#[test]
+fn a_paused_deployment_keeps_its_set_until_it_is_resumed() {
+    claim(async |w| {
+        let path = format!("{}/d", w.path("apps/v1", "deployments"));
+        w.post(&w.path("apps/v1", "deployments"), deployment("d")).await.code(201);
+        w.until(&path, "the deployment is observed", |a| {
+            settled(&a.body, 0) || a.body["status"]["observedGeneration"] == 1
+        })
+        .await;
+        w.merge(&path, json!({"spec": {"paused": true}})).await.code(200);
+        let paused = |a: &crate::world::Answer| {
+            let list = a.body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            list.iter()
+                .any(|c| c["type"] == "Progressing" && c["reason"] == "DeploymentPaused" && c["status"] == "Unknown")
+        };
+        w.until(&path, "the pause is told", paused).await;
+        let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "busybox:2"}]}}}});
+        w.strategic(&path, patch).await.code(200);
+        let observed =
+            |a: &crate::world::Answer| a.body["status"]["observedGeneration"] == a.body["metadata"]["generation"];
+        w.until(&path, "the change is observed", observed).await;
+        assert_eq!(w.get(&w.path("apps/v1", "replicasets")).await.ok()["items"].as_array().map(Vec::len), Some(1));
+        w.merge(&path, json!({"spec": {"paused": null}})).await.code(200);
+        let two = |a: &crate::world::Answer| a.body["items"].as_array().map(Vec::len) == Some(2);
+        w.until(&w.path("apps/v1", "replicasets"), "the second set", two).await;
+    });
+}
+
+#[test]
+fn controllers_tell_what_they_do_in_events() {
+    claim(async |w| {
+        let path = format!("{}/d", w.path("apps/v1", "deployments"));
+        let mut body = deployment("d");
+        body["spec"]["replicas"] = 1.into();
+        w.post(&w.path("apps/v1", "deployments"), body).await.code(201);
+        w.until(&path, "the deployment is ready", |a| settled(&a.body, 1)).await;
+        let about = w.path("v1", "events?fieldSelector=involvedObject.kind%3DDeployment,reason%3DScalingReplicaSet");
+        let some = |a: &crate::world::Answer| !a.body["items"].as_array().unwrap().is_empty();
+        let event = w.until(&about, "the event", some).await.body["items"][0].clone();
+        let set = w.get(&w.path("apps/v1", "replicasets")).await.ok()["items"][0]["metadata"]["name"].clone();
+        assert_eq!(event["message"], format!("Scaled up replica set {} from 0 to 1", set.as_str().unwrap()));
+        assert_eq!(event["source"], json!({"component": "deployment-controller"}));
+        assert_eq!(event["reportingComponent"], "deployment-controller");
+        assert_eq!((&event["type"], &event["count"]), (&json!("Normal"), &json!(1)));
+    });
+}
