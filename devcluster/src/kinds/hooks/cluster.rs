@@ -206,7 +206,7 @@ pub(super) fn validate_webhooks(object: &Value, causes: &mut Vec<Cause>) {
             let why = "should be a domain with at least three segments separated by dots";
             causes.push(Cause::invalid(format!("{field}.name"), &name.into(), why));
         } else if names.contains(&name) {
-            causes.push(super::pod::duplicate(format!("{field}.name"), &name.into()));
+            causes.push(super::pod_rules::duplicate(format!("{field}.name"), &name.into()));
         }
         names.push(name);
         if items(hook, &["admissionReviewVersions"]).is_empty() {

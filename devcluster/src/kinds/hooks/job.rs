@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::fill::{Fill, Object, at, items, text};
-use super::pod::{self, Restarts};
+use super::pod;
+use super::pod_rules::{self, Restarts};
 use super::workloads;
 use crate::status::Cause;
 
@@ -149,7 +150,7 @@ fn job_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(format!("{path}.{field}"), &spec[field], "must be greater than or equal to 0"));
         }
     }
-    pod::validate_template(&spec["template"], &format!("{path}.template"), Restarts::Finishing, causes);
+    pod_rules::validate_template(&spec["template"], &format!("{path}.template"), Restarts::Finishing, causes);
 }
 
 /// Why a CronJob is refused.
@@ -232,7 +233,7 @@ fn part_fault(part: &str, (low, high, names): (u32, u32, &[&str])) -> Option<Str
 
 /// Quantities in the pod template that are none.
 pub(super) fn check(object: &Value, path: &[&str]) -> Result<(), String> {
-    pod::check_quantities(at(object, path))
+    pod_rules::check_quantities(at(object, path))
 }
 
 /// Whether a Job has come to its end.

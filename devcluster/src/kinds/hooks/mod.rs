@@ -19,6 +19,7 @@ mod fill;
 mod job;
 mod metadata;
 mod pod;
+mod pod_rules;
 mod quantity;
 mod service;
 mod storage;
@@ -67,13 +68,13 @@ pub fn check_decodable(api_version: &str, kind: &str, object: &Value) -> Result<
     match (api_version, kind) {
         ("v1", "Secret") => configuration::check_base64(object, &["data"]),
         ("v1", "ConfigMap") => configuration::check_base64(object, &["binaryData"]),
-        ("v1", "Pod") => pod::check_quantities(&object["spec"]),
-        ("apps/v1", _) => pod::check_quantities(at(object, &template)),
+        ("v1", "Pod") => pod_rules::check_quantities(&object["spec"]),
+        ("apps/v1", _) => pod_rules::check_quantities(at(object, &template)),
         ("batch/v1", "Job") => job::check(object, &template),
         ("batch/v1", "CronJob") => job::check(object, &["spec", "jobTemplate", "spec", "template", "spec"]),
-        ("v1", "PersistentVolumeClaim") => pod::check_list(at(object, &["spec", "resources", "requests"])),
-        ("v1", "PersistentVolume") => pod::check_list(at(object, &["spec", "capacity"])),
-        ("v1", "ResourceQuota") => pod::check_list(at(object, &["spec", "hard"])),
+        ("v1", "PersistentVolumeClaim") => pod_rules::check_list(at(object, &["spec", "resources", "requests"])),
+        ("v1", "PersistentVolume") => pod_rules::check_list(at(object, &["spec", "capacity"])),
+        ("v1", "ResourceQuota") => pod_rules::check_list(at(object, &["spec", "hard"])),
         _ => Ok(()),
     }
 }
@@ -259,8 +260,8 @@ pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Valu
         ("v1", "Service") => service::validate_service(object, old, more),
         ("discovery.k8s.io/v1", "EndpointSlice") => service::validate_slice(object, old, more),
         ("v1", "Pod") => match old {
-            Some(old) => pod::immutable(old, object, more),
-            None => pod::validate_spec(&object["spec"], "spec", pod::Restarts::Any, more),
+            Some(old) => pod_rules::immutable(old, object, more),
+            None => pod_rules::validate_spec(&object["spec"], "spec", pod_rules::Restarts::Any, more),
         },
         ("v1", "PersistentVolumeClaim") => storage::validate_claim(object, old, more),
         ("v1", "PersistentVolume") => storage::validate_volume(object, old, more),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fill::{Fill, Object, at, items, text};
 use super::metadata::label_fault;
-use super::pod::{duplicate, port_range};
+use super::pod_rules::{duplicate, port_range};
 use super::{Allocator, Held};
 use crate::status::Cause;
 

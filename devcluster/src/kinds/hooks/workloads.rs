@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::fill::{Fill, Object, at, items, text};
-use super::pod::{self, Restarts};
+use super::pod;
+use super::pod_rules::{self, Restarts};
 use super::storage;
 use crate::status::Cause;
 
@@ -145,7 +146,7 @@ pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>, causes: 
     if kind != "ReplicationController" {
         selector(kind, spec, causes);
     }
-    pod::validate_template(&spec["template"], "spec.template", Restarts::Always, causes);
+    pod_rules::validate_template(&spec["template"], "spec.template", Restarts::Always, causes);
     if let Some(replicas) = spec["replicas"].as_i64().filter(|n| *n < 0) {
         causes.push(Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0"));
     }

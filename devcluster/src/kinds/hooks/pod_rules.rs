@@ -1,0 +1,260 @@
+//! What is refused about pods and pod templates.
+
+use serde_json::Value;
+
+use super::fill::{Fill, at, items, text};
+use super::metadata::{label_fault, labels};
+use super::quantity;
+use crate::status::Cause;
+
+/// Which restart policies an owner of pods allows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Restarts {
+    /// Controllers that keep pods running.
+    Always,
+    /// Jobs.
+    Finishing,
+    /// Pods by themselves.
+    Any,
+}
+
+/// Why a pod template at `path` (`spec.template`) is refused.
+pub(super) fn validate_template(template: &Value, path: &str, restarts: Restarts, causes: &mut Vec<Cause>) {
+    labels(&format!("{path}.metadata.labels"), at(template, &["metadata", "labels"]), causes);
+    validate_spec(&template["spec"], &format!("{path}.spec"), restarts, causes);
+}
+
+/// Why a pod spec at `path` is refused.
+pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes: &mut Vec<Cause>) {
+    let volumes = volume_names(spec, path, causes);
+    if items(spec, &["containers"]).is_empty() {
+        causes.push(Cause::required(format!("{path}.containers"), ""));
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in items(spec, &[list]).iter().enumerate() {
+            let here = format!("{path}.{list}[{index}]");
+            let name = text(container, &["name"]);
+            if name.is_empty() {
+                causes.push(Cause::required(format!("{here}.name"), ""));
+            } else if let Some(why) = label_fault(name) {
+                causes.push(Cause::invalid(format!("{here}.name"), &name.into(), &why));
+            } else if names.contains(&name) {
+                causes.push(duplicate(format!("{here}.name"), &name.into()));
+            }
+            names.push(name);
+            validate_container(container, &here, &volumes, causes);
+        }
+    }
+    let policy = text(spec, &["restartPolicy"]);
+    let field = || format!("{path}.restartPolicy");
+    match restarts {
+        Restarts::Always if policy != "Always" => {
+            causes.push(Cause::not_supported(field(), &policy.into(), &["Always"]));
+        }
+        Restarts::Finishing if !matches!(policy, "OnFailure" | "Never") => {
+            causes.push(Cause::required(field(), "valid values: \"OnFailure\", \"Never\""));
+        }
+        Restarts::Any if !matches!(policy, "Always" | "OnFailure" | "Never") => {
+            causes.push(Cause::not_supported(field(), &policy.into(), &["Always", "Never", "OnFailure"]));
+        }
+        _ => {}
+    }
+}
+
+fn volume_names<'a>(spec: &'a Value, path: &str, causes: &mut Vec<Cause>) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for (index, volume) in items(spec, &["volumes"]).iter().enumerate() {
+        let here = format!("{path}.volumes[{index}]");
+        let name = text(volume, &["name"]);
+        if name.is_empty() {
+            causes.push(Cause::required(format!("{here}.name"), ""));
+        } else if let Some(why) = label_fault(name) {
+            causes.push(Cause::invalid(format!("{here}.name"), &name.into(), &why));
+        } else if names.contains(&name) {
+            causes.push(duplicate(format!("{here}.name"), &name.into()));
+        }
+        let sources: Vec<&String> =
+            volume.as_object().into_iter().flat_map(|v| v.keys()).filter(|k| *k != "name").collect();
+        if let [_, second, ..] = sources.as_slice() {
+            causes.push(Cause::forbidden(format!("{here}.{second}"), "may not specify more than 1 volume type"));
+        }
+        names.push(name);
+    }
+    names
+}
+
+fn validate_container(container: &Value, path: &str, volumes: &[&str], causes: &mut Vec<Cause>) {
+    if text(container, &["image"]).trim().is_empty() {
+        causes.push(Cause::required(format!("{path}.image"), ""));
+    }
+    let policy = text(container, &["imagePullPolicy"]);
+    if !policy.is_empty() && !matches!(policy, "Always" | "IfNotPresent" | "Never") {
+        let field = format!("{path}.imagePullPolicy");
+        causes.push(Cause::not_supported(field, &policy.into(), &["Always", "IfNotPresent", "Never"]));
+    }
+    validate_ports(container, path, causes);
+    for (index, variable) in items(container, &["env"]).iter().enumerate() {
+        let field = format!("{path}.env[{index}]");
+        if text(variable, &["name"]).is_empty() {
+            causes.push(Cause::required(format!("{field}.name"), ""));
+        }
+        if !text(variable, &["value"]).is_empty() && !variable["valueFrom"].is_null() {
+            let why = "may not be specified when `value` is not empty";
+            causes.push(Cause::invalid(format!("{field}.valueFrom"), &"".into(), why));
+        }
+    }
+    let mut paths: Vec<&str> = Vec::new();
+    for (index, mount) in items(container, &["volumeMounts"]).iter().enumerate() {
+        let field = format!("{path}.volumeMounts[{index}]");
+        let name = text(mount, &["name"]);
+        if name.is_empty() {
+            causes.push(Cause::required(format!("{field}.name"), ""));
+        } else if !volumes.contains(&name) {
+            causes.push(Cause::new("FieldValueNotFound", format!("{field}.name"), format!("Not found: \"{name}\"")));
+        }
+        let mount_path = text(mount, &["mountPath"]);
+        if mount_path.is_empty() {
+            causes.push(Cause::required(format!("{field}.mountPath"), ""));
+        } else if paths.contains(&mount_path) {
+            causes.push(Cause::invalid(format!("{field}.mountPath"), &mount_path.into(), "must be unique"));
+        }
+        paths.push(mount_path);
+    }
+    validate_resources(&container["resources"], &format!("{path}.resources"), causes);
+}
+
+fn validate_ports(container: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let mut names: Vec<&str> = Vec::new();
+    for (index, port) in items(container, &["ports"]).iter().enumerate() {
+        let field = format!("{path}.ports[{index}]");
+        let name = text(port, &["name"]);
+        if !name.is_empty() {
+            if name.len() > 15 {
+                causes.push(Cause::invalid(
+                    format!("{field}.name"),
+                    &name.into(),
+                    "must be no more than 15 characters",
+                ));
+            } else if names.contains(&name) {
+                causes.push(duplicate(format!("{field}.name"), &name.into()));
+            }
+            names.push(name);
+        }
+        match port["containerPort"].as_i64() {
+            None | Some(0) => causes.push(Cause::required(format!("{field}.containerPort"), "")),
+            Some(number) => port_range(&format!("{field}.containerPort"), number, causes),
+        }
+        let protocol = text(port, &["protocol"]);
+        if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
+            causes.push(Cause::not_supported(format!("{field}.protocol"), &protocol.into(), &["SCTP", "TCP", "UDP"]));
+        }
+    }
+}
+
+/// `must be between 1 and 65535, inclusive`.
+pub(super) fn port_range(field: &str, number: i64, causes: &mut Vec<Cause>) {
+    if !(1..=65535).contains(&number) {
+        causes.push(Cause::invalid(field, &number.into(), "must be between 1 and 65535, inclusive"));
+    }
+}
+
+fn validate_resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for (name, request) in resources["requests"].as_object().into_iter().flatten() {
+        let limit = at(resources, &["limits", name]);
+        if let (Some(wanted), Some(most)) = (quantity::nanos(request), quantity::nanos(limit))
+            && wanted > most
+        {
+            let why = format!("must be less than or equal to {name} limit of {}", limit.as_str().unwrap_or_default());
+            causes.push(Cause::invalid(format!("{path}.requests"), request, &why));
+        }
+    }
+    for list in ["limits", "requests"] {
+        for (name, value) in resources[list].as_object().into_iter().flatten() {
+            if quantity::nanos(value).is_some_and(|n| n < 0) {
+                let field = format!("{path}.{list}[{name}]");
+                causes.push(Cause::invalid(field, value, "must be greater than or equal to 0"));
+            }
+        }
+    }
+}
+
+/// `Duplicate value: …`.
+pub(super) fn duplicate(field: String, value: &Value) -> Cause {
+    Cause::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
+}
+
+/// Quantities in a pod spec that are none.
+pub(super) fn check_quantities(spec: &Value) -> Result<(), String> {
+    for list in ["containers", "initContainers"] {
+        for container in items(spec, &[list]) {
+            for resources in ["limits", "requests"] {
+                check_list(at(container, &["resources", resources]))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Quantities of a resource list that are none.
+pub(super) fn check_list(list: &Value) -> Result<(), String> {
+    let fine = list.as_object().into_iter().flatten().all(|(_, v)| v.is_null() || quantity::is_quantity(v));
+    if fine { Ok(()) } else { Err(quantity::NONSENSE.to_owned()) }
+}
+
+/// A Pod's spec is fixed but for images, the deadline and additional tolerations.
+pub(super) fn immutable(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let frozen = |pod: &Value| {
+        let mut spec = pod["spec"].clone();
+        if let Some(spec) = spec.as_object_mut() {
+            spec.remove("activeDeadlineSeconds");
+            spec.remove("tolerations");
+            spec.remove("nodeName");
+            for list in ["containers", "initContainers"] {
+                spec.each(list).for_each(|c| {
+                    c.remove("image");
+                });
+            }
+            // Adding an ephemeral container goes through a subresource of its own.
+            spec.remove("ephemeralContainers");
+        }
+        spec
+    };
+    let kept = items(old, &["spec", "tolerations"]);
+    let additions_only = kept.iter().all(|t| items(new, &["spec", "tolerations"]).contains(t));
+    let rebound = !text(old, &["spec", "nodeName"]).is_empty() && old["spec"]["nodeName"] != new["spec"]["nodeName"];
+    if frozen(old) != frozen(new) || !additions_only || rebound {
+        causes.push(Cause::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_every_fault_of_a_pod_spec() {
+        let spec = json!({
+            "restartPolicy": "Never",
+            "containers": [
+                {"name": "c", "ports": [{"containerPort": 0, "protocol": "TCP"}], "volumeMounts": [{"name": "v", "mountPath": "/a"}]},
+                {"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}},
+            ],
+        });
+        let mut causes = Vec::new();
+        validate_spec(&spec, "spec.template.spec", Restarts::Always, &mut causes);
+        let lines: Vec<String> = causes.iter().map(|c| format!("{} {}", c.field, c.message)).collect();
+        assert_eq!(
+            lines,
+            [
+                "spec.template.spec.containers[0].image Required value",
+                "spec.template.spec.containers[0].ports[0].containerPort Required value",
+                "spec.template.spec.containers[0].volumeMounts[0].name Not found: \"v\"",
+                "spec.template.spec.containers[1].name Duplicate value: \"c\"",
+                "spec.template.spec.containers[1].resources.requests Invalid value: \"2\": must be less than or equal to cpu limit of 1",
+                "spec.template.spec.restartPolicy Unsupported value: \"Never\": supported values: \"Always\"",
+            ]
+        );
+    }
+}
