@@ -8,6 +8,8 @@
 mod agent;
 #[cfg(feature = "dev")]
 mod bench;
+#[cfg(feature = "dev")]
+mod commit;
 mod connection;
 mod crd;
 #[cfg(feature = "dev")]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::Error;
+use crate::cli::commit;
 
 /// Namespace of the ConfigMaps.
 pub(super) const NAMESPACE: &str = "mainstay-bench-load";
@@ -24,9 +25,7 @@ impl Load {
     pub(super) fn new(directory: &Path, objects: usize) -> Result<Self, Error> {
         let load = Self { directory: directory.to_owned(), revisions: vec![0; objects] };
         fs::create_dir_all(directory).map_err(Error::Load)?;
-        let mut options = git2::RepositoryInitOptions::new();
-        git2::Repository::init_opts(directory, options.initial_head("main").external_template(false))
-            .map_err(Error::Commit)?;
+        commit::init(directory).map_err(Error::Commit)?;
         let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n");
         fs::write(directory.join("namespace.yaml"), namespace).map_err(Error::Load)?;
         for file in 0..objects.div_ceil(PER_FILE) {
@@ -87,21 +86,8 @@ impl Load {
     }
 
     fn commit(&self, message: &str) -> Result<(), Error> {
-        commit(&self.directory, message).map_err(Error::Commit)
+        commit::everything(&self.directory, message).map_err(Error::Commit)
     }
-}
-
-fn commit(directory: &Path, message: &str) -> Result<(), git2::Error> {
-    let repository = git2::Repository::open(directory)?;
-    let mut index = repository.index()?;
-    index.add_all(["."], git2::IndexAddOption::DEFAULT, None)?;
-    index.write()?;
-    let tree = repository.find_tree(index.write_tree()?)?;
-    let author = git2::Signature::now("Mainstay", "bench@mainstay.invalid")?;
-    let parent = repository.head().ok().and_then(|head| head.peel_to_commit().ok());
-    let parents: Vec<_> = parent.iter().collect();
-    repository.commit(Some("HEAD"), &author, &author, message, &tree, &parents)?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::cli::commit;
+
 /// Path in the repository and contents.
 const FILES: &[(&str, &str)] = &[
     ("README.md", include_str!("../../../examples/gitops/README.md")),
@@ -39,19 +41,8 @@ pub(super) fn prepare(directory: &Path) -> Result<(), Error> {
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
         folder.and_then(|()| fs::write(&path, text)).map_err(|error| Error::Write(path, error))?;
     }
-    commit(directory).map_err(|error| Error::Commit(directory.to_owned(), error))
-}
-
-fn commit(directory: &Path) -> Result<(), git2::Error> {
-    let mut options = git2::RepositoryInitOptions::new();
-    let repository = git2::Repository::init_opts(directory, options.initial_head("main").external_template(false))?;
-    let mut index = repository.index()?;
-    index.add_all(["."], git2::IndexAddOption::DEFAULT, None)?;
-    index.write()?;
-    let tree = repository.find_tree(index.write_tree()?)?;
-    let author = git2::Signature::now("Mainstay", "demo@mainstay.invalid")?;
-    repository.commit(Some("HEAD"), &author, &author, "shop: web, API and cache", &tree, &[])?;
-    Ok(())
+    let committed = commit::init(directory).and_then(|()| commit::everything(directory, "shop: web, API and cache"));
+    committed.map_err(|error| Error::Commit(directory.to_owned(), error))
 }
 
 #[cfg(test)]
