@@ -110,7 +110,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     logs::start(logs::Format::Text, "warn");
     let stop = stop::on_signal()?;
     let subject = if arguments.cluster_only { None } else { Some(choose(arguments.repository.as_deref())?) };
-    prepare_directory(&arguments.kubeconfig)?;
+    if !arguments.cluster_only || arguments.kubeconfig.starts_with(DIRECTORY) {
+        prepare_directory()?;
+    }
     let serving = embedded::start(arguments.listen, arguments.token.as_deref(), &arguments.kubeconfig).await?;
     let started = telling::Started { server: serving.url(), kubeconfig: arguments.kubeconfig.clone(), subject };
     let Some(subject) = &started.subject else {
@@ -173,10 +175,7 @@ fn choose(repository: Option<&str>) -> Result<Subject, Error> {
 }
 
 /// Makes `.mainstay/`, and keeps it out of the user's own repository.
-fn prepare_directory(kubeconfig: &Path) -> Result<(), Error> {
-    if !kubeconfig.starts_with(DIRECTORY) && !Path::new(DIRECTORY).exists() {
-        return Ok(());
-    }
+fn prepare_directory() -> Result<(), Error> {
     let path = Path::new(DIRECTORY).join(".gitignore");
     let written = fs::create_dir_all(DIRECTORY).and_then(|()| fs::write(&path, "*\n"));
     written.map_err(|cause| Error::Write { path, cause })
