@@ -150,6 +150,8 @@ fn shows_commits_applied_and_hand_edits_put_back() {
             && said.contains("after somebody deleted Service shop/api")
             && said.contains("spec.replicas: 5 → 2")
     });
+    dev.kubectl(&["wait", "--for=condition=Ready", "gitsync/demo", "--timeout=30s"]);
+    assert_eq!(dev.mainstay(&["status"]).status.code(), Some(0));
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
