@@ -291,9 +291,15 @@ impl World {
 
     /// Asks for a sync as `mainstay sync` does, and waits until the status answers.
     pub(crate) async fn ask(&self, sync: &str) {
+        let request = self.request(sync);
+        self.until(&format!("{sync} to answer {request}"), |w| w.status(sync)["lastHandledRequest"] == *request).await;
+    }
+
+    /// Asks for a sync as `mainstay sync` does, and waits for nothing.
+    pub(crate) fn request(&self, sync: &str) -> String {
         let request = format!("request {}", self.asked.fetch_add(1, Ordering::Relaxed));
         self.annotate_sync(sync, "mainstay.dev/requestedAt", &request);
-        self.until(&format!("{sync} to answer {request}"), |w| w.status(sync)["lastHandledRequest"] == *request).await;
+        request
     }
 
     /// Lifts the guards of pruning for a commit and waits for what follows.

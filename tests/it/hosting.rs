@@ -1,0 +1,183 @@
+//! Where the repository comes from: servers that are away, slow or lie, passwords, and branches that are missing.
+
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::{Value, json};
+
+use crate::support::{
+    git_server::{Fault, GitServer, On},
+    remote::NAME,
+    world::{NAMESPACE, World, config_map},
+};
+
+/// A world whose repository is behind an HTTP server, with one applied commit.
+async fn served(spec: Value) -> (World, GitServer) {
+    let mut world = World::new().await;
+    let server = GitServer::start(world.remote.root()).await;
+    world.repository("web", &server.url(NAME));
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.deadlines.lookup = Duration::from_millis(700);
+    world.deadlines.silence = Duration::from_millis(500);
+    let mut whole = json!({"gitRepository": "web"});
+    json_patch::merge(&mut whole, &spec);
+    world.sync("demo", whole);
+    (world, server)
+}
+
+fn password(world: &World, password: &str) -> Value {
+    let body = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "git", "namespace": NAMESPACE},
+        "data": {"username": BASE64_STANDARD.encode("robot"), "password": BASE64_STANDARD.encode(password)},
+    });
+    if world.get("v1", "secrets", "git").is_some() {
+        return world.edit("v1", "secrets", "git", body);
+    }
+    world.create("v1", "secrets", NAMESPACE, body)
+}
+
+async fn repository_uses(world: &World, spec: Value) {
+    world.edit("serverless.kyma-project.io/v1alpha1", "gitrepositories", "web", json!({"spec": spec}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_cannot_be_reached_is_named_and_a_corrected_address_works_at_once() {
+    let (mut world, server) = served(json!({"interval": "1h"})).await;
+    repository_uses(&world, json!({"url": "http://127.0.0.1:9/repo.git"})).await;
+    world.start();
+    world.condition_is("demo", "Ready", "False SourceUnavailable").await;
+    assert!(world.condition("demo", "Ready").contains("127.0.0.1:9"), "{}", world.condition("demo", "Ready"));
+    assert!(world.condition("demo", "Reconciling").starts_with("True"));
+    assert!(world.condition("demo", "Stalled").starts_with("False"));
+    repository_uses(&world, json!({"url": server.url(NAME)})).await;
+    world.ready("demo").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_password_is_said_and_the_corrected_secret_works_at_once() {
+    let (mut world, server) = served(json!({"interval": "1h"})).await;
+    server.require("robot", "right-pass");
+    password(&world, "wrong-pass-81723");
+    repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}})).await;
+    world.start();
+    world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
+    let said = world.condition("demo", "Ready");
+    assert!(!said.contains("wrong-pass") && !said.contains("robot"), "{said}");
+    assert_eq!(world.data("a"), "absent");
+    password(&world, "right-pass");
+    world.until("the object is applied", |w| w.data("a") == "1").await;
+    world.ready("demo").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_secret_is_named_and_works_once_it_is_there() {
+    let (mut world, server) = served(json!({"interval": "1h"})).await;
+    server.require("robot", "right-pass");
+    repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}})).await;
+    world.start();
+    world.condition_is("demo", "Ready", "False").await;
+    assert!(world.condition("demo", "Ready").contains("git"), "{}", world.condition("demo", "Ready"));
+    password(&world, "right-pass");
+    world.until("the object is applied", |w| w.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stalls_or_lies_changes_nothing_of_what_was_applied() {
+    let (mut world, server) = served(json!({"interval": "1h"})).await;
+    world.start();
+    world.ready("demo").await;
+    let first = world.remote.head();
+    world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", config_map("b", "1")).commit("two");
+    let faults = [
+        (On::Everything, Fault::Stall),
+        (On::Everything, Fault::Html),
+        (On::Everything, Fault::Status(500)),
+        (On::References, Fault::Answer(b"0000".to_vec())),
+        (On::References, Fault::Truncate(30)),
+        (On::Packs, Fault::Truncate(60)),
+        (On::Packs, Fault::Scramble(7)),
+        (On::Packs, Fault::Answer(b"PACK".to_vec())),
+    ];
+    for (on, fault) in faults {
+        server.heal();
+        server.fail(on, fault.clone());
+        world.ask("demo").await;
+        assert_eq!(world.status("demo")["appliedCommit"], *first, "{on:?} {fault:?}");
+        assert_eq!((world.data("a"), world.data("b")), ("1".into(), "absent".into()), "{on:?} {fault:?}");
+        let reconciling = world.condition("demo", "Reconciling");
+        let stalled = world.condition("demo", "Stalled");
+        assert!(reconciling.contains("Source") || stalled.contains("Source"), "{on:?} {fault:?}: {reconciling}");
+        world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+        world.until("what was applied is still enforced", |w| w.data("a") == "1").await;
+    }
+    server.heal();
+    world.ask("demo").await;
+    world.ready("demo").await;
+    assert_eq!((world.data("a"), world.data("b")), ("2".into(), "1".into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_applied_is_enforced_by_a_new_agent_that_cannot_reach_git() {
+    let (mut world, server) = served(json!({"interval": "1h"})).await;
+    world.start();
+    world.ready("demo").await;
+    world.kill().await;
+    server.fail(On::Everything, Fault::Status(503));
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.start();
+    world.until("put back without Git", |w| w.data("a") == "1").await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed again"}}));
+    world.until("put back again", |w| w.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_branch_is_named_deletes_nothing_and_is_followed_once_it_is_there() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({"reference": "release"}));
+    world.start();
+    world.condition_is("demo", "Ready", "False SourceInvalid").await;
+    assert!(world.condition("demo", "Ready").contains("release"));
+    assert!(world.condition("demo", "Stalled").starts_with("True"));
+    world.remote.branch("release");
+    world.ask("demo").await;
+    world.ready("demo").await;
+    world.remote.branch("main");
+    world.remote.drop_branch("release");
+    world.ask("demo").await;
+    world.condition_is("demo", "Ready", "False SourceInvalid").await;
+    assert_eq!(world.data("a"), "1");
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("what was applied is still enforced", |w| w.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_git_repository_is_named_and_works_once_it_is_there() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({"gitRepository": "later"}));
+    world.start();
+    world.condition_is("demo", "Ready", "False SpecInvalid").await;
+    assert!(world.condition("demo", "Ready").contains("later"));
+    world.repository("later", &world.remote.path().display().to_string());
+    world.until("the object is applied", |w| w.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_force_push_is_followed_back_and_forth() {
+    let mut world = World::new().await;
+    let first = world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.ready("demo").await;
+    world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", config_map("b", "1"));
+    world.commit("demo", "two").await;
+    world.remote.force(&first);
+    world.ask("demo").await;
+    world.ready("demo").await;
+    assert_eq!((world.data("a"), world.data("b")), ("1".into(), "absent".into()));
+    world.remote.file("c.yaml", config_map("c", "1")).orphan("another history");
+    world.ask("demo").await;
+    world.ready("demo").await;
+    assert_eq!(world.config_maps(), ["a", "c"]);
+}
