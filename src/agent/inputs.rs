@@ -125,6 +125,7 @@ impl Syncs {
                     for name in std::mem::take(&mut missing) {
                         self.end(&name);
                     }
+                    self.context.registry.set_complete();
                     known.send_replace(true);
                 }
                 Some(WatchEvent::Trouble(error)) => {
@@ -149,6 +150,8 @@ impl Syncs {
             self.end(&name);
             self.announcer.know(&owner, uid.clone());
         }
+        // Known to all others before any of them acts.
+        self.context.registry.enter(&owner, gitsync::label(&name.0, &name.1));
         let (feed, input) = watch::channel(Some(Arc::new(sync)));
         let over = CancellationToken::new();
         let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());

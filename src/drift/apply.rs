@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::decide::{break_glass, is_controlled, resource_version, uid};
+use super::decide::{break_glass_of, is_controlled, resource_version, uid};
 use super::desired::{Desired, Owner, without_replicas, yield_to_people};
 use super::heat::{Heat, Shift, ceiling};
 use super::ledger::{Next, Seen};
@@ -243,7 +243,7 @@ impl Drift {
 
     /// Whether an object that vanished from our watch, and is there all the same, may be put back now.
     fn may_touch(&self, desired: &Desired, live: &Value) -> bool {
-        if let Some(until) = break_glass(live, self.now()) {
+        if let Some(until) = break_glass_of(live, self.now()) {
             self.pause(&desired.key, until);
             self.watch_paused(desired);
             return false;

@@ -51,7 +51,7 @@ pub enum Reason {
 
 /// What to do about an object that was seen as `live`.
 pub fn decide(verified: &Verified, live: &Value, policy: DriftPolicy, now: Timestamp) -> Verdict {
-    if let Some(until) = break_glass(live, now) {
+    if let Some(until) = break_glass_of(live, now) {
         return Verdict::LeaveAlone(Reason::BreakGlass(until));
     }
     if is_seen(verified, resource_version(live)) {
@@ -86,8 +86,12 @@ fn is_seen(verified: &Verified, version: &str) -> bool {
 }
 
 /// Whether the object is under break glass at `now`, and until when. A time that cannot be read keeps it on.
-pub fn break_glass(live: &Value, now: Timestamp) -> Option<Option<Timestamp>> {
-    let annotation = |name: &str| live.get("metadata")?.get("annotations")?.get(name)?.as_str();
+pub fn break_glass_of(live: &Value, now: Timestamp) -> Option<Option<Timestamp>> {
+    break_glass(|name| live.get("metadata")?.get("annotations")?.get(name)?.as_str(), now)
+}
+
+/// The same by the object's annotations.
+pub fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Option<Option<Timestamp>> {
     if annotation(RECONCILE) != Some(DISABLED) {
         return None;
     }

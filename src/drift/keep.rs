@@ -222,8 +222,29 @@ impl Drift {
     pub fn renew(&self, owner: &Owner, desired: &Arc<Desired>) {
         if let Some(managed) = self.ledger().get_mut(&desired.key).filter(|m| m.owner == *owner) {
             managed.desired = Arc::clone(desired);
-            managed.tombstoned = false;
+            if !std::mem::take(&mut managed.tombstoned) {
+                return;
+            }
+            // Nobody looked while it counted as gone.
+            self.look_again(&desired.key, None, Duration::ZERO);
         }
+    }
+
+    /// Follows an object under break glass that is not kept yet, and rings for its owner when that ends.
+    pub fn await_resume(&self, owner: &Owner, desired: &Arc<Desired>) {
+        let new = {
+            let mut ledger = self.ledger();
+            ledger.hold(owner, Arc::clone(desired), Verified::default());
+            ledger.get_mut(&desired.key).is_some_and(|managed| managed.paused.replace(None).is_none())
+        };
+        if new {
+            self.watch_paused(desired);
+        }
+    }
+
+    /// Whether an object is kept and known to be under break glass.
+    pub fn is_paused(&self, key: &Key) -> bool {
+        self.ledger().get(key).is_some_and(|managed| managed.paused.is_some())
     }
 
     /// Leaves an object alone from now on: it left the repository.

@@ -331,9 +331,13 @@ impl Ledger {
             summary.reverted = account.reverted;
             summary.last_reverts = account.last_reverts.iter().cloned().collect();
         }
-        for (key, managed) in
-            self.objects.iter_mut().filter(|(_, m)| m.owner == *owner && m.is_applied() && !m.tombstoned)
-        {
+        for (key, managed) in self.objects.iter_mut().filter(|(_, m)| m.owner == *owner && !m.tombstoned) {
+            if let Some(until) = managed.paused {
+                summary.paused.push((key.clone(), until));
+            }
+            if !managed.is_applied() {
+                continue;
+            }
             summary.objects += 1;
             match &managed.health {
                 Health::Healthy => summary.healthy += 1,
@@ -341,9 +345,6 @@ impl Ledger {
                 Health::Failed(why) => summary.broken.push((key.clone(), why.to_string())),
             }
             summary.failures.extend(managed.failure.as_deref().cloned());
-            if let Some(until) = managed.paused {
-                summary.paused.push((key.clone(), until));
-            }
             if !managed.heat.as_mut().is_some_and(|heat| heat.contended(clock)) {
                 managed.contended = None;
             }

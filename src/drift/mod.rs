@@ -22,6 +22,7 @@ pub mod projection;
 mod watch;
 
 pub use apply::{Change, Intent, Put};
+pub use decide::break_glass;
 pub use desired::{Desired, Owner};
 pub use keep::{Announcement, Drift, Error};
 pub use ledger::{Policy, Summary};

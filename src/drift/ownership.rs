@@ -10,7 +10,7 @@
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, add, applied_by, subtract};
-use crate::api::names::{BEFORE_FIRST_APPLY, MANAGER};
+use crate::api::names::{BEFORE_FIRST_APPLY, HANDOVER_MANAGER, MANAGER};
 
 /// Managers that people's `kubectl` commands write as.
 const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-edit", "kubectl-create", "kubectl"];
@@ -114,7 +114,8 @@ pub(super) fn without_first_apply_echo(object: &Value) -> Option<Value> {
 /// `managedFields` without our entry: the object is nobody's again, and nothing in it changes.
 pub fn released(managed_fields: &Value) -> Value {
     let entries = managed_fields.as_array().into_iter().flatten();
-    let left = entries.filter(|e| e["manager"] != MANAGER).cloned().collect::<Vec<_>>();
+    let left =
+        entries.filter(|e| e["manager"] != MANAGER && e["manager"] != HANDOVER_MANAGER).cloned().collect::<Vec<_>>();
     // An empty list would be read as "wiped" and is refused by no server; one empty entry is how it is written.
     if left.is_empty() { json!([{}]) } else { Value::Array(left) }
 }

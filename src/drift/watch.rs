@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
-use super::decide::break_glass;
+use super::decide::break_glass_of;
 use super::keep::Watching;
 use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Kind, Selection, WatchEvent};
@@ -91,15 +91,19 @@ impl Drift {
             match event {
                 Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
                     let labelled = live.pointer("/metadata/labels").and_then(|l| l.get(SYNC_LABEL)).is_some();
-                    if break_glass(&live, self.now()).is_some() && !labelled {
+                    if break_glass_of(&live, self.now()).is_some() && !labelled {
                         continue;
                     }
                 }
                 Some(WatchEvent::Deleted(_)) | None => {}
                 Some(_) => continue,
             }
-            if let Some(managed) = self.ledger().get_mut(&key) {
+            let owner = self.ledger().get_mut(&key).map(|managed| {
                 managed.paused = None;
+                Arc::clone(&managed.owner)
+            });
+            if let Some(owner) = owner {
+                self.changed(&owner);
             }
             self.look_again(&key, None, Duration::ZERO);
             return;

@@ -13,9 +13,9 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::inventory::{Entry, Inventory, uid_bytes};
-use super::observe::{config_maps, is_controlled};
+use super::observe::{config_maps, is_controlled, is_paused};
 use super::plan::{Expect, Step};
-use crate::api::names::{AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, PRUNE, RECONCILE, SYNC_LABEL};
+use crate::api::names::{AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, PRUNE, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
 use crate::drift::{Desired, Drift, Intent, Owner, Put, released};
 use crate::object::{Digest, Key, prune_order};
@@ -241,7 +241,7 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Res
         if text(&meta.annotations, PRUNE).as_deref() == Some(DISABLED) {
             return Ok(Pruned::Kept("mainstay.dev/prune: disabled"));
         }
-        if text(&meta.annotations, RECONCILE).as_deref() == Some(DISABLED) {
+        if is_paused(&meta) {
             return Ok(Pruned::Kept("mainstay.dev/reconcile: disabled"));
         }
         let guard = Guard { uid: Some(&uid), resource_version: meta.resource_version.as_deref() };

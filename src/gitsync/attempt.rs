@@ -23,7 +23,7 @@ use crate::failure::{Class, chain};
 use crate::manifest::{self, Problem};
 use crate::notification::Message;
 use crate::object::{Digest, Key};
-use crate::source::{BaseDir, Commit, Found, Reference, Remote, Snapshot, TreeId};
+use crate::source::{BaseDir, Commit, Found, Reference, Remote, RemoteUrl, Snapshot, TreeId};
 
 /// Problems that one message names.
 const SHOWN_PROBLEMS: usize = 20;
@@ -99,6 +99,8 @@ pub(super) struct Memory {
     pub(super) failed: HashMap<Key, Failed>,
     /// What an attempt was made for and came out right with.
     settled: Option<Question>,
+    /// Objects that this commit changes and that are under break glass.
+    pub(super) paused: HashSet<Key>,
     /// Something is awaited from another GitSync.
     pub(super) awaits_others: bool,
     /// The commit that was seen last, and when.
@@ -137,12 +139,17 @@ pub(super) struct Attempt<'a> {
 }
 
 /// Value of the label on everything that a GitSync manages: `<namespace>.<name>`, hashed when too long.
-pub(super) fn label(namespace: &str, name: &str) -> Arc<str> {
+pub fn label(namespace: &str, name: &str) -> Arc<str> {
     let plain = format!("{namespace}.{name}");
     if plain.len() <= LONGEST_LABEL {
         return plain.into();
     }
     format!("{}.{}", crate::api::conditions::cut(name, 30), Digest::of(plain.as_bytes())).into()
+}
+
+/// What a GitSync follows, as one text: what follows the same is planned together.
+pub(super) fn branch(url: &RemoteUrl, reference: &str) -> String {
+    format!("{url} {reference}")
 }
 
 impl Attempt<'_> {
@@ -197,7 +204,13 @@ impl Attempt<'_> {
     pub(super) async fn sync(&mut self, remote: &Remote, max_age: Duration) -> Result<Option<Outcome>, Refused> {
         let reference = Reference::parse(&self.sync.spec.reference)?;
         let base_dir = BaseDir::parse(&self.sync.spec.base_dir)?;
-        let found = self.context.source.lookup(remote, &reference, max_age).await?;
+        let found = match self.context.source.lookup(remote, &reference, max_age).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.keep_what_was_applied(remote, &base_dir).await;
+                return Err(error.into());
+            }
+        };
         if self.memory.seen.is_none_or(|(commit, _)| commit != found.commit) {
             let sync = self.owner.to_string();
             self.memory.seen = Some((found.commit, Instant::now()));
@@ -216,7 +229,7 @@ impl Attempt<'_> {
         if self.memory.settled.as_ref() == Some(&question) {
             return Ok(None);
         }
-        let branch = format!("{} {reference}", remote.url);
+        let branch = branch(&remote.url, &self.sync.spec.reference);
         let wanted = match self.wanted(remote, &found, &base_dir, &question).await {
             Ok(wanted) => wanted,
             Err(refused) => {
@@ -232,7 +245,8 @@ impl Attempt<'_> {
             row.suspended = false;
         });
         let outcome = self.perform(&wanted, &question, &branch).await?;
-        let clean = matches!(&outcome, Outcome::Applied { failures, pruning: 0, .. } if failures.is_empty());
+        let clean = matches!(&outcome, Outcome::Applied { failures, pruning: 0, .. } if failures.is_empty())
+            && self.memory.paused.is_empty();
         if clean && !self.memory.awaits_others && !std::mem::take(&mut self.memory.rebuilt) {
             self.memory.settled = Some(question);
         }
@@ -341,17 +355,26 @@ impl Attempt<'_> {
     async fn perform(&mut self, wanted: &Wanted, question: &Question, branch: &str) -> Result<Outcome, Refused> {
         let began = self.memory.seen.map_or_else(Instant::now, |(_, at)| at);
         let commit = question.commit.to_string();
+        self.forget_old_failures(wanted);
+        // What was created again since has another UID, by which it is known when it leaves.
+        self.note_verified();
         let plan = self.plan(wanted, question, branch).await?;
         self.write_intentions(&plan).await?;
         self.accept(wanted, &plan);
         let mut tally = Tally { unchanged: plan.unchanged.len(), ..Tally::default() };
+        self.memory.paused.clear();
         self.apply(&plan, &mut tally).await;
         self.note_refused(&plan);
-        let may_prune = self.memory.failed.is_empty() && plan.refused.is_empty() && !self.memory.rebuilt;
+        self.await_break_glass(&plan);
+        let failed = self.memory.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
+        let may_prune = !failed && plan.refused.is_empty() && !self.memory.rebuilt;
         let mut held = plan.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
         let mut pruning = 0;
         if may_prune {
-            pruning = self.prune(&plan.prune, &mut held, &mut tally).await;
+            let now = Instant::now();
+            let waits = |key: &&Key| self.memory.failed.get(*key).is_none_or(|failed| failed.again <= now);
+            let due = plan.prune.iter().filter(waits).cloned().collect::<Vec<_>>();
+            pruning = self.prune(&due, &mut held, &mut tally).await;
         } else {
             held.extend(plan.prune.iter().map(|key| format!("{key}: kept until everything else is applied")));
         }
@@ -362,7 +385,7 @@ impl Attempt<'_> {
         self.memory.awaits_others = plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
             || plan.held.iter().any(|(_, why)| *why == plan::AWAITS_SIBLINGS);
         let complete = self.memory.failed.is_empty() && plan.guard.is_none() && pruning == 0 && may_prune;
-        if complete && !self.memory.awaits_others {
+        if complete && !self.memory.awaits_others && self.memory.paused.is_empty() {
             self.complete(wanted, question, &tally, began);
         }
         let note = self.memory.rebuilt.then(|| {
@@ -382,7 +405,7 @@ impl Attempt<'_> {
         let now = Instant::now();
         let kept = self.context.drift.kept(self.owner);
         let inventory = self.memory.inventory.clone().unwrap_or_default();
-        let waiting: HashSet<Key> =
+        let mut waiting: HashSet<Key> =
             self.memory.failed.iter().filter(|(_, f)| f.again > now).map(|(key, _)| key.clone()).collect();
         let unknown = wanted
             .objects
@@ -390,7 +413,14 @@ impl Attempt<'_> {
             .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
             .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
             .collect::<Vec<_>>();
-        let live = observe::live(self.context.drift.cluster(), &unknown, self.label).await?;
+        let (live, unseen) = observe::live(self.context.drift.cluster(), &unknown, self.label).await?;
+        for (keys, error) in unseen {
+            for key in keys {
+                let (class, message, after) = (error.class(), chain(&error), error.retry_after());
+                self.fail(&key, class, Reason::ApplyFailed, message, after);
+                waiting.insert(key);
+            }
+        }
         let commit = question.commit.to_string();
         let allowed = question.allow_prune.as_deref() == Some(commit.as_str());
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -454,8 +484,12 @@ impl Attempt<'_> {
 
     /// Writes what the backward loop verified since (objects that were created again have another UID).
     pub(super) async fn save_verified(&mut self) -> Result<(), Refused> {
+        if self.note_verified() { self.save_inventory().await } else { Ok(()) }
+    }
+
+    fn note_verified(&mut self) -> bool {
         let verified = self.context.drift.verified(self.owner);
-        let Some(inventory) = &mut self.memory.inventory else { return Ok(()) };
+        let Some(inventory) = &mut self.memory.inventory else { return false };
         let mut changed = false;
         for (key, entry) in &mut inventory.0 {
             let Some((uid, digest)) = verified.get(key) else { continue };
@@ -466,7 +500,24 @@ impl Attempt<'_> {
                 changed = true;
             }
         }
-        if changed { self.save_inventory().await } else { Ok(()) }
+        changed
+    }
+
+    /// What failed and is no longer wanted, or is wanted again, has not failed.
+    fn forget_old_failures(&mut self, wanted: &Wanted) {
+        if self.memory.failed.is_empty() {
+            return;
+        }
+        let keys = wanted.objects.iter().map(|d| &d.key).collect::<HashSet<_>>();
+        self.memory.failed.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
+    }
+
+    /// What is under break glass is applied when that ends.
+    fn await_break_glass(&mut self, plan: &Plan) {
+        for desired in &plan.paused {
+            self.context.drift.await_resume(self.owner, desired);
+            self.memory.paused.insert(desired.key.clone());
+        }
     }
 
     /// The commit counts from now on: what left it is never brought back.
@@ -513,6 +564,7 @@ impl Attempt<'_> {
         match put.change {
             Change::Paused => {
                 self.memory.failed.remove(key);
+                self.memory.paused.insert(key.clone());
                 return;
             }
             Change::Terminating => {
@@ -533,7 +585,10 @@ impl Attempt<'_> {
 
     fn fail(&mut self, key: &Key, class: Class, reason: Reason, message: String, after: Option<Duration>) {
         let attempts = self.memory.failed.get(key).map_or(1, |failed| failed.attempts + 1);
-        let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow((attempts - 1).min(10))).min(LAST_WAIT);
+        let doubled = match class {
+            Class::Conflict => class.again(attempts).unwrap_or(FIRST_WAIT),
+            _ => FIRST_WAIT.saturating_mul(2u32.saturating_pow((attempts - 1).min(10))).min(LAST_WAIT),
+        };
         let wait = doubled.mul_f64(0.9 + 0.2 * fastrand::f64()).max(after.unwrap_or_default());
         let failed = Failed { class, reason, message, attempts, again: Instant::now() + wait };
         self.memory.failed.insert(key.clone(), failed);

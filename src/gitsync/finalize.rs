@@ -59,7 +59,10 @@ impl Attempt<'_> {
         for key in inventory.0.keys() {
             self.context.drift.tombstone(self.owner, key);
         }
-        let allowed = annotations.contains_key(ALLOW_PRUNE);
+        let status = self.sync.status.as_ref();
+        let commits = status.iter().flat_map(|s| [s.applied_commit.as_deref(), s.attempted_commit.as_deref()]);
+        let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
+        let allowed = allow.is_some() && commits.into_iter().any(|commit| commit == allow);
         let wanted_elsewhere = |key: &Key| self.context.registry.with(self.owner, |view| view.wanted_elsewhere(key));
         let (mut going, staying): (Vec<_>, Vec<_>) = inventory
             .0

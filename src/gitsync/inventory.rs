@@ -94,19 +94,21 @@ impl Inventory {
 
     /// Puts an inventory together from the contents of all its ConfigMaps, in any order.
     pub fn decode<'a>(contents: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, Unreadable> {
-        let mut all = HashMap::new();
-        let mut seen = Vec::new();
+        let mut parts = BTreeMap::new();
         let mut total = None;
         for content in contents {
             let (index, of, entries) = decode_part(content)?;
             if index == 0 {
                 total = Some(of);
             }
-            seen.push(index);
-            all.extend(entries);
+            if parts.insert(index, entries).is_some() {
+                return Err(Unreadable);
+            }
         }
         let total = total.ok_or(Unreadable)?;
-        if (0..total).all(|index| seen.contains(&index)) { Ok(Self(all)) } else { Err(Unreadable) }
+        // What lies beyond was left behind when the inventory had more of them.
+        let parts = (0..total).map(|index| parts.remove(&index).ok_or(Unreadable));
+        Ok(Self(parts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()))
     }
 }
 

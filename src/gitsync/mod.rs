@@ -21,5 +21,6 @@ pub mod registry;
 pub mod resolve;
 pub mod status;
 
+pub use attempt::label;
 pub use context::{Context, Input, Repositories, SyncFacts};
 pub use reconcile::run;

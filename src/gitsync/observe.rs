@@ -7,19 +7,25 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::inventory::{Entry, Inventory, Unreadable, uid_bytes};
 use super::plan::Live;
 use super::resolve::Served;
-use crate::api::names::{DISABLED, INVENTORY_KEY, INVENTORY_LABEL, RECONCILE, SYNC_LABEL};
+use crate::api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Cluster, Error, Kind, Scope, Selection};
-use crate::drift::Desired;
+use crate::drift::{Desired, break_glass};
 use crate::object::{Key, Object};
 
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
+
+/// What is there of the objects that were asked for.
+pub(super) type Seen = HashMap<Key, Live>;
+/// What we are not let see, and why.
+pub(super) type Unseen = Vec<(HashSet<Key>, Error)>;
 
 /// The inventory as it was found.
 #[derive(Debug)]
@@ -92,22 +98,29 @@ pub(super) async fn served(cluster: &Cluster, objects: &[Arc<Object>]) -> Result
     Ok(served)
 }
 
-/// What is there of these objects.
-pub(super) async fn live(
-    cluster: &Cluster,
-    wanted: &[&Arc<Desired>],
-    label: &str,
-) -> Result<HashMap<Key, Live>, Error> {
+/// What is there of these objects, and those of a kind that we may not list, with the refusal. Of what is not seen
+/// nobody knows whose it is: it cannot be applied.
+pub(super) async fn live(cluster: &Cluster, wanted: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
     let mut kinds: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), (Arc<Kind>, HashSet<Key>)> = BTreeMap::new();
     for desired in wanted {
         let kind = &desired.kind;
         let id = (Arc::clone(&kind.group), Arc::clone(&kind.version), Arc::clone(&kind.kind));
         kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(desired.key.clone());
     }
-    let lists = stream::iter(kinds.into_values())
-        .map(|(kind, keys)| async move { of_kind(cluster, &kind, &keys, label).await });
-    let lists: Vec<HashMap<Key, Live>> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
-    Ok(lists.into_iter().flatten().collect())
+    let lists = stream::iter(kinds.into_values()).map(|(kind, keys)| async move {
+        let found = of_kind(cluster, &kind, &keys, label).await;
+        (keys, found)
+    });
+    let mut lists = lists.buffer_unordered(AT_ONCE);
+    let (mut seen, mut unseen) = (Seen::new(), Unseen::new());
+    while let Some((keys, found)) = lists.next().await {
+        match found {
+            Ok(found) => seen.extend(found),
+            Err(error) if error.is_forbidden() => unseen.push((keys, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((seen, unseen))
 }
 
 async fn of_kind(
@@ -159,10 +172,16 @@ pub(super) fn seen(meta: &ObjectMeta, label: &str) -> Live {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         label: own,
         managed_fields,
-        paused: of(&meta.annotations, RECONCILE).as_deref() == Some(DISABLED),
+        paused: is_paused(meta),
         terminating: meta.deletion_timestamp.is_some(),
         controlled: is_controlled(meta),
     }
+}
+
+/// Whether the object is under break glass now.
+pub(super) fn is_paused(meta: &ObjectMeta) -> bool {
+    let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    break_glass(annotation, Timestamp::now()).is_some()
 }
 
 /// Whether a controller owns the object.

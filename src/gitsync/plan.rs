@@ -146,7 +146,7 @@ pub enum Guard {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Objects to apply, stage by stage.
-    pub stages: BTreeMap<u8, Vec<Step>>,
+    pub stages: BTreeMap<Stage, Vec<Step>>,
     /// Objects that are as the commit says.
     pub unchanged: Vec<Arc<Desired>>,
     /// Objects that are not ours yet and under break glass.
@@ -196,7 +196,7 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
             plan.paused.push(Arc::clone(desired));
         } else {
             let expect = expect(facts, desired, live);
-            plan.stages.entry(stage.number).or_default().push(Step { desired: Arc::clone(desired), expect });
+            plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
         }
     }
     plan_prune(facts, &mut plan);

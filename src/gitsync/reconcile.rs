@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::{self, Attempt, Memory, Refused};
+use super::attempt::{self, Attempt, Failed, Memory, Refused};
 use super::context::{Context, Input, SyncFacts};
 use super::finalize::{End, git_syncs};
 use super::status::{self, Outcome};
@@ -34,6 +34,8 @@ use crate::source::{self, Remote, RemoteUrl};
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// How long a status waits for objects to become healthy before it says that they are not.
 const HEALTH_GRACE: Duration = Duration::from_millis(700);
+/// Conflicts in a row that are nobody's concern.
+const CONFLICTS: u32 = 5;
 /// How often a contended object's cooling is looked at.
 const COOLING: Duration = Duration::from_secs(15);
 /// Longest wait for the first word about a Secret.
@@ -62,8 +64,10 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         next_look: Instant::now(),
         settling: None,
     };
-    let label = Arc::clone(&task.label);
-    context.registry.update(&owner, |row| row.label = label);
+    context.registry.enter(&owner, Arc::clone(&task.label));
+    if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
+        return;
+    }
     let mut repositories = context.repositories.listen();
     let mut registry = context.registry.listen();
     let mut look_now = context.look_now.subscribe();
@@ -83,7 +87,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = repositories.changed() => task.next_look = Instant::now(),
             _ = registry.changed() => task.others_changed(),
             _ = look_now.changed() => task.look_at_once(),
-            () = drifted.notified() => task.settle_soon(),
+            () = drifted.notified() => task.objects_changed(),
             () = task.secret.changed() => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
@@ -144,14 +148,22 @@ impl Task {
     }
 
     fn others_changed(&mut self) {
-        let awaits = self.memory.failed.values().any(|failed| failed.class == Class::NotReady);
-        if self.memory.awaits_others || awaits {
+        let awaits = |f: &Failed| f.class == Class::NotReady || f.reason == Reason::OwnershipConflict;
+        if self.memory.awaits_others || self.memory.failed.values().any(awaits) {
             let now = Instant::now();
-            for failed in self.memory.failed.values_mut().filter(|failed| failed.class == Class::NotReady) {
+            for failed in self.memory.failed.values_mut().filter(|failed| awaits(failed)) {
                 failed.again = now;
             }
             self.next_look = now;
         }
+    }
+
+    /// What was left for a break glass is applied when that ends; everything else is only told.
+    fn objects_changed(&mut self) {
+        if self.memory.paused.iter().any(|key| !self.context.drift.is_paused(key)) {
+            self.next_look = Instant::now();
+        }
+        self.settle_soon();
     }
 
     /// Gathers what changes together into one status.
@@ -194,6 +206,7 @@ impl Task {
     }
 
     async fn end(&mut self, sync: &GitSync) -> Turn {
+        self.context.registry.update(&self.owner, |row| row.tried = true);
         let ours = sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
         if !ours {
             return Turn::Over;
@@ -219,7 +232,11 @@ impl Task {
         let handled = self.status.as_ref().or(sync.status.as_ref()).and_then(|s| s.last_handled_request.clone());
         let requested = asked.is_some() && asked != handled;
         let max_age = if requested || changed { Duration::ZERO } else { interval.mul_f64(0.8) };
+        if requested {
+            self.forget_waits();
+        }
         let outcome = self.outcome_of(sync, repository, max_age).await;
+        self.context.registry.update(&self.owner, |row| row.tried = true);
         self.request = if requested { asked } else { None };
         match outcome {
             Ok(outcome) => {
@@ -240,6 +257,17 @@ impl Task {
         }
     }
 
+    /// Somebody asks for a sync because something may have been put right.
+    fn forget_waits(&mut self) {
+        let now = Instant::now();
+        for failed in self.memory.failed.values_mut() {
+            failed.again = now;
+        }
+        if matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. })) {
+            self.context.drift.cluster().kinds_changed();
+        }
+    }
+
     fn refuse(&mut self, refused: Refused, interval: Duration) {
         self.failures_in_a_row += 1;
         let backoff = refused
@@ -248,6 +276,10 @@ impl Task {
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
         let wait = backoff.mul_f64(0.9 + 0.2 * fastrand::f64()).max(refused.retry_after.unwrap_or_default());
         self.next_look = Instant::now() + wait;
+        if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
+            // Someone else wrote first: that says nothing yet.
+            return;
+        }
         let outcome = refused.outcome();
         self.tell_failures(&outcome);
         self.outcome = Some(outcome);
@@ -285,6 +317,11 @@ impl Task {
         let status = sync.status.clone().unwrap_or_default();
         let policy = Policy { drift: sync.spec.drift, suspended: sync.spec.suspend };
         self.context.drift.set_policy(&self.owner, policy, status.reverted, status.last_reverts);
+        let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
+        if let Ok(Some(url)) = &url {
+            let branch = attempt::branch(url, &sync.spec.reference);
+            self.context.registry.update(&self.owner, |row| row.branch = Some(branch));
+        }
         if !sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER) {
             self.attempt(sync).set_finalizer(true).await?;
         }
@@ -299,6 +336,11 @@ impl Task {
             Refused::invalid(Reason::SpecInvalid, message)
         })?;
         let secret = self.secret_of(sync, repository).await;
+        if let (Some(auth), None) = (&repository.spec.auth, &secret) {
+            let message = format!("Secret {} with the credentials does not exist in this namespace", auth.secret_name);
+            let class = Class::NotReady;
+            return Err(Refused { class, reason: Reason::SpecInvalid, message, retry_after: None });
+        }
         let remote = Remote {
             url: RemoteUrl::parse(&repository.spec.url)?,
             credentials: source::credentials(repository.spec.auth.as_ref(), secret.as_ref())?,

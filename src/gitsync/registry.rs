@@ -28,6 +28,8 @@ pub struct Row {
     pub planned: Option<String>,
     /// Both of its loops are stopped.
     pub suspended: bool,
+    /// An attempt was made, whatever became of it: what it wants is known as far as it can be known now.
+    pub tried: bool,
 }
 
 /// All of them.
@@ -35,6 +37,7 @@ pub struct Row {
 pub struct Registry {
     rows: Mutex<HashMap<Owner, Row>>,
     changed: watch::Sender<u64>,
+    complete: watch::Sender<bool>,
 }
 
 /// The rows, while nobody else changes them.
@@ -61,6 +64,22 @@ impl Registry {
         if changed {
             self.tell();
         }
+    }
+
+    /// A GitSync is there; its objects carry this label.
+    pub fn enter(&self, own: &Owner, label: Arc<str>) {
+        self.update(own, |row| row.label = label);
+    }
+
+    /// Every GitSync of the cluster has a row by now.
+    pub fn set_complete(&self) {
+        self.complete.send_replace(true);
+    }
+
+    /// Waits until every GitSync of the cluster has a row: before that nobody can know what another one wants.
+    pub async fn completed(&self) {
+        // The sender lives as long as the registry does.
+        let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
     }
 
     /// Tells everyone that something came that they may have waited for.
@@ -120,10 +139,12 @@ impl View<'_> {
         })
     }
 
-    /// Whether a GitSync of the same branch has yet to plan this commit.
+    /// Whether a GitSync of the same branch has yet to plan this commit, or any other one has not said at all yet what
+    /// it wants.
     pub fn siblings_pending(&self, branch: &str, commit: &str) -> bool {
-        self.others().any(|(_, row)| {
-            row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit) && !row.suspended
+        self.others().filter(|(_, row)| !row.suspended).any(|(_, row)| {
+            let behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
+            behind || !row.tried
         })
     }
 }
@@ -148,6 +169,7 @@ mod tests {
             wanted: set(wanted),
             planned: Some(planned.into()),
             suspended: false,
+            tried: true,
         }
     }
 
@@ -177,5 +199,7 @@ mod tests {
             assert!(view.wanted_elsewhere(&key("a")));
             assert!(!view.wanted_elsewhere(&key("b")));
         });
+        registry.update(&"x/other".into(), |r| r.tried = false);
+        registry.with(&"x/own".into(), |view| assert!(view.siblings_pending("release", "c2")));
     }
 }

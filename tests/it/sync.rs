@@ -282,7 +282,8 @@ async fn nothing_changed_costs_nothing_and_one_file_costs_its_objects_and_two() 
     // Another repository change is seen only after further lookups, which are what must cost nothing.
     world.remote.file("README.md", "nothing").commit("no object");
     world.ready("demo").await;
-    let idle = world.requests();
+    let mut idle = world.requests();
+    idle.retain(|(name, _)| !name.contains("events"));
     assert_eq!(idle.iter().map(|(_, count)| count).sum::<u64>(), 1, "only the status: {idle:?}");
     while messages.try_recv().is_ok() {}
     world.server.levers().reset_counts();

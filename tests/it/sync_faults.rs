@@ -28,6 +28,10 @@ async fn about_to_change() -> World {
 async fn refused(fault: Fault, said: &str, stalled: bool) {
     let mut world = about_to_change().await;
     let of_b = Fault { verb: "apply".into(), resource: "configmaps".into(), name: "b".into(), times: 1000, ..fault };
+    if of_b.code == 422 {
+        // What is really invalid could not be created either.
+        world.server.levers().fail_next(Fault { verb: "create".into(), name: String::new(), ..of_b.clone() });
+    }
     world.server.levers().fail_next(of_b);
     world.try_commit("demo", "two").await;
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
