@@ -10,6 +10,7 @@ mod hosting;
 mod manifests;
 mod ownership;
 mod prune;
+mod real;
 mod source;
 mod support;
 mod sync;
