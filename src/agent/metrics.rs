@@ -1,6 +1,6 @@
 //! What Prometheus scrapes: counters and a histogram fed by the messages of both loops, and facts read at each scrape.
 //!
-//! Invariant: the number of time series is bounded by the number of GitSyncs, never by the number of objects.
+//! Invariant: the number of time series is bounded by the numbers of GitSyncs and kinds, never by that of objects.
 //! Invariant: a GitSync that is gone leaves no series behind.
 //!
 //! Deliberately absent: rates and alerts, which belong to whoever scrapes.
@@ -25,7 +25,7 @@ use prometheus_client::{
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::notification::Message;
+use crate::{cluster::Counted, notification::Message};
 
 /// Upper bounds of the revert latency's buckets, in seconds. Slowed reverts of contended objects reach minutes.
 const LATENCIES: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 300.0];
@@ -39,8 +39,8 @@ pub struct Facts {
     pub leader: bool,
     /// One row per GitSync.
     pub syncs: Vec<SyncFacts>,
-    /// API requests since the start, by verb (`get`, `list`, `watch`, `apply`, …).
-    pub requests: Vec<(String, u64)>,
+    /// API requests since the start, by verb and resource.
+    pub requests: Vec<Counted>,
     /// Ref lookups at Git remotes since the start.
     pub lookups: u64,
     /// Fetches from Git remotes since the start.
@@ -232,10 +232,10 @@ impl Collector for AtScrape {
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         let kind = ConstCounter::new(0u64).metric_type();
-        let mut family = encoder.encode_descriptor("api_requests", "Requests to the API server by verb", None, kind)?;
-        for (verb, number) in &facts.requests {
-            let counter = ConstCounter::new(*number);
-            counter.encode(family.encode_family(&[("verb", verb.as_str())])?)?;
+        let mut family = encoder.encode_descriptor("api_requests", "Requests to the API server", None, kind)?;
+        for counted in &facts.requests {
+            let labels = [("verb", counted.verb.as_str()), ("resource", &*counted.resource)];
+            ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
         for (name, help, value) in PER_SYNC {
             let kind = ConstGauge::new(0.0).metric_type();
@@ -251,6 +251,7 @@ impl Collector for AtScrape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Verb;
 
     fn applied(sync: &str) -> Message {
         Message::CommitApplied {
@@ -303,7 +304,7 @@ mod tests {
         let metrics = Metrics::new(|| Facts {
             leader: true,
             syncs: vec![SyncFacts { sync: "a/b".into(), objects: 7, lag_seconds: 1.5, ..SyncFacts::default() }],
-            requests: vec![("apply".into(), 12)],
+            requests: vec![Counted { verb: Verb::Apply, resource: "configmaps".into(), count: 12 }],
             lookups: 5,
             fetches: 1,
         });
@@ -311,7 +312,7 @@ mod tests {
         for line in [
             "mainstay_leader 1",
             "mainstay_git_lookups_total 5",
-            r#"mainstay_api_requests_total{verb="apply"} 12"#,
+            r#"mainstay_api_requests_total{verb="apply",resource="configmaps"} 12"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,
             r#"mainstay_sync_lag_seconds{sync="a/b"} 1.5"#,
             "# EOF",

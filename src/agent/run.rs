@@ -1,6 +1,5 @@
 //! Wires the parts together and runs them until the end.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -154,10 +153,6 @@ async fn serve(
 }
 
 fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> Facts {
-    let mut requests = BTreeMap::new();
-    for counted in cluster.requests().snapshot() {
-        *requests.entry(counted.verb.as_str().to_owned()).or_insert(0) += counted.count;
-    }
     let context = shown.get();
     let syncs = context.iter().flat_map(|context| {
         context.facts().into_iter().map(|(owner, facts)| {
@@ -175,7 +170,7 @@ fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> F
     });
     Facts {
         leader: leadership.map_or(context.is_some(), Leadership::is_leading),
-        requests: requests.into_iter().collect(),
+        requests: cluster.requests().snapshot(),
         lookups: context.as_ref().map_or(0, |context| context.source.traffic().lookups),
         fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
         syncs: syncs.collect(),

@@ -16,7 +16,7 @@ pub(super) enum Counters {
     Agent(String),
 }
 
-/// Requests by verb and resource. The agent's own metrics know no resources.
+/// Requests by verb and resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests(BTreeMap<(String, String), u64>);
 
@@ -32,7 +32,8 @@ struct Count {
     verb: String,
     resource: String,
     user_agent: String,
-    count: u64,
+    #[serde(rename = "count")]
+    number: u64,
 }
 
 impl Counters {
@@ -51,13 +52,14 @@ impl Counters {
 fn from_server(text: &str) -> Result<Requests, Error> {
     let counted: Counted = serde_json::from_str(text).map_err(Error::Counts)?;
     let ours = counted.requests.into_iter().filter(|count| count.user_agent == "mainstay");
-    Ok(Requests(ours.map(|count| ((count.verb, count.resource), count.count)).collect()))
+    Ok(Requests(ours.map(|count| ((count.verb, count.resource), count.number)).collect()))
 }
 
 fn from_metrics(text: &str) -> Requests {
     let rows = text.lines().filter_map(|line| {
-        let (verb, count) = line.strip_prefix("mainstay_api_requests_total{verb=\"")?.split_once("\"} ")?;
-        Some(((verb.to_owned(), String::new()), count.parse().ok()?))
+        let (verb, rest) = line.strip_prefix("mainstay_api_requests_total{verb=\"")?.split_once("\",resource=\"")?;
+        let (resource, count) = rest.split_once("\"} ")?;
+        Some(((verb.to_owned(), resource.to_owned()), count.parse().ok()?))
     });
     Requests(rows.collect())
 }
@@ -122,7 +124,8 @@ mod tests {
 
     #[test]
     fn reads_the_agents_metrics() {
-        let text = "# TYPE x counter\nmainstay_api_requests_total{verb=\"list\"} 4\nmainstay_leader 1\n";
-        assert_eq!(from_metrics(text).to_string(), "4 list");
+        let text = "# TYPE x counter\nmainstay_api_requests_total{verb=\"list\",resource=\"secrets\"} 4\n\
+                    mainstay_leader 1\n";
+        assert_eq!((from_metrics(text).of("list", "secrets"), from_metrics(text).total()), (4, 4));
     }
 }

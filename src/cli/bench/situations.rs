@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{
     Error,
-    load::{Load, PER_FILE},
+    load::Load,
     table::{Latencies, Row, Target, duration},
     world::{DEADLINE, World},
 };
@@ -23,6 +23,8 @@ use crate::api::names;
 
 /// Between two edits that are measured one by one: the agent puts back 50 objects a second, with a burst of 100.
 const PACE: Duration = Duration::from_millis(40);
+/// How long hand edits may last.
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Edits at once.
 const BURST: usize = 500;
 /// Edits that are under way at the same time.
@@ -77,7 +79,7 @@ async fn first_sync(world: &mut World) -> Result<Row, Error> {
     let reached = world.observer.all(wanted, DEADLINE).await?;
     let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
     world
-        .row(mark, "first sync", duration(wall), |requests| {
+        .row(mark, "first sync, until the last object is there", duration(wall), |requests| {
             vec![
                 Target::new("≤ 6 s", wall <= Duration::from_secs(6)),
                 Target::new("one LIST per kind", requests.of("list", "configmaps") <= 2),
@@ -105,7 +107,7 @@ async fn one_file(world: &mut World) -> Result<Row, Error> {
     let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
     world.handled(&token).await?;
     world
-        .row(mark, format!("commit that changes one file ({PER_FILE} objects)"), duration(wall), |requests| {
+        .row(mark, format!("commit that changes one file ({count} objects)"), duration(wall), |requests| {
             // Status at the start and the end, the objects, and one inventory.
             vec![Target::new(format!("≤ {} requests", 2 + count + 1), requests.total() <= 2 + count + 1)]
         })
@@ -127,7 +129,7 @@ async fn reverts(world: &mut World, blow: Blow, what: &str, numbers: std::ops::R
         world.observer.forget();
         let answered = strike(&api, blow, number).await?;
         let wanted = world.wanted([number]);
-        let reached = world.observer.all(wanted, Duration::from_secs(60)).await?;
+        let reached = world.observer.all(wanted, PATIENCE).await?;
         pairs.extend(reached.into_values().map(|end| (answered, end)));
         tokio::time::sleep(PACE).await;
     }
@@ -151,7 +153,7 @@ async fn burst(world: &mut World, numbers: std::ops::Range<usize>) -> Result<Row
     let strikes = stream::iter(numbers.clone().map(|number| strike(&api, Blow::Edit, number)));
     strikes.buffer_unordered(IN_FLIGHT).try_for_each(|_| std::future::ready(Ok(()))).await?;
     let wanted = world.wanted(numbers.clone());
-    let reached = world.observer.all(wanted, Duration::from_secs(60)).await?;
+    let reached = world.observer.all(wanted, PATIENCE).await?;
     let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
     let targets = |_: &super::counters::Requests| vec![Target::new("≤ 10 s", wall <= Duration::from_secs(10))];
     world.row(mark, format!("{} edits at once, until all are put back", numbers.len()), duration(wall), targets).await

@@ -35,7 +35,7 @@ const NAME: &str = "load";
 /// Who the measurement's own writes are by.
 const MANAGER: &str = "mainstay-bench";
 /// Most that anything may take.
-pub(super) const DEADLINE: Duration = Duration::from_secs(300);
+pub(super) const DEADLINE: Duration = Duration::from_mins(5);
 /// The agent writes status at most once per 5 s: after this long without a request it has done all it had to do.
 const SETTLED: Duration = Duration::from_millis(6500);
 
