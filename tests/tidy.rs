@@ -39,6 +39,7 @@ const ACTING: &[&str] = &[
     "src/source/transport/",
     "src/drift/apply.rs",
     "src/drift/keep.rs",
+    "src/drift/revert.rs",
     "src/drift/watch.rs",
     "src/gitsync/apply.rs",
     "src/gitsync/attempt.rs",

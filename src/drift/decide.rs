@@ -63,7 +63,7 @@ pub fn decide(verified: &Verified, live: &Value, policy: DriftPolicy, now: Times
     if policy == DriftPolicy::Ignore {
         return Verdict::LeaveAlone(Reason::Ignore);
     }
-    if live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()) {
+    if is_terminating(live) {
         return Verdict::AwaitDeletion;
     }
     let same_object = verified.uid.is_empty() || *verified.uid == *uid(live);
@@ -100,6 +100,11 @@ pub fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timest
         Some(Ok(until)) => Some(Some(until)),
         Some(Err(_)) | None => Some(None),
     }
+}
+
+/// Whether the object is being deleted.
+pub fn is_terminating(live: &Value) -> bool {
+    live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
 }
 
 /// Whether a controller owns the object. What we apply has none, so it is one that we do not manage.

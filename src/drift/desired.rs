@@ -63,12 +63,20 @@ pub(super) fn without_replicas(body: &mut Value) {
     }
 }
 
-/// Takes out those of the annotations for people that `live` sets to something else: they are never reverted.
+/// Sets the annotations for people to what they are in `live`, or leaves them out: they are never reverted.
 pub(super) fn yield_to_people(body: &mut Value, live: &Value) {
     let Some(annotations) = body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
     let theirs = live.pointer("/metadata/annotations");
     annotations.retain(|name, value| {
-        !name.starts_with(ANNOTATION_PREFIX) || theirs.and_then(|a| a.get(name)).is_none_or(|v| v == value)
+        if !name.starts_with(ANNOTATION_PREFIX) {
+            return true;
+        }
+        let live = theirs.and_then(|annotations| annotations.get(name));
+        // Leaving out what is still there and ours would take it away.
+        if let Some(live) = live {
+            *value = live.clone();
+        }
+        live.is_some()
     });
 }
 

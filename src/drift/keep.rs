@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::Verified;
 use super::desired::{Desired, Owner};
-use super::ledger::{Ledger, Next, Policy, Seen, Summary};
+use super::ledger::{Ledger, Policy, Summary};
 use crate::api::git_sync::Revert;
 use crate::cluster::{Cluster, Kind};
 use crate::notification::Message;
@@ -44,6 +44,20 @@ pub struct Announcement<'a> {
     pub message: &'a Message,
 }
 
+/// Nothing is written to an object while this is held.
+pub struct Alone<'a>(#[expect(dead_code, reason = "it is held, not read")] tokio::sync::MutexGuard<'a, ()>);
+
+/// What was verified of an object.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// UID.
+    pub uid: String,
+    /// Digest of its projection.
+    pub digest: Option<Digest>,
+    /// What was applied.
+    pub desired: Arc<Desired>,
+}
+
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
 /// The backward loop ended.
@@ -70,6 +84,9 @@ struct Inner {
     autoscalers_known: watch::Sender<bool>,
     reverts: Semaphore,
     bucket: tokio::sync::Mutex<Bucket>,
+    /// Reverts on the queue.
+    queued: AtomicUsize,
+    /// Those of them that may go as soon as there is room.
     waiting: AtomicUsize,
     calm: Notify,
     started: Instant,
@@ -86,10 +103,10 @@ pub(super) struct Watching {
 
 pub(super) enum Job {
     Watch(Arc<Kind>, Arc<Watching>),
-    WatchPaused(Arc<Kind>, Key),
-    Revert(Key),
+    WatchByName(Arc<Kind>, Key),
+    Revert(Key, u32),
     Report(Key),
-    Later { key: Key, seen: Option<Seen>, wait: Duration },
+    Later { key: Key, wait: Duration },
 }
 
 struct Bucket {
@@ -114,6 +131,7 @@ impl Drift {
             autoscalers_known: watch::Sender::new(false),
             reverts: Semaphore::new(IN_FLIGHT),
             bucket: tokio::sync::Mutex::new(Bucket { tokens: BURST, filled: now }),
+            queued: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             calm: Notify::new(),
             started: now,
@@ -139,22 +157,25 @@ impl Drift {
         let this = self.clone();
         match job {
             Job::Watch(kind, watching) => tasks.spawn(this.follow(kind, watching, stop.clone())),
-            Job::WatchPaused(kind, key) => tasks.spawn(this.follow_paused(kind, key, stop.clone())),
-            Job::Revert(key) => tasks.spawn(this.take_turn(key)),
+            Job::WatchByName(kind, key) => tasks.spawn(this.follow_by_name(kind, key, stop.clone())),
+            Job::Revert(key, ticket) => tasks.spawn(this.take_turn(key, ticket)),
             Job::Report(key) => tasks.spawn(async move { this.report(key).await }),
-            Job::Later { key, seen, wait } => tasks.spawn(async move {
+            Job::Later { key, wait } => tasks.spawn(async move {
                 tokio::time::sleep(wait).await;
-                this.look_now(&key, seen);
+                this.look_now(&key);
             }),
         };
     }
 
-    async fn take_turn(self, key: Key) {
+    async fn take_turn(self, key: Key, ticket: u32) {
         tokio::time::sleep(self.delay(&key)).await;
+        // What has to wait for its own sake keeps nobody else waiting.
+        self.0.waiting.fetch_add(1, Ordering::AcqRel);
         self.take_token().await;
         if let Ok(_permit) = self.0.reverts.acquire().await {
-            self.revert(key).await;
+            self.revert(key, ticket).await;
         }
+        self.0.queued.fetch_sub(1, Ordering::AcqRel);
         if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.calm.notify_waiters();
         }
@@ -203,14 +224,21 @@ impl Drift {
 
     /// The keys that are kept for an owner and have been applied.
     pub fn kept(&self, owner: &Owner) -> HashSet<Key> {
-        self.ledger().kept_for(owner).filter(|(_, m)| m.is_applied()).map(|(key, _)| key.clone()).collect()
-    }
-
-    /// UID and digest of everything that is kept for an owner and was verified.
-    pub fn verified(&self, owner: &Owner) -> HashMap<Key, (String, Option<Digest>)> {
         let ledger = self.ledger();
         let kept = ledger.kept_for(owner).filter(|(_, m)| m.is_applied());
-        kept.map(|(key, m)| (key.clone(), (m.verified.uid.to_string(), m.verified.digest))).collect()
+        kept.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// What was verified of everything that is kept for an owner.
+    pub fn verified(&self, owner: &Owner) -> HashMap<Key, Known> {
+        let ledger = self.ledger();
+        let kept = ledger.kept_for(owner).filter(|(_, m)| m.is_applied() && !m.stale && !m.verified.uid.is_empty());
+        kept.map(|(key, m)| {
+            let known =
+                Known { uid: m.verified.uid.to_string(), digest: m.verified.digest, desired: Arc::clone(&m.desired) };
+            (key.clone(), known)
+        })
+        .collect()
     }
 
     /// The document that is kept at a key, for an object whose commit did not change.
@@ -226,7 +254,7 @@ impl Drift {
                 return;
             }
             // Nobody looked while it counted as gone.
-            self.look_again(&desired.key, None, Duration::ZERO);
+            self.look_again(&desired.key, Duration::ZERO);
         }
     }
 
@@ -238,7 +266,7 @@ impl Drift {
             ledger.get_mut(&desired.key).is_some_and(|managed| managed.paused.replace(None).is_none())
         };
         if new {
-            self.watch_paused(desired);
+            self.watch_by_name(desired);
         }
     }
 
@@ -324,12 +352,18 @@ impl Drift {
     }
 
     pub(super) fn enqueue(&self, key: Key) {
-        if self.0.waiting.fetch_add(1, Ordering::AcqRel) >= WAITING_WITH_STATE
-            && let Some(seen) = self.ledger().get_mut(&key).and_then(|managed| managed.pending.as_mut())
-        {
-            seen.live = None;
-        }
-        self.send(Job::Revert(key));
+        let many = self.0.queued.fetch_add(1, Ordering::AcqRel) >= WAITING_WITH_STATE;
+        let ticket = {
+            let mut ledger = self.ledger();
+            let managed = ledger.get_mut(&key);
+            managed.map_or(0, |managed| {
+                if let Some(seen) = managed.pending.as_mut().filter(|_| many) {
+                    seen.live = None;
+                }
+                managed.ticket
+            })
+        };
+        self.send(Job::Revert(key, ticket));
     }
 
     pub(super) fn enqueue_report(&self, key: Key) {
@@ -337,23 +371,21 @@ impl Drift {
     }
 
     /// Looks at an object again after a while.
-    pub(super) fn look_again(&self, key: &Key, seen: Option<Seen>, wait: Duration) {
-        self.send(Job::Later { key: key.clone(), seen, wait });
+    pub(super) fn look_again(&self, key: &Key, wait: Duration) {
+        self.send(Job::Later { key: key.clone(), wait });
     }
 
     /// Looks at an object again when its break glass ends by itself.
     pub(super) fn look_when_over(&self, key: &Key, until: Option<Timestamp>) {
         if let Some(until) = until {
             let wait = Duration::try_from(until - self.now()).unwrap_or_default();
-            self.look_again(key, None, wait + Duration::from_millis(50));
+            self.look_again(key, wait + Duration::from_millis(50));
         }
     }
 
-    fn look_now(&self, key: &Key, seen: Option<Seen>) {
-        let next = self.ledger().look_now(key, seen, Instant::now());
-        if next == Next::Queue {
-            self.enqueue(key.clone());
-        }
+    pub(super) fn look_now(&self, key: &Key) {
+        let next = self.ledger().look_now(key, Instant::now());
+        self.carry_out(key, next);
     }
 
     /// Watches a kind from now on. The watch, if it was running already.
@@ -369,9 +401,18 @@ impl Drift {
         None
     }
 
-    /// Watches one object by name: it is under break glass and lost the label by which we would see it.
-    pub(super) fn watch_paused(&self, desired: &Desired) {
-        self.send(Job::WatchPaused(Arc::clone(&desired.kind), desired.key.clone()));
+    /// Watches one object by name: it lost the label by which we would see it, and is not to be touched now.
+    pub(super) fn watch_by_name(&self, desired: &Desired) {
+        let new = self.ledger().get_mut(&desired.key).is_some_and(|m| !std::mem::replace(&mut m.followed, true));
+        if new {
+            self.send(Job::WatchByName(Arc::clone(&desired.kind), desired.key.clone()));
+        }
+    }
+
+    /// Waits until no write to the object is under way, and keeps new ones from beginning for as long as the answer is
+    /// held.
+    pub async fn alone_with(&self, key: &Key) -> Alone<'_> {
+        Alone(self.turn(key).await)
     }
 
     fn end_idle_watches(&self) {

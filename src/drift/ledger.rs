@@ -58,6 +58,14 @@ pub(super) struct Managed {
     pub(super) in_flight: bool,
     /// A revert is waiting its turn.
     pub(super) queued: bool,
+    /// Which of the reverts that were put on the queue counts; older ones have been overtaken.
+    pub(super) ticket: u32,
+    /// A revert that failed is not tried again before.
+    pub(super) not_before: Option<Instant>,
+    /// What the object must be has not been applied yet: it is to be, whatever is seen of the object.
+    pub(super) stale: bool,
+    /// The object is watched by name, since it lost our label.
+    pub(super) followed: bool,
     pub(super) pending: Option<Box<Seen>>,
     /// Fields fought over and the other manager, while contended.
     pub(super) contended: Option<Box<(Vec<String>, String)>>,
@@ -144,9 +152,12 @@ impl Ledger {
     /// An object that is already kept for the same owner keeps what is known of it.
     pub(super) fn hold(&mut self, owner: &Owner, desired: Arc<Desired>, verified: Verified) {
         let key = desired.key.clone();
-        if self.objects.get(&key).is_some_and(|m| m.owner == *owner && !m.tombstoned) {
+        let says_nothing_new = |m: &Managed| m.is_applied() || verified == Verified::default();
+        if self.objects.get(&key).is_some_and(|m| m.owner == *owner && !m.tombstoned && says_nothing_new(m)) {
             return;
         }
+        // Whoever waits with an older ticket waits for an object that is no longer kept like that.
+        let ticket = self.objects.get(&key).map_or(0, |m| m.ticket.wrapping_add(1));
         self.objects.insert(
             key,
             Managed {
@@ -161,6 +172,10 @@ impl Ledger {
                 tombstoned: false,
                 in_flight: false,
                 queued: false,
+                ticket,
+                not_before: None,
+                stale: false,
+                followed: false,
                 pending: None,
                 contended: None,
                 reported: None,
@@ -204,13 +219,19 @@ impl Ledger {
     }
 
     /// An object is to be looked at, whatever its last event said.
-    pub(super) fn look_now(&mut self, key: &Key, seen: Option<Seen>, at: Instant) -> Next {
-        let Some(managed) = self.objects.get_mut(key) else { return Next::Nothing };
-        let suspended = self.accounts.get(&managed.owner).is_none_or(|a| a.policy.suspended);
-        if managed.tombstoned || suspended || managed.in_flight || !managed.is_applied() {
+    pub(super) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
+        let Some(managed) = self.objects.get_mut(key).filter(|m| !m.tombstoned && m.is_applied()) else {
             return Next::Nothing;
+        };
+        let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
+        managed.lose_sight(at, account.policy)
+    }
+
+    /// What an object must be has changed without a new document.
+    pub(super) fn is_stale(&mut self, key: &Key) {
+        if let Some(managed) = self.objects.get_mut(key) {
+            managed.stale = true;
         }
-        managed.enqueue(seen.unwrap_or(Seen { live: None, at }))
     }
 
     /// An object was seen.
@@ -246,25 +267,86 @@ impl Ledger {
         if managed.tombstoned || !managed.is_of(kind) || stale || !managed.is_applied() {
             return Next::Nothing;
         }
-        if managed.in_flight {
-            managed.pending = Some(Box::new(Seen { live: None, at }));
-            return Next::Nothing;
+        managed.lose_sight(at, account.policy)
+    }
+
+    /// What to do about an object that was read because its last event did not say.
+    pub(super) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
+        let autoscaled = self.autoscaled.contains(key);
+        let left = Verdict::LeaveAlone(Reason::Ignore);
+        let Some(managed) = self.objects.get_mut(key).filter(|m| !m.tombstoned) else { return left };
+        let Some(account) = self.accounts.get(&managed.owner) else { return left };
+        if account.policy.suspended { left } else { managed.judge(live, account.policy.drift, autoscaled, now) }
+    }
+
+    /// Starts a revert. `None` when the object is not kept, is tombstoned, or the ticket is not the one that counts.
+    /// Nothing was seen when the owner's policy has come to leave the object alone meanwhile.
+    pub(super) fn begin_revert(&mut self, key: &Key, ticket: u32) -> Option<(Arc<Desired>, Option<Seen>)> {
+        let managed = self.objects.get_mut(key).filter(|m| m.ticket == ticket)?;
+        let policy = self.accounts.get(&managed.owner)?.policy;
+        if policy.suspended || (policy.drift != DriftPolicy::Revert && !managed.stale) {
+            managed.pending = None;
         }
-        if account.policy.suspended || account.policy.drift == DriftPolicy::Ignore {
-            return Next::Nothing;
-        }
-        managed.enqueue(Seen { live: None, at })
+        managed.queued = false;
+        self.begin(key)
     }
 
     /// Starts a write. `None` when the object is not kept, is tombstoned, or another write is under way.
     pub(super) fn begin(&mut self, key: &Key) -> Option<(Arc<Desired>, Option<Seen>)> {
         let managed = self.objects.get_mut(key)?;
-        managed.queued = false;
         if managed.in_flight || managed.tombstoned {
             return None;
         }
         managed.in_flight = true;
         Some((Arc::clone(&managed.desired), managed.pending.take().map(|seen| *seen)))
+    }
+
+    /// Starts a write that makes the object what the forward loop wants. `None` when it is under break glass: then that
+    /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
+    pub(super) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
+        self.hold(owner, Arc::clone(desired), Verified::default());
+        let managed = self.objects.get_mut(&desired.key)?;
+        managed.tombstoned = false;
+        if managed.paused.is_some() {
+            managed.desired = Arc::clone(desired);
+            managed.stale = true;
+            return None;
+        }
+        managed.in_flight = true;
+        managed.queued = false;
+        managed.ticket = managed.ticket.wrapping_add(1);
+        Some((managed.verified.resource_version.to_string(), managed.pending.take()))
+    }
+
+    /// A write of the forward loop failed. If it may have been carried out all the same, the object must become what
+    /// was written; else it stays what it was, and what was seen before counts again.
+    pub(super) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
+        let Some(managed) = self.objects.get_mut(&desired.key) else { return };
+        if is_unknown && managed.is_applied() {
+            managed.desired = Arc::clone(desired);
+            managed.stale = true;
+        }
+        if managed.pending.is_none() {
+            managed.pending = before;
+        }
+    }
+
+    /// A revert failed: what was seen counts again, but not before `not_before`.
+    pub(super) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: Failure) -> Option<(Owner, u32)> {
+        let managed = self.objects.get_mut(key)?;
+        managed.attempts += 1;
+        managed.failure = Some(Box::new(failure));
+        managed.pending.get_or_insert_with(|| Box::new(seen));
+        Some((Arc::clone(&managed.owner), managed.attempts))
+    }
+
+    /// What failed is tried at once; the ticket for it, where something waits.
+    pub(super) fn hurry(&mut self, key: &Key) -> bool {
+        let Some(managed) = self.objects.get_mut(key) else { return false };
+        managed.not_before = None;
+        managed.ticket = managed.ticket.wrapping_add(1);
+        managed.queued = managed.pending.is_some() && !managed.in_flight;
+        managed.queued
     }
 
     /// Ends a write and returns what was seen of the object meanwhile.
@@ -289,6 +371,8 @@ impl Ledger {
         };
         managed.failure = None;
         managed.attempts = 0;
+        managed.not_before = None;
+        managed.stale = false;
         managed.paused = None;
         managed.reported = None;
         digest
@@ -313,10 +397,10 @@ impl Ledger {
         self.autoscaled.contains(key)
     }
 
-    /// The objects whose last revert failed and that live in (or are) `namespace`.
-    pub(super) fn failed_in(&self, namespace: &str) -> Vec<Key> {
+    /// The objects whose last revert failed, of those that `concerns` names.
+    pub(super) fn failed(&self, concerns: impl Fn(&Key) -> bool) -> Vec<Key> {
         let failed = self.objects.iter().filter(|(_, m)| m.failure.is_some());
-        failed.filter(|(key, _)| key.namespace.as_deref() == Some(namespace)).map(|(key, _)| key.clone()).collect()
+        failed.filter(|(key, _)| concerns(key)).map(|(key, _)| key.clone()).collect()
     }
 
     /// All objects kept for an owner, with what was verified of them.
@@ -391,37 +475,70 @@ impl Managed {
         if std::mem::replace(&mut self.queued, true) { Next::Nothing } else { Next::Queue }
     }
 
-    fn look(&mut self, live: Value, at: Instant, policy: DriftPolicy, autoscaled: bool, now: Timestamp) -> Next {
+    /// The object has to be read: nothing says what it is now.
+    fn lose_sight(&mut self, at: Instant, policy: Policy) -> Next {
+        let seen = Seen { live: None, at };
+        if self.in_flight {
+            self.pending = Some(Box::new(seen));
+            return Next::Nothing;
+        }
+        match policy.drift {
+            _ if policy.suspended => Next::Nothing,
+            DriftPolicy::Revert => self.enqueue(seen),
+            _ if self.stale => self.enqueue(seen),
+            DriftPolicy::Ignore => Next::Nothing,
+            DriftPolicy::Report => {
+                self.pending = Some(Box::new(seen));
+                Next::Report
+            }
+        }
+    }
+
+    /// What to do about the object as it was seen, and what is known of it from then on.
+    fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: bool, now: Timestamp) -> Verdict {
         if self.verified.resource_version.is_empty() {
             // An earlier agent verified it and remembered only the digest.
             let mut sent = self.desired.body();
             if autoscaled {
                 super::desired::without_replicas(&mut sent);
             }
-            self.verified.emptied = projection::emptied(&live, &sent);
+            self.verified.emptied = projection::emptied(live, &sent);
         }
-        if !self.verified.has_seen(resource_version(&live)) {
-            self.health = crate::object::health(&self.desired.key, &live);
+        let is_news = !self.verified.has_seen(resource_version(live));
+        if is_news {
+            self.health = crate::object::health(&self.desired.key, live);
         }
-        match decide(&self.verified, &live, policy, now) {
+        let verdict = match decide(&self.verified, live, policy, now) {
+            Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if self.stale => Verdict::Revert,
+            verdict => verdict,
+        };
+        match &verdict {
             Verdict::InSync => {
-                if !self.verified.has_seen(resource_version(&live)) {
-                    self.verified.resource_version = resource_version(&live).into();
-                    self.verified.uid = decide::uid(&live).into();
+                if is_news {
+                    self.verified.resource_version = resource_version(live).into();
+                    self.verified.uid = decide::uid(live).into();
                 }
                 self.reported = None;
+                self.failure = None;
+                self.attempts = 0;
+                self.not_before = None;
+            }
+            // The watch tells when it is gone.
+            Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
+            Verdict::Revert | Verdict::LeaveAlone(_) => {}
+        }
+        verdict
+    }
+
+    fn look(&mut self, live: Value, at: Instant, policy: DriftPolicy, autoscaled: bool, now: Timestamp) -> Next {
+        match self.judge(&live, policy, autoscaled, now) {
+            Verdict::InSync => {
                 self.pending = None;
                 if self.paused.take().is_some() { Next::Resumed } else { Next::Nothing }
             }
             Verdict::Revert => {
                 self.paused = None;
                 self.enqueue(Seen { live: Some(live), at })
-            }
-            Verdict::AwaitDeletion => {
-                // The watch tells when it is gone.
-                self.health = Health::Progressing("being deleted".into());
-                self.pending = None;
-                Next::Nothing
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
                 self.pending = None;
@@ -436,7 +553,10 @@ impl Managed {
                 self.pending = Some(Box::new(Seen { live: Some(live), at }));
                 Next::Report
             }
-            Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => Next::Nothing,
+            Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
+                self.pending = None;
+                Next::Nothing
+            }
         }
     }
 }

@@ -19,11 +19,12 @@ mod keep;
 mod ledger;
 mod ownership;
 pub mod projection;
+mod revert;
 mod watch;
 
 pub use apply::{Change, Intent, Put};
 pub use decide::break_glass;
 pub use desired::{Desired, Owner};
-pub use keep::{Announcement, Drift, Error};
+pub use keep::{Alone, Announcement, Drift, Error, Known};
 pub use ledger::{Policy, Summary};
 pub use ownership::{released, take_over};

@@ -10,8 +10,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
-use super::decide::break_glass_of;
+use super::decide::{break_glass_of, is_terminating};
 use super::keep::Watching;
+use super::ledger::{Managed, Next};
 use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Kind, Selection, WatchEvent};
 use crate::object::Key;
@@ -52,10 +53,10 @@ impl Drift {
                 missing.remove(&key);
                 let (next, owner) = {
                     let mut ledger = self.ledger();
-                    let health = ledger.get(&key).map(|managed| managed.health.clone());
+                    let shown = |managed: &Managed| (managed.health.clone(), managed.failure.is_some());
+                    let before = ledger.get(&key).map(shown);
                     let next = ledger.see(kind, &key, live, now, self.now());
-                    let after = ledger.get(&key);
-                    let changed = after.filter(|managed| Some(&managed.health) != health.as_ref());
+                    let changed = ledger.get(&key).filter(|managed| Some(shown(managed)) != before);
                     (next, changed.map(|managed| Arc::clone(&managed.owner)))
                 };
                 if let Some(owner) = owner {
@@ -80,9 +81,10 @@ impl Drift {
         }
     }
 
-    /// Follows one object until its break glass ends, it is gone, or it carries our label again.
-    pub(super) async fn follow_paused(self, kind: Arc<Kind>, key: Key, stop: CancellationToken) {
+    /// Follows one object that lost our label until it may be touched again, is gone, or carries our label again.
+    pub(super) async fn follow_by_name(self, kind: Arc<Kind>, key: Key, stop: CancellationToken) {
         let mut events = self.cluster().watch(&kind, Selection::named(key.namespace.as_deref(), &key.name));
+        let mut is_there = false;
         loop {
             let event = tokio::select! {
                 () = stop.cancelled() => return,
@@ -90,24 +92,32 @@ impl Drift {
             };
             match event {
                 Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+                    is_there = true;
                     let labelled = live.pointer("/metadata/labels").and_then(|l| l.get(SYNC_LABEL)).is_some();
-                    if break_glass_of(&live, self.now()).is_some() && !labelled {
+                    let untouchable = break_glass_of(&live, self.now()).is_some() || is_terminating(&live);
+                    let seen_otherwise = self.ledger().get(&key).is_none_or(|m| m.tombstoned || (labelled && m.is_applied()));
+                    if untouchable && !seen_otherwise {
                         continue;
                     }
                 }
-                Some(WatchEvent::Deleted(_)) | None => {}
-                Some(_) => continue,
+                Some(WatchEvent::Begin) => {
+                    is_there = false;
+                    continue;
+                }
+                Some(WatchEvent::Synced) if is_there => continue,
+                Some(WatchEvent::Trouble(_)) => continue,
+                Some(WatchEvent::Deleted(_) | WatchEvent::Synced) | None => {}
             }
-            let owner = self.ledger().get_mut(&key).map(|managed| {
-                managed.paused = None;
-                Arc::clone(&managed.owner)
-            });
-            if let Some(owner) = owner {
-                self.changed(&owner);
-            }
-            self.look_again(&key, None, Duration::ZERO);
-            return;
+            break;
         }
+        let resumed = self.ledger().get_mut(&key).is_some_and(|managed| {
+            managed.followed = false;
+            managed.paused.take().is_some()
+        });
+        if resumed {
+            self.carry_out(&key, Next::Resumed);
+        }
+        self.look_now(&key);
     }
 
     /// Follows which workloads an autoscaler scales.
@@ -151,7 +161,8 @@ impl Drift {
             if synced {
                 let changed = self.ledger().set_autoscaled(targets.values().cloned().collect());
                 for key in changed {
-                    self.look_again(&key, None, Duration::ZERO);
+                    self.ledger().is_stale(&key);
+                    self.look_now(&key);
                 }
                 self.autoscalers_are_known();
             }

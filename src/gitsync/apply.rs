@@ -10,12 +10,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::inventory::{Entry, Inventory, uid_bytes};
 use super::observe::{config_maps, is_controlled, is_paused};
 use super::plan::{Expect, Step};
-use crate::api::names::{AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, PRUNE, SYNC_LABEL};
+use crate::api::names::{AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, MANAGER, PRUNE, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
 use crate::drift::{Desired, Drift, Intent, Owner, Put, released};
 use crate::object::{Digest, Key, prune_order};
@@ -186,12 +187,7 @@ pub(super) fn entry(desired: &Desired, uid: &str, digest: Option<Digest>) -> Ent
 }
 
 /// Deletes what left, the last stage first; `done` hears of each.
-pub(super) async fn prune(
-    cluster: &Cluster,
-    label: &str,
-    leaving: Vec<(Key, Entry)>,
-    mut done: impl FnMut(Key, Pruned),
-) {
+pub(super) async fn prune(drift: &Drift, label: &str, leaving: Vec<(Key, Entry)>, mut done: impl FnMut(Key, Pruned)) {
     let mut leaving = leaving.into_iter().peekable();
     while let Some(first) = leaving.next() {
         let turn = prune_order(&first.0);
@@ -200,7 +196,9 @@ pub(super) async fn prune(
             together.push(next);
         }
         let deletions = stream::iter(together).map(|(key, entry)| async move {
-            let pruned = delete(cluster, label, &key, &entry).await.unwrap_or_else(Pruned::Failed);
+            // A revert that began before the object left must not follow its deletion.
+            let _alone = drift.alone_with(&key).await;
+            let pruned = delete(drift.cluster(), label, &key, &entry).await.unwrap_or_else(Pruned::Failed);
             (key, pruned)
         });
         let mut deletions = deletions.buffer_unordered(AT_ONCE);
@@ -230,7 +228,8 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Res
         };
         let text = |map: &Option<BTreeMap<String, String>>, name: &str| map.as_ref().and_then(|m| m.get(name).cloned());
         let uid = meta.uid.clone().unwrap_or_default();
-        let other = entry.uid.is_some_and(|recorded| recorded != uid_bytes(&uid));
+        // An object that we created again, and whose UID nobody wrote down, is known by what we applied to it.
+        let other = entry.uid.is_some_and(|recorded| recorded != uid_bytes(&uid)) && !is_applied_by_us(&meta);
         if text(&meta.labels, SYNC_LABEL).as_deref() != Some(label) || other || is_controlled(&meta) {
             // Somebody else's by now: it is not ours to delete.
             return Ok(Pruned::Gone { deleted: false });
@@ -254,8 +253,15 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Res
     }
 }
 
+fn is_applied_by_us(meta: &ObjectMeta) -> bool {
+    let entries = meta.managed_fields.iter().flatten();
+    entries.into_iter().any(|e| e.manager.as_deref() == Some(MANAGER) && e.operation.as_deref() == Some("Apply"))
+}
+
 /// Makes an object nobody's: takes off our label and our ownership, and changes nothing else in it.
-pub(super) async fn release(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
+pub(super) async fn release(drift: &Drift, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
+    let _alone = drift.alone_with(key).await;
+    let cluster = drift.cluster();
     let Some(kind) = kind_of(cluster, key, entry).await? else { return Ok(()) };
     let namespace = key.namespace.as_deref();
     let mut tries = 0;

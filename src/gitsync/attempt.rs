@@ -492,13 +492,10 @@ impl Attempt<'_> {
         let Some(inventory) = &mut self.memory.inventory else { return false };
         let mut changed = false;
         for (key, entry) in &mut inventory.0 {
-            let Some((uid, digest)) = verified.get(key) else { continue };
-            let uid = Some(super::inventory::uid_bytes(uid));
-            if !verified[key].0.is_empty() && (entry.uid != uid || entry.digest != *digest) {
-                entry.uid = uid;
-                entry.digest = *digest;
-                changed = true;
-            }
+            let Some(known) = verified.get(key) else { continue };
+            let now = apply::entry(&known.desired, &known.uid, known.digest);
+            changed |= *entry != now;
+            *entry = now;
         }
         changed
     }
@@ -619,9 +616,9 @@ impl Attempt<'_> {
     async fn prune(&mut self, leaving: &[Key], held: &mut Vec<String>, tally: &mut Tally) -> usize {
         let inventory = self.memory.inventory.clone().unwrap_or_default();
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
-        let (cluster, label) = (self.context.drift.cluster().clone(), Arc::clone(self.label));
+        let (drift, label) = (self.context.drift.clone(), Arc::clone(self.label));
         let mut pruning = 0;
-        apply::prune(&cluster, &label, leaving, |key, pruned| match pruned {
+        apply::prune(&drift, &label, leaving, |key, pruned| match pruned {
             Pruned::Gone { deleted } => {
                 tally.pruned += usize::from(deleted);
                 self.memory.failed.remove(&key);

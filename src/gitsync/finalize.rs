@@ -71,10 +71,10 @@ impl Attempt<'_> {
             .filter(|(key, _)| !wanted_elsewhere(key))
             .partition(|(key, _)| deletes && (allowed || holds_much(key).is_none()));
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
-        if self.delete_all(&cluster, going).await? == End::Waiting {
+        if self.delete_all(going).await? == End::Waiting {
             return Ok(End::Waiting);
         }
-        self.release_all(&cluster, staying).await?;
+        self.release_all(staying).await?;
         self.context.drift.forget_owner(self.owner);
         apply::delete_inventory(&cluster, &self.inventory_owner(), &self.memory.written).await?;
         match self.set_finalizer(false).await {
@@ -83,12 +83,12 @@ impl Attempt<'_> {
         }
     }
 
-    async fn delete_all(&self, cluster: &Cluster, going: Vec<(Key, Entry)>) -> Result<End, Refused> {
+    async fn delete_all(&self, going: Vec<(Key, Entry)>) -> Result<End, Refused> {
         let mut end = End::Done;
         let mut kept = Vec::new();
         let mut failed = None;
         let entries = self.memory.inventory.clone().unwrap_or_default();
-        apply::prune(cluster, self.label, going, |key, pruned| match pruned {
+        apply::prune(&self.context.drift, self.label, going, |key, pruned| match pruned {
             Pruned::Gone { .. } => {}
             Pruned::Terminating => end = End::Waiting,
             Pruned::Kept(_) => kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone()))),
@@ -98,13 +98,13 @@ impl Attempt<'_> {
         if let Some((key, error)) = failed {
             return Err(refused(&key, "deleted", &error));
         }
-        self.release_all(cluster, kept).await?;
+        self.release_all(kept).await?;
         Ok(end)
     }
 
-    async fn release_all(&self, cluster: &Cluster, staying: Vec<(Key, Entry)>) -> Result<(), Refused> {
+    async fn release_all(&self, staying: Vec<(Key, Entry)>) -> Result<(), Refused> {
         let releases = stream::iter(staying).map(|(key, entry)| async move {
-            let released = apply::release(cluster, self.label, &key, &entry).await;
+            let released = apply::release(&self.context.drift, self.label, &key, &entry).await;
             released.map_err(|error| refused(&key, "released", &error))
         });
         let mut releases = releases.buffer_unordered(AT_ONCE);

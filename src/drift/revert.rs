@@ -1,0 +1,332 @@
+//! The writes of the backward loop: an object is put back, and what was changed, by whom and for how long is recorded.
+//!
+//! Deliberately absent: the decision that an object must be put back; it was made when the object was seen, and is made
+//! here only for objects that had to be read first.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
+
+use super::decide::{Reason, Verdict, resource_version};
+use super::desired::{Desired, yield_to_people};
+use super::heat::{Heat, Shift, ceiling};
+use super::ledger::{Next, Seen};
+use super::{Drift, projection};
+use crate::api::git_sync::{self, Failure, Revert};
+use crate::api::names::{MANAGER, SYNC_LABEL};
+use crate::cluster::{Apply, Error};
+use crate::notification::{self, Message};
+use crate::object::Key;
+
+/// Field path that stands for the object itself.
+const WHOLE_OBJECT: &str = "(object)";
+/// Longest list of changes in one record.
+const SHOWN_CHANGES: usize = 10;
+/// Who made a change that left no name.
+const UNKNOWN: &str = "unknown";
+/// First wait before a failed revert is tried again; it doubles up to [`LAST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LAST_WAIT: Duration = Duration::from_secs(120);
+
+/// What was changed, as it is told.
+struct Found {
+    fields: Vec<String>,
+    changes: Vec<notification::Change>,
+    who: String,
+}
+
+impl Drift {
+    /// Puts one object back, if it still has to be and no newer ticket overtook this one.
+    pub(super) async fn revert(&self, key: Key, ticket: u32) {
+        let _turn = self.turn(&key).await;
+        let begun = self.ledger().begin_revert(&key, ticket);
+        let Some((desired, seen)) = begun else { return };
+        if let Some(seen) = seen
+            && let Err(error) = self.revert_now(&desired, &seen).await
+        {
+            self.fail(&key, seen, &error);
+        }
+        self.finish(&key);
+    }
+
+    async fn revert_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let mut found = seen.live.clone();
+        if found.is_none() {
+            found = self.cluster().get(&desired.kind, namespace, name).await?;
+            if let Some(live) = &found
+                && !self.must_put_back(desired, live)
+            {
+                return Ok(());
+            }
+        }
+        let asked_by_commit = self.ledger().get(&desired.key).is_some_and(|managed| managed.stale);
+        let mut body = desired.body();
+        self.settle_replicas(desired, &mut body).await?;
+        if let Some(live) = found.as_ref().filter(|_| !asked_by_commit) {
+            yield_to_people(&mut body, live);
+        }
+        let (answer, _) = self.apply_now(desired, body).await?;
+        self.retry_what_waited_for(desired);
+        if asked_by_commit || found.as_ref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
+            self.changed_for(&desired.key);
+            return Ok(());
+        }
+        self.record(desired, seen.at, found.as_ref(), &answer);
+        Ok(())
+    }
+
+    /// Whether an object that had to be read may and must be put back now.
+    fn must_put_back(&self, desired: &Desired, live: &Value) -> bool {
+        let key = &desired.key;
+        let verdict = self.ledger().judge(key, live, self.now());
+        match verdict {
+            Verdict::Revert => return true,
+            Verdict::InSync => {
+                let paused = self.ledger().get_mut(key).and_then(|managed| managed.paused.take());
+                if paused.is_some() {
+                    self.carry_out(key, Next::Resumed);
+                }
+            }
+            Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
+                let new = self.ledger().get_mut(key).is_some_and(|m| m.paused.replace(until) != Some(until));
+                if new {
+                    self.carry_out(key, Next::Paused(until));
+                }
+            }
+            Verdict::AwaitDeletion | Verdict::LeaveAlone(_) => {}
+        }
+        let unlabelled = live.pointer("/metadata/labels").and_then(|labels| labels.get(SYNC_LABEL)).is_none();
+        if unlabelled && matches!(verdict, Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::BreakGlass(_))) {
+            self.watch_by_name(desired);
+        }
+        self.changed_for(key);
+        false
+    }
+
+    fn record(&self, desired: &Arc<Desired>, seen_at: Instant, before: Option<&Value>, answer: &Value) {
+        let key = &desired.key;
+        let latency = seen_at.elapsed();
+        let (emptied, owner) = {
+            let ledger = self.ledger();
+            let Some(managed) = ledger.get(key) else { return };
+            (managed.verified.emptied.clone(), Arc::clone(&managed.owner))
+        };
+        let Found { fields, changes, who } = found(key, before, answer, &emptied);
+        self.ledger().record(
+            &owner,
+            Revert {
+                object: key.to_string(),
+                fields: fields.iter().take(SHOWN_CHANGES).cloned().collect(),
+                changes: changes.iter().map(shown).collect(),
+                who: who.clone(),
+                when: Time(self.now() - latency),
+                latency_ms: i64::try_from(latency.as_millis()).unwrap_or(i64::MAX),
+            },
+        );
+        let shift = self.heat(key, &fields, &who);
+        let message = Message::Reverted {
+            sync: owner.to_string(),
+            object: key.to_string(),
+            fields: fields.clone(),
+            changes,
+            who: who.clone(),
+            millis: latency.as_secs_f64() * 1000.0,
+        };
+        self.announce(&owner, Some((desired, answer)), "Reverted", &message);
+        if shift == Shift::Contended {
+            let message = Message::Contended { sync: owner.to_string(), object: key.to_string(), fields, who };
+            self.announce(&owner, Some((desired, answer)), "Contended", &message);
+        }
+        self.changed(&owner);
+    }
+
+    fn heat(&self, key: &Key, fields: &[String], who: &str) -> Shift {
+        let clock = self.clock();
+        let mut ledger = self.ledger();
+        let Some(managed) = ledger.get_mut(key) else { return Shift::Same };
+        let heat = managed.heat.get_or_insert_with(Box::<Heat>::default);
+        let shift = heat.grow(clock);
+        if heat.contended(clock) {
+            managed.contended = Some(Box::new((fields.to_vec(), who.to_owned())));
+        }
+        shift
+    }
+
+    /// How long the revert of an object has to wait.
+    pub(super) fn delay(&self, key: &Key) -> Duration {
+        let ledger = self.ledger();
+        let Some(managed) = ledger.get(key) else { return Duration::ZERO };
+        let heat = managed.heat.as_deref().copied();
+        let cooling = heat.map_or(Duration::ZERO, |heat| heat.delay(self.clock(), ceiling(&key.group, &key.kind)));
+        let failed = managed.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+        cooling.max(failed)
+    }
+
+    fn fail(&self, key: &Key, seen: Seen, error: &Error) {
+        let failure = Failure {
+            object: key.to_string(),
+            reason: "RevertFailed".to_owned(),
+            message: crate::failure::chain(error),
+        };
+        let failed = self.ledger().revert_failed(key, seen, failure);
+        let Some((owner, attempts)) = failed else { return };
+        let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(attempts.saturating_sub(1).min(10)));
+        let wait = doubled.min(LAST_WAIT).mul_f64(0.9 + 0.2 * fastrand::f64());
+        let wait = wait.max(error.retry_after().unwrap_or_default());
+        if let Some(managed) = self.ledger().get_mut(key) {
+            managed.not_before = Some(Instant::now() + wait);
+        }
+        self.changed(&owner);
+    }
+
+    /// A Namespace or a definition is there: what failed for want of it is tried at once.
+    pub(super) fn retry_what_waited_for(&self, desired: &Desired) {
+        let key = &desired.key;
+        let waited = if key.is("", "Namespace") {
+            self.ledger().failed(|other| other.namespace.as_deref() == Some(&key.name))
+        } else if key.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+            let group = key.name.split_once('.').map_or("", |(_, group)| group);
+            self.ledger().failed(|other| &*other.group == group)
+        } else {
+            return;
+        };
+        for key in waited {
+            let ready = self.ledger().hurry(&key);
+            if ready {
+                self.enqueue(key);
+            }
+        }
+    }
+
+    /// Records drift that the policy leaves, by asking the server what a revert would do.
+    pub(super) async fn report(&self, key: Key) {
+        let _turn = self.turn(&key).await;
+        let begun = self.ledger().begin(&key);
+        let Some((desired, seen)) = begun else { return };
+        if let Some(seen) = seen
+            && let Err(error) = self.report_now(&desired, seen).await
+        {
+            tracing::warn!(object = %key, why = crate::failure::chain(&error), "drift cannot be reported");
+        }
+        self.finish(&key);
+    }
+
+    async fn report_now(&self, desired: &Arc<Desired>, seen: Seen) -> Result<(), Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let live = match seen.live {
+            Some(live) => Some(live),
+            None => match self.cluster().get(&desired.kind, namespace, name).await? {
+                Some(live) if !self.is_reported_drift(desired, &live) => return Ok(()),
+                live => live,
+            },
+        };
+        let mut body = desired.body();
+        let found = match &live {
+            None => found(&desired.key, None, &Value::Null, &projection::Emptied::default()),
+            Some(live) => {
+                self.settle_replicas(desired, &mut body).await?;
+                yield_to_people(&mut body, live);
+                let how = Apply::forced(MANAGER).dry_run();
+                let answer = self.cluster().apply(&desired.kind, namespace, name, &body, how).await?;
+                if resource_version(&answer) == resource_version(live) {
+                    return Ok(());
+                }
+                found(&desired.key, Some(live), &answer, &projection::emptied(&answer, &body))
+            }
+        };
+        let owner = self.ledger().get(&desired.key).map(|managed| Arc::clone(&managed.owner));
+        let Some(owner) = owner else { return Ok(()) };
+        let message = Message::DriftSeen {
+            sync: owner.to_string(),
+            object: desired.key.to_string(),
+            fields: found.fields,
+            who: found.who,
+        };
+        self.announce(&owner, Some((desired, live.as_ref().unwrap_or(&Value::Null))), "DriftSeen", &message);
+        Ok(())
+    }
+
+    /// Whether an object that had to be read is to be reported.
+    fn is_reported_drift(&self, desired: &Desired, live: &Value) -> bool {
+        // Judged as ever, for what follows from it besides the report.
+        if self.must_put_back(desired, live) {
+            return false;
+        }
+        let verdict = self.ledger().judge(&desired.key, live, self.now());
+        verdict == Verdict::LeaveAlone(Reason::Report)
+    }
+
+    /// Ends a write and looks at what was seen meanwhile.
+    pub(super) fn finish(&self, key: &Key) {
+        let (seen, kind) = {
+            let mut ledger = self.ledger();
+            let seen = ledger.end(key);
+            let kind = ledger.get(key).map(|managed| Arc::clone(&managed.desired.kind));
+            (seen, kind)
+        };
+        let (Some(seen), Some(kind)) = (seen, kind) else { return };
+        let next = match seen.live {
+            Some(live) => self.ledger().see(&kind, key, live, seen.at, self.now()),
+            None => self.ledger().miss(&kind, key, None, seen.at),
+        };
+        self.carry_out(key, next);
+    }
+
+    /// Does what the ledger says has to follow an event.
+    pub(super) fn carry_out(&self, key: &Key, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Queue => self.enqueue(key.clone()),
+            Next::Report => self.enqueue_report(key.clone()),
+            Next::Paused(until) => {
+                self.tell_pause(key, true);
+                self.look_when_over(key, until);
+            }
+            Next::Resumed => self.tell_pause(key, false),
+        }
+    }
+
+    fn tell_pause(&self, key: &Key, paused: bool) {
+        let owner = self.ledger().get(key).map(|managed| Arc::clone(&managed.owner));
+        if let Some(owner) = owner {
+            let message = Message::Paused { sync: owner.to_string(), object: key.to_string(), paused };
+            self.announce(&owner, None, if paused { "Paused" } else { "Resumed" }, &message);
+            self.changed(&owner);
+        }
+    }
+
+    fn changed_for(&self, key: &Key) {
+        let owner = self.ledger().get(key).map(|managed| Arc::clone(&managed.owner));
+        if let Some(owner) = owner {
+            self.changed(&owner);
+        }
+    }
+}
+
+/// What differs between the object as it was found and as it is, or would be, afterwards. Values of Secrets are left
+/// out.
+fn found(key: &Key, before: Option<&Value>, after: &Value, emptied: &projection::Emptied) -> Found {
+    let differences = before.map(|before| projection::differences(before, after, emptied)).unwrap_or_default();
+    let mut fields = differences.iter().map(|d| d.path.clone()).collect::<Vec<_>>();
+    if before.is_none() {
+        fields = vec![WHOLE_OBJECT.to_owned()];
+    } else if fields.is_empty() {
+        fields = vec!["metadata.managedFields".to_owned()];
+    }
+    let who = differences.iter().find_map(|d| d.who.clone()).unwrap_or_else(|| UNKNOWN.to_owned());
+    let is_secret = key.is("", "Secret");
+    let changes = differences
+        .into_iter()
+        .filter(|_| !is_secret)
+        .take(SHOWN_CHANGES)
+        .map(|d| notification::Change { field: d.path, found: d.found, restored: d.restored })
+        .collect();
+    Found { fields, changes, who }
+}
+
+fn shown(change: &notification::Change) -> git_sync::Change {
+    git_sync::Change { field: change.field.clone(), found: change.found.clone(), restored: change.restored.clone() }
+}
