@@ -95,7 +95,8 @@ impl Drift {
                     is_there = true;
                     let labelled = live.pointer("/metadata/labels").and_then(|l| l.get(SYNC_LABEL)).is_some();
                     let untouchable = break_glass_of(&live, self.now()).is_some() || is_terminating(&live);
-                    let seen_otherwise = self.ledger().get(&key).is_none_or(|m| m.tombstoned || (labelled && m.is_applied()));
+                    let seen_otherwise =
+                        self.ledger().get(&key).is_none_or(|m| m.tombstoned || (labelled && m.is_applied()));
                     if untouchable && !seen_otherwise {
                         continue;
                     }

@@ -1,8 +1,92 @@
-//! The backward loop, end to end: a hand edit goes back.
+//! The backward loop, end to end: what is edited by hand goes back, and what is not ours stays.
 
-use serde_json::json;
+use std::time::Duration;
 
-use crate::support::world::{World, config_map};
+use devcluster::{Action, Call, verbs::patch::Form};
+use mainstay::notification::Message;
+use serde_json::{Value, json};
+
+use crate::support::world::{NAMESPACE, World, config_map, deployment};
+
+/// A commit with these files, applied by a GitSync `demo`.
+pub(crate) async fn synced(files: &[(&str, String)]) -> World {
+    let mut world = World::new().await;
+    // Something to change when everything that was seen before it has to have been looked at.
+    world.remote.file("fence.yaml", config_map("fence", "1"));
+    for (path, content) in files {
+        world.remote.file(path, content);
+    }
+    world.remote.commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.ready("demo").await;
+    world
+}
+
+/// The next revert of an object that is told; other messages are passed over.
+pub(crate) async fn next_revert(world: &mut World, name: &str) -> Message {
+    let wanted = async {
+        loop {
+            let message = world.messages.recv().await.unwrap();
+            if let Message::Reverted { object, .. } = &message
+                && object.ends_with(name)
+            {
+                return message;
+            }
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(60), wanted).await;
+    told.unwrap_or_else(|_| panic!("no revert of {name} is told"))
+}
+
+/// Who changed what, of the next revert of an object.
+pub(crate) async fn revert_of(world: &mut World, name: &str) -> (String, Vec<String>) {
+    match next_revert(world, name).await {
+        Message::Reverted { who, fields, .. } => (who, fields),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until the watch of ConfigMaps has told everything that happened so far, and that was acted on.
+pub(crate) async fn fence(world: &World) {
+    for _ in 0..2 {
+        let edited = world.edit("v1", "configmaps", "fence", json!({"data": {"key": "changed"}}));
+        world.until("the fence is put back", |w| w.data("fence") == "1").await;
+        assert_ne!(version(&edited), version(&world.get("v1", "configmaps", "fence").unwrap()));
+    }
+}
+
+pub(crate) fn version(object: &Value) -> String {
+    object["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+/// Patches an object of the namespace as a manager.
+#[track_caller]
+pub(crate) fn patch_as(world: &World, manager: &str, of: (&str, &str, &str), form: Form, patch: Value) -> Value {
+    world.try_as(manager, Call::new(of.0, of.1, NAMESPACE, of.2, Action::Patch(form, patch))).unwrap()
+}
+
+/// A Deployment whose lists have something to be put into another order.
+fn listed() -> String {
+    let init = |name: &str| format!("      - {{name: {name}, image: busybox}}\n");
+    format!(
+        "{}        command: [run, fast, far]\n      initContainers:\n{}{}",
+        deployment("web", "nginx:1", 1),
+        init("first"),
+        init("second")
+    )
+}
+
+const WEB: (&str, &str, &str) = ("apps/v1", "deployments", "web");
+const A: (&str, &str, &str) = ("v1", "configmaps", "a");
+
+fn web(world: &World) -> Value {
+    (*world.get(WEB.0, WEB.1, WEB.2).unwrap()).clone()
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap()).collect()
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
@@ -28,4 +112,253 @@ async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
     assert_eq!(edit["who"], "kubectl-edit");
     assert_eq!(edit["fields"], json!(["data.key"]));
     assert_eq!(edit["changes"], json!([{"field": "data.key", "found": "\"changed\"", "restored": "\"1\""}]));
+    assert_eq!(status["lastReverts"][1]["fields"], json!(["(object)"]));
+    assert!(edit["latencyMs"].as_i64().unwrap() >= 0);
+    let age = jiff::Timestamp::now() - edit["when"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    assert!((0..120).contains(&age.get_seconds()), "{age}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_add_to_an_object_stays() {
+    let world = synced(&[("a.yaml", config_map("a", "1")), ("web.yaml", deployment("web", "nginx:1", 1))]).await;
+    let theirs = json!({"metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}}, "data": {"other": "z"}});
+    let edited = world.edit(A.0, A.1, A.2, theirs);
+    let env = json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "env": [{"name": "C", "value": "3"}]}]}}}});
+    patch_as(&world, "kubectl-edit", WEB, Form::Strategic, env);
+    fence(&world).await;
+    assert_eq!(version(&world.get(A.0, A.1, A.2).unwrap()), version(&edited));
+    // The Deployment has a watch of its own: a change of ours in it comes after theirs.
+    world.edit(WEB.0, WEB.1, WEB.2, json!({"metadata": {"labels": {"mainstay.dev/sync": "other"}}}));
+    world
+        .until("the label is ours again", |w| web(w)["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo")
+        .await;
+    assert_eq!(names(&web(&world)["spec"]["template"]["spec"]["containers"][0]["env"]), ["C", "A", "B"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_order_of_our_items_is_put_back_and_nobody_is_named() {
+    let mut world = synced(&[("web.yaml", listed())]).await;
+    let swap = |path: &str| json!([{"op": "move", "from": format!("/spec/template/spec/{path}/0"), "path": format!("/spec/template/spec/{path}/1")}]);
+    for path in ["containers/0/env", "initContainers"] {
+        patch_as(&world, "kubectl-edit", WEB, Form::Json, swap(path));
+        let (who, fields) = revert_of(&mut world, "web").await;
+        assert_eq!(who, "unknown");
+        assert!(fields.len() == 1 && fields[0].ends_with("(order)"), "{fields:?}");
+    }
+    let spec = web(&world)["spec"]["template"]["spec"].clone();
+    assert_eq!(names(&spec["containers"][0]["env"]), ["A", "B"]);
+    assert_eq!(names(&spec["initContainers"]), ["first", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_order_of_a_list_without_keys_is_put_back() {
+    let mut world = synced(&[("web.yaml", listed())]).await;
+    let command =
+        json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": ["fast", "far", "run"]}]);
+    patch_as(&world, "kubectl-edit", WEB, Form::Json, command);
+    let expected = ("kubectl-edit".to_owned(), vec![r#"spec.template.spec.containers[name="web"].command"#.to_owned()]);
+    assert_eq!(revert_of(&mut world, "web").await, expected);
+    assert_eq!(web(&world)["spec"]["template"]["spec"]["containers"][0]["command"], json!(["run", "fast", "far"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_item_comes_back_and_nobody_is_named() {
+    let mut world = synced(&[("web.yaml", listed())]).await;
+    patch_as(
+        &world,
+        "kubectl-edit",
+        WEB,
+        Form::Json,
+        json!([{"op": "remove", "path": "/spec/template/spec/containers/0/env/0"}]),
+    );
+    let (who, fields) = revert_of(&mut world, "web").await;
+    assert_eq!(who, "unknown");
+    assert!(fields.iter().any(|f| f.contains(r#"env[name="A"]"#)), "{fields:?}");
+    assert_eq!(names(&web(&world)["spec"]["template"]["spec"]["containers"][0]["env"]), ["A", "B"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writing_under_our_name_is_seen_all_the_same() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    patch_as(&world, "mainstay", A, Form::Merge, json!({"data": {"key": "updated"}}));
+    assert_eq!(revert_of(&mut world, "a").await.1, ["data.key"]);
+    assert_eq!(world.data("a"), "1");
+    let applied = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "default.demo"}},
+        "data": {"key": "applied"},
+    });
+    patch_as(&world, "mainstay", A, Form::Apply, applied);
+    assert_eq!(revert_of(&mut world, "a").await, ("unknown".to_owned(), vec!["data.key".to_owned()]));
+    assert_eq!(world.data("a"), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wiped_managed_fields_are_claimed_again_and_nothing_of_others_is_lost() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    world.edit(A.0, A.1, A.2, json!({"data": {"theirs": "x"}, "metadata": {"finalizers": ["example.org/keep"]}}));
+    patch_as(&world, "someone", A, Form::Merge, json!({"metadata": {"managedFields": [{}]}}));
+    assert_eq!(revert_of(&mut world, "a").await.1, ["metadata.managedFields"]);
+    let a = world.get(A.0, A.1, A.2).unwrap();
+    assert_eq!(a["data"], json!({"key": "1", "theirs": "x"}));
+    assert_eq!(a["metadata"]["finalizers"], json!(["example.org/keep"]));
+    let entries = a["metadata"]["managedFields"].as_array().unwrap();
+    let before = entries.iter().find(|e| e["manager"] == "before-first-apply").unwrap();
+    assert_eq!(before["fieldsV1"]["f:data"].get("f:key"), None, "{before:#}");
+    assert!(before["fieldsV1"]["f:data"].get("f:theirs").is_some(), "{before:#}");
+    // What Git drops is ours alone to remove.
+    world.remote.file("a.yaml", config_map("a", "1").replace("  key:", "  new:"));
+    world.commit("demo", "another key").await;
+    assert_eq!(world.get(A.0, A.1, A.2).unwrap()["data"], json!({"new": "1", "theirs": "x"}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_writes_otherwise_is_no_drift() {
+    let resources = "        resources: {limits: {cpu: 1000m, memory: 1024Mi}}\n";
+    let web_file = format!("{}{resources}", deployment("web", "nginx:1", 1));
+    let empty = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations: {}\ndata: {}\n".to_owned();
+    let mut world = synced(&[("web.yaml", web_file), ("a.yaml", empty)]).await;
+    assert_eq!(web(&world)["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"], "1");
+    let edited = world.edit(A.0, A.1, A.2, json!({"metadata": {"annotations": {"x": "y"}}, "data": {"k": "v"}}));
+    fence(&world).await;
+    assert_eq!(version(&world.get(A.0, A.1, A.2).unwrap()), version(&edited));
+    world.stop().await;
+    let before = version(&web(&world));
+    world.start();
+    fence(&world).await;
+    assert_eq!(version(&world.get(A.0, A.1, A.2).unwrap()), version(&edited));
+    assert_eq!(version(&web(&world)), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn annotations_for_people_are_never_reverted() {
+    let file = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations: {mainstay.dev/prune: disabled}\n\
+                data:\n  key: \"1\"\n";
+    let mut world = synced(&[("a.yaml", file.to_owned())]).await;
+    let annotation = |w: &World| w.get(A.0, A.1, A.2).unwrap()["metadata"]["annotations"]["mainstay.dev/prune"].clone();
+    for (theirs, found) in [(json!("enabled"), json!("enabled")), (json!(null), json!(null))] {
+        let edited = world.edit(A.0, A.1, A.2, json!({"metadata": {"annotations": {"mainstay.dev/prune": theirs}}}));
+        fence(&world).await;
+        assert_eq!(version(&world.get(A.0, A.1, A.2).unwrap()), version(&edited));
+        // Nor when something else in the object is.
+        world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
+        assert_eq!(revert_of(&mut world, "a").await.1, ["data.key"]);
+        assert_eq!(annotation(&world), found);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_of_secrets_are_told_nowhere() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: git-value}\n";
+    let mut world = synced(&[("s.yaml", secret.to_owned())]).await;
+    let hand = "aGFuZC12YWx1ZQ==";
+    world.server.levers().fail_next(devcluster::levers::Fault {
+        verb: "apply".into(),
+        resource: "secrets".into(),
+        code: 500,
+        times: 3,
+        message: format!("cannot decode {hand} hand-value"),
+        ..Default::default()
+    });
+    world.edit("v1", "secrets", "s", json!({"data": {"password": hand}}));
+    world.until("the failed revert is in the status", |w| w.status("demo").to_string().contains("RevertFailed")).await;
+    let failing = world.status("demo").to_string();
+    let revert = next_revert(&mut world, "s").await;
+    assert!(
+        matches!(&revert, Message::Reverted { fields, changes, .. } if fields == &["data.password"] && changes.is_empty())
+    );
+    world.until("the revert is in the status", |w| w.status("demo")["reverted"] == 1).await;
+    let reverted = |e: &Value| e["reason"] == "Reverted" && e["involvedObject"]["kind"] == "Secret";
+    world.until("an Event tells", |w| w.server.objects("v1", "events", None).iter().any(|e| reverted(e))).await;
+    let events = world.server.objects("v1", "events", None).iter().map(|e| e.to_string()).collect::<String>();
+    let told = format!("{failing}{}{revert:?}{revert}{events}", world.status("demo"));
+    for value in [hand, "hand-value", "git-value", "Z2l0LXZhbHVl"] {
+        assert!(!told.contains(value), "{value} in {told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_revert_makes_one_event_on_the_object_and_one_on_its_git_sync() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    for round in 0..3 {
+        world.edit(A.0, A.1, A.2, json!({"data": {"key": format!("changed {round}")}}));
+        assert_eq!(revert_of(&mut world, "a").await.0, "kubectl-edit");
+    }
+    let told = |w: &World| {
+        let all = w.server.objects("v1", "events", None);
+        let mut of = all
+            .iter()
+            .filter(|e| e["reason"] == "Reverted")
+            .map(|e| e["involvedObject"]["kind"].clone())
+            .collect::<Vec<_>>();
+        of.sort_by_key(ToString::to_string);
+        of
+    };
+    world.until("both are there", |w| told(w).len() >= 2).await;
+    fence(&world).await;
+    let of_fence = 2;
+    world.until("those of the fence too", |w| told(w).len() >= 2 + of_fence).await;
+    assert_eq!(told(&world), ["ConfigMap", "ConfigMap", "GitSync", "GitSync"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_who_scales_is_reverted_and_an_autoscaler_is_not() {
+    let mut world = synced(&[("web.yaml", deployment("web", "nginx:1", 2))]).await;
+    let scale = |world: &World, who: &str, count: u32| {
+        let action = Action::Patch(Form::Merge, json!({"spec": {"replicas": count}}));
+        world.try_as(who, Call::new(WEB.0, WEB.1, NAMESPACE, WEB.2, action).on("scale")).unwrap();
+    };
+    scale(&world, "kubectl", 5);
+    assert_eq!(revert_of(&mut world, "web").await, ("kubectl".to_owned(), vec!["spec.replicas".to_owned()]));
+    assert_eq!(web(&world)["spec"]["replicas"], 2);
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h", "namespace": NAMESPACE},
+        "spec": {"minReplicas": 1, "maxReplicas": 9, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+    });
+    world.create("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, autoscaler);
+    let owns_replicas = |w: &World| {
+        let web = web(w);
+        let entries = web["metadata"]["managedFields"].as_array().unwrap();
+        entries.iter().any(|e| e["manager"] == "mainstay" && e["fieldsV1"]["f:spec"].get("f:replicas").is_some())
+    };
+    world.until("the count is given up", |w| !owns_replicas(w)).await;
+    assert_eq!(web(&world)["spec"]["replicas"], 2, "and does not fall on the way");
+    scale(&world, "kube-controller-manager", 7);
+    // Something of ours that changes afterwards is put back, and the count still stays.
+    world.edit(
+        WEB.0,
+        WEB.1,
+        WEB.2,
+        json!({"spec": {"minReadySeconds": 1, "template": {"metadata": {"labels": {"app": "web"}}}}}),
+    );
+    world.edit(WEB.0, WEB.1, WEB.2, json!({"metadata": {"labels": {"mainstay.dev/sync": "x"}}}));
+    world
+        .until("the label is ours again", |w| web(w)["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo")
+        .await;
+    assert_eq!(web(&world)["spec"]["replicas"], 7);
+    world.delete("autoscaling/v2", "horizontalpodautoscalers", "h");
+    world.until("without it the count is ours again", |w| web(w)["spec"]["replicas"] == 2 && owns_replicas(w)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_controller_owns_and_what_is_not_in_the_inventory_is_left_alone() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "fence", "uid": world.uid(A.0, A.1, "fence"), "controller": true});
+    world.edit(A.0, A.1, A.2, json!({"metadata": {"ownerReferences": [owner]}}));
+    world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
+    let foreign = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},
+        "metadata": {"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "default.demo"}},
+    });
+    let foreign = world.create("v1", "configmaps", NAMESPACE, foreign);
+    fence(&world).await;
+    assert_eq!(world.data("a"), "changed");
+    // Not even when everything is looked at again.
+    world.stop().await;
+    world.start();
+    fence(&world).await;
+    world.remote.file("b.yaml", config_map("b", "1"));
+    world.commit("demo", "one more").await;
+    assert_eq!(world.data("a"), "changed");
+    assert_eq!(*world.get("v1", "configmaps", "foreign").unwrap(), foreign);
 }

@@ -1,0 +1,87 @@
+//! The backward loop, end to end: an agent that comes back after a while.
+
+use serde_json::json;
+
+use crate::{
+    drift::{fence, synced, version},
+    support::world::{World, config_map, deployment},
+};
+
+const A: (&str, &str, &str) = ("v1", "configmaps", "a");
+
+fn count(world: &World, verb: &str) -> u64 {
+    world.requests().iter().filter(|(asked, _)| asked.starts_with(verb)).map(|(_, count)| *count).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_applies_nothing_and_lists_each_kind_once() {
+    let mut world = synced(&[
+        ("a.yaml", config_map("a", "1")),
+        ("b.yaml", config_map("b", "1")),
+        ("web.yaml", deployment("web", "nginx:1", 1)),
+    ])
+    .await;
+    world.until("all is written", |w| w.condition("demo", "Healthy").starts_with("True")).await;
+    world.stop().await;
+    let before = [A.2, "b"].map(|name| version(&world.get(A.0, A.1, name).unwrap()));
+    world.server.levers().reset_counts();
+    world.start();
+    world.ask("demo").await;
+    assert_eq!(count(&world, "apply"), 0, "{:?}", world.requests());
+    assert_eq!(count(&world, "get configmaps") + count(&world, "get deployments.apps"), 0, "{:?}", world.requests());
+    fence(&world).await;
+    assert_eq!([A.2, "b"].map(|name| version(&world.get(A.0, A.1, name).unwrap())), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happened_while_no_agent_ran_is_found_and_put_back() {
+    let mut world = synced(&[
+        ("a.yaml", config_map("a", "1")),
+        ("b.yaml", config_map("b", "1")),
+        ("c.yaml", config_map("c", "1")),
+        ("d.yaml", config_map("d", "1")),
+    ])
+    .await;
+    world.stop().await;
+    let untouched = version(&world.get(A.0, A.1, "d").unwrap());
+    world.edit(A.0, A.1, "a", json!({"data": {"key": "changed"}}));
+    world.delete(A.0, A.1, "b");
+    world.edit(A.0, A.1, "c", json!({"metadata": {"labels": {"mainstay.dev/sync": null}}}));
+    world.start();
+    world
+        .until("all are back", |w| {
+            let labelled = w.get(A.0, A.1, "c").unwrap()["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo";
+            labelled && w.data("a") == "1" && w.data("b") == "1"
+        })
+        .await;
+    world.until("three reverts are counted", |w| w.status("demo")["reverted"] == 3).await;
+    assert_eq!(version(&world.get(A.0, A.1, "d").unwrap()), untouched);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_finds_no_branch_keeps_what_was_applied() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    world.stop().await;
+    world.edit(A.0, A.1, "a", json!({"data": {"key": "changed"}}));
+    world.remote.branch("elsewhere").drop_branch("main");
+    world.start();
+    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.condition_is("demo", "Ready", "False").await;
+    world.remote.branch("main");
+    world.ask("demo").await;
+    world.ready("demo").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_were_created_again_are_known_to_the_next_agent() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
+    world.delete(A.0, A.1, "a");
+    world.until("it is back and counted", |w| w.data("a") == "1" && w.status("demo")["reverted"] == 1).await;
+    world.stop().await;
+    world.start();
+    fence(&world).await;
+    // Only an object whose UID is known may be pruned.
+    world.remote.remove("a.yaml");
+    world.commit("demo", "it leaves").await;
+    assert_eq!(world.data("a"), "absent");
+}
