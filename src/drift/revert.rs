@@ -231,10 +231,11 @@ impl Drift {
                 yield_to_people(&mut body, live);
                 let how = Apply::forced(MANAGER).dry_run();
                 let answer = self.cluster().apply(&desired.kind, namespace, name, &body, how).await?;
-                if resource_version(&answer) == resource_version(live) {
+                let emptied = projection::emptied(&answer, &body);
+                if projection::differences(live, &answer, &emptied).is_empty() {
                     return Ok(());
                 }
-                found(&desired.key, Some(live), &answer, &projection::emptied(&answer, &body))
+                found(&desired.key, Some(live), &answer, &emptied)
             }
         };
         let owner = self.ledger().get(&desired.key).map(|managed| Arc::clone(&managed.owner));
