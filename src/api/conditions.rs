@@ -122,7 +122,7 @@ pub fn cut(text: &str, most: usize) -> &str {
 }
 
 /// The status of a condition, if it is there.
-pub fn status<'a>(conditions: &'a [Condition], kind: Type) -> Option<&'a Condition> {
+pub fn status(conditions: &[Condition], kind: Type) -> Option<&Condition> {
     conditions.iter().find(|c| c.type_ == kind.as_str())
 }
 

@@ -16,6 +16,9 @@ use crate::cluster::{Apply, Error};
 use crate::notification::Message;
 use crate::object::{Digest, Key};
 
+/// Where a workload's replicas are.
+const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
+
 /// One apply that the forward loop asks for.
 #[derive(Clone, Debug)]
 pub struct Intent {
@@ -178,9 +181,8 @@ impl Drift {
         without_replicas(body);
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(()) };
-        const PATH: [&str; 2] = ["f:spec", "f:replicas"];
-        let ours = fields::applied_by(&live, MANAGER).is_some_and(|f| fields::owns(f, &PATH));
-        let shared = fields::entries(&live).any(|e| e.manager != MANAGER && fields::owns(e.fields, &PATH));
+        let ours = fields::applied_by(&live, MANAGER).is_some_and(|f| fields::owns(f, &REPLICAS));
+        let shared = fields::entries(&live).any(|e| e.manager != MANAGER && fields::owns(e.fields, &REPLICAS));
         if ours && !shared {
             let count = live.pointer("/spec/replicas").cloned().unwrap_or(json!(1));
             let handover = json!({

@@ -332,6 +332,7 @@ impl Drift {
         self.0.started.elapsed().as_secs_f64()
     }
 
+    #[expect(clippy::unused_self, reason = "the clock is the loop's, wherever it comes from")]
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::now()
     }

@@ -425,8 +425,8 @@ impl Ledger {
             summary.objects += 1;
             match &managed.health {
                 Health::Healthy => summary.healthy += 1,
-                Health::Progressing(why) => summary.progressing.push((key.clone(), why.to_string())),
-                Health::Failed(why) => summary.broken.push((key.clone(), why.to_string())),
+                Health::Progressing(why) => summary.progressing.push((key.clone(), why.clone())),
+                Health::Failed(why) => summary.broken.push((key.clone(), why.clone())),
             }
             summary.failures.extend(managed.failure.as_deref().cloned());
             if !managed.heat.as_mut().is_some_and(|heat| heat.contended(clock)) {

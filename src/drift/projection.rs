@@ -227,7 +227,7 @@ fn child<'v>(live: Option<&'v Value>, key: &str) -> (Option<&'v Value>, Option<u
     }
 }
 
-fn item<'v>(list: Option<&'v Value>, is: impl Fn(&Value) -> bool) -> (Option<&'v Value>, Option<usize>) {
+fn item(list: Option<&Value>, is: impl Fn(&Value) -> bool) -> (Option<&Value>, Option<usize>) {
     let Some(list) = list.and_then(Value::as_array) else { return (None, None) };
     match list.iter().position(is) {
         Some(at) => (Some(&list[at]), Some(at)),

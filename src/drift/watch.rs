@@ -14,7 +14,7 @@ use super::decide::{break_glass_of, is_terminating};
 use super::keep::Watching;
 use super::ledger::{Managed, Next};
 use crate::api::names::SYNC_LABEL;
-use crate::cluster::{Kind, Selection, WatchEvent};
+use crate::cluster::{Kind, Scope, Selection, WatchEvent};
 use crate::object::Key;
 
 /// How long requests for a fresh list are gathered before it begins.
@@ -123,14 +123,8 @@ impl Drift {
 
     /// Follows which workloads an autoscaler scales.
     pub(super) async fn follow_autoscalers(self, stop: CancellationToken) {
-        let kind = match self.cluster().kind("autoscaling/v2", "HorizontalPodAutoscaler").await {
-            Ok(Some(kind)) => kind,
-            Ok(None) | Err(_) => {
-                self.autoscalers_are_known();
-                stop.cancelled().await;
-                return;
-            }
-        };
+        let (version, plural) = ("autoscaling/v2", "horizontalpodautoscalers");
+        let kind = Arc::new(Kind::fixed(version, "HorizontalPodAutoscaler", plural, Scope::Namespaced));
         let mut events = self.cluster().watch(&kind, Selection::default());
         let mut targets: HashMap<Key, Key> = HashMap::new();
         let mut synced = false;
