@@ -669,7 +669,7 @@ impl Memory {
     /// The objects that failed, in the order of their keys.
     pub(super) fn failures(&self) -> Vec<(Class, Reason, Failure)> {
         let mut all = self.failed.iter().collect::<Vec<_>>();
-        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all.sort_by_key(|(key, _)| *key);
         let shown = |(key, failed): (&Key, &Failed)| {
             let reason = failed.reason.as_str();
             let message = failed.message.clone();

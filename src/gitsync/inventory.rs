@@ -151,7 +151,10 @@ fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> 
     gzip.finish().unwrap_or_default()
 }
 
-fn decode_part(content: &[u8]) -> Result<(usize, usize, Vec<(Key, Entry)>), Unreadable> {
+/// One shard: its position, how many there are, and its entries.
+type Part = (usize, usize, Vec<(Key, Entry)>);
+
+fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
     let mut plain = Vec::new();
     GzDecoder::new(content).take(LONGEST).read_to_end(&mut plain).map_err(|_| Unreadable)?;
     let mut rest = plain.strip_prefix(MAGIC).ok_or(Unreadable)?;

@@ -1,7 +1,7 @@
 //! Reads what a plan needs: the inventory, the kinds that are served, and what is there of the objects that are not
 //! kept yet, with one metadata LIST per kind and never a GET per object.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -88,10 +88,9 @@ pub(super) async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory
 
 /// Which of the documents' kinds the cluster serves.
 pub(super) async fn served(cluster: &Cluster, objects: &[Arc<Object>]) -> Result<Served, Error> {
-    let words: BTreeMap<_, _> =
-        objects.iter().map(|o| ((Arc::clone(&o.api_version), Arc::clone(&o.key.kind)), ())).collect();
+    let words: BTreeSet<_> = objects.iter().map(|o| (Arc::clone(&o.api_version), Arc::clone(&o.key.kind))).collect();
     let mut served = Served::new();
-    for word in words.into_keys() {
+    for word in words {
         let kind = cluster.kind(&word.0, &word.1).await?;
         served.insert(word, kind);
     }
@@ -101,10 +100,10 @@ pub(super) async fn served(cluster: &Cluster, objects: &[Arc<Object>]) -> Result
 /// What is there of these objects, and those of a kind that we may not list, with the refusal. Of what is not seen
 /// nobody knows whose it is: it cannot be applied.
 pub(super) async fn live(cluster: &Cluster, wanted: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
-    let mut kinds: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), (Arc<Kind>, HashSet<Key>)> = BTreeMap::new();
+    let mut kinds = BTreeMap::new();
     for desired in wanted {
         let kind = &desired.kind;
-        let id = (Arc::clone(&kind.group), Arc::clone(&kind.version), Arc::clone(&kind.kind));
+        let id = (&kind.group, &kind.version, &kind.kind);
         kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(desired.key.clone());
     }
     let lists = stream::iter(kinds.into_values()).map(|(kind, keys)| async move {

@@ -364,31 +364,26 @@ impl Task {
         let now = Instant::now();
         let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
         let new = self.status_now(sync, &outcome, &old);
-        self.settling = self.wake_for(sync, &outcome, &new);
+        self.settling = Self::wake_for(sync, &outcome, &new);
         if status::same(&old, &new) {
             self.status = Some(old);
             return;
         }
-        let waits_for_health = matches!(&outcome, Outcome::Applied { .. }) && self.is_progressing(&new);
+        let waits_for_health = matches!(&outcome, Outcome::Applied { .. }) && is_progressing(&new);
         let earliest = match (self.written, &self.request) {
-            (_, Some(_)) => now,
             (Some(written), None) => written + STATUS_EVERY,
             (None, None) if waits_for_health => {
                 let grace = now + HEALTH_GRACE;
                 self.written = Some(grace.checked_sub(STATUS_EVERY).unwrap_or(now));
                 grace
             }
-            (None, None) => now,
+            (_, Some(_)) | (None, None) => now,
         };
         if earliest > now {
             self.settling = Some(self.settling.map_or(earliest, |at| at.min(earliest)));
             return;
         }
         self.write_status(sync, &old, new).await;
-    }
-
-    fn is_progressing(&self, status: &GitSyncStatus) -> bool {
-        status.healthy < status.objects
     }
 
     /// A new agent that found nothing to do says so.
@@ -424,11 +419,11 @@ impl Task {
     }
 
     /// When the status has to be looked at again although nothing happened.
-    fn wake_for(&self, sync: &GitSync, outcome: &Outcome, status: &GitSyncStatus) -> Option<Instant> {
+    fn wake_for(sync: &GitSync, outcome: &Outcome, status: &GitSyncStatus) -> Option<Instant> {
         let contended = status.conditions.iter().any(|c| c.type_ == "Contended" && c.status == "True");
         let cooling = contended.then(|| Instant::now() + COOLING);
         let timeout = match outcome {
-            Outcome::Applied { since, .. } if sync.spec.wait && self.is_progressing(status) => {
+            Outcome::Applied { since, .. } if sync.spec.wait && is_progressing(status) => {
                 let passed = Timestamp::now().duration_since(*since).unsigned_abs();
                 let left = sync.spec.timeout.0.checked_sub(passed);
                 left.map(|left| Instant::now() + left + Duration::from_millis(100))
@@ -467,6 +462,10 @@ impl Task {
         let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.memory.failed.len() };
         self.context.set_facts(&self.owner, Some(facts));
     }
+}
+
+fn is_progressing(status: &GitSyncStatus) -> bool {
+    status.healthy < status.objects
 }
 
 /// A GitRepository as far as it matters here.
@@ -527,7 +526,7 @@ impl SecretWatch {
             }
             self.hear().await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn hear(&mut self) {

@@ -157,16 +157,16 @@ mod tests {
         Key { group: "".into(), kind: "ConfigMap".into(), namespace: Some("a".into()), name: name.into() }
     }
 
-    fn set(names: &[&str]) -> Option<Arc<HashSet<Key>>> {
-        Some(Arc::new(names.iter().map(|n| key(n)).collect()))
+    fn set(names: &[&str]) -> Arc<HashSet<Key>> {
+        Arc::new(names.iter().map(|n| key(n)).collect())
     }
 
     fn row(managed: &[&str], wanted: &[&str], planned: &str) -> Row {
         Row {
             label: "x.other".into(),
             branch: Some("main".into()),
-            managed: set(managed),
-            wanted: set(wanted),
+            managed: Some(set(managed)),
+            wanted: Some(set(wanted)),
             planned: Some(planned.into()),
             suspended: false,
             tried: true,
