@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::support::world::{NAMESPACE, World};
 
 /// Where the manifests are, if they are anywhere.
+#[expect(clippy::print_stderr, reason = "a test that had nothing to check says so")]
 fn data(project: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(project);
     if path.is_dir() {
@@ -77,10 +78,9 @@ fn applied(world: &World, files: &[(String, String)]) -> Vec<Value> {
         for document in serde_yaml::Deserializer::from_str(text) {
             let document = Value::deserialize(document).unwrap();
             let Some(kind) = document["kind"].as_str() else { continue };
-            let resource = if kind.ends_with('y') {
-                format!("{}ies", kind[..kind.len() - 1].to_lowercase())
-            } else {
-                format!("{}s", kind.to_lowercase())
+            let resource = match kind.strip_suffix('y') {
+                Some(stem) => format!("{}ies", stem.to_lowercase()),
+                None => format!("{}s", kind.to_lowercase()),
             };
             let name = document["metadata"]["name"].as_str().unwrap();
             let version = document["apiVersion"].as_str().unwrap();

@@ -85,6 +85,7 @@ impl Agent {
 
 impl World {
     /// A cluster with our definitions and a GitRepository `repo`; the agent is not running yet.
+    #[expect(clippy::unused_async, reason = "the controllers need a runtime to run on")]
     pub(crate) async fn new() -> Self {
         let server = Server::new(Options::default());
         server.spawn_actors();
