@@ -93,8 +93,6 @@ pub(super) struct Memory {
     rebuilt: bool,
     /// What the last decoded commit wants.
     wanted: Option<Wanted>,
-    /// The snapshot that was fetched last.
-    snapshot: Option<Snapshot>,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: HashMap<Key, Failed>,
     /// What an attempt was made for and came out right with.
@@ -123,6 +121,7 @@ struct Question {
 
 #[derive(Clone)]
 struct Wanted {
+    commit: Commit,
     /// Tree of `baseDir`; `None` when the directory is gone and its deletion was allowed.
     tree: Option<TreeId>,
     generation: Option<i64>,
@@ -261,15 +260,13 @@ impl Attempt<'_> {
         base_dir: &BaseDir,
         question: &Question,
     ) -> Result<Wanted, Refused> {
-        if self.memory.snapshot.as_ref().is_none_or(|s| s.commit != found.commit) {
-            self.memory.snapshot = Some(self.context.source.fetch(remote, found).await?);
+        let generation = self.sync.metadata.generation;
+        let known = self.memory.wanted.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
+        if let Some(wanted) = known.filter(|w| w.commit == found.commit) {
+            return Ok(wanted.clone());
         }
-        let snapshot = self.memory.snapshot.clone().ok_or_else(|| Refused {
-            class: Class::Bug,
-            reason: Reason::InternalError,
-            message: "no snapshot".into(),
-            retry_after: None,
-        })?;
+        // Held no longer than it is read: an open mirror is memory.
+        let snapshot = self.context.source.fetch(remote, found).await?;
         let tree = match snapshot.tree(base_dir).await? {
             Some(tree) => Some(tree),
             None if question.allow_prune.as_deref() == Some(&found.commit.to_string()) => None,
@@ -284,12 +281,12 @@ impl Attempt<'_> {
                 ));
             }
         };
-        let generation = self.sync.metadata.generation;
-        if let Some(wanted) = self.memory.wanted.as_ref().filter(|w| w.tree == tree && w.generation == generation) {
+        if let Some(wanted) = self.memory.wanted.as_mut().filter(|w| w.tree == tree && w.generation == generation) {
+            wanted.commit = found.commit;
             return Ok(wanted.clone());
         }
         let objects = if tree.is_none() { Vec::new() } else { self.decode(&snapshot, base_dir).await? };
-        let wanted = Wanted { tree, generation, objects };
+        let wanted = Wanted { commit: found.commit, tree, generation, objects };
         self.memory.wanted = Some(wanted.clone());
         Ok(wanted)
     }
