@@ -11,6 +11,7 @@ mod drift_objects;
 mod drift_pauses;
 mod drift_restarts;
 mod hosting;
+mod kills;
 mod manifests;
 mod ownership;
 mod prune;

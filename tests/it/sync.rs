@@ -340,3 +340,63 @@ async fn a_restart_puts_back_what_was_changed_deleted_or_unlabelled_meanwhile() 
         })
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_waits_for_health_gives_up_after_the_timeout_and_a_newer_commit_ends_the_wait() {
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: disk}\nspec:\n  accessModes: [ReadWriteOnce]\n  \
+                 resources: {requests: {storage: 1Gi}}\n";
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("claim.yaml", claim).commit("one");
+    world.sync("demo", json!({"timeout": "1h"}));
+    world.start();
+    world.condition_is("demo", "Ready", "Unknown Progressing").await;
+    assert!(world.condition("demo", "Ready").contains("default/disk"), "{}", world.condition("demo", "Ready"));
+    assert!(world.condition("demo", "Reconciling").starts_with("True"));
+    assert_eq!(world.status("demo")["appliedCommit"], world.remote.head());
+    world.change("demo", json!({"timeout": "1s"})).await;
+    world.condition_is("demo", "Ready", "False HealthTimeout").await;
+    world.remote.file("a.yaml", config_map("a", "2"));
+    world.try_commit("demo", "two").await;
+    assert_eq!(world.data("a"), "2");
+    world.change("demo", json!({"wait": false})).await;
+    world.ready("demo").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_object_in_two_versions_is_a_problem_that_names_both() {
+    let mut world = World::new().await;
+    let scaler = |version: &str| {
+        format!(
+            "apiVersion: autoscaling/{version}\nkind: HorizontalPodAutoscaler\nmetadata: {{name: web}}\nspec:\n  maxReplicas: 3\n  \
+             scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}\n"
+        )
+    };
+    world.remote.file("one.yaml", scaler("v1")).file("two.yaml", scaler("v2")).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.condition_is("demo", "Ready", "False ManifestInvalid").await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.contains("one.yaml") && said.contains("two.yaml"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn break_glass_of_an_object_that_no_agent_has_seen_yet_is_respected_until_it_ends() {
+    let mut world = World::new().await;
+    let held = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "mine"},
+        "metadata": {"name": "a", "namespace": "default", "annotations": {"mainstay.dev/reconcile": "disabled"}},
+    });
+    world.create("v1", "configmaps", "default", held);
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.until("the pause is told", |w| w.status("demo")["paused"].to_string().contains("default/a")).await;
+    assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("mine", "1"));
+    world.edit(
+        "v1",
+        "configmaps",
+        "a",
+        json!({"metadata": {"annotations": {"mainstay.dev/until": "2020-01-01T00:00:00Z"}}}),
+    );
+    world.until("it is applied once the time is over", |w| w.data("a") == "1").await;
+}

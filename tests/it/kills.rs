@@ -1,0 +1,291 @@
+//! An agent is killed after each of its writes, one after the other, and another one goes on: nothing is lost, leaked or
+//! wrongly deleted, whatever it was in the middle of.
+
+use std::collections::BTreeMap;
+
+use devcluster::{Action, Call};
+use serde_json::{Value, json};
+
+use crate::support::{
+    remote::Remote,
+    world::{NAMESPACE, World, config_map},
+};
+
+/// Scenarios that run at the same time.
+const TOGETHER: u64 = 8;
+
+/// Runs a scenario that is cut off after the first write, the second, and so on until it ends before it is cut off.
+async fn after_every_write<F: Future<Output = bool>>(scenario: impl Fn(u64) -> F, at_least: u64) {
+    let mut writes = 1;
+    while futures::future::join_all((writes..writes + TOGETHER).map(&scenario)).await.contains(&true) {
+        writes += TOGETHER;
+    }
+    assert!(writes + TOGETHER > at_least, "the scenario made fewer than {at_least} writes");
+}
+
+/// Everything that is in the namespace, without what the server numbers.
+fn state(world: &World) -> BTreeMap<String, Value> {
+    let all = world.server.objects("v1", "configmaps", Some(NAMESPACE));
+    let mine = all.iter().filter(|map| !map["metadata"]["name"].as_str().unwrap().starts_with("mainstay-inventory-"));
+    mine.map(|map| {
+        let metadata = &map["metadata"];
+        (metadata["name"].to_string(), json!([map["data"], metadata["labels"], metadata["finalizers"]]))
+    })
+    .collect()
+}
+
+/// What the agents are in the middle of when they are killed.
+async fn killed_after(writes: u64) -> bool {
+    let mut world = World::new().await;
+    let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "x"},
+        "metadata": {"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "default.demo"}}});
+    world.create("v1", "configmaps", NAMESPACE, foreign);
+    for name in ["a", "b", "c"] {
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("one");
+    world.gate.shut_after(writes);
+    world.sync("demo", json!({}));
+    world.start();
+    let commits: [(&str, &[(&str, Option<&str>)]); 2] =
+        [("two", &[("a", Some("2")), ("b", None), ("d", Some("1"))]), ("three", &[("c", None), ("b", Some("3"))])];
+    let mut cut = killed_or_ready(&mut world).await;
+    for (message, files) in commits {
+        for (name, value) in files {
+            let path = format!("{name}.yaml");
+            match value {
+                Some(value) => world.remote.file(&path, config_map(name, value)),
+                None => world.remote.remove(&path),
+            };
+        }
+        world.remote.commit(message);
+        world.request("demo");
+        cut |= killed_or_ready(&mut world).await;
+    }
+    world.ready("demo").await;
+    let map = |value: &str| json!([{"key": value}, {"mainstay.dev/sync": "default.demo"}, null]);
+    let wanted =
+        BTreeMap::from([("a", "2"), ("b", "3"), ("d", "1")].map(|(name, value)| (format!("\"{name}\""), map(value))));
+    let mut wanted = wanted;
+    wanted.insert("\"foreign\"".into(), map("x"));
+    wanted.insert("\"kube-root-ca.crt\"".into(), state(&world)["\"kube-root-ca.crt\""].clone());
+    assert_eq!(state(&world), wanted, "killed after write {writes}");
+    // The end is cut off too: nothing of ours may stay.
+    world.kill().await;
+    cut
+}
+
+/// Waits until the newest commit is applied, killing the agent and starting another one where the gate shuts.
+async fn killed_or_ready(world: &mut World) -> bool {
+    let gate = world.gate.clone();
+    let shut = tokio::select! {
+        () = gate.shut() => true,
+        () = world.ready("demo") => false,
+    };
+    if shut {
+        world.kill().await;
+        gate.open();
+        world.start();
+        world.ready("demo").await;
+    }
+    shut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_between_any_two_writes_leaves_nothing_behind() {
+    after_every_write(killed_after, 12).await;
+}
+
+/// The inventories' ConfigMaps.
+fn inventories(world: &World) -> usize {
+    let all = world.server.objects("v1", "configmaps", Some(NAMESPACE));
+    all.iter().filter(|map| map["metadata"]["name"].as_str().unwrap().starts_with("mainstay-inventory-")).count()
+}
+
+/// Waits until the world is as wanted; where the agent is cut off before that, another one goes on.
+async fn cut_or(world: &mut World, what: &str, wanted: impl Fn(&World) -> bool) -> bool {
+    let gate = world.gate.clone();
+    let shut = tokio::select! {
+        () = gate.shut() => true,
+        () = world.until(what, &wanted) => false,
+    };
+    if shut {
+        world.kill().await;
+        gate.open();
+        world.start();
+        world.until(what, &wanted).await;
+    }
+    shut
+}
+
+async fn deleted_and_killed_after(writes: u64, prune: bool) -> bool {
+    let mut world = World::new().await;
+    for name in ["a", "b", "c"] {
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.ready("demo").await;
+    if prune {
+        world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
+    }
+    world.gate.shut_after(writes);
+    world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
+    let gone = |w: &World| w.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").is_none() && inventories(w) == 0;
+    let cut = cut_or(&mut world, "the GitSync and its inventory are gone", gone).await;
+    if prune {
+        assert!(world.config_maps().is_empty(), "killed after write {writes}");
+        return cut;
+    }
+    assert_eq!(world.config_maps(), ["a", "b", "c"], "killed after write {writes}");
+    for name in ["a", "b", "c"] {
+        let metadata = world.get("v1", "configmaps", name).unwrap()["metadata"].clone();
+        assert!(metadata["labels"].get("mainstay.dev/sync").is_none(), "killed after write {writes}: {metadata}");
+        assert!(
+            !metadata["managedFields"].to_string().contains("\"mainstay\""),
+            "killed after write {writes}: {metadata}"
+        );
+        assert_eq!(world.data(name), "1");
+    }
+    cut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_while_a_sync_is_deleted_lets_go_of_everything_in_the_end() {
+    after_every_write(|writes| deleted_and_killed_after(writes, false), 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_while_a_sync_is_deleted_with_its_objects_deletes_all_of_them_in_the_end() {
+    after_every_write(|writes| deleted_and_killed_after(writes, true), 5).await;
+}
+
+async fn moved_and_killed_after(writes: u64) -> bool {
+    let mut world = World::new().await;
+    world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1"));
+    world.remote.file("left/moving.yaml", config_map("moving", "1")).commit("one");
+    world.sync("left", json!({"baseDir": "/left"}));
+    world.sync("right", json!({"baseDir": "/right"}));
+    world.start();
+    world.ready("left").await;
+    world.ready("right").await;
+    let uid = world.uid("v1", "configmaps", "moving");
+    world.gate.shut_after(writes);
+    world.remote.remove("left/moving.yaml").file("right/moving.yaml", config_map("moving", "2"));
+    let commit = world.remote.commit("move");
+    world.look();
+    let moved = |w: &World| {
+        let applied =
+            |sync: &str| w.condition(sync, "Ready").starts_with("True") && w.status(sync)["appliedCommit"] == *commit;
+        applied("left") && applied("right")
+    };
+    let cut = cut_or(&mut world, "the object moved", moved).await;
+    assert_eq!(world.uid("v1", "configmaps", "moving"), uid, "killed after write {writes}");
+    let moving = world.get("v1", "configmaps", "moving").unwrap();
+    assert_eq!(moving["metadata"]["labels"]["mainstay.dev/sync"], "default.right", "killed after write {writes}");
+    assert_eq!((world.data("moving").as_str(), world.config_maps().len()), ("2", 3));
+    cut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_while_an_object_moves_never_deletes_it() {
+    after_every_write(moved_and_killed_after, 4).await;
+}
+
+async fn adopted_and_killed_after(writes: u64) -> bool {
+    let mut world = World::new().await;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "old", "stale": "x"},
+        "metadata": {"name": "a", "namespace": NAMESPACE, "labels": {"stale": "x"}, "finalizers": ["example.org/keep"]},
+    });
+    let create = Call::new("v1", "configmaps", NAMESPACE, "", Action::Create(map));
+    world.try_as("kubectl-client-side-apply", create).unwrap();
+    let uid = world.uid("v1", "configmaps", "a");
+    world.remote.file("a.yaml", config_map("a", "new")).commit("one");
+    world.gate.shut_after(writes);
+    world.sync("demo", json!({}));
+    world.start();
+    let head = world.remote.head();
+    let ready =
+        |w: &World| w.condition("demo", "Ready").starts_with("True") && w.status("demo")["appliedCommit"] == *head;
+    let cut = cut_or(&mut world, "the object is adopted", ready).await;
+    let map = world.get("v1", "configmaps", "a").unwrap();
+    assert_eq!(map["data"], json!({"key": "new"}), "killed after write {writes}");
+    assert_eq!(map["metadata"]["labels"], json!({"mainstay.dev/sync": "default.demo"}), "killed after write {writes}");
+    assert_eq!(
+        (map["metadata"]["finalizers"].clone(), map["metadata"]["uid"].clone()),
+        (json!(["example.org/keep"]), uid.into())
+    );
+    cut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_while_it_adopts_an_object_leaves_nothing_stale_in_it() {
+    after_every_write(adopted_and_killed_after, 5).await;
+}
+
+async fn recreated_and_killed_after(writes: u64) -> bool {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.ready("demo").await;
+    world.gate.shut_after(writes);
+    world.delete("v1", "configmaps", "a");
+    let gate = world.gate.clone();
+    let mut cut = tokio::select! {
+        () = gate.shut() => true,
+        () = world.until("created again", |w| w.data("a") == "1") => false,
+    };
+    world.remote.remove("a.yaml");
+    let commit = world.remote.commit("it goes after all");
+    if cut {
+        world.kill().await;
+        gate.open();
+        world.start();
+    } else {
+        world.look();
+    }
+    let applied =
+        |w: &World| w.condition("demo", "Ready").starts_with("True") && w.status("demo")["appliedCommit"] == *commit;
+    cut |= cut_or(&mut world, "the commit is applied", applied).await;
+    assert_eq!(world.config_maps(), ["b"], "killed after write {writes}");
+    cut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_after_it_created_an_object_again_still_knows_it_as_its_own() {
+    after_every_write(recreated_and_killed_after, 4).await;
+}
+
+async fn forgotten_and_killed_after(writes: u64) -> bool {
+    // Between two repositories there is no common commit: whoever gives up comes first.
+    let mut world = World::new().await;
+    let mut other = Remote::new();
+    world.repository("other", &other.path().display().to_string());
+    world.remote.file("a.yaml", config_map("a", "1")).file("moving.yaml", config_map("moving", "1")).commit("one");
+    other.file("moving.yaml", config_map("moving", "2")).commit("one");
+    world.sync("here", json!({}));
+    world.start();
+    world.ready("here").await;
+    world.sync("there", json!({"gitRepository": "other"}));
+    world.condition_is("there", "Ready", "False OwnershipConflict").await;
+    let uid = world.uid("v1", "configmaps", "moving");
+    world.gate.shut_after(writes);
+    world.remote.remove("moving.yaml").commit("given up");
+    world.look();
+    let taken = |w: &World| {
+        let label =
+            |w: &World| w.get("v1", "configmaps", "moving").unwrap()["metadata"]["labels"]["mainstay.dev/sync"].clone();
+        w.get("v1", "configmaps", "moving").is_some() && label(w) == "default.there" && w.data("moving") == "2"
+    };
+    let cut = cut_or(&mut world, "the object is handed over", taken).await;
+    assert_eq!(world.uid("v1", "configmaps", "moving"), uid, "killed after write {writes}");
+    cut
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_while_one_repository_hands_an_object_to_another_never_deletes_it() {
+    after_every_write(forgotten_and_killed_after, 3).await;
+}
