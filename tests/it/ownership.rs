@@ -496,7 +496,9 @@ async fn of_two_syncs_that_claim_one_object_at_the_same_time_exactly_one_gets_it
     world.ask("left").await;
     world.ask("right").await;
     assert_eq!((world.data("x").as_str(), label_of(&world, "x")), (winner, format!("default.{winner}").into()));
-    assert!(world.condition(winner, "Ready").starts_with("True"), "a new agent does not change the owner");
+    // A new agent does not change the owner.
+    world.ready(winner).await;
+    world.condition_is(if winner == "left" { "right" } else { "left" }, "Ready", "False OwnershipConflict").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -294,6 +294,13 @@ async fn nothing_changed_costs_nothing_and_one_file_costs_its_objects_and_two() 
     let all = counts.iter().map(|(_, count)| count).sum::<u64>() - events;
     // Two objects, status, inventory before (a new object) and after, one list for the new object.
     assert!(all <= 6, "{counts:?}");
+    world.server.levers().reset_counts();
+    world.remote.file("8.yaml", config_map("map-8", "2")).commit("one object");
+    world.ready("demo").await;
+    let mut counts = world.requests();
+    counts.retain(|(name, _)| !name.contains("events"));
+    let expected = [("apply configmaps".to_owned(), 2), ("patch gitsyncs.mainstay.dev/status".to_owned(), 1)];
+    assert_eq!(counts, expected, "the object, the inventory and the status");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -343,23 +350,22 @@ async fn a_restart_puts_back_what_was_changed_deleted_or_unlabelled_meanwhile() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readiness_waits_for_health_gives_up_after_the_timeout_and_a_newer_commit_ends_the_wait() {
-    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: disk}\nspec:\n  accessModes: [ReadWriteOnce]\n  \
-                 resources: {requests: {storage: 1Gi}}\n";
     let mut world = World::new().await;
-    world.remote.file("a.yaml", config_map("a", "1")).file("claim.yaml", claim).commit("one");
+    world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "registry.invalid/web:1", 2));
+    world.remote.commit("an image that nobody has");
     world.sync("demo", json!({"timeout": "1h"}));
     world.start();
     world.condition_is("demo", "Ready", "Unknown Progressing").await;
-    assert!(world.condition("demo", "Ready").contains("default/disk"), "{}", world.condition("demo", "Ready"));
+    assert!(world.condition("demo", "Ready").contains("default/web"), "{}", world.condition("demo", "Ready"));
     assert!(world.condition("demo", "Reconciling").starts_with("True"));
     assert_eq!(world.status("demo")["appliedCommit"], world.remote.head());
+    assert_eq!((&world.status("demo")["objects"], &world.status("demo")["healthy"]), (&json!(2), &json!(1)));
     world.change("demo", json!({"timeout": "1s"})).await;
     world.condition_is("demo", "Ready", "False HealthTimeout").await;
-    world.remote.file("a.yaml", config_map("a", "2"));
-    world.try_commit("demo", "two").await;
+    world.remote.file("a.yaml", config_map("a", "2")).file("web.yaml", deployment("web", "nginx:1", 2));
+    world.commit("demo", "an image that there is").await;
     assert_eq!(world.data("a"), "2");
-    world.change("demo", json!({"wait": false})).await;
-    world.ready("demo").await;
+    assert!(world.condition("demo", "Healthy").starts_with("True"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
