@@ -1,4 +1,4 @@
-FROM rust:1.90-bookworm AS build
+FROM rust:1.91-bookworm AS build
 WORKDIR /src
 COPY . .
 # Without the embedded cluster: the image holds the agent and its commands.

@@ -47,6 +47,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/finalize.rs",
     "src/gitsync/observe.rs",
     "src/gitsync/reconcile.rs",
+    "src/gitsync/registry.rs",
     "src/notification/deliver.rs",
     "devcluster/src/actors/",
     "devcluster/src/call.rs",

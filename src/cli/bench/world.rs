@@ -115,15 +115,17 @@ impl World {
     /// Begins a situation.
     pub(super) async fn mark(&mut self) -> Result<Mark, Error> {
         self.observer.forget();
-        let requests = self.counters.read().await?;
-        let processor = match &self.agent {
-            Some(agent) => {
-                agent.forget_peak()?;
-                agent.processor_seconds()?
-            }
-            None => 0.0,
-        };
-        Ok(Mark { requests, processor })
+        if let Some(agent) = &self.agent {
+            agent.forget_peak()?;
+            Ok(Mark { requests: self.counters.read().await?, processor: agent.processor_seconds()? })
+        } else {
+            // An agent that is yet to start begins its own counters at 0; the server's go on.
+            let requests = match &self.counters {
+                Counters::Agent(_) => Requests::default(),
+                Counters::Server(_) => self.counters.read().await?,
+            };
+            Ok(Mark { requests, processor: 0.0 })
+        }
     }
 
     /// Ends a situation as soon as the agent has nothing more to ask.
@@ -219,7 +221,10 @@ impl World {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             result => result.map_err(Error::Ask),
         };
-        // While the agent runs: it has a finalizer to take off.
+        // While an agent runs: it has a finalizer to take off.
+        if self.agent.is_none() {
+            self.start_agent().await?;
+        }
         absent(self.syncs().delete(NAME, &DeleteParams::default()).await.map(drop))?;
         let end = Instant::now() + Duration::from_secs(30);
         while Instant::now() < end && self.syncs().get_opt(NAME).await.map_err(Error::Ask)?.is_some() {
