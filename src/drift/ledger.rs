@@ -220,9 +220,8 @@ impl Ledger {
 
     /// An object is to be looked at, whatever its last event said.
     pub(super) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
-        let Some(managed) = self.objects.get_mut(key).filter(|m| !m.tombstoned && m.is_applied()) else {
-            return Next::Nothing;
-        };
+        let worth = |m: &&mut Managed| !m.tombstoned && (m.is_applied() || m.in_flight);
+        let Some(managed) = self.objects.get_mut(key).filter(worth) else { return Next::Nothing };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
         managed.lose_sight(at, account.policy)
     }
@@ -358,6 +357,7 @@ impl Ledger {
 
     /// The server's answer to an apply is what counts from now on.
     pub(super) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answer: &Value, sent: &Value) -> Option<Digest> {
+        let autoscaled = self.autoscaled.contains(key);
         let managed = self.objects.get_mut(key)?;
         let emptied = projection::emptied(answer, sent);
         let digest = projection::digest(answer, &emptied);
@@ -372,7 +372,8 @@ impl Ledger {
         managed.failure = None;
         managed.attempts = 0;
         managed.not_before = None;
-        managed.stale = false;
+        // An autoscaler may have come while the count was on its way.
+        managed.stale = autoscaled && desired.sets_replicas(sent);
         managed.paused = None;
         managed.reported = None;
         digest

@@ -382,7 +382,7 @@ impl Attempt<'_> {
         self.memory.awaits_others = plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
             || plan.held.iter().any(|(_, why)| *why == plan::AWAITS_SIBLINGS);
         let complete = self.memory.failed.is_empty() && plan.guard.is_none() && pruning == 0 && may_prune;
-        if complete && !self.memory.awaits_others && self.memory.paused.is_empty() {
+        if complete && !self.memory.awaits_others {
             self.complete(wanted, question, &tally, began);
         }
         let note = self.memory.rebuilt.then(|| {
