@@ -44,6 +44,8 @@ const SECRET_WITHIN: Duration = Duration::from_secs(10);
 const GATHER: Duration = Duration::from_millis(20);
 /// How often deletions that are under way are looked at.
 const DELETING: Duration = Duration::from_secs(1);
+/// Failed attempts after which something that is awaited is worth telling.
+const AWAITED: u32 = 3;
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
@@ -281,7 +283,15 @@ impl Task {
             return;
         }
         let outcome = refused.outcome();
-        self.tell_failures(&outcome);
+        if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
+            // What is created together comes one after the other: the status says what is awaited, nobody is called.
+            if self.failures_in_a_row == AWAITED {
+                self.outcome = None;
+                self.tell_failures(&outcome);
+            }
+        } else {
+            self.tell_failures(&outcome);
+        }
         self.outcome = Some(outcome);
     }
 
@@ -333,7 +343,7 @@ impl Task {
         self.context.registry.update(&self.owner, |row| row.suspended = false);
         let repository = repository.ok_or_else(|| {
             let message = format!("GitRepository {} does not exist in this namespace", sync.spec.git_repository);
-            Refused::invalid(Reason::SpecInvalid, message)
+            Refused { class: Class::NotReady, reason: Reason::SpecInvalid, message, retry_after: None }
         })?;
         let secret = self.secret_of(sync, repository).await;
         if let (Some(auth), None) = (&repository.spec.auth, &secret) {
