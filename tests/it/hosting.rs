@@ -36,20 +36,20 @@ fn password(world: &World, password: &str) -> Value {
     world.create("v1", "secrets", NAMESPACE, body)
 }
 
-async fn repository_uses(world: &World, spec: Value) {
+fn repository_uses(world: &World, spec: Value) {
     world.edit("serverless.kyma-project.io/v1alpha1", "gitrepositories", "web", json!({"spec": spec}));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_cannot_be_reached_is_named_and_a_corrected_address_works_at_once() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
-    repository_uses(&world, json!({"url": "http://127.0.0.1:9/repo.git"})).await;
+    repository_uses(&world, json!({"url": "http://127.0.0.1:9/repo.git"}));
     world.start();
     world.condition_is("demo", "Ready", "False SourceUnavailable").await;
     assert!(world.condition("demo", "Ready").contains("127.0.0.1:9"), "{}", world.condition("demo", "Ready"));
     assert!(world.condition("demo", "Reconciling").starts_with("True"));
     assert!(world.condition("demo", "Stalled").starts_with("False"));
-    repository_uses(&world, json!({"url": server.url(NAME)})).await;
+    repository_uses(&world, json!({"url": server.url(NAME)}));
     world.ready("demo").await;
 }
 
@@ -58,7 +58,7 @@ async fn a_wrong_password_is_said_and_the_corrected_secret_works_at_once() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     server.require("robot", "right-pass");
     password(&world, "wrong-pass-81723");
-    repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}})).await;
+    repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}}));
     world.start();
     world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
     let said = world.condition("demo", "Ready");
@@ -73,7 +73,7 @@ async fn a_wrong_password_is_said_and_the_corrected_secret_works_at_once() {
 async fn a_missing_secret_is_named_and_works_once_it_is_there() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     server.require("robot", "right-pass");
-    repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}})).await;
+    repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}}));
     world.start();
     world.condition_is("demo", "Ready", "False SpecInvalid: Secret git ").await;
     password(&world, "right-pass");

@@ -47,8 +47,10 @@ async fn killed_after(writes: u64) -> bool {
     world.gate.shut_after(writes);
     world.sync("demo", json!({}));
     world.start();
-    let commits: [(&str, &[(&str, Option<&str>)]); 2] =
-        [("two", &[("a", Some("2")), ("b", None), ("d", Some("1"))]), ("three", &[("c", None), ("b", Some("3"))])];
+    let commits = [
+        ("two", vec![("a", Some("2")), ("b", None), ("d", Some("1"))]),
+        ("three", vec![("c", None), ("b", Some("3"))]),
+    ];
     let mut cut = killed_or_ready(&mut world).await;
     for (message, files) in commits {
         for (name, value) in files {

@@ -49,13 +49,12 @@ impl Gate {
     fn pass(&self, writes: bool) -> Option<bool> {
         let mut left = self.left.lock().unwrap();
         match left.as_mut() {
-            None => Some(true),
             Some(0) => None,
             Some(left) if writes => {
                 *left -= 1;
                 Some(*left > 0)
             }
-            Some(_) => Some(true),
+            _ => Some(true),
         }
     }
 }
