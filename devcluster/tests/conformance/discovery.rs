@@ -62,9 +62,16 @@ fn aggregated_discovery_answers_in_one_call() {
         assert_eq!(deployments["responseKind"]["kind"], "Deployment");
         let core = w.get_as("/api", accept).await.ok();
         assert_eq!(core["items"][0]["metadata"].get("name"), None);
-        let etag = answer.headers["etag"].to_str().unwrap().to_owned();
-        let again = w.send(reqwest::Method::GET, "/apis", &[("Accept", accept), ("If-None-Match", &etag)], "").await;
-        assert_eq!(again.code, 304);
+        // Other claims define kinds at the same time, so the answer may change between two requests, but not each time.
+        let mut etag = answer.headers["etag"].to_str().unwrap().to_owned();
+        let mut codes = Vec::new();
+        while codes.last() != Some(&304) && codes.len() < 20 {
+            let known = [("Accept", accept), ("If-None-Match", etag.as_str())];
+            let again = w.send(reqwest::Method::GET, "/apis", &known, "").await;
+            codes.push(again.code);
+            etag = again.headers["etag"].to_str().unwrap().to_owned();
+        }
+        assert_eq!(codes.last(), Some(&304), "{codes:?}");
     });
 }
 
