@@ -13,9 +13,12 @@ use std::{
 /// Combinations that are counted at most, so that nobody fills the memory with made-up names.
 const MAX_COUNTS: usize = 10_000;
 
+/// Faults that wait at most.
+const MAX_FAULTS: usize = 1_000;
+
 /// An answer to give instead of doing what is asked.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Fault {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`; empty: any.
     pub verb: String,
@@ -110,8 +113,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Levers {
     /// Makes the next matching requests fail.
+    ///
+    /// Beyond 1000 that wait, the oldest is forgotten.
     pub fn fail_next(&self, fault: Fault) {
-        lock(&self.faults).push(Fault { times: fault.times.max(1), ..fault });
+        let mut faults = lock(&self.faults);
+        if faults.len() >= MAX_FAULTS {
+            faults.remove(0);
+        }
+        faults.push(Fault { times: fault.times.max(1), ..fault });
     }
 
     /// Forgets all faults that have not happened yet.

@@ -125,7 +125,7 @@ type Item<'a> = (&'a [u8], &'a [u8]);
 
 fn whole(kind: &Kind, page: &Page) -> Bytes {
     let bare = kind.custom.is_none();
-    if kind.converts() {
+    if !page.items.iter().all(|stored| kind.shows_as_stored(stored)) {
         let items: Vec<(Bytes, usize)> =
             page.items.iter().map(|stored| serialise(&kind.api_version, &kind.kind, &value_as(kind, stored))).collect();
         let items: Vec<Item<'_>> = items

@@ -10,7 +10,7 @@
 //! Deliberately absent: conversion webhooks; versions only differ in their schema.
 
 use crate::{
-    kinds::table::{Custom, Kind, ScalePaths, Subresource},
+    kinds::table::{AtRest, Custom, Kind, ScalePaths, Subresource, Table},
     patch, schema,
     server::{Server, stamp},
     store::{Base, Key, Stored},
@@ -207,13 +207,13 @@ fn refresh(server: &Server) {
     for (_, stored) in server.store().snapshot(STORAGE).from(None, None) {
         let definition = stored.value();
         if has_condition(&definition, "Established") {
-            kinds.extend(kinds_of(&definition, &before));
+            kinds.extend(kinds_of(&definition, &before, server.store().version()));
         }
     }
     server.serve_kinds(kinds);
 }
 
-fn kinds_of(definition: &Value, before: &crate::kinds::table::Table) -> Vec<Arc<Kind>> {
+fn kinds_of(definition: &Value, before: &Table, now: u64) -> Vec<Arc<Kind>> {
     let group = text(definition, "/spec/group");
     let names = &definition["status"]["acceptedNames"];
     let plural = text(names, "/plural");
@@ -223,6 +223,11 @@ fn kinds_of(definition: &Value, before: &crate::kinds::table::Table) -> Vec<Arc<
     };
     let stored = versions(definition).find(|v| v["storage"] == true).map_or("v1", |v| text(v, "/name"));
     let preserve = definition["spec"]["preserveUnknownFields"] == true;
+    let structural = |version: &Value| schema::structural(&version["schema"]["openAPIV3Schema"], preserve).ok();
+    let at_rest = versions(definition)
+        .find(|v| v["storage"] == true)
+        .and_then(structural)
+        .map(|schema| AtRest { schema, since: now });
     let mut kinds = Vec::new();
     for version in versions(definition).filter(|v| v["served"] == true) {
         let name = text(version, "/name");
@@ -234,7 +239,7 @@ fn kinds_of(definition: &Value, before: &crate::kinds::table::Table) -> Vec<Arc<
             kinds.push(kind.clone());
             continue;
         }
-        let Ok(schema) = schema::structural(&version["schema"]["openAPIV3Schema"], preserve) else { continue };
+        let Some(schema) = structural(version) else { continue };
         kinds.push(Arc::new(Kind {
             group: group.to_owned(),
             version: name.to_owned(),
@@ -254,6 +259,7 @@ fn kinds_of(definition: &Value, before: &crate::kinds::table::Table) -> Vec<Arc<
             storage_api_version: format!("{group}/{stored}"),
             schema,
             custom: Some(custom),
+            at_rest: at_rest.clone(),
         }));
     }
     kinds

@@ -49,6 +49,8 @@ impl Key {
 pub struct Stored {
     /// Its resource version.
     pub rv: u64,
+    /// The resource version under which this content was written: another one only in the event of a deletion.
+    pub written: u64,
     /// Labels, for selectors.
     pub labels: Vec<(String, String)>,
     json: Bytes,
@@ -77,7 +79,14 @@ impl Stored {
         let labels = value.pointer("/metadata/labels").and_then(Value::as_object).map_or_else(Vec::new, |labels| {
             labels.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect()
         });
-        Self { rv, labels, json, rest, parsed: Mutex::new(Parsed { value: Some(Arc::new(value)), retired: false }) }
+        Self {
+            rv,
+            written: rv,
+            labels,
+            json,
+            rest,
+            parsed: Mutex::new(Parsed { value: Some(Arc::new(value)), retired: false }),
+        }
     }
 
     /// The object as JSON, with `kind` and `apiVersion` of its storage.
@@ -121,7 +130,8 @@ impl Stored {
     pub(crate) fn at_version(&self, rv: u64) -> Self {
         let value = self.value();
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let shown = Self::new(&text("apiVersion"), &text("kind"), rv, (*value).clone());
+        let mut shown = Self::new(&text("apiVersion"), &text("kind"), rv, (*value).clone());
+        shown.written = self.written;
         shown.retire();
         shown
     }

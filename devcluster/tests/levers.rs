@@ -117,6 +117,37 @@ async fn the_next_requests_fail_as_they_are_told() {
 }
 
 #[tokio::test]
+async fn an_overloaded_server_answers_in_plain_text_and_says_when_to_come_again() {
+    let cluster = Embedded::start().await;
+    cluster.send(Method::POST, "/devcluster/fail-next", json!({"verb": "list", "code": 429})).await;
+    let answer = cluster.open(Method::GET, MAPS, Value::Null).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (429, &"1".parse().unwrap()));
+    assert!(answer.headers()["content-type"].to_str().unwrap().starts_with("text/plain"));
+    assert_eq!(answer.text().await.unwrap().trim_end(), "Too many requests, please try again later.");
+
+    let blocked = json!({"verb": "list", "code": 429, "reason": "TooManyRequests", "message": "no", "retryAfter": 3});
+    cluster.send(Method::POST, "/devcluster/fail-next", blocked).await;
+    let answer = cluster.open(Method::GET, MAPS, Value::Null).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (429, &"3".parse().unwrap()));
+    let status: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!((&status["reason"], &status["details"]["retryAfterSeconds"]), (&json!("TooManyRequests"), &json!(3)));
+
+    let misspelt = json!({"verb": "list", "code": 429, "retry_after": 3});
+    assert_eq!(cluster.send(Method::POST, "/devcluster/fail-next", misspelt).await.0, 400);
+    assert_eq!(cluster.send(Method::GET, MAPS, Value::Null).await.0, 200, "a fault that was refused does not happen");
+}
+
+#[tokio::test]
+async fn a_version_of_the_future_is_a_504_that_says_when_to_come_again() {
+    let cluster = Embedded::start().await;
+    let answer = cluster.open(Method::GET, &format!("{MAPS}?resourceVersion=900000000000"), Value::Null).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (504, &"1".parse().unwrap()));
+    let status: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!((&status["reason"], &status["details"]["retryAfterSeconds"]), (&json!("Timeout"), &json!(1)));
+    assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+}
+
+#[tokio::test]
 async fn requests_are_counted_by_verb_resource_and_user_agent() {
     let cluster = Embedded::start().await;
     cluster.map("a").await;

@@ -10,6 +10,7 @@
 use crate::{
     schema::{self, Schema},
     status::GroupResource,
+    store::Stored,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -98,6 +99,17 @@ pub struct Kind {
     pub schema: Schema,
     /// Present for kinds from a CustomResourceDefinition.
     pub custom: Option<Custom>,
+    /// How objects are read that were stored before the definition became what it is; absent for built-in kinds.
+    pub at_rest: Option<AtRest>,
+}
+
+/// The schema that stored objects of a custom kind are read with.
+#[derive(Clone, Debug)]
+pub struct AtRest {
+    /// Schema of the version in which objects are stored.
+    pub schema: Schema,
+    /// Objects written after this resource version are known to fit it.
+    pub since: u64,
 }
 
 impl Kind {
@@ -130,6 +142,16 @@ impl Kind {
     /// Whether objects are stored under another version than this one.
     pub fn converts(&self) -> bool {
         self.api_version != self.storage_api_version
+    }
+
+    /// The schema to read an object with that was stored under an older definition; absent where it is good as it is.
+    pub fn outdated(&self, stored: &Stored) -> Option<&Schema> {
+        self.at_rest.as_ref().filter(|rest| stored.written <= rest.since).map(|rest| &rest.schema)
+    }
+
+    /// Whether an object is shown exactly as it is stored.
+    pub fn shows_as_stored(&self, stored: &Stored) -> bool {
+        !self.converts() && self.outdated(stored).is_none()
     }
 }
 
@@ -365,6 +387,7 @@ fn kind_of(group: &str, version: &str, resource: Resource) -> Option<Kind> {
         storage_api_version,
         schema,
         custom: None,
+        at_rest: None,
         plural: resource.plural,
         api_version,
         kind,

@@ -10,6 +10,9 @@ const MOST_OPERATIONS: usize = 10_000;
 /// The most bytes that the `copy` operations of one patch may make together; doubling copies would else fill the memory.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
 
+/// How deep a JSON patch may build; deeper objects cannot be read again and exhaust the stack.
+const DEEPEST: usize = 110;
+
 /// The live object with a merge patch laid over it; `null` removes.
 pub fn merge(live: &Value, patch: &Value) -> Value {
     let mut object = live.clone();
@@ -35,8 +38,13 @@ pub fn json(live: &Value, patch: &Value) -> Result<Value, Status> {
     let mut object = live.clone();
     let mut copied = 0;
     for operation in operations {
+        let from = operation.get("from").and_then(Value::as_str).unwrap_or_default();
+        let place = operation.get("path").and_then(Value::as_str).unwrap_or_default().matches('/').count();
+        let brought = operation.get("value").or_else(|| object.pointer(from)).map_or(0, depth);
+        if place + brought > DEEPEST {
+            return Err(unprocessable());
+        }
         if operation.get("op").is_some_and(|op| op == "copy") {
-            let from = operation.get("from").and_then(Value::as_str).unwrap_or_default();
             copied += object.pointer(from).map_or(0, |value| value.to_string().len());
             if copied > MOST_COPIED {
                 return Err(unprocessable());
@@ -63,6 +71,15 @@ fn step(object: &mut Value, operation: &Value) -> Result<(), Status> {
         parsed(operation.clone())?
     };
     json_patch::patch(object, std::slice::from_ref(&operation)).map_err(|_| unprocessable())
+}
+
+/// How many lists and objects lie in each other.
+pub(crate) fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// The 422 that says no more than that.

@@ -27,6 +27,7 @@ mod typed;
 pub use apply::{ApplyContext, apply};
 pub(crate) use element::element;
 pub(crate) use fields::Element;
+pub(crate) use json::depth;
 pub use json::{json, merge};
 pub use strategic::strategic;
 pub use track::{equal_but_times, track};

@@ -103,7 +103,7 @@ fn fail(target: &Target, verb: &str, fault: &Fault) -> Response<Body> {
         Some(body) => return retry_after(respond::json(fault.code, body.to_string().into()), fault),
         None => {}
     }
-    if fault.code == 429 && fault.reason.is_empty() {
+    if fault.code == 429 && fault.reason.is_empty() && fault.message.is_empty() {
         let mut response = respond::text(429, "Too many requests, please try again later.\n");
         response.headers_mut().insert(header::RETRY_AFTER, fault.retry_after.unwrap_or(1).into());
         return response;
@@ -134,7 +134,9 @@ fn fail(target: &Target, verb: &str, fault: &Fault) -> Response<Body> {
     if !fault.reason.is_empty() {
         status.reason.clone_from(&fault.reason);
     }
-    status.retry_after = fault.retry_after;
+    // A real server never says "too many" without saying when to come again.
+    let usual = (fault.code == 429).then_some(1);
+    status.retry_after = fault.retry_after.or(usual);
     respond::status(&status)
 }
 

@@ -56,11 +56,24 @@ pub fn method_not_allowed() -> Status {
     status
 }
 
-/// Adds `Warning` headers.
+/// Characters of all warnings of an answer; when they have more, each is cut.
+const MAX_WARNINGS: usize = 4096;
+/// Characters of one warning when all together are too long.
+const MAX_WARNING: usize = 256;
+
+/// Adds `Warning` headers, as many as a client can be expected to read.
 pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    let length = |text: &str| text.chars().count();
+    let cut = warnings.iter().map(|w| length(w)).sum::<usize>() > MAX_WARNINGS;
+    let mut total = 0;
     for warning in warnings {
-        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+        let text: String = if cut { warning.chars().take(MAX_WARNING).collect() } else { warning.clone() };
+        total += length(&text);
+        if total > MAX_WARNINGS {
+            break;
+        }
+        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{escaped}\"").as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }
     }

@@ -82,6 +82,6 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
 
 /// Adds one to the generation.
 pub fn next_generation(object: &mut Value) {
-    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
     of(object).insert("generation".to_owned(), generation.into());
 }

@@ -21,6 +21,7 @@ pub mod watch;
 
 use crate::{
     kinds::{hooks, table::Kind},
+    schema,
     status::Status,
     store::{Key, Stored, serialise},
 };
@@ -128,13 +129,30 @@ impl Done {
 
 /// A stored object in the version of `kind`.
 pub fn value_as(kind: &Kind, stored: &Stored) -> Arc<Value> {
-    let value = stored.value();
+    let value = at_rest(kind, stored);
     if kind.converts() { Arc::new(hooks::convert(&value, &kind.storage_api_version, &kind.api_version)) } else { value }
+}
+
+/// A stored object in the version of the storage. One from before the last change of its definition loses what the
+/// schema no longer knows and gets its defaults, as a real server does whenever it reads.
+fn at_rest(kind: &Kind, stored: &Stored) -> Arc<Value> {
+    let value = stored.value();
+    let Some(schema) = kind.outdated(stored) else { return value };
+    let mut value = (*value).clone();
+    value["apiVersion"] = kind.storage_api_version.clone().into();
+    schema::drop_unknown(schema, &mut value);
+    schema::apply_defaults(schema, &mut value);
+    Arc::new(value)
+}
+
+/// Whether an object would be stored differently if it were written again as it is read.
+pub(crate) fn wants_rewriting(kind: &Kind, stored: &Stored) -> bool {
+    kind.outdated(stored).is_some() && at_rest(kind, stored) != stored.value()
 }
 
 /// A stored object as JSON in the version of `kind`.
 pub fn json_as(kind: &Kind, stored: &Stored) -> Bytes {
-    if !kind.converts() {
+    if kind.shows_as_stored(stored) {
         return stored.json();
     }
     serialise(&kind.api_version, &kind.kind, &value_as(kind, stored)).0
@@ -143,8 +161,14 @@ pub fn json_as(kind: &Kind, stored: &Stored) -> Bytes {
 /// Largest stored object, in bytes of JSON.
 const MAX_OBJECT: usize = 1_536 * 1024;
 
-/// 500 of an object that a real server's storage would refuse.
+/// Deepest stored object. What is deeper could not be parsed again.
+const MAX_DEPTH: usize = 120;
+
+/// 500 of an object that a real server's storage would refuse, 400 of one that lies too deep for this one.
 pub(crate) fn fits(object: &Value) -> Result<(), Status> {
+    if crate::patch::depth(object) > MAX_DEPTH {
+        return Err(Status::bad_request(format!("the object has more than {MAX_DEPTH} levels")));
+    }
     if weight(object) > MAX_OBJECT {
         return Err(Status::new(500, "", "etcdserver: request is too large"));
     }

@@ -140,6 +140,7 @@ fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) ->
         same_uid(target, &old, &config)?;
         update::same_version(target, &old, &config, Sent::Part)?;
         let mut new = patch::apply(&cx, Some(&old), &config)?;
+        addressed(target, &mut new);
         decode::object(kind, &mut new, &quiet, decode::Origin::Apply)?;
         let live = Live { stored: live, old };
         if let Some(done) = update::replace(server, target, settings, &live, new, Tracking::Applied)? {
@@ -165,11 +166,12 @@ fn first_apply(
         return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why));
     }
     let mut new = patch::apply(cx, None, config)?;
+    addressed(target, &mut new);
     decode::object(&target.kind, &mut new, settings, decode::Origin::Apply)?;
     create::insert(server, target, settings, new, Tracking::Applied)
 }
 
-/// Checks and completes the head of an applied configuration.
+/// Checks the head of an applied configuration.
 fn configuration(target: &Target, body: &Value) -> Result<Value, Status> {
     let kind = &*target.kind;
     if !body.is_object() {
@@ -186,15 +188,20 @@ fn configuration(target: &Target, body: &Value) -> Result<Value, Status> {
     if body.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    let mut config = body.clone();
-    let metadata = metadata::of(&mut config);
-    if metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
-        metadata.insert("name".to_owned(), target.name.clone().into());
+    if !text(body, "/metadata/name").is_empty() {
+        update::same_name(target, body)?;
     }
-    update::same_name(target, &config)?;
-    create::same_namespace(target, &config)?;
+    create::same_namespace(target, body)?;
+    Ok(body.clone())
+}
+
+/// Completes what an apply has made with the name and namespace of the path, which a configuration may leave out.
+///
+/// Only here: errors about the configuration speak of it as it was sent.
+fn addressed(target: &Target, object: &mut Value) {
+    let metadata = metadata::of(object);
+    metadata.insert("name".to_owned(), target.name.clone().into());
     if target.kind.namespaced {
-        metadata::of(&mut config).insert("namespace".to_owned(), target.namespace.clone().into());
+        metadata.insert("namespace".to_owned(), target.namespace.clone().into());
     }
-    Ok(config)
 }

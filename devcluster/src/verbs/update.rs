@@ -8,7 +8,7 @@
 use super::{
     Done, Settings, Shown, Target,
     create::{self, Tracking, complete, context},
-    decode, fits, metadata, reset_paths, text, to_storage, value_as,
+    decode, fits, metadata, reset_paths, text, to_storage, value_as, wants_rewriting,
 };
 use crate::{
     addresses::Reservation,
@@ -170,8 +170,9 @@ pub(crate) fn replace(
     if matches!(target.subresource.as_str(), "" | "scale") && counts(kind, old, &new) {
         metadata::next_generation(&mut new);
     }
-    if patch::equal_but_times(old, &new) {
-        let shown = if kind.converts() { Shown::Value(old.clone()) } else { Shown::Stored(live.stored.clone()) };
+    if patch::equal_but_times(old, &new) && !wants_rewriting(kind, &live.stored) {
+        let as_stored = kind.shows_as_stored(&live.stored);
+        let shown = if as_stored { Shown::Stored(live.stored.clone()) } else { Shown::Value(old.clone()) };
         if !ends(old, &new) {
             return Ok(Some(Done::new(200, shown, Vec::new())));
         }

@@ -33,6 +33,9 @@ const BATCH: usize = 256;
 /// Lines are joined to pieces of at most this many bytes.
 const PIECE: usize = 64 << 10;
 
+/// Longest `timeoutSeconds` that is honoured.
+const MAX_TIMEOUT: u64 = 24 * 60 * 60;
+
 /// What a client says about a watch, besides what it says about lists.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
@@ -72,7 +75,7 @@ impl WatchOptions {
             list,
             initial: matches!(given, "true" | "1"),
             bookmarks: query.flag("allowWatchBookmarks"),
-            timeout: query.number("timeoutSeconds").filter(|s| *s > 0).map(Duration::from_secs),
+            timeout: query.number("timeoutSeconds").filter(|s| *s > 0).map(|s| Duration::from_secs(s.min(MAX_TIMEOUT))),
             form,
         })
     }
@@ -227,7 +230,9 @@ impl Watcher {
         if !self.target.namespace.is_empty() && event.key.namespace() != self.target.namespace {
             return None;
         }
-        let plain = self.options.form == Form::Whole && !self.target.kind.converts();
+        let kind = &self.target.kind;
+        let as_stored = |stored: &Option<Arc<Stored>>| stored.as_ref().is_none_or(|s| kind.shows_as_stored(s));
+        let plain = self.options.form == Form::Whole && as_stored(&event.old) && as_stored(&event.new);
         let selector = &self.options.list.selector;
         if selector.is_empty() && plain {
             return event.line();

@@ -319,6 +319,23 @@ fn a_changed_schema_takes_effect() {
 }
 
 #[test]
+fn objects_from_before_a_new_default_are_read_with_it() {
+    claim(async |w| {
+        let custom = w.custom(sized(), json!({})).await;
+        let made = w.post(&custom.path, custom.widget("a", json!({"size": 3}))).await.code(201).body;
+        let patch = json!([{
+            "op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/late",
+            "value": {"type": "string", "default": "d"},
+        }]);
+        w.json_patch(&custom.crd, patch).await.code(200);
+        let read = w.until(&custom.at("a"), "the new default shows", |a| a.body["spec"]["late"] == "d").await.body;
+        assert_eq!(rv(&read), rv(&made), "reading is no write");
+        let list = w.get(&custom.path).await.ok();
+        assert_eq!(list["items"][0]["spec"]["late"], "d");
+    });
+}
+
+#[test]
 fn a_second_version_shows_the_same_objects() {
     claim(async |w| {
         let custom = w.custom(sized(), json!({})).await;

@@ -94,6 +94,44 @@ async fn changing_a_definition_ends_watches_and_adds_versions() {
 }
 
 #[tokio::test]
+async fn objects_from_before_a_change_are_read_with_the_new_schema() {
+    let world = World::new();
+    world.post(DEFINITIONS, definition()).await.expect(201);
+    let made = world.post(WIDGETS, widget("a")).await.expect(201);
+    world.post(WIDGETS, widget("b")).await.expect(201);
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    let mut live = world.get(&path).await.expect(200);
+    let properties = &mut live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    *properties = json!({"mode": {"type": "string", "default": "slow"}});
+    world.put(&path, live.clone()).await.expect(200);
+
+    let shown = world.get(&format!("{WIDGETS}/a")).await.expect(200);
+    assert_eq!((&shown["spec"], version(&shown)), (&json!({"mode": "slow"}), version(&made)));
+    let list = world.get(WIDGETS).await.expect(200);
+    assert_eq!(list["items"][1]["spec"], json!({"mode": "slow"}));
+    let mut watch = world.watch(&format!("{WIDGETS}?watch=1")).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["spec"], json!({"mode": "slow"}));
+    assert_eq!(watch.short().await, "ADDED b");
+    world.delete(&format!("{WIDGETS}/b"), json!({})).await.expect(200);
+    let gone = watch.next().await.unwrap();
+    assert_eq!((&gone["type"], &gone["object"]["spec"]), (&json!("DELETED"), &json!({"mode": "slow"})));
+
+    let written = world.merge(&format!("{WIDGETS}/a"), json!({})).await.expect(200);
+    assert!(version(&written) > version(&made), "an empty patch stores the object as it is read");
+    assert_eq!(world.merge(&format!("{WIDGETS}/a"), json!({})).await.expect(200), written);
+
+    let mut second = live["spec"]["versions"][0].clone();
+    second["name"] = "v2".into();
+    let mut live = world.get(&path).await.expect(200);
+    live["spec"]["versions"][0]["storage"] = false.into();
+    live["spec"]["versions"].as_array_mut().unwrap().push(second);
+    world.put(&path, live).await.expect(200);
+    let shown = world.get("/apis/example.com/v2/namespaces/default/widgets/a").await.expect(200);
+    assert_eq!(shown["apiVersion"], "example.com/v2", "also when it was stored as v1");
+    assert_eq!(world.get(&format!("{WIDGETS}/a")).await.expect(200)["apiVersion"], "example.com/v1");
+}
+
+#[tokio::test]
 async fn deletion_takes_the_objects_along_and_waits_for_their_finalizers() {
     let world = World::new();
     world.post(DEFINITIONS, definition()).await.expect(201);

@@ -3,6 +3,7 @@
 
 mod definitions;
 mod deletion;
+mod hostile;
 mod lists;
 mod loopback;
 mod watches;
