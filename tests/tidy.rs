@@ -46,6 +46,8 @@ const ACTING: &[&str] = &[
     "src/gitsync/context.rs",
     "src/gitsync/finalize.rs",
     "src/gitsync/observe.rs",
+    "src/gitsync/perform.rs",
+    "src/gitsync/read.rs",
     "src/gitsync/reconcile.rs",
     "src/gitsync/registry.rs",
     "src/notification/deliver.rs",

@@ -283,7 +283,6 @@ impl Drift {
     /// Forgets an object.
     pub fn forget(&self, owner: &Owner, key: &Key) {
         self.ledger().forget(owner, key);
-        self.end_idle_watches();
     }
 
     /// Forgets everything of an owner.
@@ -416,7 +415,8 @@ impl Drift {
         Alone(self.turn(key).await)
     }
 
-    fn end_idle_watches(&self) {
+    /// Ends the watches of kinds of which nothing is kept any more.
+    pub fn end_idle_watches(&self) {
         let mut watches = self.0.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let ledger = self.ledger();
         watches.retain(|(group, version, kind), watching| {

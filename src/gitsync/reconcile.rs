@@ -16,9 +16,10 @@ use serde_json::Value;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::{self, Attempt, Failed, Memory, Refused};
+use super::attempt::{self, Attempt, Refused};
 use super::context::{Context, Input, SyncFacts};
 use super::finalize::{End, git_syncs};
+use super::memory::{Failed, Memory};
 use super::status::{self, Outcome};
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;

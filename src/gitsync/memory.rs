@@ -1,0 +1,86 @@
+//! What a GitSync remembers from attempt to attempt.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::inventory::Inventory;
+use crate::api::conditions::Reason;
+use crate::api::git_sync::Failure;
+use crate::drift::Desired;
+use crate::failure::Class;
+use crate::object::{Digest, Key};
+use crate::source::{Commit, TreeId};
+
+/// An object that failed, and when it is tried again.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) class: Class,
+    pub(super) reason: Reason,
+    pub(super) message: String,
+    pub(super) attempts: u32,
+    pub(super) again: Instant,
+}
+
+/// What a GitSync remembers from attempt to attempt.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Its inventory; `None` until it was read.
+    pub(super) inventory: Option<Inventory>,
+    /// Digests of the inventory's ConfigMaps as they are written.
+    pub(super) written: BTreeMap<usize, Digest>,
+    /// The inventory was put together from labels: nothing is pruned in this round.
+    pub(super) rebuilt: bool,
+    /// What the last decoded commit wants.
+    pub(super) wanted: Option<Wanted>,
+    /// Objects whose last apply or deletion failed.
+    pub(super) failed: HashMap<Key, Failed>,
+    /// What an attempt was made for and came out right with.
+    pub(super) settled: Option<Question>,
+    /// Objects that this commit changes and that are under break glass.
+    pub(super) paused: HashSet<Key>,
+    /// Something is awaited from another GitSync.
+    pub(super) awaits_others: bool,
+    /// The commit that was seen last, and when.
+    pub(super) seen: Option<(Commit, Instant)>,
+    /// Commit and tree that are applied in full.
+    pub(super) applied: Option<(Commit, Option<TreeId>)>,
+    /// What an earlier agent applied was looked for.
+    pub(super) looked_back: bool,
+    /// When the present outcome of applying began.
+    pub(super) since: Option<(Commit, Timestamp)>,
+}
+
+/// What decides whether there is anything to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) commit: Commit,
+    pub(super) generation: Option<i64>,
+    pub(super) allow_prune: Option<String>,
+}
+
+/// What a commit wants.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    pub(super) commit: Commit,
+    /// Tree of `baseDir`; `None` when the directory is gone and its deletion was allowed.
+    pub(super) tree: Option<TreeId>,
+    pub(super) generation: Option<i64>,
+    pub(super) objects: Vec<Arc<Desired>>,
+}
+
+impl Memory {
+    /// The objects that failed, in the order of their keys.
+    pub(super) fn failures(&self) -> Vec<(Class, Reason, Failure)> {
+        let mut all = self.failed.iter().collect::<Vec<_>>();
+        all.sort_by_key(|(key, _)| *key);
+        let shown = |(key, failed): (&Key, &Failed)| {
+            let reason = failed.reason.as_str();
+            let message = failed.message.clone();
+            (failed.class, failed.reason, Failure { object: key.to_string(), reason, message })
+        };
+        all.into_iter().map(shown).collect()
+    }
+}

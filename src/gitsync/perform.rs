@@ -1,0 +1,379 @@
+//! From what a commit wants to the objects in the cluster: planned, reserved, applied, pruned.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::apply::{self, Applied, Pruned};
+use super::attempt::{Attempt, Refused};
+use super::inventory::Entry;
+use super::memory::{Failed, Question, Wanted};
+use super::plan::{self, Facts, Guard, Plan, Prune, Why};
+use super::status::Outcome;
+use super::{observe, registry};
+use crate::api::conditions::Reason;
+use crate::api::names::ALLOW_PRUNE;
+use crate::drift::{Change, Desired};
+use crate::failure::{Class, chain};
+use crate::notification::Message;
+use crate::object::Key;
+
+/// First wait before a failed object is tried again; it doubles up to [`LAST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LAST_WAIT: Duration = Duration::from_secs(120);
+
+impl Attempt<'_> {
+    pub(super) async fn perform(
+        &mut self,
+        wanted: &Wanted,
+        question: &Question,
+        branch: &str,
+    ) -> Result<Outcome, Refused> {
+        let began = self.memory.seen.map_or_else(Instant::now, |(_, at)| at);
+        let commit = question.commit.to_string();
+        self.forget_old_failures(wanted);
+        // What was created again since has another UID, by which it is known when it leaves.
+        self.note_verified();
+        let plan = self.plan(wanted, question, branch).await?;
+        self.write_intentions(&plan).await?;
+        self.accept(wanted, &plan);
+        let mut tally = Tally { unchanged: plan.unchanged.len(), ..Tally::default() };
+        self.memory.paused.clear();
+        self.apply(&plan, &mut tally).await;
+        self.note_refused(&plan);
+        self.await_break_glass(&plan);
+        let failed = self.memory.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
+        let may_prune = !failed && plan.refused.is_empty() && !self.memory.rebuilt;
+        let mut held = plan.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
+        let mut pruning = 0;
+        if may_prune {
+            let now = Instant::now();
+            let waits = |key: &&Key| self.memory.failed.get(*key).is_none_or(|failed| failed.again <= now);
+            let due = plan.prune.iter().filter(waits).cloned().collect::<Vec<_>>();
+            pruning = self.prune(&due, &mut held, &mut tally).await;
+        } else {
+            held.extend(plan.prune.iter().map(|key| format!("{key}: kept until everything else is applied")));
+        }
+        for key in &plan.handed_over {
+            self.forget(key);
+        }
+        self.context.drift.end_idle_watches();
+        self.save_inventory().await?;
+        self.memory.awaits_others = plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
+            || plan.held.iter().any(|(_, why)| *why == plan::AWAITS_SIBLINGS);
+        let complete = self.memory.failed.is_empty() && plan.guard.is_none() && pruning == 0 && may_prune;
+        if complete && !self.memory.awaits_others {
+            self.complete(wanted, question, &tally, began);
+        }
+        let note = self.memory.rebuilt.then(|| {
+            "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
+                .to_owned()
+        });
+        let since = match &self.memory.since {
+            Some((of, since)) if *of == question.commit => *since,
+            _ => Timestamp::now(),
+        };
+        self.memory.since = Some((question.commit, since));
+        let guard = plan.guard.map(|guard| guard_text(guard, &plan, &commit));
+        Ok(Outcome::Applied { failures: self.memory.failures(), held, guard, pruning, note, since })
+    }
+
+    async fn plan(&mut self, wanted: &Wanted, question: &Question, branch: &str) -> Result<Plan, Refused> {
+        let now = Instant::now();
+        let kept = self.context.drift.kept(self.owner);
+        let inventory = self.memory.inventory.clone().unwrap_or_default();
+        let mut waiting: HashSet<Key> =
+            self.memory.failed.iter().filter(|(_, f)| f.again > now).map(|(key, _)| key.clone()).collect();
+        let unknown = wanted
+            .objects
+            .iter()
+            .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
+            .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
+            .collect::<Vec<_>>();
+        let (live, unseen) = observe::live(self.context.drift.cluster(), &unknown, self.label).await?;
+        for (keys, error) in unseen {
+            for key in keys {
+                let (class, message, after) = (error.class(), chain(&error), error.retry_after());
+                self.fail(&key, class, Reason::ApplyFailed, message, after);
+                waiting.insert(key);
+            }
+        }
+        let commit = question.commit.to_string();
+        let allowed = question.allow_prune.as_deref() == Some(commit.as_str());
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let plan = self.context.registry.with(self.owner, |view| {
+            let prune = if !self.sync.spec.prune {
+                Prune::Off
+            } else if view.siblings_pending(branch, &commit) {
+                Prune::Deferred
+            } else if allowed {
+                Prune::Allowed
+            } else {
+                Prune::Guarded
+            };
+            let plan = plan::plan(&Facts {
+                desired: &wanted.objects,
+                inventory: &inventory,
+                kept: &kept,
+                waiting: &waiting,
+                live: &live,
+                claimed: &|key, label| view.claim(key, label, branch, &commit),
+                wanted_elsewhere: &|key| view.wanted_elsewhere(key),
+                prune,
+                now: &now,
+            });
+            reserve(view.own(), &plan);
+            plan
+        });
+        Ok(plan)
+    }
+
+    /// Writes the inventory with everything that is about to be created.
+    async fn write_intentions(&mut self, plan: &Plan) -> Result<(), Refused> {
+        let mut inventory = self.memory.inventory.take().unwrap_or_default();
+        let mut grew = self.memory.written.is_empty() && plan.applies() > 0;
+        for step in plan.stages.values().flatten() {
+            let version = &step.desired.kind.version;
+            inventory.0.entry(step.desired.key.clone()).or_insert_with(|| {
+                grew = true;
+                Entry { version: Arc::clone(version), ..Entry::default() }
+            });
+        }
+        self.memory.inventory = Some(inventory);
+        if grew { self.save_inventory().await } else { Ok(()) }
+    }
+
+    pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
+        let inventory = self.memory.inventory.take().unwrap_or_default();
+        let mut written = std::mem::take(&mut self.memory.written);
+        let nothing = inventory.0.is_empty() && written.is_empty();
+        let cluster = self.context.drift.cluster();
+        let saved = if nothing {
+            Ok(())
+        } else {
+            apply::write_inventory(cluster, &self.inventory_owner(), &inventory, &mut written).await
+        };
+        self.memory.written = written;
+        self.memory.inventory = Some(inventory);
+        self.publish_managed();
+        saved.map_err(Refused::from)
+    }
+
+    /// Writes what the backward loop verified since (objects that were created again have another UID).
+    pub(super) async fn save_verified(&mut self) -> Result<(), Refused> {
+        if self.note_verified() { self.save_inventory().await } else { Ok(()) }
+    }
+
+    pub(super) fn note_verified(&mut self) -> bool {
+        let verified = self.context.drift.verified(self.owner);
+        let Some(inventory) = &mut self.memory.inventory else { return false };
+        let mut changed = false;
+        for (key, entry) in &mut inventory.0 {
+            let Some(known) = verified.get(key) else { continue };
+            let now = apply::entry(&known.desired, &known.uid, known.digest);
+            changed |= *entry != now;
+            *entry = now;
+        }
+        changed
+    }
+
+    /// What failed and is no longer wanted, or is wanted again, has not failed.
+    pub(super) fn forget_old_failures(&mut self, wanted: &Wanted) {
+        if self.memory.failed.is_empty() {
+            return;
+        }
+        let keys = wanted.objects.iter().map(|d| &d.key).collect::<HashSet<_>>();
+        self.memory.failed.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
+    }
+
+    /// What is under break glass is applied when that ends.
+    fn await_break_glass(&mut self, plan: &Plan) {
+        for desired in &plan.paused {
+            self.context.drift.await_resume(self.owner, desired);
+            self.memory.paused.insert(desired.key.clone());
+        }
+    }
+
+    /// The commit counts from now on: what left it is never brought back.
+    fn accept(&self, wanted: &Wanted, plan: &Plan) {
+        let gone = plan.prune.iter().chain(plan.held.iter().map(|(key, _)| key)).chain(&plan.handed_over);
+        for key in gone {
+            self.context.drift.tombstone(self.owner, key);
+        }
+        self.keep(&wanted.objects);
+    }
+
+    async fn apply(&mut self, plan: &Plan, tally: &mut Tally) {
+        let drift = self.context.drift.clone();
+        let owner = Arc::clone(self.owner);
+        let mut definitions = false;
+        for steps in plan.stages.values() {
+            apply::stage(&drift, &owner, steps.clone(), |desired, applied| {
+                definitions |= matches!(&*desired.key.kind, "Namespace" | "CustomResourceDefinition");
+                self.applied(&desired, applied, tally);
+            })
+            .await;
+        }
+        if definitions {
+            self.context.registry.tell();
+        }
+    }
+
+    fn applied(&mut self, desired: &Desired, applied: Applied, tally: &mut Tally) {
+        let key = &desired.key;
+        let put = match applied {
+            Applied::Done(put) => put,
+            Applied::Failed(error) => {
+                let after = error.retry_after();
+                self.fail(key, error.class(), Reason::ApplyFailed, chain(&error), after);
+                return;
+            }
+            Applied::Immutable(error) => {
+                let hint = "a field differs that cannot be changed; delete the object to have it created anew";
+                let message = format!("{hint}: {}", chain(&error));
+                self.fail(key, Class::Invalid, Reason::Immutable, message, None);
+                return;
+            }
+        };
+        match put.change {
+            Change::Paused => {
+                self.memory.failed.remove(key);
+                self.memory.paused.insert(key.clone());
+                return;
+            }
+            Change::Terminating => {
+                let message = "it is being deleted; it is created again when it is gone";
+                self.fail(key, Class::NotReady, Reason::ApplyFailed, message.to_owned(), None);
+                return;
+            }
+            Change::Created => tally.created += 1,
+            Change::Changed => tally.changed += 1,
+            Change::Unchanged => tally.unchanged += 1,
+        }
+        self.memory.failed.remove(key);
+        let entry = apply::entry(desired, &put.uid, put.digest);
+        if let Some(inventory) = &mut self.memory.inventory {
+            inventory.0.insert(key.clone(), entry);
+        }
+    }
+
+    fn fail(&mut self, key: &Key, class: Class, reason: Reason, message: String, after: Option<Duration>) {
+        let attempts = self.memory.failed.get(key).map_or(1, |failed| failed.attempts + 1);
+        let doubled = match class {
+            Class::Conflict => class.again(attempts).unwrap_or(FIRST_WAIT),
+            _ => FIRST_WAIT.saturating_mul(2u32.saturating_pow((attempts - 1).min(10))).min(LAST_WAIT),
+        };
+        let wait = doubled.mul_f64(0.9 + 0.2 * fastrand::f64()).max(after.unwrap_or_default());
+        let failed = Failed { class, reason, message, attempts, again: Instant::now() + wait };
+        self.memory.failed.insert(key.clone(), failed);
+    }
+
+    fn note_refused(&mut self, plan: &Plan) {
+        for refused in &plan.refused {
+            let (class, reason, message) = match &refused.why {
+                Why::Claimed(other) => (
+                    Class::Invalid,
+                    Reason::OwnershipConflict,
+                    format!("it is managed by GitSync {other} too; remove it from one of the two"),
+                ),
+                Why::AwaitsHandover(other) => {
+                    (Class::NotReady, Reason::OwnershipConflict, format!("waiting for GitSync {other} to give it up"))
+                }
+                Why::Terminating => (Class::NotReady, Reason::ApplyFailed, "it is being deleted".to_owned()),
+                Why::Controlled => (
+                    Class::Invalid,
+                    Reason::OwnershipConflict,
+                    "a controller owns it; leave it out of the repository".to_owned(),
+                ),
+            };
+            self.fail(&refused.key, class, reason, message, None);
+        }
+    }
+
+    async fn prune(&mut self, leaving: &[Key], held: &mut Vec<String>, tally: &mut Tally) -> usize {
+        let inventory = self.memory.inventory.clone().unwrap_or_default();
+        let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
+        let (drift, label) = (self.context.drift.clone(), Arc::clone(self.label));
+        let mut pruning = 0;
+        apply::prune(&drift, &label, leaving, |key, pruned| match pruned {
+            Pruned::Gone { deleted } => {
+                tally.pruned += usize::from(deleted);
+                self.memory.failed.remove(&key);
+                self.forget(&key);
+            }
+            Pruned::Terminating => {
+                pruning += 1;
+                tally.pruned += 1;
+            }
+            Pruned::Kept(why) => held.push(format!("{key}: {why}")),
+            Pruned::Failed(error) => {
+                let after = error.retry_after();
+                self.fail(&key, error.class(), Reason::PruneFailed, chain(&error), after);
+            }
+        })
+        .await;
+        pruning
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some(inventory) = &mut self.memory.inventory {
+            inventory.0.remove(key);
+        }
+        self.context.drift.forget(self.owner, key);
+    }
+
+    fn complete(&mut self, wanted: &Wanted, question: &Question, tally: &Tally, began: Instant) {
+        let new = self.memory.applied.is_none_or(|(commit, _)| commit != question.commit);
+        self.memory.applied = Some((question.commit, wanted.tree));
+        let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
+        let restarted = said.as_deref() == Some(&question.commit.to_string()) && tally.touched() == 0;
+        if (new && !restarted) || tally.touched() > 0 {
+            let message = Message::CommitApplied {
+                sync: self.owner.to_string(),
+                commit: question.commit.to_string(),
+                created: tally.created,
+                changed: tally.changed,
+                unchanged: tally.unchanged,
+                pruned: tally.pruned,
+                millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            };
+            self.context.tell(self.owner, "Applied", &message);
+        }
+    }
+}
+
+/// What an attempt did, in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    created: usize,
+    changed: usize,
+    unchanged: usize,
+    pruned: usize,
+}
+
+impl Tally {
+    fn touched(&self) -> usize {
+        self.created + self.changed + self.pruned
+    }
+}
+
+/// From now on these objects count as ours, before anyone else can plan to apply them.
+fn reserve(row: &mut registry::Row, plan: &Plan) {
+    let mut managed = row.managed.as_deref().cloned().unwrap_or_default();
+    let before = managed.len();
+    managed.extend(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
+    if managed.len() != before {
+        row.managed = Some(Arc::new(managed));
+    }
+}
+
+fn guard_text(guard: Guard, plan: &Plan, commit: &str) -> String {
+    let names = plan.held.iter().take(5).map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(", ");
+    let what = match guard {
+        Guard::Everything => "the commit holds no objects; nothing is deleted".to_owned(),
+        Guard::TooMany => format!("{} objects would be deleted, more than half of all; they are kept", plan.held.len()),
+    };
+    format!("{what} ({names}, …). To delete them, annotate the GitSync with {ALLOW_PRUNE}={commit}")
+}

@@ -1,0 +1,124 @@
+//! From a commit to what it wants: fetched, decoded, and placed in the cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::{Attempt, Refused};
+use super::memory::{Question, Wanted};
+use super::resolve::{self, Placing};
+use super::{observe, plan};
+use crate::api::conditions::Reason;
+use crate::api::names::ALLOW_PRUNE;
+use crate::drift::Desired;
+use crate::manifest::{self, Problem};
+use crate::source::{BaseDir, Found, Reference, Remote, Snapshot};
+
+/// Problems that one message names.
+const SHOWN_PROBLEMS: usize = 20;
+
+impl Attempt<'_> {
+    /// What the commit wants: as it was decoded before, or decoded now.
+    pub(super) async fn wanted(
+        &mut self,
+        remote: &Remote,
+        found: &Found,
+        base_dir: &BaseDir,
+        question: &Question,
+    ) -> Result<Wanted, Refused> {
+        let generation = self.sync.metadata.generation;
+        let known = self.memory.wanted.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
+        if let Some(wanted) = known.filter(|w| w.commit == found.commit) {
+            return Ok(wanted.clone());
+        }
+        // Held no longer than it is read: an open mirror is memory.
+        let snapshot = self.context.source.fetch(remote, found).await?;
+        let tree = match snapshot.tree(base_dir).await? {
+            Some(tree) => Some(tree),
+            None if question.allow_prune.as_deref() == Some(&found.commit.to_string()) => None,
+            None => {
+                return Err(Refused::invalid(
+                    Reason::SourceInvalid,
+                    format!(
+                        "baseDir {base_dir} does not exist at commit {}; nothing is deleted. Put it back, or set the \
+                         annotation {ALLOW_PRUNE} to the commit to delete everything",
+                        found.commit
+                    ),
+                ));
+            }
+        };
+        if let Some(wanted) = self.memory.wanted.as_mut().filter(|w| w.tree == tree && w.generation == generation) {
+            wanted.commit = found.commit;
+            return Ok(wanted.clone());
+        }
+        let objects = if tree.is_none() { Vec::new() } else { self.decode(&snapshot, base_dir).await? };
+        let wanted = Wanted { commit: found.commit, tree, generation, objects };
+        self.memory.wanted = Some(wanted.clone());
+        Ok(wanted)
+    }
+
+    pub(super) async fn decode(&self, snapshot: &Snapshot, base_dir: &BaseDir) -> Result<Vec<Arc<Desired>>, Refused> {
+        let (memory, limits) = (Arc::clone(&self.context.memory), self.context.limits.clone());
+        let directory = base_dir.clone();
+        let decoded = snapshot
+            .blocking(move |snapshot| {
+                let listing = snapshot.entries(&directory)?;
+                manifest::decode(&listing, &mut |entry| snapshot.read(entry), &memory, &limits)
+            })
+            .await??;
+        if !decoded.problems.is_empty() {
+            return Err(refused_for(&decoded.problems));
+        }
+        let served = observe::served(self.context.drift.cluster(), &decoded.objects).await?;
+        let target = self.sync.spec.target_namespace.as_deref().unwrap_or(self.namespace());
+        let placing = Placing {
+            own_namespace: self.namespace(),
+            target_namespace: target,
+            label: self.label,
+            reach: self.context.reach(self.namespace()),
+        };
+        resolve::resolve(&decoded.objects, &served, &placing).map_err(|problems| refused_for(&problems))
+    }
+
+    /// A new agent that cannot use the newest commit goes on keeping what the last one applied.
+    pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, base_dir: &BaseDir) {
+        let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
+        let (None, Some(commit), false) = (&self.memory.wanted, applied, self.memory.looked_back) else { return };
+        self.memory.looked_back = true;
+        let kept = async {
+            let reference = Reference::parse(&commit)?;
+            let found = self.context.source.lookup(remote, &reference, Duration::MAX).await?;
+            let snapshot = self.context.source.fetch(remote, &found).await?;
+            self.decode(&snapshot, base_dir).await
+        };
+        match kept.await {
+            Ok(objects) => self.keep(&objects),
+            Err(refused) => {
+                tracing::warn!(sync = &**self.owner, why = refused.message, "what was applied before cannot be read");
+            }
+        }
+    }
+
+    /// Hands unchanged objects to the backward loop.
+    pub(super) fn keep(&self, objects: &[Arc<Desired>]) {
+        let kept = self.context.drift.kept(self.owner);
+        let Some(inventory) = &self.memory.inventory else { return };
+        for desired in objects {
+            let entry = inventory.0.get(&desired.key).filter(|entry| plan::is_unchanged(desired, Some(entry)));
+            let Some(entry) = entry else { continue };
+            if kept.contains(&desired.key) {
+                self.context.drift.renew(self.owner, desired);
+            } else if let Some(digest) = entry.digest {
+                let uid = entry.uid.map(super::inventory::uid_text);
+                self.context.drift.expect(self.owner, desired, uid, digest);
+            }
+        }
+    }
+}
+
+fn refused_for(problems: &[Problem]) -> Refused {
+    let mut lines = problems.iter().take(SHOWN_PROBLEMS).map(ToString::to_string).collect::<Vec<_>>();
+    if problems.len() > SHOWN_PROBLEMS {
+        lines.push(format!("and {} more", problems.len() - SHOWN_PROBLEMS));
+    }
+    Refused::invalid(Reason::ManifestInvalid, lines.join("\n"))
+}
