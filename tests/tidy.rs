@@ -49,6 +49,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/perform.rs",
     "src/gitsync/read.rs",
     "src/gitsync/reconcile.rs",
+    "src/gitsync/secret.rs",
     "src/gitsync/registry.rs",
     "src/notification/deliver.rs",
     "devcluster/src/actors/",

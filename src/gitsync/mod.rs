@@ -22,6 +22,7 @@ mod read;
 mod reconcile;
 pub mod registry;
 pub mod resolve;
+mod secret;
 pub mod status;
 
 pub use attempt::label;

@@ -270,7 +270,7 @@ async fn values_of_secrets_are_told_nowhere() {
     world.until("the revert is in the status", |w| w.status("demo")["reverted"] == 1).await;
     let reverted = |e: &Value| e["reason"] == "Reverted" && e["involvedObject"]["kind"] == "Secret";
     world.until("an Event tells", |w| w.server.objects("v1", "events", None).iter().any(|e| reverted(e))).await;
-    let events = world.server.objects("v1", "events", None).iter().map(|e| e.to_string()).collect::<String>();
+    let events = world.server.objects("v1", "events", None).iter().map(ToString::to_string).collect::<String>();
     let told = format!("{failing}{}{revert:?}{revert}{events}", world.status("demo"));
     for value in [hand, "hand-value", "git-value", "Z2l0LXZhbHVl"] {
         assert!(!told.contains(value), "{value} in {told}");

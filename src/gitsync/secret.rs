@@ -1,0 +1,86 @@
+//! The Secret with a repository's credentials, watched by name, so that a corrected password works at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::ByteString;
+use serde_json::Value;
+
+use super::context::Context;
+use crate::cluster::{Kind, Scope, Selection, WatchEvent};
+
+/// The Secret with the credentials, watched by name, so that a corrected password works at once.
+#[derive(Default)]
+pub(super) struct SecretWatch {
+    name: Option<String>,
+    events: Option<BoxStream<'static, WatchEvent>>,
+    /// What a fresh account has shown so far.
+    fresh: Option<SecretData>,
+    data: Option<SecretData>,
+    synced: bool,
+    /// What was last used.
+    used: Option<SecretData>,
+}
+
+/// Its `data`.
+pub(super) type SecretData = BTreeMap<String, ByteString>;
+
+impl SecretWatch {
+    pub(super) fn follow(&mut self, context: &Context, namespace: &str, name: Option<String>) {
+        if self.name == name {
+            return;
+        }
+        *self = Self::default();
+        if let Some(name) = &name {
+            let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+            self.events = Some(context.drift.cluster().watch(&kind, Selection::named(Some(namespace), name)));
+        }
+        self.name = name;
+    }
+
+    /// Waits until it is known whether the Secret exists.
+    pub(super) async fn known(&mut self) {
+        while self.events.is_some() && !self.synced {
+            self.hear().await;
+        }
+    }
+
+    /// What it holds now, which counts as used.
+    pub(super) fn take(&mut self) -> Option<SecretData> {
+        self.used.clone_from(&self.data);
+        self.data.clone()
+    }
+
+    /// Waits until the Secret says something else than what was used; for ever when there is none.
+    pub(super) async fn changed(&mut self) {
+        while self.events.is_some() {
+            if self.synced && self.data != self.used {
+                return;
+            }
+            self.hear().await;
+        }
+        std::future::pending::<()>().await;
+    }
+
+    async fn hear(&mut self) {
+        let Some(events) = &mut self.events else { return };
+        match events.next().await {
+            Some(WatchEvent::Begin) => self.fresh = None,
+            Some(WatchEvent::Initial(secret)) => self.fresh = Some(data_of(&secret)),
+            Some(WatchEvent::Synced) => {
+                self.data = self.fresh.take();
+                self.synced = true;
+            }
+            Some(WatchEvent::Applied(secret)) => self.data = Some(data_of(&secret)),
+            Some(WatchEvent::Deleted(_)) => self.data = None,
+            Some(WatchEvent::Trouble(_)) => {}
+            None => self.events = None,
+        }
+    }
+}
+
+fn data_of(secret: &Value) -> SecretData {
+    secret.get("data").cloned().and_then(|data| serde_json::from_value(data).ok()).unwrap_or_default()
+}
