@@ -22,6 +22,14 @@ pub enum Class {
     Bug,
 }
 
+/// Longest wait that a server can ask for.
+const LONGEST_WISH: Duration = Duration::from_secs(3600);
+
+/// The wait that a server asks for with `Retry-After`, in seconds, bounded: servers can ask for anything.
+pub fn wished(seconds: u64) -> Duration {
+    Duration::from_secs(seconds).min(LONGEST_WISH)
+}
+
 impl Class {
     /// How long to wait before the attempt number `attempt` (from 1) is repeated, without jitter; `None`: only a
     /// change of the input helps.
@@ -67,6 +75,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_cannot_ask_to_be_left_alone_for_ever() {
+        assert_eq!(wished(7), Duration::from_secs(7));
+        assert_eq!(wished(u64::MAX), LONGEST_WISH);
+    }
 
     #[test]
     fn backs_off_to_a_limit_and_never_for_the_user_alone() {

@@ -203,7 +203,7 @@ fn accepted(
             StatusCode::NOT_FOUND | StatusCode::GONE => Fault::NotFound { status: status.as_u16() },
             _ => Fault::Status {
                 status: status.as_u16(),
-                retry_after: header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs),
+                retry_after: header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(crate::failure::wished),
             },
         });
     }

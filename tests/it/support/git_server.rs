@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     Drip(Duration),
     /// Answers this status, with the request's credentials in the body.
     Status(u16),
+    /// Answers 429 and wants to be left alone for so many seconds.
+    RetryAfter(u64),
     /// Redirects to the same path under this address, unless that is where the request came.
     Redirect(String),
     /// Answers a web page.
@@ -193,6 +195,9 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     match fault {
         Some(Fault::Stall) => std::future::pending().await,
         Some(Fault::Status(status)) => plain(status, "text/plain", given.into_bytes()),
+        Some(Fault::RetryAfter(seconds)) => {
+            Response::builder().status(429).header(header::RETRY_AFTER, seconds).body(Body::empty()).unwrap()
+        }
         Some(Fault::Html) => plain(200, "text/html; charset=utf-8", b"<html>Sign in</html>".to_vec()),
         Some(Fault::Answer(body)) => plain(200, &git, body),
         Some(Fault::Redirect(base)) => {
