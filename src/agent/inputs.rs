@@ -170,6 +170,7 @@ impl Syncs {
     fn end(&mut self, name: &Name) {
         if let Some(running) = self.running.remove(name) {
             running.feed.send_replace(None);
+            self.ended.retain(|_, over| !over.is_cancelled());
             self.ended.insert(name.clone(), running.over);
             self.announcer.know(&format!("{}/{}", name.0, name.1).into(), None);
         }

@@ -103,10 +103,14 @@ pub(super) struct Watching {
 
 pub(super) enum Job {
     Watch(Arc<Kind>, Arc<Watching>),
-    WatchByName(Arc<Kind>, Key),
+    /// With what ends it.
+    WatchByName(Arc<Kind>, Key, CancellationToken),
     Revert(Key, u32),
     Report(Key),
-    Later { key: Key, wait: Duration },
+    Later {
+        key: Key,
+        wait: Duration,
+    },
 }
 
 struct Bucket {
@@ -157,7 +161,7 @@ impl Drift {
         let this = self.clone();
         match job {
             Job::Watch(kind, watching) => tasks.spawn(this.follow(kind, watching, stop.clone())),
-            Job::WatchByName(kind, key) => tasks.spawn(this.follow_by_name(kind, key, stop.clone())),
+            Job::WatchByName(kind, key, over) => tasks.spawn(this.follow_by_name(kind, key, over, stop.clone())),
             Job::Revert(key, ticket) => tasks.spawn(this.take_turn(key, ticket)),
             Job::Report(key) => tasks.spawn(async move { this.report(key).await }),
             Job::Later { key, wait } => tasks.spawn(async move {
@@ -337,7 +341,9 @@ impl Drift {
     }
 
     pub(super) fn changed(&self, owner: &Owner) {
-        self.notifier(owner).notify_one();
+        let notifiers = self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever has gone is not told, nor remembered for it.
+        notifiers.get(owner).inspect(|notifier| notifier.notify_one());
     }
 
     pub(super) fn announce(
@@ -403,9 +409,14 @@ impl Drift {
 
     /// Watches one object by name: it lost the label by which we would see it, and is not to be touched now.
     pub(super) fn watch_by_name(&self, desired: &Desired) {
-        let new = self.ledger().get_mut(&desired.key).is_some_and(|m| !std::mem::replace(&mut m.followed, true));
+        let over = CancellationToken::new();
+        let new = self.ledger().get_mut(&desired.key).is_some_and(|managed| {
+            let new = managed.followed.is_none();
+            managed.followed.get_or_insert_with(|| over.clone().drop_guard());
+            new
+        });
         if new {
-            self.send(Job::WatchByName(Arc::clone(&desired.kind), desired.key.clone()));
+            self.send(Job::WatchByName(Arc::clone(&desired.kind), desired.key.clone(), over));
         }
     }
 

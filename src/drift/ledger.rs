@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio_util::sync::DropGuard;
 
 use super::decide::{self, Reason, Verdict, Verified, decide, resource_version};
 use super::desired::{Desired, Owner};
@@ -64,8 +65,8 @@ pub(super) struct Managed {
     pub(super) not_before: Option<Instant>,
     /// What the object must be has not been applied yet: it is to be, whatever is seen of the object.
     pub(super) stale: bool,
-    /// The object is watched by name, since it lost our label.
-    pub(super) followed: bool,
+    /// The object is watched by name, since it lost our label; that ends when this is dropped.
+    pub(super) followed: Option<DropGuard>,
     pub(super) pending: Option<Box<Seen>>,
     /// Fields fought over and the other manager, while contended.
     pub(super) contended: Option<Box<(Vec<String>, String)>>,
@@ -175,7 +176,7 @@ impl Ledger {
                 ticket,
                 not_before: None,
                 stale: false,
-                followed: false,
+                followed: None,
                 pending: None,
                 contended: None,
                 reported: None,

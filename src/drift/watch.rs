@@ -82,12 +82,20 @@ impl Drift {
     }
 
     /// Follows one object that lost our label until it may be touched again, is gone, or carries our label again.
-    pub(super) async fn follow_by_name(self, kind: Arc<Kind>, key: Key, stop: CancellationToken) {
+    pub(super) async fn follow_by_name(
+        self,
+        kind: Arc<Kind>,
+        key: Key,
+        over: CancellationToken,
+        stop: CancellationToken,
+    ) {
         let mut events = self.cluster().watch(&kind, Selection::named(key.namespace.as_deref(), &key.name));
         let mut is_there = false;
         loop {
             let event = tokio::select! {
                 () = stop.cancelled() => return,
+                // It is no longer kept, or kept anew by somebody who sees to it.
+                () = over.cancelled() => return,
                 event = events.next() => event,
             };
             match event {
@@ -112,7 +120,8 @@ impl Drift {
             break;
         }
         let resumed = self.ledger().get_mut(&key).is_some_and(|managed| {
-            managed.followed = false;
+            // Nothing waits for the guard by now.
+            managed.followed = None;
             managed.paused.take().is_some()
         });
         if resumed {
