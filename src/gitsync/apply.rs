@@ -228,8 +228,8 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Res
         };
         let text = |map: &Option<BTreeMap<String, String>>, name: &str| map.as_ref().and_then(|m| m.get(name).cloned());
         let uid = meta.uid.clone().unwrap_or_default();
-        // An object that we created again, and whose UID nobody wrote down, is known by what we applied to it.
-        let other = entry.uid.is_some_and(|recorded| recorded != uid_bytes(&uid)) && !is_applied_by_us(&meta);
+        // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
+        let other = entry.uid.is_none_or(|recorded| recorded != uid_bytes(&uid)) && !is_applied_by_us(&meta);
         if text(&meta.labels, SYNC_LABEL).as_deref() != Some(label) || other || is_controlled(&meta) {
             // Somebody else's by now: it is not ours to delete.
             return Ok(Pruned::Gone { deleted: false });

@@ -17,7 +17,7 @@ use crate::cluster;
 use crate::drift::Owner;
 use crate::failure::{Class, chain};
 use crate::notification::Message;
-use crate::object::Digest;
+use crate::object::{Digest, Key};
 use crate::source::{BaseDir, Reference, Remote, RemoteUrl};
 
 /// Longest value of a label.
@@ -103,6 +103,12 @@ impl Attempt<'_> {
         self.sync.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
 
+    /// Whether this GitSync may touch an object, whatever its inventory lists: whoever can write ConfigMaps can write
+    /// an inventory.
+    pub(super) fn reaches(&self, key: &Key) -> bool {
+        self.context.reach(self.namespace()).covers(self.namespace(), key)
+    }
+
     /// Reads the inventory, once.
     pub(super) async fn load_inventory(&mut self) -> Result<(), Refused> {
         if self.memory.inventory.is_some() {
@@ -111,7 +117,7 @@ impl Attempt<'_> {
         let cluster = self.context.drift.cluster();
         let status = self.sync.status.as_ref();
         let applied_before = status.is_some_and(|s| s.attempted_commit.is_some() || s.objects > 0);
-        let inventory = match observe::inventory(cluster, self.namespace(), self.label).await? {
+        let inventory = match observe::inventory(cluster, &self.inventory_owner()).await? {
             observe::Found::Whole(inventory) => {
                 self.memory.written =
                     inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
@@ -129,7 +135,8 @@ impl Attempt<'_> {
     }
 
     pub(super) fn publish_managed(&self) {
-        let keys = self.memory.inventory.iter().flat_map(|i| i.0.keys().cloned()).collect::<HashSet<_>>();
+        let listed = self.memory.inventory.iter().flat_map(|i| i.0.keys());
+        let keys = listed.filter(|key| self.reaches(key)).cloned().collect::<HashSet<_>>();
         self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(keys)));
     }
 

@@ -56,6 +56,10 @@ impl Attempt<'_> {
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
         let deletes = annotations.get(ON_DELETE).is_some_and(|value| value == DELETE_OBJECTS)
             && !definition_is_going(&cluster).await?;
+        if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
+            // Until then nobody knows whether another GitSync wants any of it.
+            return Ok(End::Waiting);
+        }
         for key in inventory.0.keys() {
             self.context.drift.tombstone(self.owner, key);
         }
@@ -68,7 +72,7 @@ impl Attempt<'_> {
             .0
             .iter()
             .map(|(key, entry)| (key.clone(), entry.clone()))
-            .filter(|(key, _)| !wanted_elsewhere(key))
+            .filter(|(key, _)| self.reaches(key) && !wanted_elsewhere(key))
             .partition(|(key, _)| deletes && (allowed || holds_much(key).is_none()));
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
         if self.delete_all(going).await? == End::Waiting {

@@ -20,6 +20,8 @@ use crate::object::{Digest, Key};
 const SHARD: usize = 18_000;
 /// Longest content of a shard once decompressed, in bytes.
 const LONGEST: u64 = 32 << 20;
+/// Entries that are read from one shard, at most. They are spread evenly, so none ever holds twice its share.
+const MOST: usize = 2 * SHARD;
 /// First bytes of every shard, with the format's number.
 const MAGIC: &[u8] = b"mainstay-inventory/1\n";
 
@@ -101,13 +103,15 @@ impl Inventory {
             if index == 0 {
                 total = Some(of);
             }
-            if parts.insert(index, entries).is_some() {
+            if parts.insert(index, (of, entries)).is_some() {
                 return Err(Unreadable);
             }
         }
         let total = total.ok_or(Unreadable)?;
         // What lies beyond was left behind when the inventory had more of them.
-        let parts = (0..total).map(|index| parts.remove(&index).ok_or(Unreadable));
+        // One that counts otherwise is of another writing, which did not come to its end.
+        let mut part = |index| parts.remove(&index).filter(|(of, _)| *of == total).map(|(_, entries)| entries);
+        let parts = (0..total).map(|index| part(index).ok_or(Unreadable));
         Ok(Self(parts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()))
     }
 }
@@ -160,6 +164,9 @@ fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
     let mut rest = plain.strip_prefix(MAGIC).ok_or(Unreadable)?;
     let rest = &mut rest;
     let (index, total, count) = (number(rest)?, number(rest)?, number(rest)?);
+    if count > MOST {
+        return Err(Unreadable);
+    }
     let mut entries = Vec::new();
     let mut known: HashMap<Vec<u8>, Arc<str>> = HashMap::new();
     for _ in 0..count {
@@ -270,6 +277,12 @@ mod tests {
         let mut cut = shards.clone();
         cut[0].content.truncate(500);
         assert_eq!(decode(&cut), Err(Unreadable));
+        let next = inventory(60_000).encode();
+        let mixed = [&next[..next.len() - 1], &shards[shards.len() - 1..]].concat();
+        assert_eq!(decode(&mixed), Err(Unreadable), "the writing of a larger one was cut off");
+        let all = inventory(MOST + 1).0;
+        let bomb = encode_part(0, 1, &all.iter().collect());
+        assert_eq!(Inventory::decode([bomb.as_slice()]), Err(Unreadable));
         assert_eq!(Inventory::decode([b"rubbish".as_slice()]), Err(Unreadable));
         assert_eq!(Inventory::decode([]), Err(Unreadable));
     }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::apply::InventoryOwner;
 use super::inventory::{Entry, Inventory, Unreadable, uid_bytes};
 use super::plan::Live;
 use super::resolve::Served;
@@ -19,6 +20,8 @@ use crate::cluster::{Cluster, Error, Kind, Scope, Selection};
 use crate::drift::{Desired, break_glass};
 use crate::object::{Key, Object};
 
+/// ConfigMaps of one inventory that are read, at most: more than a million objects.
+const MOST_SHARDS: usize = 64;
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
 
@@ -43,10 +46,16 @@ pub(super) fn config_maps() -> Arc<Kind> {
     Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
 }
 
-/// Reads the inventory of the GitSync with this label.
-pub(super) async fn inventory(cluster: &Cluster, namespace: &str, label: &str) -> Result<Found, Error> {
-    let selection = Selection::labelled(INVENTORY_LABEL, label).within(namespace);
-    let maps: Vec<Value> = cluster.list(&config_maps(), selection).try_collect().await?;
+/// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,
+/// or by somebody else for none, says nothing about what this one manages.
+pub(super) async fn inventory(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
+    let selection = Selection::labelled(INVENTORY_LABEL, owner.label).within(owner.namespace);
+    let list = cluster.list(&config_maps(), selection);
+    let own = list.try_filter(|map| std::future::ready(is_owned_by(map, owner.uid)));
+    let maps: Vec<Value> = own.take(MOST_SHARDS + 1).try_collect().await?;
+    if maps.len() > MOST_SHARDS {
+        return Ok(Found::Damaged);
+    }
     if maps.is_empty() {
         return Ok(Found::Missing);
     }
@@ -59,6 +68,11 @@ pub(super) async fn inventory(cluster: &Cluster, namespace: &str, label: &str) -
         .collect();
     let read = contents.and_then(|contents| Inventory::decode(contents.iter().map(Vec::as_slice)));
     Ok(read.map_or(Found::Damaged, Found::Whole))
+}
+
+fn is_owned_by(map: &Value, uid: &str) -> bool {
+    let owners = map.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid))
 }
 
 /// What carries our label, in all kinds that can be listed: an inventory for want of the real one. Objects that a

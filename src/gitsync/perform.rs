@@ -44,9 +44,16 @@ impl Attempt<'_> {
         self.apply(&plan, &mut tally).await;
         self.note_refused(&plan);
         self.await_break_glass(&plan);
+        self.forget_settled_failures(&plan);
         let failed = self.memory.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
         let may_prune = !failed && plan.refused.is_empty() && !self.memory.rebuilt;
+        if !may_prune {
+            // Not tried in this round: it is held, and has not failed again.
+            self.memory.failed.retain(|_, failed| failed.reason != Reason::PruneFailed);
+        }
         let mut held = plan.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
+        let beyond = self.memory.inventory.iter().flat_map(|i| i.0.keys()).filter(|key| !self.reaches(key));
+        held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
         let mut pruning = 0;
         if may_prune {
             let now = Instant::now();
@@ -83,7 +90,8 @@ impl Attempt<'_> {
     async fn plan(&mut self, wanted: &Wanted, question: &Question, branch: &str) -> Result<Plan, Refused> {
         let now = Instant::now();
         let kept = self.context.drift.kept(self.owner);
-        let inventory = self.memory.inventory.clone().unwrap_or_default();
+        let mut inventory = self.memory.inventory.clone().unwrap_or_default();
+        inventory.0.retain(|key, _| self.reaches(key));
         let mut waiting: HashSet<Key> =
             self.memory.failed.iter().filter(|(_, f)| f.again > now).map(|(key, _)| key.clone()).collect();
         let unknown = wanted
@@ -188,6 +196,19 @@ impl Attempt<'_> {
         self.memory.failed.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
     }
 
+    /// What failed and is not tried any more has not failed: the backward loop has put it right meanwhile, it is as this
+    /// commit wants it, or it may stay. Left in, its next try would be due for ever.
+    fn forget_settled_failures(&mut self, plan: &Plan) {
+        if self.memory.failed.is_empty() {
+            return;
+        }
+        let settled = plan.unchanged.iter().chain(&plan.paused).map(|d| &d.key).collect::<HashSet<_>>();
+        self.memory.failed.retain(|key, failed| match failed.reason {
+            Reason::PruneFailed => plan.prune.contains(key),
+            _ => !settled.contains(key),
+        });
+    }
+
     /// What is under break glass is applied when that ends.
     fn await_break_glass(&mut self, plan: &Plan) {
         for desired in &plan.paused {
@@ -211,7 +232,10 @@ impl Attempt<'_> {
         let mut definitions = false;
         for steps in plan.stages.values() {
             apply::stage(&drift, &owner, steps.clone(), |desired, applied| {
-                definitions |= matches!(&*desired.key.kind, "Namespace" | "CustomResourceDefinition");
+                // Told of nothing new, whoever waits for it would be woken for nothing, again and again.
+                let is_news =
+                    matches!(&applied, Applied::Done(put) if matches!(put.change, Change::Created | Change::Changed));
+                definitions |= is_news && matches!(&*desired.key.kind, "Namespace" | "CustomResourceDefinition");
                 self.applied(&desired, applied, tally);
             })
             .await;

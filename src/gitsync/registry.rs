@@ -139,6 +139,11 @@ impl View<'_> {
         })
     }
 
+    /// Whether another GitSync has not said at all yet what it wants.
+    pub fn others_untried(&self) -> bool {
+        self.others().any(|(_, row)| !row.tried)
+    }
+
     /// Whether a GitSync of the same branch has yet to plan this commit, or any other one has not said at all yet what
     /// it wants.
     pub fn siblings_pending(&self, branch: &str, commit: &str) -> bool {

@@ -27,6 +27,13 @@ pub enum Reach {
     OwnNamespace,
 }
 
+impl Reach {
+    /// Whether a GitSync of this namespace may touch the object.
+    pub fn covers(self, own_namespace: &str, key: &Key) -> bool {
+        self == Self::Cluster || key.namespace.as_deref() == Some(own_namespace)
+    }
+}
+
 /// Where and as whose the objects are placed.
 #[derive(Clone, Debug)]
 pub struct Placing<'a> {
@@ -67,7 +74,8 @@ pub fn resolve(
         let namespace = kind
             .namespaced
             .then(|| object.key.namespace.clone().unwrap_or_else(|| Arc::from(placing.target_namespace)));
-        if placing.reach == Reach::OwnNamespace && namespace.as_deref() != Some(placing.own_namespace) {
+        let key = object.key.in_namespace(namespace);
+        if !placing.reach.covers(placing.own_namespace, &key) {
             problems.push(problem(
                 object,
                 format!("a GitSync in namespace {} may touch objects of that namespace only", placing.own_namespace),
@@ -75,7 +83,6 @@ pub fn resolve(
             ));
             continue;
         }
-        let key = object.key.in_namespace(namespace);
         if let Some(other) = first.insert(key.clone(), object) {
             problems.push(problem(
                 object,

@@ -10,6 +10,7 @@ mod drift_fights;
 mod drift_objects;
 mod drift_pauses;
 mod drift_restarts;
+mod forgeries;
 mod hosting;
 mod kills;
 mod manifests;

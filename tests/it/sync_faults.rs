@@ -322,3 +322,28 @@ async fn of_two_agents_one_acts_and_the_other_takes_over_when_it_is_killed() {
     world.until("the other agent puts it back", |w| w.data("a") == "2").await;
     assert_eq!(holder(&world), "second");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_deletion_that_is_no_longer_wanted_has_not_failed() {
+    let mut world = about_to_change().await;
+    world.fail_next("delete", "configmaps", "leaves", 403, 1000);
+    world.try_commit("demo", "two").await;
+    world.condition_is("demo", "Ready", "False PruneFailed").await;
+    world.change("demo", json!({"prune": false})).await;
+    world.ready("demo").await;
+    assert_eq!(world.data("leaves"), "1");
+    assert_eq!(world.status("demo")["failed"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_was_being_deleted_when_the_commit_came_is_created_again_as_the_commit_has_it() {
+    let mut world = about_to_change().await;
+    world.edit("v1", "configmaps", "a", json!({"metadata": {"finalizers": ["test.example/wait"]}}));
+    world.delete("v1", "configmaps", "a");
+    world.try_commit("demo", "two").await;
+    world.until("b is changed", |w| w.data("b") == "2").await;
+    world.edit("v1", "configmaps", "a", json!({"metadata": {"finalizers": null}}));
+    world.ready("demo").await;
+    assert_eq!((world.data("a").as_str(), world.data("leaves").as_str()), ("2", "absent"));
+    assert_eq!(world.status("demo")["failed"], 0);
+}
