@@ -58,6 +58,8 @@ pub fn method_not_allowed() -> Status {
 
 /// Characters of all warnings of an answer; when they have more, each is cut.
 const MAX_WARNINGS: usize = 4096;
+/// Warnings of an answer: many clients read no more than a hundred headers.
+const MOST_WARNINGS: usize = 80;
 /// Characters of one warning when all together are too long.
 const MAX_WARNING: usize = 256;
 
@@ -66,7 +68,7 @@ pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
     let length = |text: &str| text.chars().count();
     let cut = warnings.iter().map(|w| length(w)).sum::<usize>() > MAX_WARNINGS;
     let mut total = 0;
-    for warning in warnings {
+    for warning in warnings.iter().take(MOST_WARNINGS) {
         let text: String = if cut { warning.chars().take(MAX_WARNING).collect() } else { warning.clone() };
         total += length(&text);
         if total > MAX_WARNINGS {

@@ -52,10 +52,30 @@ pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
     {
         return Ok(value);
     }
+    if opened(bytes) > MAX_OPENED {
+        return Err(Status::bad_request("error decoding YAML: the body nests too deep"));
+    }
     serde_yaml::from_slice(bytes).map_err(|e| {
         let place = e.location().map_or_else(String::new, |l| format!("line {}: ", l.line()));
         Status::bad_request(format!("error decoding YAML: {place}the body is not a valid document"))
     })
+}
+
+/// Brackets that are open at once, at most; those in texts count as well, which the limit leaves room for. The parser's
+/// time grows with the square of this.
+const MAX_OPENED: usize = 4_096;
+
+fn opened(bytes: &[u8]) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    for byte in bytes {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(open);
+    }
+    most
 }
 
 /// 415 with the accepted types.

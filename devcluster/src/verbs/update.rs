@@ -128,7 +128,8 @@ pub(crate) fn same_version(target: &Target, old: &Value, new: &Value, sent: Sent
     if given.is_empty() || given == "0" {
         if sent == Sent::Whole && target.subresource != "finalize" && needs_version(&target.kind) {
             let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-            return Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, vec![cause]));
+            // A real server puts the resource where the kind belongs.
+            return Err(Status::invalid(&target.kind.group, &target.kind.plural, &target.name, vec![cause]));
         }
         return Ok(());
     }

@@ -203,7 +203,9 @@ fn duplicate_keys_in_an_applied_list_are_a_500() {
         body["spec"]["template"]["spec"]["containers"] = json!([container, container]);
         let path = format!("{}/a", w.path("apps/v1", "deployments"));
         let answer = w.apply(&path, "m", body).await.code(500);
-        assert!(answer.message().contains("duplicate entries for key [name=\"c\"]"), "{}", answer.text);
+        let start = "failed to create typed patch object (/a; apps/v1, Kind=Deployment): ";
+        let end = ".containers: duplicate entries for key [name=\"c\"]";
+        assert!(answer.message().starts_with(start) && answer.message().ends_with(end), "{}", answer.text);
     });
 }
 
@@ -222,7 +224,7 @@ fn applying_with_a_uid_where_nothing_is_is_a_409() {
         let mut body = config(json!({}));
         body["metadata"]["uid"] = "abc".into();
         let message = "uid mismatch: the provided object specified uid abc, and no existing object was found";
-        let answer = w.apply(&w.maps("a"), "m", body).await.code(409);
+        let answer = w.apply(&w.maps("a"), "m", body).await.refused_like(409, "Conflict", "");
         assert!(answer.message().ends_with(message), "{}", answer.text);
     });
 }
@@ -259,6 +261,69 @@ fn the_name_of_an_applied_config_may_be_missing_but_not_differ() {
         w.apply(&w.maps("a"), "m", body.clone()).await.code(201);
         body["metadata"]["name"] = "b".into();
         w.apply(&w.maps("a"), "m", body).await.refused_like(400, "BadRequest", "");
+    });
+}
+
+#[test]
+fn an_applied_config_of_another_kind_is_a_400() {
+    claim(async |w| {
+        let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
+        let answer = w.apply(&w.maps("a"), "m", body).await.code(400);
+        assert!(answer.message().contains("invalid object type: /v1, Kind=Secret"), "{}", answer.text);
+    });
+}
+
+#[test]
+fn applying_with_the_uid_of_another_object_is_a_422() {
+    claim(async |w| {
+        apply(w, "m", json!({"k": "v"})).await;
+        let mut body = config(json!({"k": "w"}));
+        body["metadata"]["uid"] = "abc".into();
+        w.apply(&w.maps("a"), "m", body).await.invalid("FieldValueInvalid", "metadata.uid");
+    });
+}
+
+#[test]
+fn an_applied_null_owns_its_path() {
+    claim(async |w| {
+        let mut body = config(json!({"k": null}));
+        body["metadata"]["creationTimestamp"] = Value::Null;
+        let made = w.apply(&w.maps("a"), "m", body).await.code(201).body;
+        assert_eq!(made["data"], json!({"k": ""}));
+        assert_eq!(fields(&made, "m", "Apply"), json!({"f:data": {"f:k": {}}}));
+    });
+}
+
+#[test]
+fn kubectl_takes_what_its_client_side_apply_wrote_without_a_conflict() {
+    claim(async |w| {
+        let last = config(json!({"k": "1"})).to_string();
+        let mut body = config(json!({"k": "1"}));
+        body["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": last});
+        w.post(&w.maps("?fieldManager=kubectl-client-side-apply"), body).await.code(201);
+        let other = w.apply(&w.maps("a"), "other", config(json!({"k": "2"}))).await;
+        let message = "Apply failed with 1 conflict: conflict with \"kubectl-client-side-apply\" using v1: .data.k";
+        other.refused(409, "Conflict", message);
+        let taken = w.apply(&w.maps("a"), "kubectl", config(json!({"k": "2"}))).await.code(200).body;
+        assert_eq!(taken["data"]["k"], "2");
+    });
+}
+
+#[test]
+fn a_conflict_in_a_keyed_list_names_the_key() {
+    claim(async |w| {
+        let path = format!("{}/d", w.path("apps/v1", "deployments"));
+        let with = |host: i64| {
+            let mut body = deployment("d");
+            body["spec"]["template"]["spec"]["containers"][0]["ports"] =
+                json!([{"containerPort": 80, "hostPort": host}]);
+            body
+        };
+        w.apply(&path, "m", with(81)).await.code(201);
+        let answer =
+            w.apply(&path, "n", with(82)).await.refused_like(409, "Conflict", "Apply failed with 1 conflict: ");
+        let field = ".spec.template.spec.containers[name=\"c\"].ports[containerPort=80,protocol=\"TCP\"].hostPort";
+        assert_eq!(answer.causes(), [format!("FieldManagerConflict {field}: conflict with \"m\"")]);
     });
 }
 

@@ -42,14 +42,7 @@ fn a_definition_must_be_named_after_its_resource() {
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
             },
         });
-        let answer = w.post(CRDS, body).await.code(422);
-        let causes = answer.causes();
-        assert!(
-            causes
-                .iter()
-                .any(|c| c.contains("metadata.name") && c.contains("must be spec.names.plural+\".\"+spec.group")),
-            "{causes:?}"
-        );
+        w.post(CRDS, body).await.invalid("FieldValueInvalid", "metadata.name");
     });
 }
 
@@ -87,8 +80,8 @@ fn custom_resources_are_pruned_and_defaulted() {
             warnings,
             ["299 - \"unknown field \\\"spec.bogus\\\"\"", "299 - \"unknown field \\\"spec.items[0].extra\\\"\""]
         );
-        let strict = custom.widget("b", json!({"size": 3, "bogus": 1}));
-        let message = "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.bogus\"";
+        let strict = custom.widget("b", json!({"size": 3, "bogus": 1, "items": [{"n": "x", "extra": 1}]}));
+        let message = "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.bogus\", unknown field \"spec.items[0].extra\"";
         w.post(&format!("{}?fieldValidation=Strict", custom.path), strict).await.refused(400, "BadRequest", message);
     });
 }
@@ -100,14 +93,16 @@ fn custom_resources_are_validated_with_causes() {
         let causes = async |spec: Value| w.post(&custom.path, custom.widget("a", spec)).await.code(422).causes();
         assert_eq!(causes(json!({})).await, ["FieldValueRequired spec.size: Required value"]);
         let wrong = causes(json!({"size": "x"})).await;
-        assert_eq!(
-            wrong[0],
-            "FieldValueTypeInvalid spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\""
+        assert!(
+            wrong[0].starts_with("FieldValueTypeInvalid spec.size: ")
+                && wrong[0].ends_with("spec.size in body must be of type integer: \"string\""),
+            "{wrong:?}"
         );
         let big = causes(json!({"size": 11})).await;
-        assert_eq!(
-            big[0],
-            "FieldValueInvalid spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10"
+        assert!(
+            big[0].starts_with("FieldValueInvalid spec.size: ")
+                && big[0].ends_with("spec.size in body should be less than or equal to 10"),
+            "{big:?}"
         );
         let mode = causes(json!({"size": 1, "mode": "z"})).await;
         assert_eq!(

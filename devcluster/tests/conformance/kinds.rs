@@ -76,13 +76,8 @@ fn a_selector_must_match_the_template() {
     claim(async |w| {
         let mut body = deployment("d");
         body["spec"]["template"]["metadata"]["labels"] = json!({"app": "other"});
-        let answer = w.post(&w.path("apps/v1", "deployments"), body).await.code(422);
-        assert_eq!(
-            answer.causes(),
-            [
-                "FieldValueInvalid spec.template.metadata.labels: Invalid value: {\"app\":\"other\"}: `selector` does not match template `labels`"
-            ]
-        );
+        let answer = w.post(&w.path("apps/v1", "deployments"), body).await;
+        answer.invalid("FieldValueInvalid", "spec.template.metadata.labels");
     });
 }
 
@@ -91,16 +86,9 @@ fn several_faults_are_told_together() {
     claim(async |w| {
         let mut body = deployment("d");
         body["spec"]["template"]["spec"] = json!({"containers": [{"name": "c"}], "restartPolicy": "Never"});
-        let answer = w.post(&w.path("apps/v1", "deployments"), body).await.code(422);
-        let causes = answer.causes();
-        assert!(
-            causes.contains(&"FieldValueRequired spec.template.spec.containers[0].image: Required value".to_owned()),
-            "{causes:?}"
-        );
-        assert!(
-            causes.contains(&"FieldValueNotSupported spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"".to_owned()),
-            "{causes:?}"
-        );
+        let answer = w.post(&w.path("apps/v1", "deployments"), body).await;
+        let answer = answer.invalid("FieldValueRequired", "spec.template.spec.containers[0].image");
+        let answer = answer.invalid("FieldValueNotSupported", "spec.template.spec.restartPolicy");
         assert!(answer.message().starts_with("Deployment.apps \"d\" is invalid: ["), "{}", answer.text);
     });
 }
@@ -172,10 +160,8 @@ fn a_service_gets_an_address_and_keeps_it() {
         assert_eq!(after["spec"]["clusterIP"], ip.as_str());
         let answer = w.merge(&format!("{path}/s"), json!({"spec": {"clusterIP": "10.0.0.99"}})).await.code(422);
         let causes = answer.causes();
-        assert!(
-            causes.iter().any(|c| c.contains("spec.clusterIPs[0]") && c.ends_with("may not change once set")),
-            "{causes:?}"
-        );
+        let wanted = "FieldValueInvalid spec.clusterIPs[0]: Invalid value: [\"10.0.0.99\"]: may not change once set";
+        assert!(causes.iter().any(|c| c == wanted), "{causes:?}");
     });
 }
 
@@ -190,14 +176,12 @@ fn services_of_other_types_differ_in_addresses_and_ports() {
         assert_eq!(made["spec"]["externalTrafficPolicy"], "Cluster");
         let taken =
             json!({"metadata": {"name": "t"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}});
-        let answer = w.post(&path, taken).await.code(422);
-        assert!(answer.message().ends_with("provided port is already allocated"), "{}", answer.text);
+        w.post(&path, taken).await.invalid("FieldValueInvalid", "spec.ports[0].nodePort");
         let headless = json!({"metadata": {"name": "h"}, "spec": {"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 80}]}});
         let made = w.post(&path, headless).await.code(201).body;
         assert_eq!(made["spec"]["clusterIPs"], json!(["None"]));
         let unnamed = json!({"metadata": {"name": "u"}, "spec": {"ports": [{"port": 80}, {"port": 81}]}});
-        let answer = w.post(&path, unnamed).await.code(422);
-        assert!(answer.causes().contains(&"FieldValueRequired spec.ports[0].name: Required value".to_owned()));
+        w.post(&path, unnamed).await.invalid("FieldValueRequired", "spec.ports[0].name");
     });
 }
 
@@ -285,8 +269,7 @@ fn secrets_fold_string_data_and_keep_their_type() {
         assert_eq!(made["data"], json!({"a": "Yg==", "c": "ZA=="}));
         assert_eq!(made["type"], "Opaque");
         let answer = w.merge(&format!("{path}/s"), json!({"type": "example.com/x"})).await;
-        let message = "Secret \"s\" is invalid: type: Invalid value: \"example.com/x\": field is immutable";
-        answer.refused(422, "Invalid", message);
+        answer.invalid("FieldValueInvalid", "type");
     });
 }
 
@@ -295,8 +278,7 @@ fn secrets_of_known_types_need_their_keys_and_base64() {
     claim(async |w| {
         let path = w.path("v1", "secrets");
         let body = json!({"metadata": {"name": "s"}, "type": "kubernetes.io/tls", "stringData": {"tls.crt": "x"}});
-        let answer = w.post(&path, body).await.code(422);
-        assert!(answer.causes().contains(&"FieldValueRequired data[tls.key]: Required value".to_owned()));
+        w.post(&path, body).await.invalid("FieldValueRequired", "data[tls.key]");
         let body = json!({"metadata": {"name": "s"}, "data": {"a": "not base64!"}});
         w.post(&path, body).await.refused_like(400, "BadRequest", "");
     });
@@ -321,9 +303,8 @@ fn an_immutable_config_map_stays_as_it_is() {
 #[test]
 fn config_map_keys_have_a_charset() {
     claim(async |w| {
-        let answer = w.post(&w.maps(""), json!({"metadata": {"name": "a"}, "data": {"a b": "v"}})).await.code(422);
-        let start = "FieldValueInvalid data[a b]: Invalid value: \"a b\": a valid config key must consist of";
-        assert!(answer.causes()[0].starts_with(start), "{:?}", answer.causes());
+        let answer = w.post(&w.maps(""), json!({"metadata": {"name": "a"}, "data": {"a b": "v"}})).await;
+        answer.invalid("FieldValueInvalid", "data[a b]");
     });
 }
 
@@ -421,11 +402,8 @@ fn an_ingress_path_needs_its_type() {
     claim(async |w| {
         let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
         let body = json!({"metadata": {"name": "i"}, "spec": {"rules": [{"http": {"paths": [{"path": "/", "backend": backend}]}}]}});
-        let answer = w.post(&w.path("networking.k8s.io/v1", "ingresses"), body).await.code(422);
-        assert_eq!(
-            answer.causes(),
-            ["FieldValueRequired spec.rules[0].http.paths[0].pathType: Required value: pathType must be specified"]
-        );
+        let answer = w.post(&w.path("networking.k8s.io/v1", "ingresses"), body).await;
+        answer.invalid("FieldValueRequired", "spec.rules[0].http.paths[0].pathType");
     });
 }
 

@@ -37,7 +37,7 @@ fn a_merge_patch_changes_and_removes() {
 fn a_merge_patch_that_is_no_object_is_a_400() {
     claim(async |w| {
         w.map("a", json!({})).await;
-        w.merge(&w.maps("a"), json!([1])).await.refused_like(400, "BadRequest", "");
+        w.merge(&w.maps("a"), json!([1])).await.refused_like(400, "BadRequest", "error decoding patch: ");
     });
 }
 
@@ -67,7 +67,8 @@ fn a_patch_with_a_stale_version_is_a_409_and_with_the_live_one_is_fine() {
 fn a_patch_cannot_rename() {
     claim(async |w| {
         w.map("a", json!({})).await;
-        w.merge(&w.maps("a"), json!({"metadata": {"name": "b"}})).await.code(400);
+        let message = "the name of the object (b) does not match the name on the URL (a)";
+        w.merge(&w.maps("a"), json!({"metadata": {"name": "b"}})).await.refused(400, "BadRequest", message);
     });
 }
 
@@ -112,7 +113,8 @@ fn a_json_patch_whose_test_fails_is_a_422() {
         let made = w.map("a", json!({"k": "v"})).await;
         let patch = json!([{"op": "test", "path": "/data/k", "value": "other"}]);
         let message = "the server rejected our request due to an error in our request";
-        w.json_patch(&w.maps("a"), patch).await.refused(422, "Invalid", message);
+        let answer = w.json_patch(&w.maps("a"), patch).await.refused(422, "Invalid", message);
+        assert_eq!(answer.body["details"], json!({}));
         assert_eq!(w.get(&w.maps("a")).await.ok(), made);
     });
 }
@@ -131,7 +133,10 @@ fn an_unknown_patch_type_is_a_415() {
         w.map("a", json!({})).await;
         let headers = [("Content-Type", "application/json")];
         let answer = w.send(reqwest::Method::PATCH, &w.maps("a"), &headers, "{}").await;
-        assert_eq!((answer.code, answer.reason()), (415, "UnsupportedMediaType"), "{}", answer.text);
+        let answer = answer.refused_like(415, "UnsupportedMediaType", "");
+        for accepted in ["json-patch+json", "merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"] {
+            assert!(answer.message().contains(&format!("application/{accepted}")), "{}", answer.text);
+        }
     });
 }
 
@@ -139,7 +144,19 @@ fn an_unknown_patch_type_is_a_415() {
 fn force_belongs_to_apply_only() {
     claim(async |w| {
         w.map("a", json!({})).await;
-        w.merge(&w.maps("a?force=true"), json!({})).await.refused_like(422, "Invalid", "");
+        w.merge(&w.maps("a?force=true"), json!({})).await.refused_like(
+            422,
+            "Invalid",
+            "PatchOptions.meta.k8s.io \"\" is invalid: force: ",
+        );
+    });
+}
+
+#[test]
+fn a_patch_to_a_wrong_type_is_a_422_of_the_patch() {
+    claim(async |w| {
+        w.map("a", json!({"k": "v"})).await;
+        w.merge(&w.maps("a"), json!({"data": {"k": 1}})).await.invalid("FieldValueInvalid", "patch");
     });
 }
 
@@ -227,13 +244,8 @@ fn a_patch_that_changes_nothing_keeps_the_version() {
 fn changing_the_strategy_without_clearing_rolling_update_is_a_422() {
     claim(async |w| {
         let path = deployed(w).await;
-        let answer = w.merge(&path, json!({"spec": {"strategy": {"type": "Recreate"}}})).await.code(422);
-        assert_eq!(
-            answer.causes(),
-            [
-                "FieldValueForbidden spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"
-            ]
-        );
+        let answer = w.merge(&path, json!({"spec": {"strategy": {"type": "Recreate"}}})).await;
+        answer.invalid("FieldValueForbidden", "spec.strategy.rollingUpdate");
         let patch = json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}});
         w.merge(&path, patch).await.code(200);
     });

@@ -34,8 +34,8 @@ fn unknown_fields_are_a_400_when_strict() {
     claim(async |w| {
         let path = w.path("apps/v1", "deployments?fieldValidation=Strict");
         let answer = w.post(&path, misspelt()).await;
-        let start = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.bogus\"";
-        answer.refused_like(400, "BadRequest", start);
+        let message = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.bogus\", unknown field \"spec.template.spec.containers[0].extra\"";
+        answer.refused(400, "BadRequest", message);
     });
 }
 
@@ -53,8 +53,8 @@ fn a_strict_patch_with_an_unknown_field_is_a_422() {
     claim(async |w| {
         let path = w.path("apps/v1", "deployments");
         w.post(&path, deployment("d")).await.code(201);
-        let answer =
-            w.merge(&format!("{path}/d?fieldValidation=Strict"), json!({"spec": {"bogus": 1}})).await.code(422);
+        let answer = w.merge(&format!("{path}/d?fieldValidation=Strict"), json!({"spec": {"bogus": 1}})).await;
+        let answer = answer.invalid("FieldValueInvalid", "patch");
         assert!(answer.message().contains("strict decoding error: unknown field \"spec.bogus\""), "{}", answer.text);
     });
 }
@@ -62,12 +62,18 @@ fn a_strict_patch_with_an_unknown_field_is_a_422() {
 #[test]
 fn unknown_options_are_a_422() {
     claim(async |w| {
-        w.post(&w.maps("?fieldValidation=Maybe"), json!({"metadata": {"name": "a"}}))
-            .await
-            .refused_like(422, "Invalid", "");
-        w.post(&w.maps("?dryRun=Some"), json!({"metadata": {"name": "a"}})).await.refused_like(422, "Invalid", "");
+        w.post(&w.maps("?fieldValidation=Maybe"), json!({"metadata": {"name": "a"}})).await.refused_like(
+            422,
+            "Invalid",
+            "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: ",
+        );
+        let answer = w.post(&w.maps("?dryRun=Some"), json!({"metadata": {"name": "a"}})).await;
+        answer.refused_like(422, "Invalid", "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: ");
         w.map("b", json!({})).await;
-        w.delete(&w.maps("b"), json!({"propagationPolicy": "Sideways"})).await.refused_like(422, "Invalid", "");
+        let answer = w.merge(&w.maps("b?fieldValidation=Maybe"), json!({})).await;
+        answer.refused_like(422, "Invalid", "PatchOptions.meta.k8s.io \"\" is invalid: fieldValidation: ");
+        let answer = w.delete(&w.maps("b"), json!({"propagationPolicy": "Sideways"})).await;
+        answer.refused_like(422, "Invalid", "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: ");
     });
 }
 

@@ -73,10 +73,16 @@ fn leaving_a_selection_is_a_deletion_with_the_old_object_and_a_new_version() {
 #[test]
 fn writes_that_change_nothing_are_not_seen() {
     claim(async |w| {
-        let made = w.post(&w.maps(""), mine("a", "1")).await.ok();
-        w.put(&w.maps("a"), made.clone()).await.code(200);
+        let first = w.post(&w.maps(""), mine("a", "1")).await.ok();
+        w.put(&w.maps("a"), first.clone()).await.code(200);
         w.merge(&w.maps("a"), json!({"data": {"k": "1"}})).await.code(200);
         w.merge(&w.maps("a?dryRun=All"), json!({"data": {"k": "9"}})).await.code(200);
+        let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "1"}});
+        let mut labelled = config.clone();
+        labelled["metadata"]["labels"] = json!({"mine": "1"});
+        let made = w.apply(&w.maps("c"), "m", labelled.clone()).await.ok();
+        w.apply(&w.maps("c"), "m", labelled).await.code(200);
+        w.apply(&w.maps("c?dryRun=All"), "n", config).await.code(200);
         w.post(&w.maps(""), mine("b", "1")).await.ok();
         let mut watch = w.watch(&w.maps(&format!("?watch=1&{MINE}&resourceVersion={}", rv(&made)))).await;
         watch.expect(&[("ADDED", "b")]).await;
@@ -120,6 +126,8 @@ fn initial_events_end_with_a_bookmark() {
         assert_eq!(kind, "BOOKMARK");
         assert_eq!(bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
         assert!(rv(&bookmark) > 0);
+        let fields: Vec<&String> = bookmark.as_object().into_iter().flatten().map(|(name, _)| name).collect();
+        assert_eq!(fields, ["apiVersion", "kind", "metadata"], "nothing else is in a bookmark");
         assert_eq!((&bookmark["kind"], &bookmark["apiVersion"]), (&json!("ConfigMap"), &json!("v1")));
         w.post(&w.maps(""), mine("b", "1")).await.ok();
         watch.expect(&[("ADDED", "b")]).await;
@@ -129,10 +137,32 @@ fn initial_events_end_with_a_bookmark() {
 #[test]
 fn initial_events_need_a_match() {
     claim(async |w| {
-        w.get(&w.maps("?watch=1&sendInitialEvents=true")).await.refused_like(422, "Invalid", "");
+        let start = "ListOptions.meta.k8s.io \"\" is invalid: ";
+        w.get(&w.maps("?watch=1&sendInitialEvents=true")).await.refused_like(422, "Invalid", start);
         w.get(&w.maps("?watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1"))
             .await
-            .refused_like(422, "Invalid", "");
+            .refused_like(422, "Invalid", start);
+    });
+}
+
+#[test]
+fn a_watch_from_nowhere_that_takes_bookmarks_is_told_where_the_beginning_ends() {
+    claim(async |w| {
+        let made = w.post(&w.maps(""), mine("a", "1")).await.ok();
+        let mut watch = w.watch(&w.maps(&format!("?watch=1&{MINE}&allowWatchBookmarks=true"))).await;
+        watch.expect(&[("ADDED", "a")]).await;
+        let (kind, _, bookmark) = watch.event().await;
+        assert_eq!(kind, "BOOKMARK");
+        assert_eq!(bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+        assert!(rv(&bookmark) >= rv(&made));
+    });
+}
+
+#[test]
+fn a_watch_from_a_version_that_is_no_number_is_a_500() {
+    claim(async |w| {
+        let answer = w.get(&w.maps("?watch=1&resourceVersion=garbage")).await.code(500);
+        assert_eq!(answer.body["kind"], "Status");
     });
 }
 

@@ -302,6 +302,15 @@ impl Answer {
         causes.into_iter().flatten().map(line).collect()
     }
 
+    /// The answer is a 422 with a cause of this reason at this field; its text is left to the server.
+    #[track_caller]
+    pub(crate) fn invalid(self, reason: &str, field: &str) -> Self {
+        assert_eq!((self.code, self.reason()), (422, "Invalid"), "{}", self.text);
+        let start = format!("{reason} {field}: ");
+        assert!(self.causes().iter().any(|cause| cause.starts_with(&start)), "no {start} in {}", self.text);
+        self
+    }
+
     /// Texts of the `Warning` headers.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.headers.get_all("warning").iter().map(|w| w.to_str().unwrap_or_default().to_owned()).collect()

@@ -402,6 +402,6 @@ async fn the_body_may_not_be_a_bomb() {
     let mut body = Value::Object(many);
     body["metadata"] = json!({"name": "a"});
     let answer = world.post(maps, body).await;
-    let warnings: usize = answer.headers.get_all("warning").iter().map(http::HeaderValue::len).sum();
-    assert!(answer.code == 201 && (1..16_000).contains(&warnings), "{} {warnings}", answer.code);
+    let warnings = answer.headers.get_all("warning").iter().count();
+    assert!(answer.code == 201 && (1..100).contains(&warnings), "{} {warnings}", answer.code);
 }
