@@ -12,7 +12,7 @@ use super::Subject;
 use crate::call::{Action, Call, Caller};
 use crate::kinds::table::Kind;
 use crate::server::{Server, stamp};
-use crate::status::Status;
+use crate::status::{GroupResource, Status};
 use crate::store::{Key, Stored};
 use crate::verbs::delete::{DeleteOptions, Propagation};
 use crate::verbs::patch::Form;
@@ -24,6 +24,12 @@ pub(super) struct Hands {
 
 /// The manager of most controllers.
 pub(super) const CONTROLLER: &str = "kube-controller-manager";
+
+/// Pods of all workloads together, so that a mistyped replica count does not fill the memory.
+const MOST_PODS: usize = 2_000;
+
+/// Events beyond which controllers keep silent; a real cluster forgets them after an hour.
+const MOST_EVENTS: usize = 20_000;
 
 impl Hands {
     pub(super) fn new(server: &Server) -> Self {
@@ -87,8 +93,13 @@ impl Hands {
         self.server.call(&Caller::new(manager), call)
     }
 
-    /// Creates an object.
+    /// Creates an object; pods only while the simulated machines have room for them.
     pub(super) fn create(&self, manager: &str, storage: &str, namespace: &str, object: Value) -> Result<Value, Status> {
+        if storage == "pods" && self.server.store().count(storage) >= MOST_PODS {
+            let why = format!("this cluster has room for {MOST_PODS} pods");
+            let pods = GroupResource { group: String::new(), resource: storage.to_owned() };
+            return Err(Status::forbidden(&pods, "", &why));
+        }
         self.call(manager, &Subject::new(storage, namespace, ""), "", Action::Create(object))
     }
 
@@ -127,6 +138,9 @@ impl Hands {
 
     /// Reports what was done about an object.
     pub(super) fn report(&self, about: &Value, source: &str, kind: &str, reason: &str, message: &str) {
+        if self.server.store().count("events") >= MOST_EVENTS {
+            return;
+        }
         let metadata = &about["metadata"];
         let name = metadata["name"].as_str().unwrap_or_default();
         let namespace = metadata["namespace"].as_str().unwrap_or("default");

@@ -15,6 +15,8 @@ use crate::status::Status;
 
 const SETS: &str = "replicasets.apps";
 const SOURCE: &str = "replicaset-controller";
+/// Pods made in one look; their events bring the next.
+const BURST: usize = 500;
 /// How long to wait after a pod was refused.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -101,7 +103,7 @@ pub(super) fn pod_from(template: &Value, owner: &Value) -> Value {
 fn scale(hands: &Hands, set: &Value, live: &[&Value]) -> Result<(), Status> {
     let wanted = usize::try_from(count(set, "/spec/replicas")).unwrap_or(0);
     let namespace = text(set, "/metadata/namespace");
-    for _ in live.len()..wanted {
+    for _ in (live.len()..wanted).take(BURST) {
         match hands.create(CONTROLLER, "pods", namespace, pod_from(&set["spec"]["template"], set)) {
             Ok(pod) => {
                 let message = format!("Created pod: {}", text(&pod, "/metadata/name"));

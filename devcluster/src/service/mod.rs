@@ -131,7 +131,7 @@ fn document(server: &Server, route: Route, asked: &Asked) -> Response<Body> {
     let found = match route {
         Route::Groups { core } => {
             let accept = asked.header(header::ACCEPT);
-            if accept.split(',').next().is_some_and(|first| first.contains("as=APIGroupDiscoveryList")) {
+            if wants_aggregated(accept) {
                 return aggregated(server, core, asked);
             }
             Some(if core { discovery::core_versions() } else { discovery::groups(&table) })
@@ -145,6 +145,13 @@ fn document(server: &Server, route: Route, asked: &Asked) -> Response<Body> {
         Route::Resource(_) | Route::Lever(_) | Route::Unknown => None,
     };
     found.map_or_else(respond::page_not_found, |document| respond::json(200, document.to_string().into()))
+}
+
+/// Whether the first clause that can be met is that of aggregated discovery in its stable version.
+fn wants_aggregated(accept: &str) -> bool {
+    let parameter = |clause: &str, wanted: &str| clause.split(';').any(|part| part.trim() == wanted);
+    let met = |clause: &&str| !clause.contains("as=") || parameter(clause, "v=v2");
+    accept.split(',').find(met).is_some_and(|clause| parameter(clause, "as=APIGroupDiscoveryList"))
 }
 
 fn aggregated(server: &Server, core: bool, asked: &Asked) -> Response<Body> {

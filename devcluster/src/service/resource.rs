@@ -4,6 +4,7 @@
 
 use super::{Asked, Body, respond};
 use crate::{
+    kinds::table::Kind,
     levers::{self, Fault},
     present::{self, Form},
     route::Address,
@@ -18,7 +19,6 @@ use crate::{
 use bytes::Bytes;
 use http::{Method, Response, header};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 /// Longest name of a field manager.
 const MAX_MANAGER: usize = 128;
@@ -205,12 +205,16 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
                 ("UpdateOptions", None)
             } else {
                 let form = patch::Form::of(asked.header(header::CONTENT_TYPE), true)?;
+                if form == patch::Form::Apply {
+                    // Ownership of what an apply of a Scale states is not kept; better none than a wrong one.
+                    return Err(decode::unsupported("application/json-patch+json, application/merge-patch+json"));
+                }
                 ("PatchOptions", Some(form))
             };
             let settings = settings(server, asked, options)?;
             let (body, _) = body_of(asked, form)?;
             let done = scale::write(server, target, &settings, form, &body)?;
-            Ok(written(&target.kind, done, asked))
+            Ok(written(&target.kind, done, Form::Whole))
         }
         ("status", "get") => get(server, target, asked).await,
         ("status" | "finalize", _) => write(server, target, verb, asked),
@@ -281,6 +285,8 @@ fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<Strin
 }
 
 fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+    // Before anything is written: who cannot be answered must not have changed anything.
+    let shape = Form::of(asked.header(header::ACCEPT), asked.query.text("includeObject"))?;
     let done = match verb {
         "create" => {
             let mut settings = settings(server, asked, "CreateOptions")?;
@@ -303,12 +309,11 @@ fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<
         }
         _ => return Err(respond::method_not_allowed()),
     };
-    Ok(written(&target.kind, done, asked))
+    Ok(written(&target.kind, done, shape))
 }
 
-fn written(kind: &Arc<crate::kinds::table::Kind>, done: Done, asked: &Asked) -> Response<Body> {
-    let metadata_only = asked.header(header::ACCEPT).contains("as=PartialObjectMetadata;");
-    let body: Bytes = if metadata_only {
+fn written(kind: &Kind, done: Done, shape: Form) -> Response<Body> {
+    let body: Bytes = if shape == Form::Metadata {
         present::metadata(&done.object.value(kind)).to_string().into()
     } else {
         done.object.json(kind)

@@ -60,6 +60,8 @@ fn aggregated_discovery_answers_in_one_call() {
             (&json!("Namespaced"), &json!("deployment"))
         );
         assert_eq!(deployments["responseKind"]["kind"], "Deployment");
+        let older = "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json";
+        assert_eq!(w.get_as("/apis", older).await.ok()["kind"], "APIGroupList", "an unknown version is passed over");
         let core = w.get_as("/api", accept).await.ok();
         assert_eq!(core["items"][0]["metadata"].get("name"), None);
         // Other claims define kinds at the same time, so the answer may change between two requests, but not each time.

@@ -239,5 +239,10 @@ fn an_unacceptable_accept_is_a_406() {
         let answer = w.get_as(&w.maps(""), "application/xml").await;
         let only = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
         answer.refused(406, "NotAcceptable", only);
+        let headers = [("Content-Type", "application/json"), ("Accept", "application/xml")];
+        let body = json!({"metadata": {"name": "a"}}).to_string();
+        let answer = w.send(reqwest::Method::POST, &w.maps(""), &headers, &body).await;
+        answer.refused(406, "NotAcceptable", only);
+        w.get(&w.maps("a")).await.code(404);
     });
 }

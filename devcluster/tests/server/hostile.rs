@@ -385,12 +385,30 @@ async fn what_cannot_be_read_again_is_not_stored() {
 }
 
 #[tokio::test]
+async fn a_mistyped_replica_count_does_not_fill_the_memory() {
+    let world = World::new();
+    world.server.spawn_actors();
+    let body = json!({"metadata": {"name": "d"}, "spec": {"replicas": 2_000_000_000, "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}});
+    world.post("/apis/apps/v1/namespaces/default/deployments", body).await.expect(201);
+    let mut events = world.watch("/api/v1/namespaces/default/events?watch=1").await;
+    loop {
+        let event = events.next().await.expect("the watch goes on");
+        if event["object"]["reason"] == "FailedCreate" {
+            assert!(event["object"]["message"].as_str().unwrap().contains("room for"), "{event}");
+            break;
+        }
+    }
+    assert!(world.server.store().count("pods") <= 2_000);
+}
+
+#[tokio::test]
 async fn the_body_may_not_be_a_bomb() {
     let world = World::new();
     let maps = crate::world::MAPS;
-    let levels: String =
+    let levels: Vec<String> =
         (1..12).map(|n| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 10].join(","))).collect();
-    let bomb = format!("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n{levels}data: *a11\n");
+    let bomb = format!("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n{}data: *a11\n", levels.concat());
     let answer = world.ask("POST", maps, "application/yaml", "", bomb).await;
     assert!((400..500).contains(&answer.code), "{}", answer.code);
     let brackets = "[".repeat(1 << 20);
