@@ -60,7 +60,7 @@ pub(super) fn validate_config_map(object: &Value, old: Option<&Value>, causes: &
         }
     }
     if size > DATA_LIMIT {
-        causes.push(too_long(""));
+        causes.push(too_long("[]"));
     }
     frozen(object, old, &["data", "binaryData"], causes);
 }
