@@ -116,7 +116,8 @@ impl Attempt<'_> {
         }
         let cluster = self.context.drift.cluster();
         let status = self.sync.status.as_ref();
-        let applied_before = status.is_some_and(|s| s.attempted_commit.is_some() || s.objects > 0);
+        // A commit without objects, or one that could not be decoded, leaves no inventory behind.
+        let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
         let inventory = match observe::inventory(cluster, &self.inventory_owner()).await? {
             observe::Found::Whole(inventory) => {
                 self.memory.written =

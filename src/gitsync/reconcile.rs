@@ -243,7 +243,9 @@ impl Task {
                 self.failures_in_a_row = 0;
                 self.next_look = Instant::now() + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
                 if let Some(outcome) = outcome {
-                    if matches!(outcome, Outcome::Applied { pruning: 1.., .. }) {
+                    // Deletions are under way, or an inventory was put together: there is another round to come.
+                    if matches!(outcome, Outcome::Applied { pruning: 1.., .. } | Outcome::Applied { note: Some(_), .. })
+                    {
                         self.next_look = Instant::now() + DELETING;
                     }
                     self.tell_failures(&outcome);
