@@ -236,7 +236,9 @@ impl Drift {
     /// What was verified of everything that is kept for an owner.
     pub fn verified(&self, owner: &Owner) -> HashMap<Key, Known> {
         let ledger = self.ledger();
-        let kept = ledger.kept_for(owner).filter(|(_, m)| m.is_applied() && !m.stale && !m.verified.uid.is_empty());
+        let kept = ledger
+            .kept_for(owner)
+            .filter(|(_, m)| m.is_applied() && !m.stale && !m.tombstoned && !m.verified.uid.is_empty());
         kept.map(|(key, m)| {
             let known =
                 Known { uid: m.verified.uid.to_string(), digest: m.verified.digest, desired: Arc::clone(&m.desired) };

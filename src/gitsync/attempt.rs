@@ -132,6 +132,7 @@ impl Attempt<'_> {
         };
         self.memory.inventory = Some(inventory);
         self.publish_managed();
+        self.publish_taken();
         Ok(())
     }
 
@@ -139,6 +140,13 @@ impl Attempt<'_> {
         let listed = self.memory.inventory.iter().flat_map(|i| i.0.keys());
         let keys = listed.filter(|key| self.reaches(key)).cloned().collect::<HashSet<_>>();
         self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(keys)));
+    }
+
+    /// The inventory says so in the cluster: what another GitSync handed over is ours now.
+    pub(super) fn publish_taken(&self) {
+        let entries = self.memory.inventory.iter().flat_map(|inventory| &inventory.0);
+        let keys = entries.filter(|(_, entry)| entry.uid.is_some()).map(|(key, _)| key.clone()).collect::<HashSet<_>>();
+        self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(keys)));
     }
 
     /// Looks up the ref and, if there is anything to do, does it. `None`: nothing was to do.

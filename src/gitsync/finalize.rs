@@ -72,8 +72,8 @@ impl Attempt<'_> {
             .0
             .iter()
             .map(|(key, entry)| (key.clone(), entry.clone()))
-            .filter(|(key, _)| self.reaches(key) && !wanted_elsewhere(key))
-            .partition(|(key, _)| deletes && (allowed || holds_much(key).is_none()));
+            .filter(|(key, _)| self.reaches(key))
+            .partition(|(key, _)| deletes && !wanted_elsewhere(key) && (allowed || holds_much(key).is_none()));
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
         if self.delete_all(going).await? == End::Waiting {
             return Ok(End::Waiting);

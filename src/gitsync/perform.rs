@@ -63,12 +63,11 @@ impl Attempt<'_> {
         } else {
             held.extend(plan.prune.iter().map(|key| format!("{key}: kept until everything else is applied")));
         }
-        for key in &plan.handed_over {
-            self.forget(key);
-        }
+        let awaits_takers = self.hand_over(&plan.handed_over);
         self.context.drift.end_idle_watches();
         self.save_inventory().await?;
-        self.memory.awaits_others = plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
+        self.memory.awaits_others = awaits_takers
+            || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
             || plan.held.iter().any(|(_, why)| *why == plan::AWAITS_SIBLINGS);
         let complete = self.memory.failed.is_empty() && plan.guard.is_none() && pruning == 0 && may_prune;
         if complete && !self.memory.awaits_others {
@@ -153,6 +152,27 @@ impl Attempt<'_> {
         if grew { self.save_inventory().await } else { Ok(()) }
     }
 
+    /// Forgets what others have taken over by now. Whether anything still waits to be taken: until then it stays in our
+    /// inventory, or it would be nobody's if they came to want it no longer.
+    fn hand_over(&mut self, leaving: &[Key]) -> bool {
+        let (taken, left): (Vec<_>, Vec<_>) = self
+            .context
+            .registry
+            .with(self.owner, |view| leaving.iter().cloned().partition(|key| view.taken_elsewhere(key)));
+        for key in &taken {
+            self.forget(key);
+        }
+        if let Some(inventory) = &mut self.memory.inventory {
+            // What is known of it is no longer true once it is taken: if it comes back to us, it is applied anew.
+            for key in &left {
+                if let Some(entry) = inventory.0.get_mut(key) {
+                    *entry = Entry { version: Arc::clone(&entry.version), ..Entry::default() };
+                }
+            }
+        }
+        !left.is_empty()
+    }
+
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
         let inventory = self.memory.inventory.take().unwrap_or_default();
         let mut written = std::mem::take(&mut self.memory.written);
@@ -166,7 +186,9 @@ impl Attempt<'_> {
         self.memory.written = written;
         self.memory.inventory = Some(inventory);
         self.publish_managed();
-        saved.map_err(Refused::from)
+        saved?;
+        self.publish_taken();
+        Ok(())
     }
 
     /// Writes what the backward loop verified since (objects that were created again have another UID).

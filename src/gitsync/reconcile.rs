@@ -74,8 +74,15 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let drifted = context.drift.notifier(&owner);
     loop {
         let Some(sync) = input.borrow_and_update().clone() else { break };
-        repositories.borrow_and_update();
-        registry.borrow_and_update();
+        // Whatever woke us, what came at the same time counts too.
+        if repositories.has_changed().unwrap_or(false) {
+            repositories.mark_unchanged();
+            task.next_look = Instant::now();
+        }
+        if registry.has_changed().unwrap_or(false) {
+            registry.mark_unchanged();
+            task.others_changed();
+        }
         tokio::select! {
             () = stop.cancelled() => return,
             end = task.turn(&sync) => if end == Turn::Over { break },
@@ -84,8 +91,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         tokio::select! {
             () = stop.cancelled() => return,
             changed = input.changed() => if changed.is_err() { return },
-            _ = repositories.changed() => task.next_look = Instant::now(),
-            _ = registry.changed() => task.others_changed(),
+            _ = repositories.changed() => repositories.mark_changed(),
+            _ = registry.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.look_at_once(),
             () = drifted.notified() => task.objects_changed(),
             () = task.secret.changed() => task.next_look = Instant::now(),

@@ -22,6 +22,8 @@ pub struct Row {
     pub branch: Option<String>,
     /// What its inventory lists; `None` until it was read.
     pub managed: Option<Arc<HashSet<Key>>>,
+    /// What of that it has applied, as its inventory says in the cluster.
+    pub taken: Option<Arc<HashSet<Key>>>,
     /// What it wants; `None` until a commit could be decoded.
     pub wanted: Option<Arc<HashSet<Key>>>,
     /// The commit that `wanted` belongs to.
@@ -121,10 +123,12 @@ impl View<'_> {
             if !managed.contains(key) {
                 continue;
             }
-            let gives_up = row.wanted.as_ref().is_some_and(|wanted| !wanted.contains(key));
-            let undecided = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
-            if gives_up || (undecided && !row.suspended) {
+            if row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit) && !row.suspended {
                 return Claim::Undecided(owner.to_string());
+            }
+            if row.wanted.as_ref().is_some_and(|wanted| !wanted.contains(key)) {
+                // It gives it up, and keeps it in its inventory until we have taken it.
+                continue;
             }
             return Claim::Held(owner.to_string());
         }
@@ -142,6 +146,11 @@ impl View<'_> {
     /// Whether another GitSync has not said at all yet what it wants.
     pub fn others_untried(&self) -> bool {
         self.others().any(|(_, row)| !row.tried)
+    }
+
+    /// Whether another GitSync has applied an object and says so in its inventory.
+    pub fn taken_elsewhere(&self, key: &Key) -> bool {
+        self.others().any(|(_, row)| row.taken.as_ref().is_some_and(|taken| taken.contains(key)))
     }
 
     /// Whether a GitSync of the same branch has yet to plan this commit, or any other one has not said at all yet what
@@ -169,6 +178,7 @@ mod tests {
     fn row(managed: &[&str], wanted: &[&str], planned: &str) -> Row {
         Row {
             label: "x.other".into(),
+            taken: None,
             branch: Some("main".into()),
             managed: Some(set(managed)),
             wanted: Some(set(wanted)),
@@ -189,7 +199,7 @@ mod tests {
         assert_eq!(claim(row(&["a"], &["a"], "c2"), "main"), Claim::Held("x/other".into()));
         assert_eq!(claim(row(&["a"], &["a"], "c1"), "main"), Claim::Undecided("x/other".into()));
         assert_eq!(claim(row(&["a"], &["a"], "c1"), "release"), Claim::Held("x/other".into()));
-        assert_eq!(claim(row(&["a"], &[], "c2"), "main"), Claim::Undecided("x/other".into()));
+        assert_eq!(claim(row(&["a"], &[], "c2"), "main"), Claim::Free);
         assert_eq!(claim(row(&[], &["a"], "c2"), "main"), Claim::Free);
     }
 
