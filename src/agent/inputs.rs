@@ -151,7 +151,7 @@ impl Syncs {
             self.announcer.know(&owner, uid.clone());
         }
         // Known to all others before any of them acts.
-        self.context.registry.enter(&owner, gitsync::label(&name.0, &name.1));
+        self.context.enter(&owner, &name.0, &name.1);
         let (feed, input) = watch::channel(Some(Arc::new(sync)));
         let over = CancellationToken::new();
         let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());

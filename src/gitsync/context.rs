@@ -102,6 +102,12 @@ impl Context {
         if self.trusted.iter().any(|trusted| trusted == namespace) { Reach::Cluster } else { Reach::OwnNamespace }
     }
 
+    /// A GitSync is there: what it manages and wants counts from now on.
+    pub fn enter(&self, owner: &Owner, namespace: &str, name: &str) {
+        let confined_to = (self.reach(namespace) == Reach::OwnNamespace).then(|| namespace.into());
+        self.registry.enter(owner, super::label(namespace, name), confined_to);
+    }
+
     pub(super) fn tell(&self, owner: &Owner, reason: &'static str, message: &Message) {
         (self.announce)(&Announcement { owner, object: None, reason, message });
     }

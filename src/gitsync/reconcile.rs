@@ -40,8 +40,9 @@ const COOLING: Duration = Duration::from_secs(15);
 const SECRET_WITHIN: Duration = Duration::from_secs(10);
 /// How long changes of objects are gathered before the status is looked at.
 const GATHER: Duration = Duration::from_millis(20);
-/// How often deletions that are under way are looked at.
+/// When deletions that are under way are looked at first; the wait doubles up to [`DELETING_LAST`].
 const DELETING: Duration = Duration::from_secs(1);
+const DELETING_LAST: Duration = Duration::from_secs(60);
 /// Failed attempts after which something that is awaited is worth telling.
 const AWAITED: u32 = 3;
 const FAR: Duration = Duration::from_secs(86_400);
@@ -57,6 +58,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         secret: SecretWatch::default(),
         outcome: None,
         failures_in_a_row: 0,
+        rounds: 0,
         status: None,
         written: None,
         last_seen: None,
@@ -64,7 +66,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         next_look: Instant::now(),
         settling: None,
     };
-    context.registry.enter(&owner, Arc::clone(&task.label));
+    context.enter(&owner, &namespace, &name);
     if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
         return;
     }
@@ -114,6 +116,8 @@ struct Task {
     /// How the last attempt ended.
     outcome: Option<Outcome>,
     failures_in_a_row: u32,
+    /// Rounds in a row after which deletions were still under way.
+    rounds: u32,
     /// The status as it is written.
     status: Option<GitSyncStatus>,
     written: Option<Instant>,
@@ -212,6 +216,11 @@ impl Task {
         sync.metadata.namespace.as_deref().unwrap_or_default()
     }
 
+    fn deletion_wait(&mut self) -> Duration {
+        self.rounds += 1;
+        DELETING.saturating_mul(2u32.saturating_pow((self.rounds - 1).min(6))).min(DELETING_LAST)
+    }
+
     async fn end(&mut self, sync: &GitSync) -> Turn {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         let ours = sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
@@ -221,7 +230,7 @@ impl Task {
         match self.attempt(sync).finalize().await {
             Ok(End::Done) => Turn::Over,
             Ok(End::Waiting) => {
-                self.next_look = Instant::now() + DELETING;
+                self.next_look = Instant::now() + self.deletion_wait();
                 Turn::Again
             }
             Err(refused) => {
@@ -253,7 +262,9 @@ impl Task {
                     // Deletions are under way, or an inventory was put together: there is another round to come.
                     if matches!(outcome, Outcome::Applied { pruning: 1.., .. } | Outcome::Applied { note: Some(_), .. })
                     {
-                        self.next_look = Instant::now() + DELETING;
+                        self.next_look = (Instant::now() + self.deletion_wait()).min(self.next_look);
+                    } else {
+                        self.rounds = 0;
                     }
                     self.tell_failures(&outcome);
                     self.outcome = Some(outcome);

@@ -28,6 +28,8 @@ pub struct Row {
     pub wanted: Option<Arc<HashSet<Key>>>,
     /// The commit that `wanted` belongs to.
     pub planned: Option<String>,
+    /// The only namespace that it may touch, if it is confined to one.
+    pub confined_to: Option<Arc<str>>,
     /// Both of its loops are stopped.
     pub suspended: bool,
     /// An attempt was made, whatever became of it: what it wants is known as far as it can be known now.
@@ -68,9 +70,12 @@ impl Registry {
         }
     }
 
-    /// A GitSync is there; its objects carry this label.
-    pub fn enter(&self, own: &Owner, label: Arc<str>) {
-        self.update(own, |row| row.label = label);
+    /// A GitSync is there; its objects carry this label, and it may be confined to one namespace.
+    pub fn enter(&self, own: &Owner, label: Arc<str>, confined_to: Option<Arc<str>>) {
+        self.update(own, |row| {
+            row.label = label;
+            row.confined_to = confined_to;
+        });
     }
 
     /// Every GitSync of the cluster has a row by now.
@@ -154,9 +159,15 @@ impl View<'_> {
     }
 
     /// Whether a GitSync of the same branch has yet to plan this commit, or any other one has not said at all yet what
-    /// it wants.
+    /// it wants. One that is confined to a namespace where we manage nothing is not waited for: nothing of ours can move
+    /// to it, and whoever may create it could otherwise hold everyone's pruning.
     pub fn siblings_pending(&self, branch: &str, commit: &str) -> bool {
-        self.others().filter(|(_, row)| !row.suspended).any(|(_, row)| {
+        let managed = self.rows.get(self.own).and_then(|row| row.managed.as_deref());
+        let reaches_us = |row: &Row| {
+            let Some(namespace) = &row.confined_to else { return true };
+            managed.is_none_or(|keys| keys.iter().any(|key| key.namespace.as_ref() == Some(namespace)))
+        };
+        self.others().filter(|(_, row)| !row.suspended && reaches_us(row)).any(|(_, row)| {
             let behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
             behind || !row.tried
         })
@@ -184,6 +195,7 @@ mod tests {
             wanted: Some(set(wanted)),
             planned: Some(planned.into()),
             suspended: false,
+            confined_to: None,
             tried: true,
         }
     }
@@ -211,6 +223,13 @@ mod tests {
             assert!(view.siblings_pending("main", "c2"));
             assert!(!view.siblings_pending("main", "c1"));
             assert!(!view.siblings_pending("release", "c2"));
+            view.own().managed = Some(set(&["b"]));
+        });
+        registry.update(&"x/other".into(), |row| row.confined_to = Some("x".into()));
+        registry.with(&"x/own".into(), |view| assert!(!view.siblings_pending("main", "c2"), "it cannot reach us"));
+        registry.update(&"x/other".into(), |row| row.confined_to = Some("a".into()));
+        registry.with(&"x/own".into(), |view| {
+            assert!(view.siblings_pending("main", "c2"));
             assert!(view.wanted_elsewhere(&key("a")));
             assert!(!view.wanted_elsewhere(&key("b")));
         });
