@@ -11,18 +11,26 @@
 //! - [`manifest`]: a commit's files become desired objects
 //! - [`notification`]: what is worth telling
 //! - [`drift`]: what puts a managed object back
+//! - [`runtimes`]: the languages that Functions are written in
+//! - [`registry`]: where images are kept
+//! - [`build`]: what runs inside a build Job
+//! - [`function`]: a Function becomes its children
 //! - [`agent`]: the long-running process
 //! - [`cli`]: the commands
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod agent;
 pub mod api;
+pub mod build;
 pub mod cli;
 pub mod cluster;
 pub mod drift;
 pub mod failure;
+pub mod function;
 pub mod gitsync;
 pub mod manifest;
 pub mod notification;
 pub mod object;
+pub mod registry;
+pub mod runtimes;
 pub mod source;

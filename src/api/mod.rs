@@ -4,6 +4,7 @@
 //!
 //! Deliberately absent: rules about whether a spec makes sense. Those live with the feature that carries it out.
 
+pub mod build;
 pub mod conditions;
 pub mod duration;
 pub mod git_repository;

@@ -1,0 +1,1 @@
+//! The table of language runtimes, and the servers that run users' code.
