@@ -1,109 +1,8 @@
 //! `mainstay dev` as a process: what it prints, writes and serves, and how it ends.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader},
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Output, Stdio},
-    sync::mpsc::{Receiver, channel},
-    time::{Duration, Instant},
-};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
-use serde_json::Value;
-
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A running `mainstay dev --output json` in a directory of its own.
-struct Dev {
-    child: Child,
-    lines: Receiver<String>,
-    home: PathBuf,
-    kubeconfig: String,
-}
-
-impl Drop for Dev {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Dev {
-    fn start(home: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_mainstay"))
-            .args(["dev", "--output", "json"])
-            .args(arguments)
-            .env_clear()
-            .env("HOME", home)
-            .current_dir(home)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        // Ends with the child, or when nobody wants more lines.
-        std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut dev = Self { child, lines, home: home.to_owned(), kubeconfig: String::new() };
-        let started = dev.event("started");
-        started["kubeconfig"].as_str().unwrap().clone_into(&mut dev.kubeconfig);
-        dev
-    }
-
-    /// The next message of this sort; what comes before it is passed over.
-    fn event(&self, event: &str) -> Value {
-        loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no `{event}`: {error}"));
-            let message: Value = serde_json::from_str(&line).unwrap();
-            if message["event"] == event {
-                return message;
-            }
-        }
-    }
-
-    /// Runs kubectl; it must succeed.
-    fn kubectl(&self, arguments: &[&str]) -> String {
-        let output = Command::new("kubectl")
-            .args(arguments)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("HOME", &self.home)
-            .output()
-            .expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "kubectl {arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    /// Runs another command of ours against the cluster.
-    fn mainstay(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_mainstay"))
-            .args(arguments)
-            .args(["--kubeconfig", &self.kubeconfig])
-            .env_clear()
-            .output()
-            .unwrap()
-    }
-
-    /// Commits everything in the demonstration repository.
-    fn commit(&self, message: &str) {
-        let status = Command::new("git")
-            .args(["-c", "user.name=A Person", "-c", "user.email=person@example.org", "commit", "-qam", message])
-            .current_dir(self.home.join(".mainstay/demo"))
-            .env("HOME", &self.home)
-            .status()
-            .expect("git is needed: https://git-scm.com/downloads");
-        assert!(status.success());
-    }
-
-    /// Ctrl-C; how it ended.
-    fn interrupt(mut self) -> ExitStatus {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-        self.child.wait().unwrap()
-    }
-}
+use crate::support::dev::{Dev, git, wait_until};
 
 #[test]
 fn serves_a_cluster_alone_and_ends_cleanly() {
@@ -134,7 +33,7 @@ fn shows_commits_applied_and_hand_edits_put_back() {
 
     let page = home.path().join(".mainstay/demo/web/configmap.yaml");
     fs::write(&page, fs::read_to_string(&page).unwrap().replace("Welcome", "Hello")).unwrap();
-    dev.commit("say hello");
+    git(&home.path().join(".mainstay/demo"), &["commit", "-qam", "say hello"]);
     assert_eq!(dev.event("commitApplied")["changed"], 1);
     let greeting = ["-n", "shop", "get", "configmap", "web", "-o", "jsonpath={.data.GREETING}"];
     assert_eq!(dev.kubectl(&greeting), "Hello to the shop");
@@ -170,7 +69,7 @@ fn the_manifests_start_the_agent_with_arguments_that_it_has() {
     let dev = Dev::start(home.path(), &["--cluster-only"]);
     dev.kubectl(&["apply", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/manifests")]);
     let shown = dev.kubectl(&["-n", "mainstay-system", "get", "deployment", "mainstay", "-o", "json"]);
-    let deployment: Value = serde_json::from_str(&shown).unwrap();
+    let deployment: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
     // Arguments are read in order: an unknown one fails before the last is seen.
     let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
@@ -238,11 +137,31 @@ fn listens_to_others_only_with_a_token() {
     assert!(said.contains("hint: --token"), "{said}");
 }
 
-/// Waits until `holds`.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+#[test]
+fn follows_the_directory_that_was_named_and_leads_its_git_repository_to_the_local_copy() {
+    let home = tempfile::tempdir().unwrap();
+    let work = home.path().join("work");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/functions");
+    fs::create_dir_all(work.join("deploy/functions")).unwrap();
+    fs::copy(example.join("settings.yaml"), work.join("deploy/functions/settings.yaml")).unwrap();
+    fs::write(work.join("not-for-us.yaml"), "apiVersion: v1\nkind: Namespace\nmetadata: {name: not-for-us}\n").unwrap();
+    git(home.path(), &["init", "-q", "-b", "main", "work"]);
+    git(&work, &["add", "-A"]);
+    git(&work, &["commit", "-qm", "functions"]);
+    let dev = Dev::start(home.path(), &["work/deploy/functions"]);
+    dev.event("commitApplied");
+    let url = || dev.kubectl(&["get", "gitrepository", "functions", "-o", "jsonpath={.spec.url}"]);
+    let local = work.canonicalize().unwrap().display().to_string();
+    assert_eq!(url(), local);
+    // The branch's own idea of that GitRepository is for other clusters.
+    fs::copy(example.join("repository.yaml"), work.join("deploy/functions/repository.yaml")).unwrap();
+    git(&work, &["add", "-A"]);
+    git(&work, &["commit", "-qm", "our repository"]);
+    wait_until("the commit is handled", || {
+        let status = dev.mainstay(&["status", "functions"]);
+        String::from_utf8(status.stdout).unwrap().contains("default/functions until it is resumed")
+    });
+    assert_eq!(url(), local);
+    assert!(!dev.kubectl(&["get", "namespaces"]).contains("not-for-us"));
+    assert_eq!(dev.interrupt().code(), Some(0));
 }

@@ -24,7 +24,10 @@ pub(super) async fn install(
         apply(cluster, &definition, None, &name, &wanted).await?;
     }
     cluster.kinds_changed();
-    let repository = GitRepository::new(&subject.name, GitRepositorySpec { url: subject.url.clone(), auth: None });
+    let mut repository = GitRepository::new(&subject.name, GitRepositorySpec { url: subject.url.clone(), auth: None });
+    // What the branch says of a GitRepository of this name is for other clusters: here it leads to the copy that the
+    // developer works on.
+    repository.metadata.annotations = Some([(names::RECONCILE.to_owned(), names::DISABLED.to_owned())].into());
     let kind = own_kind::<GitRepository>(cluster).await?;
     apply(cluster, &kind, Some(NAMESPACE), &subject.name, &repository).await?;
     let spec = serde_json::json!({ "gitRepository": subject.name, "reference": reference, "baseDir": base_dir });

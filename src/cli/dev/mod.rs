@@ -44,9 +44,9 @@ pub(super) struct Arguments {
     /// Branch (or tag, commit, full ref name) to follow; by default the repository's HEAD
     #[arg(long, value_name = "B")]
     branch: Option<String>,
-    /// Directory in the repository that holds the manifests
-    #[arg(long, value_name = "D", default_value = "/")]
-    base_dir: String,
+    /// Directory in the repository that holds the manifests; by default the one that PATH names
+    #[arg(long, value_name = "D")]
+    base_dir: Option<String>,
     /// Where to write the kubeconfig of the embedded cluster
     #[arg(long, value_name = "FILE", default_value = ".mainstay/kubeconfig")]
     kubeconfig: PathBuf,
@@ -123,7 +123,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let origin = Origin::Kubeconfig { path: Some(arguments.kubeconfig.clone()), context: None };
     let cluster = Cluster::from_origin(&origin).await?;
     let reference = arguments.branch.as_deref().unwrap_or("HEAD");
-    install::install(&cluster, subject, reference, &arguments.base_dir).await?;
+    let base_dir = arguments.base_dir.as_deref().unwrap_or(&subject.base_dir);
+    install::install(&cluster, subject, reference, base_dir).await?;
 
     let teller = Teller::default();
     let mut parts: JoinSet<Result<(), CommandError>> = JoinSet::new();

@@ -18,6 +18,8 @@ pub(super) struct Subject {
     pub shown: String,
     /// Its directory, when it is local.
     pub local: Option<PathBuf>,
+    /// Directory in the repository that was meant.
+    pub base_dir: String,
 }
 
 /// Why there is nothing to follow.
@@ -36,21 +38,29 @@ pub(super) fn subject(text: &str) -> Result<Subject, Error> {
     if text.contains("://") && !text.starts_with("file://") {
         let url = RemoteUrl::parse(text).map_err(Error::Address)?;
         let last = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        return Ok(Subject { name: object_name(last), url: text.to_owned(), shown: url.to_string(), local: None });
+        return Ok(Subject {
+            name: object_name(last),
+            url: text.to_owned(),
+            shown: url.to_string(),
+            local: None,
+            base_dir: "/".to_owned(),
+        });
     }
     local(Path::new(text.strip_prefix("file://").unwrap_or(text)))
 }
 
-/// A repository of this file system.
+/// A repository of this file system, and the directory in it that was named; it is called after that directory.
 pub(super) fn local(path: &Path) -> Result<Subject, Error> {
     let path = fs::canonicalize(path).map_err(|error| Error::Find(path.to_owned(), error))?;
-    let repository = git2::Repository::discover(&path).map_err(|error| Error::NotARepository(path, error))?;
+    let repository = git2::Repository::discover(&path).map_err(|error| Error::NotARepository(path.clone(), error))?;
     let directory = repository.workdir().unwrap_or_else(|| repository.path());
     // libgit2 ends directories with a slash.
     let directory: PathBuf = directory.components().collect();
-    let last = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let shown = directory.display().to_string();
-    Ok(Subject { name: object_name(last), url: shown.clone(), shown, local: Some(directory) })
+    let inside = path.strip_prefix(&directory).unwrap_or(Path::new("")).display().to_string();
+    let named = if inside.is_empty() { &directory } else { &path };
+    let last = named.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (name, url, shown) = (object_name(last), directory.display().to_string(), named.display().to_string());
+    Ok(Subject { name, url, shown, local: Some(directory), base_dir: format!("/{inside}") })
 }
 
 /// A DNS label made from any text.
@@ -76,14 +86,18 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_repository_from_below_and_says_when_there_is_none() {
+    fn finds_the_repository_from_below_and_means_the_directory_that_was_named() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("Shop/apps");
         fs::create_dir_all(&inside).unwrap();
         assert!(matches!(local(&inside), Err(Error::NotARepository(..))));
         git2::Repository::init(folder.path().join("Shop")).unwrap();
         let found = local(&inside).unwrap();
-        assert_eq!((found.name.as_str(), found.local.as_deref()), ("shop", inside.canonicalize().unwrap().parent()));
+        let root = inside.canonicalize().unwrap();
+        assert_eq!((found.name.as_str(), found.local.as_deref()), ("apps", root.parent()));
+        assert_eq!(found.base_dir, "/apps");
+        let found = local(&folder.path().join("Shop")).unwrap();
+        assert_eq!((found.name.as_str(), found.base_dir.as_str()), ("shop", "/"));
         assert!(matches!(local(&folder.path().join("nowhere")), Err(Error::Find(..))));
     }
 

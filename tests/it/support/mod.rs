@@ -1,5 +1,6 @@
 //! What several integration tests need: a Git server over HTTP, repositories to serve, and a whole world.
 
+pub(crate) mod dev;
 pub(crate) mod gate;
 pub(crate) mod git_server;
 pub(crate) mod logs;
