@@ -1,5 +1,5 @@
-//! What both loops tell becomes a message for listeners, a log line, and Kubernetes Events on the object and on its
-//! GitSync.
+//! What both loops tell becomes a message for listeners, a log line, and Kubernetes Events on the object and on what it
+//! is managed for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,30 +10,29 @@ use crate::api::names::REPORTER;
 use crate::cluster::{Cluster, Event, EventType, EventWriter, Recorder, Regarding};
 use crate::drift::{Announcement, Desired, Owner};
 use crate::notification::{Message, Teller};
-use crate::object::Key;
 
 /// Tells what is worth telling.
 #[derive(Clone)]
 pub(super) struct Announcer {
     teller: Teller,
     recorder: Recorder,
-    /// UIDs of the GitSyncs, for Events about them.
-    uids: Arc<Mutex<HashMap<Owner, String>>>,
+    /// What each owner is, for Events about it.
+    subjects: Arc<Mutex<HashMap<Owner, Regarding>>>,
 }
 
 impl Announcer {
     /// An announcer, and the task that writes its Events.
     pub(super) fn new(teller: Teller, cluster: &Cluster, identity: &str) -> (Self, EventWriter) {
         let (recorder, writer) = Recorder::new(cluster.clone(), REPORTER, identity);
-        (Self { teller, recorder, uids: Arc::default() }, writer)
+        (Self { teller, recorder, subjects: Arc::default() }, writer)
     }
 
-    /// Remembers the UID of a GitSync, or forgets it.
-    pub(super) fn know(&self, owner: &Owner, uid: Option<String>) {
-        let mut uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
-        match uid {
-            Some(uid) => uids.insert(Arc::clone(owner), uid),
-            None => uids.remove(owner),
+    /// Remembers what an owner is, or forgets it.
+    pub(super) fn know(&self, owner: &Owner, subject: Option<Regarding>) {
+        let mut subjects = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
+        match subject {
+            Some(subject) => subjects.insert(Arc::clone(owner), subject),
+            None => subjects.remove(owner),
         };
     }
 
@@ -43,7 +42,7 @@ impl Announcer {
         log(message);
         self.teller.tell(message.clone());
         let Some(note) = note(message) else { return };
-        let sync = self.git_sync(announcement.owner);
+        let subject = self.subjects.lock().unwrap_or_else(PoisonError::into_inner).get(announcement.owner).cloned();
         let object = announcement.object.map(|(desired, live)| regarding(desired, live));
         let event = |regarding: Regarding, related: Option<Regarding>, note: String| Event {
             regarding,
@@ -54,26 +53,16 @@ impl Announcer {
             note_key: note_key(message),
             note,
         };
-        let about_sync = match &object {
-            Some(object) => format!("{}: {note}", object.key),
-            None => note.clone(),
-        };
-        self.recorder.publish(event(sync.clone(), object.clone(), about_sync));
-        if let Some(object) = object {
-            self.recorder.publish(event(object, Some(sync), note));
+        if let Some(subject) = &subject {
+            let about_subject = match &object {
+                Some(object) => format!("{}: {note}", object.key),
+                None => note.clone(),
+            };
+            self.recorder.publish(event(subject.clone(), object.clone(), about_subject));
         }
-    }
-
-    fn git_sync(&self, owner: &Owner) -> Regarding {
-        let (namespace, name) = owner.split_once('/').unwrap_or(("", owner));
-        let uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Key {
-            group: "mainstay.dev".into(),
-            kind: "GitSync".into(),
-            namespace: Some(namespace.into()),
-            name: name.into(),
-        };
-        Regarding { key, api_version: "mainstay.dev/v1alpha1".to_owned(), uid: uids.get(owner).cloned() }
+        if let Some(object) = object {
+            self.recorder.publish(event(object, subject, note));
+        }
     }
 }
 

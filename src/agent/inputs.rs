@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
 use crate::api::{GitRepository, GitSync};
-use crate::cluster::{Cluster, Kind, Selection, WatchEvent};
+use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
 use crate::drift::Owner;
 use crate::gitsync::{self, Context};
+use crate::object::Key;
 
 /// Longest wait for the GitRepositories before the first GitSync is looked at.
 const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
@@ -140,7 +141,7 @@ impl Syncs {
     fn feed(&mut self, name: Name, sync: GitSync, tasks: &mut JoinSet<()>) {
         let owner: Owner = format!("{}/{}", name.0, name.1).into();
         let uid = sync.metadata.uid.clone();
-        self.announcer.know(&owner, uid.clone());
+        self.announcer.know(&owner, Some(git_sync(&name, uid.clone())));
         if let Some(running) = self.running.get(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
                 running.feed.send_replace(Some(Arc::new(sync)));
@@ -148,7 +149,7 @@ impl Syncs {
             }
             // Deleted and created again: the old task ends before the new one begins.
             self.end(&name);
-            self.announcer.know(&owner, uid.clone());
+            self.announcer.know(&owner, Some(git_sync(&name, uid.clone())));
         }
         // Known to all others before any of them acts.
         self.context.enter(&owner, &name.0, &name.1);
@@ -175,6 +176,16 @@ impl Syncs {
             self.announcer.know(&format!("{}/{}", name.0, name.1).into(), None);
         }
     }
+}
+
+fn git_sync((namespace, name): &Name, uid: Option<String>) -> Regarding {
+    let key = Key {
+        group: "mainstay.dev".into(),
+        kind: "GitSync".into(),
+        namespace: Some(namespace.as_str().into()),
+        name: name.as_str().into(),
+    };
+    Regarding { key, api_version: "mainstay.dev/v1alpha1".to_owned(), uid }
 }
 
 fn name_of(value: &Value) -> Option<Name> {

@@ -69,7 +69,7 @@ impl Drift {
         let _turn = self.turn(&key).await;
         let begun = self.ledger().begin_put(&intent.owner, &intent.desired);
         let Some((version, seen)) = begun else { return Ok(Put::untouched(Change::Paused)) };
-        self.watch_kind(&intent.desired.kind);
+        self.watch_kind(&intent.desired);
         let outcome = self.put_now(&intent, &version).await;
         match &outcome {
             Ok(put) => {

@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::desired::Mark;
 use super::projection::{self, Emptied};
 use crate::api::DriftPolicy;
 use crate::api::names::{DISABLED, RECONCILE, UNTIL};
@@ -41,7 +42,7 @@ pub enum Verdict {
 pub enum Reason {
     /// Break glass, with the time at which it ends by itself.
     BreakGlass(Option<Timestamp>),
-    /// A controller that we do not manage owns it.
+    /// A controller that we do not manage it for owns it.
     Controlled,
     /// The policy says to report.
     Report,
@@ -50,14 +51,15 @@ pub enum Reason {
 }
 
 /// What to do about an object that was seen as `live`.
-pub fn decide(verified: &Verified, live: &Value, policy: DriftPolicy, now: Timestamp) -> Verdict {
+pub fn decide(verified: &Verified, mark: &Mark, live: &Value, policy: DriftPolicy, now: Timestamp) -> Verdict {
     if let Some(until) = break_glass_of(live, now) {
         return Verdict::LeaveAlone(Reason::BreakGlass(until));
     }
     if is_seen(verified, resource_version(live)) {
         return Verdict::InSync;
     }
-    if is_controlled(live) {
+    let same_object = verified.uid.is_empty() || *verified.uid == *uid(live);
+    if is_anothers(mark, live, same_object) {
         return Verdict::LeaveAlone(Reason::Controlled);
     }
     if policy == DriftPolicy::Ignore {
@@ -66,7 +68,6 @@ pub fn decide(verified: &Verified, live: &Value, policy: DriftPolicy, now: Times
     if is_terminating(live) {
         return Verdict::AwaitDeletion;
     }
-    let same_object = verified.uid.is_empty() || *verified.uid == *uid(live);
     if same_object && verified.digest.is_some() && projection::digest(live, &verified.emptied) == verified.digest {
         return Verdict::InSync;
     }
@@ -107,10 +108,25 @@ pub fn is_terminating(live: &Value) -> bool {
     live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
 }
 
-/// Whether a controller owns the object. What we apply has none, so it is one that we do not manage.
-pub fn is_controlled(live: &Value) -> bool {
+/// UID of the object's controller.
+pub fn controller(live: &Value) -> Option<&str> {
     let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().any(|o| o.get("controller") == Some(&Value::Bool(true)))
+    let controls = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));
+    owners
+        .into_iter()
+        .flatten()
+        .find(controls)
+        .map(|owner| owner.get("uid").and_then(Value::as_str).unwrap_or_default())
+}
+
+/// Whether the object belongs to a controller that we do not manage it for, or is a new one that somebody made without
+/// a controller where we set one.
+fn is_anothers(mark: &Mark, live: &Value, same_object: bool) -> bool {
+    match (controller(live), mark.controller()) {
+        (Some(live), ours) => Some(live) != ours,
+        (None, Some(_)) => !same_object,
+        (None, None) => false,
+    }
 }
 
 /// `metadata.resourceVersion`, or "".
@@ -140,7 +156,8 @@ mod tests {
 
     fn check(live: &Value, expected: &Verdict) {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        assert_eq!(&decide(&verified(), live, DriftPolicy::Revert, now), expected, "{live}");
+        let mark = Mark::Label("x.y".into());
+        assert_eq!(&decide(&verified(), &mark, live, DriftPolicy::Revert, now), expected, "{live}");
     }
 
     #[test]
@@ -156,6 +173,24 @@ mod tests {
         let mut other = live("6", "1");
         other["metadata"]["uid"] = "other".into();
         check(&other, &Verdict::Revert);
+    }
+
+    #[test]
+    fn puts_back_what_its_own_controller_has_and_leaves_what_another_one_made() {
+        let mark = Mark::Controller { uid: "f1".into(), watched_by: "x" };
+        let check = |live: &Value, expected: &Verdict| {
+            let now = "2026-01-01T00:00:00Z".parse().unwrap();
+            assert_eq!(&decide(&verified(), &mark, live, DriftPolicy::Revert, now), expected, "{live}");
+        };
+        let mut object = live("6", "2");
+        check(&object, &Verdict::Revert);
+        object["metadata"]["ownerReferences"] = json!([{"uid": "f1", "controller": true}]);
+        check(&object, &Verdict::Revert);
+        object["metadata"]["ownerReferences"] = json!([{"uid": "f2", "controller": true}]);
+        check(&object, &Verdict::LeaveAlone(Reason::Controlled));
+        object["metadata"]["ownerReferences"] = json!([]);
+        object["metadata"]["uid"] = "another".into();
+        check(&object, &Verdict::LeaveAlone(Reason::Controlled));
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! What an object must be: the document from the repository, and what is set in it before it is applied.
+//! What an object must be: the document, and what is set in it before it is applied.
 //!
-//! Invariant: nothing but the namespace and one label is added, so the body changes from commit to commit only when
-//! the document does.
+//! Invariant: nothing but the namespace and one label is added, so the body changes only when the document does.
 
 use std::sync::Arc;
 
@@ -11,8 +10,42 @@ use crate::api::names::{ANNOTATION_PREFIX, SYNC_LABEL};
 use crate::cluster::Kind;
 use crate::object::{Digest, Key, Object};
 
-/// Who an object is managed for: `namespace/name` of a GitSync.
+/// Who an object is managed for, as people read it: `namespace/name` of a GitSync, `function namespace/name`.
 pub type Owner = Arc<str>;
+
+/// By what a live object is known to be its owner's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// By [`SYNC_LABEL`] with this value, which is set at every apply and by which the objects are watched.
+    Label(Arc<str>),
+    /// By a controller reference, which is in the document, as is a label by which the owner watches the objects; the
+    /// owner lets the backward loop [hear](super::Drift::hear) what it sees.
+    Controller {
+        /// UID of the controller.
+        uid: Arc<str>,
+        /// Name of the label.
+        watched_by: &'static str,
+    },
+}
+
+impl Mark {
+    /// The UID that a controller of the object must have; an object that is marked by a label has no controller.
+    pub(super) fn controller(&self) -> Option<&str> {
+        match self {
+            Self::Label(_) => None,
+            Self::Controller { uid, .. } => Some(uid),
+        }
+    }
+
+    /// Whether a live object has the label by which it is watched.
+    pub(super) fn is_on(&self, live: &Value) -> bool {
+        let label = match self {
+            Self::Label(_) => SYNC_LABEL,
+            Self::Controller { watched_by, .. } => watched_by,
+        };
+        live.pointer("/metadata/labels").and_then(|labels| labels.get(label)).is_some()
+    }
+}
 
 /// A desired object, placed in the cluster.
 #[derive(Clone, Debug)]
@@ -23,8 +56,8 @@ pub struct Desired {
     pub kind: Arc<Kind>,
     /// The document.
     pub object: Arc<Object>,
-    /// Value of the label that says whose it is.
-    pub label: Arc<str>,
+    /// What says whose it is.
+    pub mark: Mark,
 }
 
 impl Desired {
@@ -40,8 +73,18 @@ impl Desired {
             Some(namespace) => metadata.insert("namespace".into(), Value::from(&**namespace)),
             None => metadata.remove("namespace"),
         };
-        child(metadata, "labels").insert(SYNC_LABEL.into(), Value::from(&*self.label));
+        if let Mark::Label(label) = &self.mark {
+            child(metadata, "labels").insert(SYNC_LABEL.into(), Value::from(&**label));
+        }
         body
+    }
+
+    /// Value of the label that says whose it is, if one does.
+    pub fn label(&self) -> Option<&str> {
+        match &self.mark {
+            Mark::Label(label) => Some(label),
+            Mark::Controller { .. } => None,
+        }
     }
 
     /// Digest of the document: the same for as long as applying it again would send the same.

@@ -221,7 +221,7 @@ impl Drift {
     pub fn expect(&self, owner: &Owner, desired: &Arc<Desired>, uid: Option<String>, digest: Digest) {
         let verified = Verified { uid: uid.unwrap_or_default().into(), digest: Some(digest), ..Verified::default() };
         self.ledger().hold(owner, Arc::clone(desired), verified);
-        if let Some(watching) = self.watch_kind(&desired.kind) {
+        if let Some(watching) = self.watch_kind(desired) {
             watching.relist.notify_one();
         }
     }
@@ -396,8 +396,10 @@ impl Drift {
         self.carry_out(key, next);
     }
 
-    /// Watches a kind from now on. The watch, if it was running already.
-    pub(super) fn watch_kind(&self, kind: &Arc<Kind>) -> Option<Arc<Watching>> {
+    /// Watches the objects of a kind from now on, if they are known by a label. The watch, if it was running already.
+    pub(super) fn watch_kind(&self, desired: &Desired) -> Option<Arc<Watching>> {
+        desired.label()?;
+        let kind = &desired.kind;
         let id = (Arc::clone(&kind.group), Arc::clone(&kind.version), Arc::clone(&kind.kind));
         let mut watches = self.0.watches.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = watches.get(&id) {

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
 use super::decide::{self, Reason, Verdict, Verified, decide, resource_version};
-use super::desired::{Desired, Owner};
+use super::desired::{Desired, Mark, Owner};
 use super::heat::Heat;
 use super::projection;
 use crate::api::DriftPolicy;
@@ -32,6 +32,24 @@ pub struct Policy {
     pub drift: DriftPolicy,
     /// Both loops are stopped.
     pub suspended: bool,
+}
+
+/// Who watches an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// We do, by its label.
+    ByUs,
+    /// Its owner does.
+    ByOwner,
+}
+
+impl Watched {
+    fn by(mark: &Mark) -> Self {
+        match mark {
+            Mark::Label(_) => Self::ByUs,
+            Mark::Controller { .. } => Self::ByOwner,
+        }
+    }
 }
 
 /// Something that was seen of an object and waits to be acted on.
@@ -204,19 +222,20 @@ impl Ledger {
         }
     }
 
-    /// The keys of a kind's objects that a fresh list must show.
-    pub(super) fn expected(&self, kind: &crate::cluster::Kind) -> HashSet<Key> {
+    /// The keys of a kind's objects that a fresh list of those with this kind of mark must show.
+    pub(super) fn expected(&self, kind: &crate::cluster::Kind, watched: Watched) -> HashSet<Key> {
         self.objects
             .values()
+            .filter(|m| watched == Watched::by(&m.desired.mark))
             .filter(|m| m.is_applied() && !m.in_flight && !m.tombstoned && m.is_of(kind) && m.paused.is_none())
             .map(|m| m.desired.key.clone())
             .collect()
     }
 
-    /// Whether any object of this kind is kept.
+    /// Whether any object of this kind is kept that we watch by its label.
     pub(super) fn keeps(&self, group: &str, version: &str, kind: &str) -> bool {
         let is_of = |own: &crate::cluster::Kind| &*own.group == group && &*own.version == version && &*own.kind == kind;
-        self.objects.values().any(|m| is_of(&m.desired.kind))
+        self.objects.values().any(|m| m.desired.label().is_some() && is_of(&m.desired.kind))
     }
 
     /// An object is to be looked at, whatever its last event said.
@@ -510,7 +529,7 @@ impl Managed {
         if is_news {
             self.health = crate::object::health(&self.desired.key, live);
         }
-        let verdict = match decide(&self.verified, live, policy, now) {
+        let verdict = match decide(&self.verified, &self.desired.mark, live, policy, now) {
             Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if self.stale => Verdict::Revert,
             verdict => verdict,
         };

@@ -24,7 +24,7 @@ mod watch;
 
 pub use apply::{Change, Intent, Put};
 pub use decide::break_glass;
-pub use desired::{Desired, Owner};
+pub use desired::{Desired, Mark, Owner};
 pub use keep::{Alone, Announcement, Drift, Error, Known};
 pub use ledger::{Policy, Summary};
 pub use ownership::{released, take_over};

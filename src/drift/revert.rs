@@ -15,7 +15,7 @@ use super::heat::{Heat, Shift, ceiling};
 use super::ledger::{Next, Seen};
 use super::{Drift, projection};
 use crate::api::git_sync::{self, Failure, Revert};
-use crate::api::names::{MANAGER, SYNC_LABEL};
+use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
 use crate::notification::{self, Message};
 use crate::object::Key;
@@ -98,8 +98,8 @@ impl Drift {
             }
             Verdict::AwaitDeletion | Verdict::LeaveAlone(_) => {}
         }
-        let unlabelled = live.pointer("/metadata/labels").and_then(|labels| labels.get(SYNC_LABEL)).is_none();
-        if unlabelled && matches!(verdict, Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::BreakGlass(_))) {
+        let unmarked = !desired.mark.is_on(live);
+        if unmarked && matches!(verdict, Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::BreakGlass(_))) {
             self.watch_by_name(desired);
         }
         self.changed_for(key);

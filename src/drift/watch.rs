@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::Drift;
 use super::decide::{break_glass_of, is_terminating};
 use super::keep::Watching;
-use super::ledger::{Managed, Next};
+use super::ledger::{Managed, Next, Watched};
 use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Kind, Scope, Selection, WatchEvent};
 use crate::object::Key;
@@ -37,17 +37,23 @@ impl Drift {
                     events = self.cluster().watch(&kind, selection());
                 }
                 event = events.next() => match event {
-                    Some(event) => self.hear(&kind, event, &mut missing),
+                    Some(event) => self.note(&kind, Watched::ByUs, event, &mut missing),
                     None => return,
                 }
             }
         }
     }
 
-    fn hear(&self, kind: &Arc<Kind>, event: WatchEvent, missing: &mut HashSet<Key>) {
+    /// Takes in what the owner's own watch of a kind tells, for objects that are marked by their controller. `missing`
+    /// is kept from one event of a watch to the next.
+    pub fn hear(&self, kind: &Arc<Kind>, event: WatchEvent, missing: &mut HashSet<Key>) {
+        self.note(kind, Watched::ByOwner, event, missing);
+    }
+
+    fn note(&self, kind: &Arc<Kind>, watched: Watched, event: WatchEvent, missing: &mut HashSet<Key>) {
         let now = Instant::now();
         match event {
-            WatchEvent::Begin => *missing = self.ledger().expected(kind),
+            WatchEvent::Begin => *missing = self.ledger().expected(kind, watched),
             WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
                 let Some(key) = key_of(kind, &live) else { return };
                 missing.remove(&key);
@@ -101,10 +107,11 @@ impl Drift {
             match event {
                 Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
                     is_there = true;
-                    let labelled = live.pointer("/metadata/labels").and_then(|l| l.get(SYNC_LABEL)).is_some();
                     let untouchable = break_glass_of(&live, self.now()).is_some() || is_terminating(&live);
-                    let seen_otherwise =
-                        self.ledger().get(&key).is_none_or(|m| m.tombstoned || (labelled && m.is_applied()));
+                    let seen_otherwise = self
+                        .ledger()
+                        .get(&key)
+                        .is_none_or(|m| m.tombstoned || (m.desired.mark.is_on(&live) && m.is_applied()));
                     if untouchable && !seen_otherwise {
                         continue;
                     }

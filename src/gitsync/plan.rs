@@ -220,7 +220,9 @@ fn expect(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Expect {
     match live {
         None => Expect::Ours { exists: facts.kept.contains(&desired.key) },
         Some(live)
-            if live.label.as_deref() == Some(&*desired.label) && facts.inventory.0.contains_key(&desired.key) =>
+            if live.label.is_some()
+                && live.label.as_deref() == desired.label()
+                && facts.inventory.0.contains_key(&desired.key) =>
         {
             Expect::Ours { exists: true }
         }

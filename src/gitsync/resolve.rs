@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::cluster::Kind;
-use crate::drift::Desired;
+use crate::drift::{Desired, Mark};
 use crate::manifest::Problem;
 use crate::object::{Key, Object};
 
@@ -91,7 +91,12 @@ pub fn resolve(
             ));
             continue;
         }
-        placed.push(Arc::new(Desired { key, kind, object: Arc::clone(object), label: Arc::clone(placing.label) }));
+        placed.push(Arc::new(Desired {
+            key,
+            kind,
+            object: Arc::clone(object),
+            mark: Mark::Label(Arc::clone(placing.label)),
+        }));
     }
     if problems.is_empty() { Ok(placed) } else { Err(problems) }
 }
