@@ -2,7 +2,7 @@
 //!
 //! One generic store driven by a type table ([`kinds`]), with a schema for every kind ([`schema`]), real
 //! server-side apply ([`patch`]), one totally ordered event log, and small controllers that write through the same
-//! paths as any client. It serves HTTP on loopback and, in process, as a `tower::Service`.
+//! paths as any client. Images are kept in a [`registry`]. It serves HTTP on loopback and, in process, as a `tower::Service`.
 //!
 //! Invariant: everything that a client can observe (resource versions, ownership, events, error bodies) is what a
 //! real API server would have shown; where it is less than a real one, it refuses instead of pretending.
@@ -26,6 +26,7 @@ pub mod patch;
 pub mod present;
 pub mod protobuf;
 mod registration;
+pub mod registry;
 pub mod route;
 pub mod schema;
 pub mod selector;
@@ -37,4 +38,5 @@ pub mod verbs;
 
 pub use call::{Action, Call, Caller, Subscription};
 pub use listen::Serving;
+pub use registry::RegistryOptions;
 pub use server::{Options, Server};

@@ -10,6 +10,7 @@ use crate::{
     service::{self, Body, respond},
     status::Status,
 };
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::{Request, Response, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -71,13 +72,24 @@ impl Guard {
             return Err(Status::new(403, "Forbidden", "only requests to a loopback host are answered"));
         }
         let Some(token) = &self.token else { return Ok(()) };
-        let given = text(header::AUTHORIZATION).and_then(|v| v.strip_prefix("Bearer ")).unwrap_or_default();
-        if equal(given.trim().as_bytes(), token.as_bytes()) {
+        let given = text(header::AUTHORIZATION).unwrap_or_default();
+        let bearer = given.strip_prefix("Bearer ").unwrap_or_default();
+        // Clients of image registries know user names and passwords: any name, and the token as the password.
+        let password = given.strip_prefix("Basic ").filter(|_| service::is_below_v2(request.uri().path()));
+        let password = password.and_then(password_of).unwrap_or_default();
+        if equal(bearer.trim().as_bytes(), token.as_bytes()) || equal(&password, token.as_bytes()) {
             Ok(())
         } else {
             Err(Status::new(401, "Unauthorized", "Unauthorized"))
         }
     }
+}
+
+/// The password in basic authentication.
+fn password_of(encoded: &str) -> Option<Vec<u8>> {
+    let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    Some(decoded[colon + 1..].to_vec())
 }
 
 /// Compares without telling by the time taken where the first difference is.
@@ -107,6 +119,9 @@ impl Server {
         }
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
+        if let Some(images) = self.images() {
+            images.serve_at(address);
+        }
         let (stop, stopped) = watch::channel(false);
         let guard = Arc::new(Guard { token, loopback });
         let task = tokio::spawn(accept(self.clone(), listener, guard, stopped));
@@ -161,7 +176,14 @@ async fn connection(server: Server, stream: TcpStream, guard: Arc<Guard>, mut st
 async fn guarded(server: &Server, guard: &Guard, request: Request<Incoming>) -> Response<Body> {
     match guard.admit(&request) {
         Ok(()) => service::answer(server, request).await,
-        Err(status) => respond::status(&status),
+        Err(status) => {
+            let mut response = respond::status(&status);
+            if status.code == 401 && service::is_below_v2(request.uri().path()) {
+                let challenge = http::HeaderValue::from_static("Basic realm=\"devcluster\"");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            response
+        }
     }
 }
 

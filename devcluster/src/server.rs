@@ -9,6 +9,7 @@ use crate::{
     addresses::Addresses,
     kinds::table::{Kind, Table},
     levers::Levers,
+    registry::{Registry, RegistryOptions},
     store::Store,
 };
 use jiff::Timestamp;
@@ -26,6 +27,8 @@ pub struct Options {
     pub watch_timeout: Duration,
     /// How long a read waits for a resource version of the future; 3 s.
     pub future_wait: Duration,
+    /// The image registry below `/v2/`; none.
+    pub registry: Option<RegistryOptions>,
 }
 
 impl Default for Options {
@@ -34,6 +37,7 @@ impl Default for Options {
             bookmark_interval: Duration::from_secs(5),
             watch_timeout: Duration::from_mins(30),
             future_wait: Duration::from_secs(3),
+            registry: None,
         }
     }
 }
@@ -49,6 +53,7 @@ struct Inner {
     registry: Mutex<()>,
     addresses: Mutex<Addresses>,
     levers: Levers,
+    images: Option<Registry>,
     options: Options,
 }
 
@@ -61,6 +66,7 @@ impl Server {
             registry: Mutex::default(),
             addresses: Mutex::default(),
             levers: Levers::default(),
+            images: options.registry.clone().map(Registry::new),
             options,
         }));
         crate::bootstrap::fill(&server);
@@ -85,6 +91,11 @@ impl Server {
     /// The levers.
     pub fn levers(&self) -> &Levers {
         &self.0.levers
+    }
+
+    /// The image registry, if there is one.
+    pub fn images(&self) -> Option<&Registry> {
+        self.0.images.as_ref()
     }
 
     pub(crate) fn addresses(&self) -> &Mutex<Addresses> {

@@ -12,7 +12,7 @@ mod resource;
 pub mod respond;
 
 use crate::{
-    discovery, openapi,
+    discovery, openapi, registry,
     route::{Query, Route, route},
     server::Server,
     status::Status,
@@ -71,6 +71,9 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
+    if let Some(images) = server.images().filter(|_| is_below_v2(parts.uri.path())) {
+        return registry::answer::answer(server, images, parts, body).await;
+    }
     let body = match read(&parts, body).await {
         Ok(body) => body,
         Err(status) => return respond::status(&status),
@@ -88,6 +91,11 @@ where
             document(server, other, &asked)
         }
     }
+}
+
+/// Whether a path is the image registry's.
+pub(crate) fn is_below_v2(path: &str) -> bool {
+    path == "/v2" || path.starts_with("/v2/")
 }
 
 /// A request whose body has been read.

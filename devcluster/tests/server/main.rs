@@ -4,6 +4,7 @@
 mod definitions;
 mod deletion;
 mod hostile;
+mod images;
 mod lists;
 mod loopback;
 mod watches;

@@ -1,0 +1,153 @@
+//! Blobs on their way in: a file that grows, and the digest of what it holds so far.
+//!
+//! Invariant: the digest is that of the bytes that were written, also after a client went away midway.
+
+use super::{
+    error::Refusal,
+    name::{Digest, Repository},
+    store::absent,
+};
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{fs, io::AsyncWriteExt as _, sync::OnceCell};
+
+/// Largest blob, in bytes.
+pub(super) const MAX_BLOB: u64 = 8 << 30;
+/// Uploads at a time.
+const MAX_UPLOADS: usize = 256;
+/// An upload that nobody touched for so long may be forgotten.
+const IDLE: Duration = Duration::from_mins(30);
+
+/// All uploads of a registry.
+#[derive(Debug)]
+pub(super) struct Uploads {
+    directory: PathBuf,
+    ready: OnceCell<()>,
+    open: Mutex<BTreeMap<String, Arc<Upload>>>,
+}
+
+/// One upload.
+#[derive(Debug)]
+pub(super) struct Upload {
+    pub(super) id: String,
+    repository: Repository,
+    path: PathBuf,
+    touched: Mutex<Instant>,
+    /// Held by the request that writes.
+    pub(super) content: tokio::sync::Mutex<Content>,
+}
+
+/// What came in so far.
+#[derive(Debug)]
+pub(super) struct Content {
+    file: fs::File,
+    hasher: Sha256,
+    pub(super) size: u64,
+    /// A write failed, so that nobody knows what the file holds.
+    broken: bool,
+}
+
+impl Uploads {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Self { directory, ready: OnceCell::new(), open: Mutex::default() }
+    }
+
+    /// Begins an upload.
+    pub(super) async fn begin(&self, repository: &Repository) -> Result<Arc<Upload>, Refusal> {
+        self.ready.get_or_try_init(|| self.prepare()).await?;
+        for stale in self.take_stale() {
+            absent(fs::remove_file(&stale.path).await)?;
+        }
+        if self.open().len() >= MAX_UPLOADS {
+            return Err(Refusal::new(429, "TOOMANYREQUESTS", format!("{MAX_UPLOADS} uploads are under way")));
+        }
+        let id = uuid::Uuid::new_v4().to_string();
+        let path = self.directory.join(&id);
+        let file = fs::File::create_new(&path).await?;
+        let content = Content { file, hasher: Sha256::new(), size: 0, broken: false };
+        let upload = Arc::new(Upload {
+            id: id.clone(),
+            repository: repository.clone(),
+            path,
+            touched: Mutex::new(Instant::now()),
+            content: tokio::sync::Mutex::new(content),
+        });
+        self.open().insert(id, upload.clone());
+        Ok(upload)
+    }
+
+    /// What a former process left is of no use: nobody knows its digests.
+    async fn prepare(&self) -> Result<(), Refusal> {
+        absent(fs::remove_dir_all(&self.directory).await)?;
+        Ok(fs::create_dir_all(&self.directory).await?)
+    }
+
+    fn take_stale(&self) -> Vec<Arc<Upload>> {
+        let mut open = self.open();
+        let stale = |upload: &Upload| upload.last_touched().elapsed() > IDLE && upload.content.try_lock().is_ok();
+        open.extract_if(.., |_, upload| stale(upload)).map(|(_, upload)| upload).collect()
+    }
+
+    /// An upload of a repository.
+    pub(super) fn find(&self, repository: &Repository, id: &str) -> Result<Arc<Upload>, Refusal> {
+        let found = self.open().get(id).filter(|upload| upload.repository == *repository).cloned();
+        let upload = found.ok_or_else(Refusal::upload_unknown)?;
+        *upload.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        Ok(upload)
+    }
+
+    /// Forgets an upload.
+    pub(super) async fn forget(&self, upload: &Upload) -> Result<(), Refusal> {
+        self.open().remove(&upload.id);
+        absent(fs::remove_file(&upload.path).await)?;
+        Ok(())
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Upload>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Upload {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn last_touched(&self) -> Instant {
+        *self.touched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Content {
+    /// Adds bytes at the end.
+    pub(super) async fn append(&mut self, bytes: &Bytes) -> Result<(), Refusal> {
+        if self.broken {
+            return Err(Refusal::upload_invalid("an earlier part could not be written"));
+        }
+        let size = self.size + bytes.len() as u64;
+        if size > MAX_BLOB {
+            return Err(Refusal::too_large(MAX_BLOB));
+        }
+        self.broken = true;
+        self.file.write_all(bytes).await?;
+        self.broken = false;
+        self.hasher.update(bytes);
+        self.size = size;
+        Ok(())
+    }
+
+    /// Everything is on its way to the disk; the digest of it all.
+    pub(super) async fn finish(&mut self) -> Result<Digest, Refusal> {
+        if self.broken {
+            return Err(Refusal::upload_invalid("a part could not be written"));
+        }
+        self.file.flush().await?;
+        Ok(Digest::finished(self.hasher.clone()))
+    }
+}
