@@ -53,7 +53,7 @@ pub(super) async fn repositories(
                 let Some((namespace, name)) = name_of(&value) else { continue };
                 context.repositories.set(&namespace, &name, None);
             }
-            WatchEvent::Synced => {
+            WatchEvent::Synced(_) => {
                 context.repositories.replace(std::mem::take(&mut present));
                 known.send_replace(true);
             }
@@ -122,7 +122,7 @@ impl Syncs {
                         self.end(&name);
                     }
                 }
-                Some(WatchEvent::Synced) => {
+                Some(WatchEvent::Synced(_)) => {
                     for name in std::mem::take(&mut missing) {
                         self.end(&name);
                     }

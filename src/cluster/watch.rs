@@ -4,7 +4,8 @@
 //! what changes. It survives cut connections, restarted servers, forgotten history and missing permissions, and says
 //! [`WatchEvent::Trouble`] for each attempt that fails.
 //!
-//! Invariant: after [`WatchEvent::Begin`], what was not [`WatchEvent::Initial`] by [`WatchEvent::Synced`] is not there.
+//! Invariant: after [`WatchEvent::Begin`], what was not [`WatchEvent::Initial`] by [`WatchEvent::Synced`] was not there at the version that
+//! it names.
 //! Invariant: between two `Begin`s every change of the selection arrives at least once, in the server's order.
 //! Invariant: at most one page or one line is held.
 //! Deliberately absent: any memory of objects.
@@ -44,8 +45,9 @@ pub enum WatchEvent {
     Begin,
     /// This object is there.
     Initial(Value),
-    /// All that was there at one moment has been told.
-    Synced,
+    /// All that was there at one moment has been told. The resource version of that moment, or "" where the server did
+    /// not say it.
+    Synced(String),
     /// This object was added to the selection or was changed; the same state may come twice.
     Applied(Value),
     /// This object was deleted or left the selection; its state is the last one inside.
@@ -184,8 +186,9 @@ impl Watcher {
             });
         }
         let Some(next) = page.next.clone() else {
+            let synced = self.synced(page.version.clone());
             self.state = State::After(page.version);
-            return Some(self.synced());
+            return Some(synced);
         };
         match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
             Ok(page) => {
@@ -296,7 +299,7 @@ impl Watcher {
             Line::Deleted { object, version } => (Some(WatchEvent::Deleted(object)), version),
             Line::Bookmark { version, ends_initial } if ends_initial && initial => {
                 open.synced = true;
-                (Some(self.synced()), version)
+                (Some(self.synced(version.clone())), version)
             }
             Line::Bookmark { version, .. } => (None, version),
             Line::Refused(_) | Line::Unknown => (None, String::new()),
@@ -334,9 +337,9 @@ impl Watcher {
         Some(self.trouble(self.call(Attempt::Watch).failed(refusal)))
     }
 
-    fn synced(&mut self) -> WatchEvent {
+    fn synced(&mut self, version: String) -> WatchEvent {
         (self.failures, self.expired, self.lost) = (0, 0, false);
-        WatchEvent::Synced
+        WatchEvent::Synced(version)
     }
 
     /// The history or snapshot is gone, or an account broke off: begin anew, at once the first time.

@@ -57,6 +57,8 @@ impl Watched {
 pub(super) struct Seen {
     /// The object as it was seen; `None` when it vanished from the watch.
     pub(super) live: Option<Value>,
+    /// At which resource version it was not there; `None` when it has to be read whatever is known of it by then.
+    pub(super) gone_at: Option<Box<str>>,
     /// When.
     pub(super) at: Instant,
 }
@@ -222,12 +224,19 @@ impl Ledger {
         }
     }
 
-    /// The keys of a kind's objects that a fresh list of those with this kind of mark must show.
-    pub(super) fn expected(&self, kind: &crate::cluster::Kind, watched: Watched) -> HashSet<Key> {
+    /// What a list at this version, of a kind's objects with this kind of mark, had to show and did not. What was
+    /// applied after the list is not missing: nothing has to be read for it. What is followed by name need not be shown.
+    pub(super) fn missing(
+        &self,
+        kind: &crate::cluster::Kind,
+        watched: Watched,
+        shown: &HashSet<Key>,
+        version: &str,
+    ) -> Vec<Key> {
         self.objects
             .values()
-            .filter(|m| watched == Watched::by(&m.desired.mark))
-            .filter(|m| m.is_applied() && !m.in_flight && !m.tombstoned && m.is_of(kind) && m.paused.is_none())
+            .filter(|m| watched == Watched::by(&m.desired.mark) && m.is_of(kind) && m.is_expected())
+            .filter(|m| m.followed.is_none() && !m.verified.has_seen(version) && !shown.contains(&m.desired.key))
             .map(|m| m.desired.key.clone())
             .collect()
     }
@@ -240,10 +249,9 @@ impl Ledger {
 
     /// An object is to be looked at, whatever its last event said.
     pub(super) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
-        let worth = |m: &&mut Managed| !m.tombstoned && (m.is_applied() || m.in_flight);
-        let Some(managed) = self.objects.get_mut(key).filter(worth) else { return Next::Nothing };
+        let Some(managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
-        managed.lose_sight(at, account.policy)
+        managed.lose_sight(None, at, account.policy)
     }
 
     /// What an object must be has changed without a new document.
@@ -268,7 +276,7 @@ impl Ledger {
             return Next::Nothing;
         }
         if managed.in_flight {
-            managed.pending = Some(Box::new(Seen { live: Some(live), at }));
+            managed.pending = Some(Box::new(Seen { live: Some(live), gone_at: None, at }));
             return Next::Nothing;
         }
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
@@ -278,15 +286,16 @@ impl Ledger {
         managed.look(live, at, account.policy.drift, autoscaled, now)
     }
 
-    /// An object vanished from the watch: deleted, or its label was taken off.
-    pub(super) fn miss(&mut self, kind: &crate::cluster::Kind, key: &Key, live: Option<&Value>, at: Instant) -> Next {
-        let Some(managed) = self.objects.get_mut(key) else { return Next::Nothing };
+    /// An object vanished from the watch by this version: deleted, or its label was taken off.
+    pub(super) fn miss(&mut self, kind: &crate::cluster::Kind, key: &Key, version: Option<&str>, at: Instant) -> Next {
+        let Some(managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind) && m.is_expected()) else {
+            return Next::Nothing;
+        };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
-        let stale = live.is_some_and(|live| managed.verified.has_seen(resource_version(live)));
-        if managed.tombstoned || !managed.is_of(kind) || stale || !managed.is_applied() {
+        if version.is_some_and(|version| managed.verified.has_seen(version)) {
             return Next::Nothing;
         }
-        managed.lose_sight(at, account.policy)
+        managed.lose_sight(version, at, account.policy)
     }
 
     /// What to do about an object that was read because its last event did not say.
@@ -484,6 +493,11 @@ impl Managed {
         self.verified.digest.is_some() || !self.verified.resource_version.is_empty()
     }
 
+    /// Whether it counts what is seen of it, now or once the first write of it is answered.
+    fn is_expected(&self) -> bool {
+        !self.tombstoned && (self.is_applied() || self.in_flight)
+    }
+
     fn is_of(&self, kind: &crate::cluster::Kind) -> bool {
         let own = &self.desired.kind;
         own.kind == kind.kind && own.group == kind.group && own.version == kind.version
@@ -497,8 +511,8 @@ impl Managed {
     }
 
     /// The object has to be read: nothing says what it is now.
-    fn lose_sight(&mut self, at: Instant, policy: Policy) -> Next {
-        let seen = Seen { live: None, at };
+    fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: Policy) -> Next {
+        let seen = Seen { live: None, gone_at: version.map(Into::into), at };
         if self.in_flight {
             self.pending = Some(Box::new(seen));
             return Next::Nothing;
@@ -559,7 +573,7 @@ impl Managed {
             }
             Verdict::Revert => {
                 self.paused = None;
-                self.enqueue(Seen { live: Some(live), at })
+                self.enqueue(Seen { live: Some(live), gone_at: None, at })
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
                 self.pending = None;
@@ -571,7 +585,7 @@ impl Managed {
                 if self.reported.replace(digest) == Some(digest) {
                     return Next::Nothing;
                 }
-                self.pending = Some(Box::new(Seen { live: Some(live), at }));
+                self.pending = Some(Box::new(Seen { live: Some(live), gone_at: None, at }));
                 Next::Report
             }
             Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {

@@ -271,7 +271,7 @@ impl Drift {
         let (Some(seen), Some(kind)) = (seen, kind) else { return };
         let next = match seen.live {
             Some(live) => self.ledger().see(&kind, key, live, seen.at, self.now()),
-            None => self.ledger().miss(&kind, key, None, seen.at),
+            None => self.ledger().miss(&kind, key, seen.gone_at.as_deref(), seen.at),
         };
         self.carry_out(key, next);
     }

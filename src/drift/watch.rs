@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
-use super::decide::{break_glass_of, is_terminating};
+use super::decide::{break_glass_of, is_terminating, resource_version};
 use super::keep::Watching;
 use super::ledger::{Managed, Next, Watched};
 use crate::api::names::SYNC_LABEL;
@@ -27,7 +27,7 @@ impl Drift {
         // Several GitSyncs begin to expect objects of a kind at the same time: one list serves them all.
         tokio::time::sleep(GATHER).await;
         let mut events = self.cluster().watch(&kind, selection());
-        let mut missing = HashSet::new();
+        let mut shown = HashSet::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -37,54 +37,67 @@ impl Drift {
                     events = self.cluster().watch(&kind, selection());
                 }
                 event = events.next() => match event {
-                    Some(event) => self.note(&kind, Watched::ByUs, event, &mut missing),
+                    Some(event) => self.note(&kind, Watched::ByUs, event, &mut shown),
                     None => return,
                 }
             }
         }
     }
 
-    /// Takes in what the owner's own watch of a kind tells, for objects that are marked by their controller. `missing`
-    /// is kept from one event of a watch to the next.
-    pub fn hear(&self, kind: &Arc<Kind>, event: WatchEvent, missing: &mut HashSet<Key>) {
-        self.note(kind, Watched::ByOwner, event, missing);
+    /// Takes in what the owner's own watch of a kind tells, for objects that are marked by their controller. `shown` is
+    /// kept from one event of a watch to the next: it is what the account that is under way has shown so far.
+    pub fn hear(&self, kind: &Arc<Kind>, event: WatchEvent, shown: &mut HashSet<Key>) {
+        self.note(kind, Watched::ByOwner, event, shown);
     }
 
-    fn note(&self, kind: &Arc<Kind>, watched: Watched, event: WatchEvent, missing: &mut HashSet<Key>) {
-        let now = Instant::now();
+    fn note(&self, kind: &Arc<Kind>, watched: Watched, event: WatchEvent, shown: &mut HashSet<Key>) {
         match event {
-            WatchEvent::Begin => *missing = self.ledger().expected(kind, watched),
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+            WatchEvent::Begin => *shown = HashSet::new(),
+            WatchEvent::Initial(live) => {
                 let Some(key) = key_of(kind, &live) else { return };
-                missing.remove(&key);
-                let (next, owner) = {
-                    let mut ledger = self.ledger();
-                    let shown = |managed: &Managed| (managed.health.clone(), managed.failure.is_some());
-                    let before = ledger.get(&key).map(shown);
-                    let next = ledger.see(kind, &key, live, now, self.now());
-                    let changed = ledger.get(&key).filter(|managed| Some(shown(managed)) != before);
-                    (next, changed.map(|managed| Arc::clone(&managed.owner)))
-                };
-                if let Some(owner) = owner {
-                    self.changed(&owner);
-                }
-                self.carry_out(&key, next);
+                let kept = self.ledger().get(&key).map(|managed| managed.desired.key.clone());
+                self.see(kind, &key, live);
+                // The texts of a key that is kept are there already.
+                shown.insert(kept.unwrap_or(key));
             }
-            WatchEvent::Synced => {
-                for key in missing.drain() {
-                    let next = self.ledger().miss(kind, &key, None, now);
-                    self.carry_out(&key, next);
+            WatchEvent::Applied(live) => {
+                let Some(key) = key_of(kind, &live) else { return };
+                self.see(kind, &key, live);
+            }
+            WatchEvent::Synced(version) => {
+                let missing = self.ledger().missing(kind, watched, &std::mem::take(shown), &version);
+                for key in missing {
+                    self.miss(kind, &key, &version);
                 }
             }
             WatchEvent::Deleted(live) => {
                 let Some(key) = key_of(kind, &live) else { return };
-                let next = self.ledger().miss(kind, &key, Some(&live), now);
-                self.carry_out(&key, next);
+                self.miss(kind, &key, resource_version(&live));
             }
             WatchEvent::Trouble(error) => {
                 tracing::debug!(resource = &*kind.resource, error = crate::failure::chain(&error), "watch failed");
             }
         }
+    }
+
+    fn see(&self, kind: &Kind, key: &Key, live: Value) {
+        let (next, owner) = {
+            let mut ledger = self.ledger();
+            let shown = |managed: &Managed| (managed.health.clone(), managed.failure.is_some());
+            let before = ledger.get(key).map(shown);
+            let next = ledger.see(kind, key, live, Instant::now(), self.now());
+            let changed = ledger.get(key).filter(|managed| Some(shown(managed)) != before);
+            (next, changed.map(|managed| Arc::clone(&managed.owner)))
+        };
+        if let Some(owner) = owner {
+            self.changed(&owner);
+        }
+        self.carry_out(key, next);
+    }
+
+    fn miss(&self, kind: &Kind, key: &Key, version: &str) {
+        let next = self.ledger().miss(kind, key, Some(version), Instant::now());
+        self.carry_out(key, next);
     }
 
     /// Follows one object that lost our label until it may be touched again, is gone, or carries our label again.
@@ -120,9 +133,9 @@ impl Drift {
                     is_there = false;
                     continue;
                 }
-                Some(WatchEvent::Synced) if is_there => continue,
+                Some(WatchEvent::Synced(_)) if is_there => continue,
                 Some(WatchEvent::Trouble(_)) => continue,
-                Some(WatchEvent::Deleted(_) | WatchEvent::Synced) | None => {}
+                Some(WatchEvent::Deleted(_) | WatchEvent::Synced(_)) | None => {}
             }
             break;
         }
@@ -164,7 +177,7 @@ impl Drift {
                         targets.remove(&key);
                     }
                 }
-                Some(WatchEvent::Synced) => synced = true,
+                Some(WatchEvent::Synced(_)) => synced = true,
                 // A cluster that does not let us see its autoscalers is treated as having none.
                 Some(WatchEvent::Trouble(_)) => self.autoscalers_are_known(),
                 None => return,

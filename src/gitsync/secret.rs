@@ -69,7 +69,7 @@ impl SecretWatch {
         match events.next().await {
             Some(WatchEvent::Begin) => self.fresh = None,
             Some(WatchEvent::Initial(secret)) => self.fresh = Some(data_of(&secret)),
-            Some(WatchEvent::Synced) => {
+            Some(WatchEvent::Synced(_)) => {
                 self.data = self.fresh.take();
                 self.synced = true;
             }

@@ -66,7 +66,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
     match event.expect("a watch never ends") {
         WatchEvent::Begin => "begin".to_owned(),
         WatchEvent::Initial(object) => format!("initial {}", shown(&object)),
-        WatchEvent::Synced => "synced".to_owned(),
+        WatchEvent::Synced(_) => "synced".to_owned(),
         WatchEvent::Applied(object) => format!("applied {}", shown(&object)),
         WatchEvent::Deleted(object) => format!("deleted {}", shown(&object)),
         WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),

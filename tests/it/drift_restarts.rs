@@ -85,3 +85,35 @@ async fn objects_that_were_created_again_are_known_to_the_next_agent() {
     world.commit("demo", "it leaves").await;
     assert_eq!(world.data("a"), "absent");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_applied_after_a_list_was_asked_for_and_vanished_before_it_came_is_put_back() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.fail_next("watch", "configmaps", "", 503, 1000);
+    world.start();
+    world.ready("demo").await;
+    world
+        .until("the list is asked for", |w| {
+            let counts = w.server.levers().counts();
+            counts.iter().any(|count| count.verb == "watch" && count.resource == "configmaps")
+        })
+        .await;
+    for name in ["b", "c", "d"] {
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+    }
+    world.commit("demo", "two").await;
+    world.delete(A.0, A.1, "b");
+    world.edit(A.0, A.1, "c", json!({"metadata": {"labels": {"mainstay.dev/sync": null}}}));
+    world.server.levers().reset_counts();
+    world.server.levers().clear_faults();
+    world
+        .until("both are back", |w| {
+            let labelled = w.get(A.0, A.1, "c").unwrap()["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo";
+            labelled && w.data("b") == "1"
+        })
+        .await;
+    world.until("both reverts are counted", |w| w.status("demo")["reverted"] == 2).await;
+    assert_eq!(count(&world, "get configmaps"), 2, "nobody asks for what the list showed: {:?}", world.requests());
+}

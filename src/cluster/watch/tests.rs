@@ -27,13 +27,13 @@ fn status(code: u16, reason: &str) -> Value {
     json!({ "kind": "Status", "code": code, "reason": reason, "message": reason })
 }
 
-/// The event in a word: `begin`, `initial a`, `synced`, `applied a`, `deleted a`, `trouble 403`.
+/// The event in a word: `begin`, `initial a`, `synced at 5`, `applied a`, `deleted a`, `trouble 403`.
 async fn word(events: &mut Events) -> String {
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     match events.next().await.expect("a watch never ends") {
         WatchEvent::Begin => "begin".to_owned(),
         WatchEvent::Initial(object) => format!("initial {}", name(&object)),
-        WatchEvent::Synced => "synced".to_owned(),
+        WatchEvent::Synced(version) => format!("synced at {version}"),
         WatchEvent::Applied(object) => format!("applied {}", name(&object)),
         WatchEvent::Deleted(object) => format!("deleted {}", name(&object)),
         WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
@@ -56,7 +56,7 @@ async fn opened(events: &mut Events, server: &mut Server) -> Pipe {
     pipe.event("ADDED", &object("a", 3));
     pipe.event("BOOKMARK", &end_of_initial(5));
     assert_eq!(word(events).await, "initial a");
-    assert_eq!(word(events).await, "synced");
+    assert_eq!(word(events).await, "synced at 5");
     pipe
 }
 
@@ -75,7 +75,7 @@ async fn tells_what_is_there_and_then_what_changes() {
     pipe.event("BOOKMARK", &end_of_initial(5));
     pipe.event("MODIFIED", &object("a", 6));
     pipe.event("DELETED", &object("a", 7));
-    for expected in ["initial a", "synced", "applied a", "deleted a"] {
+    for expected in ["initial a", "synced at 5", "applied a", "deleted a"] {
         assert_eq!(word(&mut events).await, expected);
     }
     assert_eq!(cluster.requests().total(|verb, resource| verb == Verb::Watch && resource == "configmaps"), 1);
@@ -126,7 +126,7 @@ async fn begins_anew_when_history_is_forgotten() {
     assert_eq!(word(&mut events).await, "begin");
     let pipe = asked(&mut events, &mut server).await.stream();
     pipe.event("BOOKMARK", &end_of_initial(50));
-    assert_eq!(word(&mut events).await, "synced");
+    assert_eq!(word(&mut events).await, "synced at 50");
     drop(pipe);
     asked(&mut events, &mut server).await.json(410, &status(410, "Expired")).await;
     assert_eq!(word(&mut events).await, "begin");
@@ -146,7 +146,7 @@ async fn turns_to_pages_where_initial_events_are_refused_and_asks_only_once() {
     let second = asked(&mut events, &mut server).await;
     assert_eq!(second.parameter("continue").as_deref(), Some("next"));
     second.json(200, &json!({ "metadata": { "resourceVersion": "8" }, "items": [] })).await;
-    assert_eq!(word(&mut events).await, "synced");
+    assert_eq!(word(&mut events).await, "synced at 8");
     let resumed = asked(&mut events, &mut server).await;
     assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("8"));
 
