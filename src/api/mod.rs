@@ -4,14 +4,19 @@
 //!
 //! Deliberately absent: rules about whether a spec makes sense. Those live with the feature that carries it out.
 
+pub mod amount;
 pub mod build;
 pub mod conditions;
 pub mod duration;
+pub mod function;
+pub mod function_conditions;
 pub mod git_repository;
 pub mod git_sync;
 pub mod names;
 
+pub use amount::Amount;
 pub use duration::Span;
+pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
 
@@ -20,5 +25,5 @@ use kube::CustomResourceExt;
 
 /// Every CRD that Mainstay needs, in the order to apply them.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![GitRepository::crd(), GitSync::crd()]
+    vec![GitRepository::crd(), GitSync::crd(), Function::crd()]
 }

@@ -50,3 +50,47 @@ pub const LEASE: &str = "mainstay";
 pub const REPORTER: &str = "mainstay.dev/agent";
 /// Field of an inventory ConfigMap's `binaryData`.
 pub const INVENTORY_KEY: &str = "inventory";
+
+/// Label on every child of a Function: its name.
+pub const FUNCTION_NAME: &str = "serverless.kyma-project.io/function-name";
+/// Label on every child of a Function: [`FUNCTION_CONTROLLER`].
+pub const MANAGED_BY: &str = "serverless.kyma-project.io/managed-by";
+/// Label on every child of a Function: its UID.
+pub const FUNCTION_UID: &str = "serverless.kyma-project.io/uuid";
+/// Label on the pods that serve, and in the selectors that find them: [`DEPLOYMENT`]. Build pods do not carry it.
+pub const RESOURCE: &str = "serverless.kyma-project.io/resource";
+/// Value of [`MANAGED_BY`] on the children of Functions.
+pub const FUNCTION_CONTROLLER: &str = "function-controller";
+/// Value of [`MANAGED_BY`] on a Secret that is the user's own and never overwritten.
+pub const USER: &str = "user";
+/// Value of [`RESOURCE`].
+pub const DEPLOYMENT: &str = "deployment";
+/// On a Function: preset for the number of its pods.
+pub const REPLICAS_PRESET: &str = "serverless.kyma-project.io/replicas-preset";
+/// On a Function: preset for the CPU and memory of its pods.
+pub const FUNCTION_RESOURCES_PRESET: &str = "serverless.kyma-project.io/function-resources-preset";
+/// On a Function: preset for the CPU and memory of its build.
+pub const BUILD_RESOURCES_PRESET: &str = "serverless.kyma-project.io/build-resources-preset";
+/// On a Secret: `config` marks the credentials of a registry.
+pub const REMOTE_REGISTRY: &str = "serverless.kyma-project.io/remote-registry";
+/// On a Secret of the base namespace: `credentials` has it copied to all namespaces.
+pub const CONFIG: &str = "serverless.kyma-project.io/config";
+/// On a Function: another value asks for another build of the same source.
+pub const REBUILD: &str = "mainstay.dev/rebuild";
+/// On a build Job: tag of the image that it builds.
+pub const BUILD_TAG: &str = "mainstay.dev/build-tag";
+/// On a build Job: which attempt for its tag it is, counted from 1.
+pub const BUILD_ATTEMPT: &str = "mainstay.dev/build-attempt";
+/// On a build Job: why it was made.
+pub const BUILD_CAUSE: &str = "mainstay.dev/build-cause";
+
+/// Registry Secret that a user puts in a namespace.
+pub const EXTERNAL_REGISTRY_SECRET: &str = "serverless-registry-config";
+/// Registry Secret that is there without the user.
+pub const DEFAULT_REGISTRY_SECRET: &str = "serverless-registry-config-default";
+/// Secret with the configuration of the package registries: `.npmrc`, `pip.conf`.
+pub const PACKAGE_REGISTRY_SECRET: &str = "serverless-package-registry-config";
+/// Key of a Function's ConfigMap that holds the source.
+pub const SOURCE_KEY: &str = "source";
+/// Key of a Function's ConfigMap that holds the dependencies.
+pub const DEPENDENCIES_KEY: &str = "dependencies";
