@@ -45,7 +45,7 @@ pub(super) enum Applied {
 /// What became of an object that left.
 #[derive(Debug)]
 pub(super) enum Pruned {
-    /// It is gone, or was never ours: it leaves the inventory.
+    /// It is gone, or is not ours any more: it leaves the inventory.
     Gone {
         /// Whether we deleted it.
         deleted: bool,
@@ -57,6 +57,19 @@ pub(super) enum Pruned {
     /// The deletion was refused.
     Failed(Error),
 }
+
+/// What becomes of an object that carries our label although nothing proves that it is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unproven {
+    /// It is kept.
+    Keep,
+    /// It is deleted: somebody allowed that.
+    Delete,
+}
+
+/// Why an object is kept of which nobody knows whether we created it.
+const UNPROVEN: &str = "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped \
+    before its UID was noted, or somebody created it); mainstay.dev/allow-prune deletes it, without its label it is let go";
 
 /// Writes those ConfigMaps of an inventory that differ from what `written` says, which is updated.
 pub(super) async fn write_inventory(
@@ -187,7 +200,13 @@ pub(super) fn entry(desired: &Desired, uid: &str, digest: Option<Digest>) -> Ent
 }
 
 /// Deletes what left, the last stage first; `done` hears of each.
-pub(super) async fn prune(drift: &Drift, label: &str, leaving: Vec<(Key, Entry)>, mut done: impl FnMut(Key, Pruned)) {
+pub(super) async fn prune(
+    drift: &Drift,
+    label: &str,
+    leaving: Vec<(Key, Entry)>,
+    unproven: Unproven,
+    mut done: impl FnMut(Key, Pruned),
+) {
     let mut leaving = leaving.into_iter().peekable();
     while let Some(first) = leaving.next() {
         let turn = prune_order(&first.0);
@@ -198,7 +217,7 @@ pub(super) async fn prune(drift: &Drift, label: &str, leaving: Vec<(Key, Entry)>
         let deletions = stream::iter(together).map(|(key, entry)| async move {
             // A revert that began before the object left must not follow its deletion.
             let _alone = drift.alone_with(&key).await;
-            let pruned = delete(drift.cluster(), label, &key, &entry).await.unwrap_or_else(Pruned::Failed);
+            let pruned = delete(drift.cluster(), label, &key, &entry, unproven).await.unwrap_or_else(Pruned::Failed);
             (key, pruned)
         });
         let mut deletions = deletions.buffer_unordered(AT_ONCE);
@@ -217,7 +236,7 @@ async fn kind_of(cluster: &Cluster, key: &Key, entry: &Entry) -> Result<Option<A
     }
 }
 
-async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Result<Pruned, Error> {
+async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry, unproven: Unproven) -> Result<Pruned, Error> {
     // A kind that is no longer served has no objects.
     let Some(kind) = kind_of(cluster, key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
     let namespace = key.namespace.as_deref();
@@ -228,9 +247,7 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Res
         };
         let text = |map: &Option<BTreeMap<String, String>>, name: &str| map.as_ref().and_then(|m| m.get(name).cloned());
         let uid = meta.uid.clone().unwrap_or_default();
-        // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
-        let other = entry.uid.is_none_or(|recorded| recorded != uid_bytes(&uid)) && !is_applied_by_us(&meta);
-        if text(&meta.labels, SYNC_LABEL).as_deref() != Some(label) || other || is_controlled(&meta) {
+        if text(&meta.labels, SYNC_LABEL).as_deref() != Some(label) || is_controlled(&meta) {
             // Somebody else's by now: it is not ours to delete.
             return Ok(Pruned::Gone { deleted: false });
         }
@@ -242,6 +259,12 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Res
         }
         if is_paused(&meta) {
             return Ok(Pruned::Kept("mainstay.dev/reconcile: disabled"));
+        }
+        // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
+        let is_proven = entry.uid.is_some_and(|noted| noted == uid_bytes(&uid)) || is_applied_by_us(&meta);
+        if !is_proven && unproven == Unproven::Keep {
+            // Forgotten, it would carry our label for ever and nobody would know why.
+            return Ok(Pruned::Kept(UNPROVEN));
         }
         let guard = Guard { uid: Some(&uid), resource_version: meta.resource_version.as_deref() };
         match cluster.delete(&kind, namespace, &key.name, guard, Propagation::Background).await {

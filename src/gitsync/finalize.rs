@@ -5,7 +5,7 @@
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-use super::apply::{self, Pruned};
+use super::apply::{self, Pruned, Unproven};
 use super::attempt::{Attempt, Refused};
 use super::inventory::Entry;
 use super::plan::holds_much;
@@ -75,7 +75,8 @@ impl Attempt<'_> {
             .filter(|(key, _)| self.reaches(key))
             .partition(|(key, _)| deletes && !wanted_elsewhere(key) && (allowed || holds_much(key).is_none()));
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
-        if self.delete_all(going).await? == End::Waiting {
+        let unproven = if allowed { Unproven::Delete } else { Unproven::Keep };
+        if self.delete_all(going, unproven).await? == End::Waiting {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
@@ -87,12 +88,12 @@ impl Attempt<'_> {
         }
     }
 
-    async fn delete_all(&self, going: Vec<(Key, Entry)>) -> Result<End, Refused> {
+    async fn delete_all(&self, going: Vec<(Key, Entry)>, unproven: Unproven) -> Result<End, Refused> {
         let mut end = End::Done;
         let mut kept = Vec::new();
         let mut failed = None;
         let entries = self.memory.inventory.clone().unwrap_or_default();
-        apply::prune(&self.context.drift, self.label, going, |key, pruned| match pruned {
+        apply::prune(&self.context.drift, self.label, going, unproven, |key, pruned| match pruned {
             Pruned::Gone { .. } => {}
             Pruned::Terminating => end = End::Waiting,
             Pruned::Kept(_) => kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone()))),

@@ -61,6 +61,13 @@ pub(super) struct Question {
     pub(super) allow_prune: Option<String>,
 }
 
+impl Question {
+    /// Whether somebody allowed to delete whatever leaves with this commit.
+    pub(super) fn allows_prune(&self) -> bool {
+        self.allow_prune.as_deref() == Some(&self.commit.to_string())
+    }
+}
+
 /// What a commit wants.
 #[derive(Clone)]
 pub(super) struct Wanted {

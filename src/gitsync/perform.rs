@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::apply::{self, Applied, Pruned};
+use super::apply::{self, Applied, Pruned, Unproven};
 use super::attempt::{Attempt, Refused};
 use super::inventory::Entry;
 use super::memory::{Failed, Question, Wanted};
@@ -59,7 +59,7 @@ impl Attempt<'_> {
             let now = Instant::now();
             let waits = |key: &&Key| self.memory.failed.get(*key).is_none_or(|failed| failed.again <= now);
             let due = plan.prune.iter().filter(waits).cloned().collect::<Vec<_>>();
-            pruning = self.prune(&due, &mut held, &mut tally).await;
+            pruning = self.prune(&due, unproven(question), &mut held, &mut tally).await;
         } else {
             held.extend(plan.prune.iter().map(|key| format!("{key}: kept until everything else is applied")));
         }
@@ -108,7 +108,7 @@ impl Attempt<'_> {
             }
         }
         let commit = question.commit.to_string();
-        let allowed = question.allow_prune.as_deref() == Some(commit.as_str());
+        let allowed = question.allows_prune();
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let plan = self.context.registry.with(self.owner, |view| {
             let prune = if !self.sync.spec.prune {
@@ -338,12 +338,12 @@ impl Attempt<'_> {
         }
     }
 
-    async fn prune(&mut self, leaving: &[Key], held: &mut Vec<String>, tally: &mut Tally) -> usize {
+    async fn prune(&mut self, leaving: &[Key], unproven: Unproven, held: &mut Vec<String>, tally: &mut Tally) -> usize {
         let inventory = self.memory.inventory.clone().unwrap_or_default();
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
         let (drift, label) = (self.context.drift.clone(), Arc::clone(self.label));
         let mut pruning = 0;
-        apply::prune(&drift, &label, leaving, |key, pruned| match pruned {
+        apply::prune(&drift, &label, leaving, unproven, |key, pruned| match pruned {
             Pruned::Gone { deleted } => {
                 tally.pruned += usize::from(deleted);
                 self.memory.failed.remove(&key);
@@ -413,6 +413,10 @@ fn reserve(row: &mut registry::Row, plan: &Plan) {
     if managed.len() != before {
         row.managed = Some(Arc::new(managed));
     }
+}
+
+fn unproven(question: &Question) -> Unproven {
+    if question.allows_prune() { Unproven::Delete } else { Unproven::Keep }
 }
 
 fn guard_text(guard: Guard, plan: &Plan, commit: &str) -> String {

@@ -34,7 +34,7 @@ impl Attempt<'_> {
         let snapshot = self.context.source.fetch(remote, found).await?;
         let tree = match snapshot.tree(base_dir).await? {
             Some(tree) => Some(tree),
-            None if question.allow_prune.as_deref() == Some(&found.commit.to_string()) => None,
+            None if question.allows_prune() => None,
             None => {
                 return Err(Refused::invalid(
                     Reason::SourceInvalid,

@@ -1,5 +1,6 @@
 //! What leaves the repository leaves the cluster, but for what the guards hold.
 
+use devcluster::levers::Fault;
 use serde_json::{Value, json};
 
 use crate::support::world::{NAMESPACE, World, config_map};
@@ -248,4 +249,54 @@ async fn another_base_dir_passes_the_same_guards() {
     world.allow_prune("demo", &world.remote.head()).await;
     world.ready("demo").await;
     assert_eq!(world.config_maps(), ["new"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_nothing_proves_ours_is_held_and_explained_until_its_deletion_is_allowed() {
+    let mut world = with_maps(3, json!({})).await;
+    // It is created, and nobody hears of its UID before the agent is killed.
+    let lost =
+        Fault { verb: "apply".into(), name: "new".into(), code: 500, times: 1000, after: true, ..Fault::default() };
+    world.server.levers().fail_next(lost);
+    world.remote.file("new.yaml", config_map("new", "1")).commit("one comes");
+    world.look();
+    world.until("it is created", |w| w.data("new") == "1").await;
+    world.kill().await;
+    world.server.levers().clear_faults();
+    world.edit("v1", "configmaps", "new", json!({"metadata": {"managedFields": [{}]}}));
+    world.remote.remove("new.yaml").commit("it goes");
+    world.start();
+    world.ready("demo").await;
+    assert_eq!(world.data("new"), "1");
+    let held = world.status("demo")["held"].to_string();
+    assert!(held.contains("ConfigMap default/new: it carries our label, but nothing proves"), "{held}");
+    world.allow_prune("demo", &world.remote.head()).await;
+    world.ready("demo").await;
+    assert_eq!(world.data("new"), "absent");
+    assert_eq!(world.status("demo")["held"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_nothing_proves_ours_is_let_go_with_its_sync() {
+    let mut world = with_maps(2, json!({})).await;
+    world.edit(
+        "mainstay.dev/v1alpha1",
+        "gitsyncs",
+        "demo",
+        json!({"metadata": {"annotations": {"mainstay.dev/on-delete": "prune"}}}),
+    );
+    world.stop().await;
+    world.delete("v1", "configmaps", "map-01");
+    let labels = json!({"mainstay.dev/sync": "default.demo"});
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},
+        "metadata": {"name": "map-01", "namespace": NAMESPACE, "labels": labels},
+    });
+    world.create("v1", "configmaps", NAMESPACE, theirs);
+    world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
+    world.start();
+    world.until("the GitSync is gone", |w| w.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").is_none()).await;
+    assert_eq!((world.data("map-00").as_str(), world.data("map-01").as_str()), ("absent", "theirs"));
+    let left = world.get("v1", "configmaps", "map-01").unwrap();
+    assert_eq!(left["metadata"]["labels"].get("mainstay.dev/sync"), None, "what nobody manages says so");
 }
