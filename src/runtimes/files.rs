@@ -1,0 +1,50 @@
+//! The files of the runtime servers, embedded; sorted by path.
+
+use super::ServerFile;
+
+macro_rules! file {
+    ($folder:literal, $path:literal) => {
+        ServerFile { path: $path, contents: include_bytes!(concat!($folder, "/", $path)) }
+    };
+}
+
+/// The server of all Node.js runtimes.
+pub(super) const NODEJS: &[ServerFile] = &[
+    file!("nodejs", "body.js"),
+    file!("nodejs", "calls.js"),
+    file!("nodejs", "cookies.js"),
+    file!("nodejs", "event.js"),
+    file!("nodejs", "function.js"),
+    file!("nodejs", "media.js"),
+    file!("nodejs", "metrics.js"),
+    file!("nodejs", "package.json"),
+    file!("nodejs", "query.js"),
+    file!("nodejs", "reply.js"),
+    file!("nodejs", "request.js"),
+    file!("nodejs", "response.js"),
+    file!("nodejs", "server.js"),
+    file!("nodejs", "settings.js"),
+    file!("nodejs", "watchdog.js"),
+];
+
+/// The server of all Python runtimes.
+pub(super) const PYTHON: &[ServerFile] = &[
+    file!("python", "fallback/bottle.py"),
+    file!("python", "function_server/__init__.py"),
+    file!("python", "function_server/bottle.py"),
+    file!("python", "function_server/calls.py"),
+    file!("python", "function_server/connection.py"),
+    file!("python", "function_server/event.py"),
+    file!("python", "function_server/forms.py"),
+    file!("python", "function_server/loop.py"),
+    file!("python", "function_server/main.py"),
+    file!("python", "function_server/message.py"),
+    file!("python", "function_server/metrics.py"),
+    file!("python", "function_server/multidict.py"),
+    file!("python", "function_server/reply.py"),
+    file!("python", "function_server/request.py"),
+    file!("python", "function_server/response.py"),
+    file!("python", "function_server/settings.py"),
+    file!("python", "function_server/signed.py"),
+    file!("python", "server.py"),
+];

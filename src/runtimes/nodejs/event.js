@@ -1,0 +1,94 @@
+'use strict';
+// A request becomes the event that a function is called with.
+
+const { Refusal } = require('./body');
+const media = require('./media');
+
+const ATTRIBUTES = ['ce-type', 'ce-source', 'ce-eventtypeversion', 'ce-specversion', 'ce-id', 'ce-time'];
+const REQUIRED = ['specversion', 'type', 'source', 'id'];
+const STRUCTURED = 'application/cloudevents+json';
+
+class Event {
+  constructor(request, response) {
+    for (const name of ATTRIBUTES) this[name] = request.headers[name];
+    this.data = {};
+    this.extensions = { request, response };
+  }
+
+  setResponseHeader(key, value) {
+    this.extensions.response.set(key, value);
+  }
+
+  setResponseContentType(type) {
+    this.extensions.response.type(type);
+  }
+
+  setResponseStatus(status) {
+    this.extensions.response.status(status);
+  }
+
+  /** The CloudEvent that answers this one. */
+  buildResponseCloudEvent(id, type, data) {
+    return {
+      type,
+      source: this['ce-source'],
+      eventtypeversion: this['ce-eventtypeversion'],
+      specversion: this['ce-specversion'],
+      id,
+      data,
+      datacontenttype: typeof data === 'object' ? 'application/json' : 'text/plain',
+    };
+  }
+}
+
+/** Throws a `Refusal` for what only the caller can mend. `body` is `null` when there is none to read. */
+function make(request, response, body) {
+  const kind = media.essence(request.headers['content-type']);
+  const event = new Event(request, response);
+  request.rawBody = body || Buffer.alloc(0);
+  if (kind === STRUCTURED) {
+    structured(event, parsed(body === null ? '' : body.toString('utf8')));
+    return event;
+  }
+  if (event['ce-type'] !== undefined && event['ce-source'] !== undefined) binary(event, request);
+  if (body !== null && body.length > 0) {
+    const text = body.toString('utf8');
+    event.data = kind === 'application/json' ? parsed(text) : text;
+  }
+  request.body = event.data;
+  return event;
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch (_) {
+    throw new Refusal(400, 'the body is not valid JSON');
+  }
+}
+
+function binary(event, request) {
+  for (const name of REQUIRED) {
+    if (!event[`ce-${name}`]) throw new Refusal(400, `incomplete CloudEvent: the header "ce-${name}" is missing`);
+  }
+  const kind = request.headers['content-type'];
+  if (kind !== undefined) event['ce-datacontenttype'] = kind;
+}
+
+function structured(event, envelope) {
+  if (envelope === null || typeof envelope !== 'object' || Array.isArray(envelope)) {
+    throw new Refusal(400, 'incomplete CloudEvent: the body is not a JSON object');
+  }
+  for (const name of REQUIRED) {
+    if (typeof envelope[name] !== 'string' || envelope[name] === '') {
+      throw new Refusal(400, `incomplete CloudEvent: the attribute "${name}" is missing`);
+    }
+  }
+  for (const name of ATTRIBUTES) event[name] = envelope[name.slice(3)];
+  if (envelope.datacontenttype !== undefined) event['ce-datacontenttype'] = envelope.datacontenttype;
+  if (typeof envelope.data_base64 === 'string') event.data = Buffer.from(envelope.data_base64, 'base64');
+  else if (envelope.data !== undefined) event.data = envelope.data;
+  event.extensions.request.body = envelope;
+}
+
+module.exports = { make };

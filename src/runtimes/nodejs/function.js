@@ -1,0 +1,62 @@
+'use strict';
+// Finds the user's function: a CommonJS module (sloppy, as ever) or an ES module.
+
+const fs = require('fs');
+const path = require('path');
+const { pathToFileURL } = require('url');
+
+const MODULE_ONLY = new Set(['ERR_REQUIRE_ESM', 'ERR_REQUIRE_ASYNC_MODULE']);
+
+/** The function, or `null` when it cannot be loaded: every call is then answered 500, and probes still succeed. */
+async function load(settings, log) {
+  const started = process.hrtime.bigint();
+  let exported;
+  try {
+    exported = await exportsOf(settings);
+  } catch (error) {
+    log(`The function cannot be loaded: ${error instanceof Error ? error.stack : String(error)}`);
+    return null;
+  }
+  const found = pick(exported, settings.functionName);
+  if (found === null) {
+    log(`The function cannot be loaded: the module exports no function "${settings.functionName}"`);
+    return null;
+  }
+  const millis = Number(process.hrtime.bigint() - started) / 1e6;
+  process.stdout.write(`Function loaded in ${millis.toFixed(1)} ms\n`);
+  return found;
+}
+
+async function exportsOf(settings) {
+  const plain = `${settings.modulePath}.js`;
+  const modern = `${settings.modulePath}.mjs`;
+  if (!fs.existsSync(plain) && fs.existsSync(modern)) return import(pathToFileURL(modern).href);
+  if (isModule(settings.folder)) return import(pathToFileURL(plain).href);
+  try {
+    return require(settings.modulePath);
+  } catch (error) {
+    if (error && MODULE_ONLY.has(error.code)) return import(pathToFileURL(plain).href);
+    throw error;
+  }
+}
+
+function isModule(folder) {
+  try {
+    return JSON.parse(fs.readFileSync(path.join(folder, 'package.json'), 'utf8')).type === 'module';
+  } catch (_) {
+    return false; // no package.json, or none that can be read: npm would have said so
+  }
+}
+
+/** `module.exports = function`, `exports.main`, `export default` of either, `export function main`. */
+function pick(exported, name) {
+  for (const place of [exported, exported && exported.default]) {
+    if (typeof place === 'function') return place;
+    if (place && typeof place === 'object' && typeof place[name] === 'function') {
+      return place[Symbol.toStringTag] === 'Module' ? place[name] : place[name].bind(place);
+    }
+  }
+  return null;
+}
+
+module.exports = { load };

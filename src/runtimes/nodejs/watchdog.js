@@ -1,0 +1,93 @@
+'use strict';
+// Ends a process whose main thread never comes back from user code. A second thread looks on: it answers 408 to the
+// calls in flight and ends the process, so that the pod restarts.
+//
+// Time is counted in the watcher's own turns, not read from a clock: a process that was suspended is not guilty.
+
+const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
+const fs = require('fs');
+
+const TURNS = 20; // per timeout
+const SHORTEST_TURN = 25;
+const LONGEST_TURN = 1000; // milliseconds
+const SLOTS = 1024; // calls that can be answered; the others see their connection end
+const BEAT = 0;
+const FIRST_SLOT = 1;
+const BODY = 'Request Timeout';
+const ANSWER =
+  'HTTP/1.1 408 Request Timeout\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: text/plain; charset=utf-8\r\n' +
+  `Content-Length: ${BODY.length}\r\nConnection: close\r\n\r\n${BODY}`;
+
+class Watchdog {
+  constructor(timeoutMillis) {
+    this.shared = new Int32Array(new SharedArrayBuffer(4 * (FIRST_SLOT + SLOTS)));
+    this.free = Array.from({ length: SLOTS }, (_, at) => FIRST_SLOT + SLOTS - 1 - at);
+    const turn = Math.min(Math.max(Math.floor(timeoutMillis / TURNS), SHORTEST_TURN), LONGEST_TURN);
+    setInterval(() => this.beat(), turn).unref();
+    const data = { shared: this.shared, turn, turns: Math.ceil(timeoutMillis / turn) + 1, seconds: timeoutMillis / 1000 };
+    const worker = new Worker(__filename, { workerData: data, execArgv: [], stdout: false, stderr: false });
+    worker.on('error', () => {}); // without a watcher the function still serves
+    worker.unref();
+  }
+
+  /** The main thread is alive. */
+  beat() {
+    this.shared[BEAT] = (this.shared[BEAT] + 1) | 0;
+  }
+
+  /** Notes the connection of a call that awaits its answer, and returns the place to forget it by. */
+  enter(socket) {
+    this.beat();
+    const fd = socket._handle && socket._handle.fd;
+    if (!(fd > 2) || this.free.length === 0) return 0;
+    const slot = this.free.pop();
+    this.shared[slot] = fd;
+    return slot;
+  }
+
+  /** The call is answered, or its answer has begun. */
+  leave(slot) {
+    if (slot === 0) return;
+    this.shared[slot] = 0;
+    this.free.push(slot);
+  }
+}
+
+function watch({ shared, turn, turns, seconds }) {
+  let last = Atomics.load(shared, BEAT);
+  let missed = 0;
+  setInterval(() => {
+    const now = Atomics.load(shared, BEAT);
+    missed = now === last ? missed + 1 : 0;
+    last = now;
+    if (missed === turns) finish(shared, seconds);
+  }, turn);
+}
+
+function finish(shared, seconds) {
+  write(2, `The function has not come back for ${seconds} s: the process ends, so that it starts afresh\n`);
+  for (const fd of new Set(shared.slice(FIRST_SLOT))) if (fd > 2) write(fd, ANSWER);
+  // Signals from within do not end the first process of a container, so the main thread has to be interrupted.
+  try {
+    const { Session } = require('inspector');
+    const session = new Session();
+    session.connectToMainThread();
+    session.post('Runtime.evaluate', { expression: 'process.reallyExit(1)' });
+  } catch (error) {
+    write(2, `The main thread cannot be interrupted: ${error.message}\n`);
+  }
+  // What blocks outside of JavaScript cannot be interrupted.
+  setTimeout(() => process.kill(process.pid, 'SIGKILL'), 1000);
+}
+
+function write(fd, text) {
+  try {
+    fs.writeSync(fd, text);
+  } catch (_) {
+    // The connection is gone or full, and there is nobody to tell.
+  }
+}
+
+if (!isMainThread && parentPort && workerData && workerData.shared) watch(workerData);
+
+module.exports = { Watchdog };

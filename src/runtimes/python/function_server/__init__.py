@@ -1,0 +1,1 @@
+"""The server that runs one Python function: sockets, calls, and what functions see of a request."""

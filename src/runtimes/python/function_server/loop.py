@@ -1,0 +1,262 @@
+"""The loop that owns all sockets. Functions run in threads, so nothing that they do can keep it from answering probes.
+
+A connection belongs to the loop except while its call runs: then the thread that has the answer sends it, and gives
+the connection back.
+"""
+
+import collections
+import selectors
+import socket
+import time
+
+from . import connection, message
+from .calls import Call, Calls
+from .connection import BUSY, LINGERING, READING, WRITING, Connection
+from .metrics import CONTENT_TYPE
+from .response import error_page
+from .settings import log
+
+MOST_CONNECTIONS = 1024
+BACKLOG = 512
+TICK = 0.5  # seconds; how exactly idle connections are timed
+# As the seeds' runtimes have it, in every release.
+ALLOWED = ("DELETE", "GET", "HEAD", "PATCH", "POST")
+
+
+class Loop:
+    def __init__(self, settings, function, metrics):
+        self._settings = settings
+        self._metrics = metrics
+        self._calls = Calls(settings, function, metrics, self._answer, self.stop)
+        self._selector = selectors.DefaultSelector()
+        self._connections = set()
+        self._returned = collections.deque()  # connections whose answer has been sent, or was begun
+        self._exit_code = None
+        self._accepting = False
+        self._listener = None
+        self._waker, self._wakee = socket.socketpair()
+        self._waker.setblocking(False)
+        self._wakee.setblocking(False)
+        self._selector.register(self._wakee, selectors.EVENT_READ, None)
+
+    @property
+    def wakeup_fd(self):
+        """Where signals are announced."""
+        return self._waker.fileno()
+
+    def listen(self):
+        settings = self._settings
+        family = socket.AF_INET6 if ":" in settings.host or not settings.host and socket.has_dualstack_ipv6() else (
+            socket.AF_INET
+        )
+        dual = family == socket.AF_INET6 and not settings.host
+        self._listener = socket.create_server(
+            (settings.host, settings.port), family=family, backlog=BACKLOG, dualstack_ipv6=dual
+        )
+        self._listener.setblocking(False)
+        self._accept_more(True)
+        return self._listener.getsockname()
+
+    def stop(self, code):
+        """Stops accepting, lets the calls in flight finish, and ends with this code. From any thread or signal."""
+        if self._exit_code is None or code:
+            self._exit_code = code
+        self._wake()
+
+    def run(self):
+        """Serves until it is stopped; returns the exit code."""
+        tick = time.monotonic() + TICK
+        while True:
+            now = time.monotonic()
+            deadline = self._calls.next_deadline()
+            wait = tick - now if self._connections or deadline else None
+            if deadline is not None:
+                wait = min(wait, deadline - now)
+            events = self._selector.select(None if wait is None else max(wait, 0))
+            now = time.monotonic()
+            self._take_back(now)
+            for key, _ in events:
+                if key.fileobj is self._wakee:
+                    self._drain_wakeups()
+                elif key.fileobj is self._listener:
+                    self._accept(now)
+                else:
+                    self._advance(key.data, now)
+            self._take_back(now)
+            self._calls.expire(now)
+            if now >= tick:
+                tick = now + TICK
+                self._close_overdue(now)
+            if self._exit_code is not None and self._is_drained():
+                return self._exit_code
+
+    def _wake(self):
+        try:
+            self._waker.send(b"\0")
+        except OSError:
+            pass  # it is full, so a wake-up is on its way
+
+    def _drain_wakeups(self):
+        try:
+            while len(self._wakee.recv(4096)) == 4096:
+                pass
+        except OSError:
+            pass
+
+    def _is_drained(self):
+        if self._listener is not None:
+            self._accept_more(False)
+            self._listener.close()
+            self._listener = None
+        for conn in [conn for conn in self._connections if conn.state == READING and conn.head is None]:
+            self._close(conn)
+        return not self._calls and not any(conn.state in (BUSY, WRITING) for conn in self._connections)
+
+    def _accept_more(self, wanted):
+        if wanted and not self._accepting and self._listener is not None:
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
+        elif not wanted and self._accepting:
+            self._selector.unregister(self._listener)
+        self._accepting = wanted
+
+    def _accept(self, now):
+        for _ in range(64):
+            if len(self._connections) >= MOST_CONNECTIONS:
+                self._accept_more(False)
+                return
+            try:
+                sock, remote = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                log("A connection could not be accepted: %s" % error)
+                self._accept_more(False)  # out of files; the next tick tries again
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            conn = Connection(sock, remote, now)
+            self._connections.add(conn)
+            self._watch(conn, selectors.EVENT_READ)
+
+    def _watch(self, conn, events):
+        if conn.watched == events:
+            return
+        if events == 0:
+            self._selector.unregister(conn.sock)
+        elif conn.watched == 0:
+            self._selector.register(conn.sock, events, conn)
+        else:
+            self._selector.modify(conn.sock, events, conn)
+        conn.watched = events
+
+    def _close(self, conn):
+        if conn in self._connections:
+            self._watch(conn, 0)
+            self._connections.discard(conn)
+            conn.close()
+
+    def _advance(self, conn, now):
+        """The selector says that something is to be done for the connection."""
+        if conn not in self._connections:
+            return
+        if conn.state == WRITING:
+            if conn.flush():
+                self._answered(conn, now)
+        elif conn.state == BUSY:
+            self._watch(conn, 0)  # sent ahead; it waits in the kernel until the answer is out
+        elif not conn.receive():
+            self._close(conn)
+        elif conn.state == READING:
+            self._read(conn, now)
+
+    def _read(self, conn, now):
+        fresh = conn.head is None
+        try:
+            request = conn.next_request(self._settings.body_limit)
+        except message.Malformed as error:
+            self._refuse(conn, error, now)
+            return
+        if request is None:
+            if fresh and conn.head is not None:
+                conn.deadline = now + self._settings.timeout  # for the body
+            elif conn.head is None and conn.buffer and conn.deadline > now + connection.HEAD_TIME:
+                conn.deadline = now + connection.HEAD_TIME
+            return
+        head, body = request
+        self._dispatch(conn, head, body, now)
+
+    def _dispatch(self, conn, head, body, now):
+        conn.state = BUSY
+        if self._exit_code is not None:
+            head.keep_alive = False
+        conn.closing = not head.keep_alive
+        path = head.target.partition("?")[0]
+        if head.method in ("GET", "HEAD") and path in ("/healthz", "/metrics"):
+            if path == "/healthz":
+                data = message.simple(200, "OK", head=head, keep_alive=head.keep_alive)
+            else:
+                data = message.simple(200, self._metrics.text(), CONTENT_TYPE, head, head.keep_alive)
+            self._send(conn, data, now)
+        elif head.method not in ALLOWED:
+            page = error_page("405 Method Not Allowed", "Method not allowed.")
+            allow = ("Allow", "DELETE,GET,PATCH,POST")
+            self._send(conn, message.simple(405, page, head=head, keep_alive=head.keep_alive, extra=(allow,)), now)
+        else:
+            self._calls.submit(Call(conn, head, body, now + self._settings.timeout))
+
+    def _refuse(self, conn, error, now):
+        conn.refused = True
+        conn.state = BUSY
+        conn.buffer.clear()
+        text = "%s: %s" % (message.REASONS.get(error.status, "Error"), error.text)
+        self._send(conn, message.simple(error.status, text, "text/plain; charset=UTF-8"), now, closing=True)
+
+    def _send(self, conn, data, now, closing=False):
+        if conn.start_answer(data, closing):
+            self._answered(conn, now)
+        else:
+            self._keep_writing(conn, now)
+
+    def _keep_writing(self, conn, now):
+        conn.state = WRITING
+        conn.deadline = now + self._settings.timeout
+        self._watch(conn, selectors.EVENT_WRITE)
+
+    def _answered(self, conn, now):
+        if conn.closing and conn.refused:
+            # The rest of a refused body is read and dropped, or the answer could be lost to a reset.
+            conn.state = LINGERING
+            conn.deadline = now + connection.LINGER
+            self._watch(conn, selectors.EVENT_READ)
+        elif conn.closing or self._exit_code is not None:
+            self._close(conn)
+        else:
+            conn.state = READING
+            conn.deadline = now + connection.IDLE_TIME
+            self._watch(conn, selectors.EVENT_READ)
+            if conn.buffer:
+                self._read(conn, now)
+
+    def _answer(self, call, data):
+        """Sends a call's answer; called by the thread that has it."""
+        conn = call.connection
+        done = conn.start_answer(data, not call.head.keep_alive)
+        self._returned.append((conn, done))
+        self._wake()
+
+    def _take_back(self, now):
+        while self._returned:
+            conn, done = self._returned.popleft()
+            if done:
+                self._answered(conn, now)
+            else:
+                self._keep_writing(conn, now)
+
+    def _close_overdue(self, now):
+        for conn in [conn for conn in self._connections if conn.state != BUSY and conn.deadline <= now]:
+            if conn.state == READING and (conn.head is not None or conn.buffer):
+                self._refuse(conn, message.Malformed(408, "the request did not come in time"), now)
+            else:
+                self._close(conn)
+        if self._listener is not None and len(self._connections) < MOST_CONNECTIONS:
+            self._accept_more(True)

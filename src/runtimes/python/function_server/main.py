@@ -1,0 +1,76 @@
+"""Starts and ends the process: settings, the user's module, the loop, signals."""
+
+import faulthandler
+import importlib
+import os
+import signal
+import site
+import sys
+import threading
+import time
+import traceback
+
+from . import settings as environment
+from .loop import Loop
+from .metrics import Metrics
+from .settings import log
+
+WATCH_INTERVAL = 1.0  # seconds
+
+
+def load(settings):
+    """The function. A function that cannot be loaded ends the process: its pod never becomes ready."""
+    dependencies = os.path.join(settings.folder, "lib", "python")
+    if os.path.isdir(dependencies):
+        site.addsitedir(dependencies)  # also what its .pth files name
+    for folder in (dependencies, settings.folder):
+        if folder in sys.path:
+            sys.path.remove(folder)
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(settings.module_name)
+    except BaseException as error:  # noqa: BLE001 a module may also exit
+        traceback.print_exc()
+        log("The function cannot be loaded: the module %r fails: %r" % (settings.module_name, error))
+        sys.exit(1)
+    function = getattr(module, settings.function_name, None)
+    if not callable(function):
+        log("The function cannot be loaded: the module %r has no function %r"
+            % (settings.module_name, settings.function_name))
+        sys.exit(1)
+    return function
+
+
+def watch(timeout):
+    """Ends the process, with the stacks in the log, when native code has kept all threads from running for so long."""
+    while True:
+        faulthandler.dump_traceback_later(timeout + 2 * WATCH_INTERVAL, exit=True)
+        time.sleep(WATCH_INTERVAL)
+
+
+def run():
+    settings = environment.read()
+    function = load(settings)
+    loop = Loop(settings, function, Metrics())
+
+    def end(*_):
+        sys.stdout.write("Shutting down..\n")
+        sys.stdout.flush()
+        loop.stop(0)
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    signal.set_wakeup_fd(loop.wakeup_fd, warn_on_full_buffer=False)
+    threading.Thread(target=watch, args=(settings.timeout,), daemon=True).start()
+    try:
+        host, port = loop.listen()[:2]
+    except OSError as error:
+        log("The server cannot listen on port %d: %s" % (settings.port, error))
+        os._exit(1)
+    sys.stdout.write("Listening on %s port %d\n" % (host, port))
+    sys.stdout.flush()
+    code = loop.run()
+    sys.stdout.write("Server stopped\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of functions that never come back must not hold the process

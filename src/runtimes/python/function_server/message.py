@@ -1,0 +1,221 @@
+"""HTTP/1.1 on the wire: bytes become a request, a response becomes bytes. Strict and bounded; knows no socket."""
+
+import re
+import time
+from http import HTTPStatus
+
+LONGEST_HEAD = 16 * 1024  # bytes, as Node.js has it
+MOST_HEADERS = 128
+LONGEST_CHUNK_LINE = 1024
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
+_TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+\Z")
+_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
+REASONS = {status.value: status.phrase for status in HTTPStatus}
+REASONS[413] = "Request Entity Too Large"
+
+
+class Malformed(Exception):
+    """What the client sent cannot be read: `status` and `text` are the answer, and the connection ends."""
+
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Head:
+    """The start line and the headers of a request; header names are in lower case."""
+
+    __slots__ = ("method", "target", "version", "headers", "length", "chunked", "keep_alive", "expects_continue")
+
+    def get(self, name, default=None):
+        return self.headers.get(name, default)
+
+
+def find_head(buffer):
+    """Where the head in the buffer ends, or -1 when it has not all come yet."""
+    end = buffer.find(b"\r\n\r\n", 0, LONGEST_HEAD + 4)
+    if end == -1 and len(buffer) > LONGEST_HEAD:
+        raise Malformed(431, "the head of the request is too large")
+    return end
+
+
+def parse_head(data):
+    """The head of a request, without its last empty line."""
+    lines = bytes(data).split(b"\r\n")
+    parts = lines[0].split(b" ")
+    if len(parts) != 3 or not _TOKEN.match(parts[0]) or not _TARGET.match(parts[1]):
+        raise Malformed(400, "malformed request line")
+    if parts[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
+        raise Malformed(505 if parts[2].startswith(b"HTTP/") else 400, "unknown version of HTTP")
+    if len(lines) > MOST_HEADERS + 1:
+        raise Malformed(431, "too many headers")
+    head = Head()
+    head.method = parts[0].decode("ascii")
+    head.target = parts[1].decode("latin-1")
+    head.version = parts[2][5:].decode("ascii")
+    head.headers = _headers(lines[1:])
+    _framing(head)
+    return head
+
+
+def _headers(lines):
+    headers = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        value = value.strip(b" \t")
+        if not colon or not _TOKEN.match(name) or not _VALUE.match(value):
+            raise Malformed(400, "malformed header")
+        key = name.decode("ascii").lower()
+        text = value.decode("latin-1")
+        old = headers.get(key)
+        if old is None:
+            headers[key] = text
+        elif key in ("content-length", "host", "transfer-encoding", "content-type"):
+            if old != text or key != "content-length":
+                raise Malformed(400, "header given twice: " + key)
+        else:
+            headers[key] = old + ("; " if key == "cookie" else ", ") + text
+    return headers
+
+
+def _framing(head):
+    headers = head.headers
+    if head.version == "1.1" and "host" not in headers:
+        raise Malformed(400, "the Host header is missing")
+    head.length = 0
+    head.chunked = False
+    coding = headers.get("transfer-encoding")
+    length = headers.get("content-length")
+    if coding is not None:
+        if length is not None or head.version == "1.0":
+            raise Malformed(400, "ambiguous length")
+        if coding.lower() != "chunked":
+            raise Malformed(501, "unknown transfer encoding")
+        head.chunked = True
+    elif length is not None:
+        if not (length.isascii() and length.isdigit()) or len(length) > 15:
+            raise Malformed(400, "malformed Content-Length")
+        head.length = int(length)
+    options = [option.strip() for option in headers.get("connection", "").lower().split(",")]
+    head.keep_alive = "close" not in options and (head.version == "1.1" or "keep-alive" in options)
+    expect = headers.get("expect")
+    head.expects_continue = False
+    if expect is not None and head.version == "1.1":
+        if expect.lower() != "100-continue":
+            raise Malformed(417, "unknown expectation")
+        head.expects_continue = True
+
+
+class Body:
+    """Takes a body's bytes from a connection's buffer, however it is framed. `limit` is in bytes."""
+
+    def __init__(self, head, limit):
+        if head.length > limit:
+            raise Malformed(413, "the body is larger than %d bytes" % limit)
+        self._limit = limit
+        self._chunked = head.chunked
+        self._missing = 0 if head.chunked else head.length  # bytes of this chunk, or of the whole
+        self._state = "size" if head.chunked else "plain"
+        self._data = bytearray()
+
+    def take(self, buffer):
+        """Consumes what belongs to the body; true when that was all of it."""
+        if not self._chunked:
+            self._move(buffer)
+            return self._missing == 0
+        while True:
+            if self._state == "data":
+                self._move(buffer)
+                if self._missing > 0:
+                    return False
+                self._state = "gap"
+            line = self._line(buffer)
+            if line is None:
+                return False
+            if self._state == "gap":
+                if line:
+                    raise Malformed(400, "malformed chunk")
+                self._state = "size"
+            elif self._state == "size":
+                self._start_chunk(line)
+            elif not line:  # the trailer has ended
+                return True
+
+    def bytes(self):
+        return bytes(self._data)
+
+    def _move(self, buffer):
+        part = buffer[: self._missing]
+        self._data += part
+        self._missing -= len(part)
+        del buffer[: len(part)]
+
+    @staticmethod
+    def _line(buffer):
+        end = buffer.find(b"\r\n", 0, LONGEST_CHUNK_LINE)
+        if end == -1:
+            if len(buffer) > LONGEST_CHUNK_LINE:
+                raise Malformed(400, "malformed chunk")
+            return None
+        line = bytes(buffer[:end])
+        del buffer[: end + 2]
+        return line
+
+    def _start_chunk(self, line):
+        size = line.partition(b";")[0].strip()
+        if not re.match(rb"[0-9a-fA-F]{1,12}\Z", size):
+            raise Malformed(400, "malformed chunk")
+        self._missing = int(size, 16)
+        if len(self._data) + self._missing > self._limit:
+            raise Malformed(413, "the body is larger than %d bytes" % self._limit)
+        self._state = "data" if self._missing else "trailer"
+
+
+_date = (0, "")
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(seconds):
+    """A time as HTTP writes it, whatever the locale."""
+    at = time.gmtime(seconds)
+    return "%s, %02d %s %d %02d:%02d:%02d GMT" % (
+        _DAYS[at.tm_wday], at.tm_mday, _MONTHS[at.tm_mon - 1], at.tm_year, at.tm_hour, at.tm_min, at.tm_sec
+    )
+
+
+def _now():
+    global _date
+    second = int(time.time())
+    if _date[0] != second:
+        _date = (second, http_date(second))
+    return _date[1]
+
+
+def build(status_line, headers, body, head=None, keep_alive=False):
+    """The bytes of one response. `head` is the request's, `headers` is a list of pairs."""
+    code = int(status_line[:3])
+    lines = ["HTTP/1.1 " + status_line, "Date: " + _now()]
+    for name, value in headers:
+        lines.append(name + ": " + value)
+    if code >= 200 and code not in (204, 304):
+        if not any(name.lower() == "content-length" for name, _ in headers):
+            lines.append("Content-Length: %d" % len(body))
+    else:
+        body = b""
+    if not keep_alive:
+        lines.append("Connection: close")
+    elif head is not None and head.version == "1.0":
+        lines.append("Connection: keep-alive")
+    text = "\r\n".join(lines) + "\r\n\r\n"
+    if head is not None and head.method == "HEAD":
+        body = b""
+    return text.encode("latin-1") + body
+
+
+def simple(status, text, content_type="text/html; charset=UTF-8", head=None, keep_alive=False, extra=()):
+    """A response of ours."""
+    line = "%d %s" % (status, REASONS.get(status, "Unknown"))
+    headers = [("Content-Type", content_type), *extra]
+    return build(line, headers, text.encode("utf-8"), head, keep_alive)
