@@ -75,7 +75,7 @@ const ACTING: &[&str] = &[
     "src/function/perform.rs",
     "src/function/reconcile.rs",
     "src/notification/deliver.rs",
-    "src/registry/client.rs",
+    "src/registry/client/",
     "devcluster/src/actors/",
     "devcluster/src/call.rs",
     "devcluster/src/listen.rs",

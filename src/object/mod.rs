@@ -6,6 +6,7 @@
 //! - [`Digest`]: half a SHA-256
 //! - [`stage`]: the order of applying and pruning
 //! - [`health`]: how a live object is doing
+//! - [`Secret`]: a value that is not shown
 //! - [`redact_server_text`]: what of a server's message may be shown
 //!
 //! Deliberately absent: the server's knowledge (plural names, scope, schemas); that is `cluster`'s.
@@ -17,6 +18,7 @@ mod key;
 mod order;
 mod place;
 mod redact;
+mod secret;
 
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};
@@ -25,3 +27,4 @@ pub use key::{Key, Names, split_api_version};
 pub use order::{Stage, prune_order, stage};
 pub use place::Place;
 pub use redact::redact_server_text;
+pub use secret::Secret;

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use reqwest::Url;
 
-use super::auth::{Credentials, Secret};
+use super::auth::Credentials;
 use super::error::{Error, Fault};
+use crate::object::Secret;
 
 /// Where a repository is. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]

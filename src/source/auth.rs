@@ -1,44 +1,15 @@
 //! A repository's `auth` and the Secret that it names become [`Credentials`].
 //!
-//! Invariant: a [`Secret`] shows nothing of itself in `Debug` or `Display`; reading it takes the word `expose`.
 //! Deliberately not here: SSH keys (one more variant of [`Credentials`]); reading the Secret from the cluster.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 
 use super::error::{Error, Fault};
 use crate::api::git_repository::{AuthType, RepositoryAuth};
-
-/// A value that must not be shown.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Secret<T>(T);
-
-impl<T> Secret<T> {
-    /// Hides `value`.
-    pub fn new(value: T) -> Self {
-        Self(value)
-    }
-
-    /// The value itself, for the one place that sends it.
-    pub fn expose(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T> fmt::Debug for Secret<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
-
-impl<T> fmt::Display for Secret<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
+use crate::object::Secret;
 
 /// How to authenticate to a remote.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -26,8 +26,9 @@ mod snapshot;
 mod transport;
 mod watch;
 
+pub use crate::object::Secret;
 pub use address::RemoteUrl;
-pub use auth::{Credentials, Secret, credentials};
+pub use auth::{Credentials, credentials};
 pub use error::{Error, Fault, Sent};
 pub use id::{BlobId, Commit, TreeId};
 pub use reference::{BaseDir, Found, Reference};

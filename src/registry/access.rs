@@ -1,0 +1,138 @@
+//! The Secret of a build becomes the way to talk to a registry: scheme, login, and certificates.
+
+use super::Address;
+use super::choice::{self, Problem, SecretData};
+use super::docker_config::{self, Login};
+use super::image_ref::ImageRef;
+use crate::object::Secret;
+
+/// How a registry is talked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain HTTP: registries inside the cluster or on this machine, and no others.
+    Http,
+    /// HTTPS.
+    Https,
+}
+
+/// What it takes to talk to the registry of one image.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// How.
+    pub scheme: Scheme,
+    /// User name and password; `None`: anonymously.
+    pub login: Option<Login>,
+    /// PEM of certificates that are trusted besides the system's; empty for none.
+    pub authorities: Vec<u8>,
+}
+
+impl Access {
+    /// Access to the registry that a Secret is about, where `image` is pushed.
+    ///
+    /// The login is that of `.dockerconfigjson`, or `username` and `password` when the Secret names this registry. `ca.crt` holds a private authority. Plain
+    /// HTTP is used for `isInternal: "true"` and on this machine, unless there is a `ca.crt` or the address of the
+    /// registry begins with `https://`.
+    pub fn own(data: &SecretData, image: &ImageRef) -> Result<Self, Problem> {
+        let authorities = data.get("ca.crt").map(|pem| pem.0.clone()).unwrap_or_default();
+        let address = ["registryAddress", "pushRegAddr"].iter().find_map(|key| choice::text(data, key));
+        let asked = address.and_then(|address| address.split_once("://")).map(|(scheme, _)| scheme);
+        let may_be_plain = choice::is_internal(data) || is_loopback(&image.registry);
+        let scheme = match asked {
+            Some("https") => Scheme::Https,
+            _ if !authorities.is_empty() => Scheme::Https,
+            _ if may_be_plain => Scheme::Http,
+            Some("http") => {
+                return Err(Problem {
+                    what: "the address of the registry begins with http://".to_owned(),
+                    hint: "plain HTTP is for registries with isInternal: \"true\" or on this machine".to_owned(),
+                });
+            }
+            _ => Scheme::Https,
+        };
+        let login = listed(data, image).or_else(|| given(data, image));
+        Ok(Self { scheme, login, authorities })
+    }
+
+    /// Access to another registry, where a base image is: only a login that is listed for its very host is used.
+    pub fn foreign(data: &SecretData, image: &ImageRef) -> Self {
+        let scheme = if is_loopback(&image.registry) { Scheme::Http } else { Scheme::Https };
+        Self { scheme, login: listed(data, image), authorities: Vec::new() }
+    }
+}
+
+fn listed(data: &SecretData, image: &ImageRef) -> Option<Login> {
+    docker_config::login(&data.get(".dockerconfigjson")?.0, image)
+}
+
+/// `username` and `password`, when one of the Secret's addresses is that of the image: a Secret that meanwhile is about
+/// another registry has none for this one.
+fn given(data: &SecretData, image: &ImageRef) -> Option<Login> {
+    let address = |key| choice::text(data, key).and_then(|text| Address::parse(text).ok());
+    let addresses = ["registryAddress", "pushRegAddr", "serverAddress"].into_iter().filter_map(address);
+    if !addresses.into_iter().any(|address| address.host() == image.registry) {
+        return None;
+    }
+    let line = |key| choice::text(data, key).filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
+    let (username, password) = (line("username")?.to_owned(), line("password")?.to_owned());
+    Some(Login { username, password: Secret::new(password) })
+}
+
+/// Whether a host with or without a port is this machine.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::ByteString;
+
+    #[track_caller]
+    fn check(pairs: &[(&str, &str)], image: &str, expected: &str) {
+        let data =
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
+        let got = match Access::own(&data, &image.parse().unwrap()) {
+            Ok(access) => format!("{:?} {}", access.scheme, access.login.map_or("-".into(), |login| login.username)),
+            Err(problem) => problem.what,
+        };
+        assert_eq!(got, expected, "{pairs:?}");
+    }
+
+    #[test]
+    fn speaks_plain_http_to_internal_registries_and_this_machine_only() {
+        check(&[], "h.io/a", "Https -");
+        check(&[], "localhost:5000/a", "Http -");
+        check(&[], "127.0.0.1.evil.io/a", "Https -");
+        check(&[("isInternal", "true")], "r.svc:5000/a", "Http -");
+        check(&[("isInternal", "false")], "r.svc:5000/a", "Https -");
+        check(&[("isInternal", "true"), ("ca.crt", "x")], "r.svc:5000/a", "Https -");
+        check(&[("registryAddress", "https://localhost:1")], "localhost:1/a", "Https -");
+        let refused = "the address of the registry begins with http://";
+        check(&[("registryAddress", "http://h.io")], "h.io/a", refused);
+    }
+
+    #[test]
+    fn sends_a_login_where_the_secret_says() {
+        let with = |address| [("username", "u"), ("password", "p\n"), ("registryAddress", address)];
+        check(&with("h.io/path"), "h.io/path/a", "Https u");
+        check(&with("user"), "docker.io/user/a", "Https u");
+        check(&with("h.io"), "h.io:444/a", "Https -");
+        check(&with("other.io"), "h.io/a", "Https -");
+    }
+
+    #[test]
+    fn a_login_for_a_base_image_is_listed_or_there_is_none() {
+        let listed =
+            docker_config::docker_config("base.io", &Login { username: "b".into(), password: Secret::new("p".into()) });
+        let data = [("username", "u"), ("password", "p"), (".dockerconfigjson", &listed)]
+            .map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec())))
+            .into();
+        let base = |image: &str| Access::foreign(&data, &image.parse().unwrap()).login.map(|login| login.username);
+        assert_eq!(base("base.io/a").as_deref(), Some("b"));
+        assert_eq!(base("other.io/a"), None);
+    }
+}

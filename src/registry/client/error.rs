@@ -1,0 +1,128 @@
+//! What went wrong with a registry.
+
+use std::time::Duration;
+
+use crate::failure::Class;
+
+/// A failed attempt; the cause is its source.
+#[derive(Debug, thiserror::Error)]
+#[error("{attempt} {registry}")]
+pub struct Error {
+    /// What was attempted, up to the name of the registry.
+    pub attempt: &'static str,
+    /// Host and port of the registry.
+    pub registry: String,
+    /// Why it failed.
+    #[source]
+    pub fault: Fault,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// No connection, or one that broke.
+    #[error("{what}")]
+    Network {
+        /// In the words of the innermost cause.
+        what: String,
+    },
+    /// Too slow.
+    #[error("it took longer than {} s: {what}", after.as_secs())]
+    Timeout {
+        /// The deadline.
+        after: Duration,
+        /// What was waited for.
+        what: &'static str,
+    },
+    /// 401 or 403.
+    #[error("{by} answered {status} {}", if *anonymous { "to a request without credentials" } else { "to these credentials" })]
+    Denied {
+        /// Who: the registry, or its token server.
+        by: &'static str,
+        /// Status.
+        status: u16,
+        /// Whether there was no login to send.
+        anonymous: bool,
+    },
+    /// Another status that is no success.
+    #[error("it answered {status}{}{}", code.as_ref().map(|code| format!(" {code}")).unwrap_or_default(), meaning(*status))]
+    Status {
+        /// Status.
+        status: u16,
+        /// Code of the distribution specification.
+        code: Option<String>,
+    },
+    /// A redirect that is not followed.
+    #[error("it leads to {to}, which is not followed: {why}")]
+    Redirect {
+        /// Host.
+        to: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The bytes are others than their digest says.
+    #[error("{what} has not the digest that was asked for")]
+    Digest {
+        /// What was read or kept.
+        what: &'static str,
+    },
+    /// More bytes than there should be.
+    #[error("{what} is longer than {limit} bytes")]
+    TooLarge {
+        /// What was read.
+        what: &'static str,
+        /// The bound.
+        limit: u64,
+    },
+    /// An answer that is none.
+    #[error("it does not speak the distribution protocol: {why}")]
+    Protocol {
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// `ca.crt` is of no use.
+    #[error("ca.crt of the registry Secret holds no certificates in PEM")]
+    Authorities,
+    /// The content to push could not be read.
+    #[error("could not read what is to be pushed")]
+    Content(#[source] std::io::Error),
+    /// The content to push comes from another registry, which failed.
+    #[error("the other registry failed")]
+    Other(#[source] Box<Error>),
+}
+
+fn meaning(status: u16) -> &'static str {
+    match status {
+        404 => " (there is no such repository or image, or this account does not see it)",
+        413 => " (it or a proxy before it takes no uploads of this size)",
+        429 => " (too many requests)",
+        507 => " (its disk is full)",
+        _ => "",
+    }
+}
+
+impl Fault {
+    /// What kind of failure it is.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Denied { .. } => Class::Denied,
+            Self::Network { .. } | Self::Timeout { .. } | Self::Digest { .. } | Self::Content(_) => Class::Unavailable,
+            Self::Status { status, code } => match status {
+                429 | 500.. => Class::Unavailable,
+                _ if code.as_deref().is_some_and(forgotten) => Class::Unavailable,
+                _ => Class::Invalid,
+            },
+            Self::Redirect { .. } | Self::TooLarge { .. } | Self::Protocol { .. } | Self::Authorities => Class::Invalid,
+            Self::Other(error) => error.fault.class(),
+        }
+    }
+
+    /// Whether the registry lacks a part of the manifest that it was given.
+    pub fn lacks_parts(&self) -> bool {
+        matches!(self, Self::Status { code: Some(code), .. } if forgotten(code))
+    }
+}
+
+fn forgotten(code: &str) -> bool {
+    matches!(code, "MANIFEST_BLOB_UNKNOWN" | "BLOB_UNKNOWN")
+}

@@ -1,0 +1,123 @@
+//! Authentication: user name and password, or a token that a token server gives for them.
+//!
+//! Invariant: a token server sees the password over HTTPS, or over HTTP when the registry itself is talked to that way
+//! and is the same host; a registry cannot lead it elsewhere.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use reqwest::header::HeaderValue;
+use reqwest::{Method, Url};
+use serde::Deserialize;
+
+use super::send::{Ask, host};
+use super::{Client, Fault, Rights, challenge::Challenge};
+use crate::object::Secret;
+use crate::registry::access::is_loopback;
+
+/// Largest answer of a token server, in bytes.
+const MAX_ANSWER: u64 = 64 << 10;
+/// How long a token lasts that does not say so, as the specification has it.
+const USUAL: Duration = Duration::from_secs(60);
+/// How long before its end a token is not used any more.
+const LEEWAY: Duration = Duration::from_secs(5);
+
+/// What the registry is sent.
+#[derive(Debug, Default)]
+pub(super) enum Authorization {
+    /// It has not asked for anything yet.
+    #[default]
+    Nothing,
+    /// This header until then; `None`: for ever.
+    Header(Secret<HeaderValue>, Option<Instant>),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    access_token: String,
+    #[serde(default)]
+    expires_in: Option<u64>,
+}
+
+impl Client {
+    /// The header to send now.
+    pub(super) fn authorization(&self) -> Option<HeaderValue> {
+        let authorization = self.authorization.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*authorization {
+            Authorization::Header(header, until) if until.is_none_or(|until| Instant::now() < until) => {
+                Some(header.expose().clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Does what the registry wants before it lets us in.
+    pub(super) async fn authenticate(&self, wanted: &Challenge) -> Result<(), Fault> {
+        let new = match wanted {
+            Challenge::Basic => {
+                let header = self.basic()?;
+                let denied = Fault::Denied { by: "the registry", status: 401, anonymous: header.is_none() };
+                Authorization::Header(Secret::new(header.ok_or(denied)?), None)
+            }
+            Challenge::Bearer { realm, service } => self.token(realm, service.as_deref()).await?,
+        };
+        *self.authorization.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    fn basic(&self) -> Result<Option<HeaderValue>, Fault> {
+        let Some(login) = &self.access.login else { return Ok(None) };
+        let encoded = BASE64_STANDARD.encode(format!("{}:{}", login.username, login.password.expose()));
+        header("Basic", &encoded).map(Some)
+    }
+
+    async fn token(&self, realm: &str, service: Option<&str>) -> Result<Authorization, Fault> {
+        let mut url = self.realm(realm)?;
+        let actions = if self.rights == Rights::Pull { "pull" } else { "pull,push" };
+        {
+            let mut query = url.query_pairs_mut();
+            if let Some(service) = service {
+                query.append_pair("service", service);
+            }
+            query.append_pair("scope", &format!("repository:{}:{actions}", self.repository));
+            if let Some(from) = &*self.mounting.lock().unwrap_or_else(PoisonError::into_inner) {
+                query.append_pair("scope", &format!("repository:{from}:pull"));
+            }
+        }
+        let (response, _) = self.follow(&Ask::new(Method::GET), &url, &url, self.basic()?).await?;
+        if !response.status().is_success() {
+            return Err(self.refused(response, "the registry's token server").await);
+        }
+        let body = self.body(response, "the answer of the token server", MAX_ANSWER).await?;
+        let answer: Answer = serde_json::from_slice(&body).map_err(|_| Fault::Protocol { why: "there is no token" })?;
+        let token = if answer.token.is_empty() { answer.access_token } else { answer.token };
+        if token.is_empty() {
+            return Err(Fault::Protocol { why: "there is no token" });
+        }
+        let lasts = answer.expires_in.map_or(USUAL, |seconds| Duration::from_secs(seconds.min(86_400)));
+        let until = Instant::now() + lasts.saturating_sub(LEEWAY).max(LEEWAY);
+        Ok(Authorization::Header(Secret::new(header("Bearer", &token)?), Some(until)))
+    }
+
+    /// The token server that a registry names, if it may see a password.
+    fn realm(&self, realm: &str) -> Result<Url, Fault> {
+        let realm = Url::parse(realm).map_err(|_| Fault::Protocol { why: "its token server has no address" })?;
+        let near = || realm.host() == self.origin.host() || realm.host_str().is_some_and(is_loopback);
+        match realm.scheme() {
+            "https" => Ok(realm),
+            "http" if self.origin.scheme() == "http" && near() => Ok(realm),
+            _ => Err(Fault::Redirect { to: host(&realm), why: "a token server is talked to over https only" }),
+        }
+    }
+}
+
+fn header(scheme: &str, value: &str) -> Result<HeaderValue, Fault> {
+    let mut header = HeaderValue::from_str(&format!("{scheme} {value}"))
+        .map_err(|_| Fault::Protocol { why: "its token fits no header" })?;
+    header.set_sensitive(true);
+    Ok(header)
+}
