@@ -305,6 +305,9 @@ fn empty(status: u16, headers: &[(HeaderName, &str)]) -> Response<Body> {
 }
 
 fn refused(refusal: &Refusal) -> Response<Body> {
+    if let Some(cause) = &refusal.cause {
+        tracing::warn!(%cause, "the image registry cannot use its directory");
+    }
     let body = json!({"errors": [{"code": refusal.code, "message": refusal.message, "detail": null}]});
     respond::json(refusal.status, body.to_string().into())
 }

@@ -8,11 +8,13 @@ pub(super) struct Refusal {
     pub(super) status: u16,
     pub(super) code: &'static str,
     pub(super) message: String,
+    /// What only the log of the server says: it names paths of its machine.
+    pub(super) cause: Option<String>,
 }
 
 impl Refusal {
     pub(super) fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into() }
+        Self { status, code, message: message.into(), cause: None }
     }
 
     pub(super) fn unknown_path() -> Self {
@@ -68,10 +70,9 @@ impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::new(507, "DENIED", "the disk is full"),
-            // The text names paths of the machine that serves, so the client does not get it.
             kind => {
-                tracing::warn!(%error, "the image registry cannot use its directory");
-                Self::new(500, "UNKNOWN", format!("the directory of the registry cannot be used: {kind}"))
+                let message = format!("the directory of the registry cannot be used: {kind}");
+                Self { cause: Some(error.to_string()), ..Self::new(500, "UNKNOWN", message) }
             }
         }
     }
