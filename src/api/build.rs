@@ -11,6 +11,10 @@ pub const TERMINATION_LOG_ENV: &str = "MAINSTAY_TERMINATION_LOG";
 /// Longest message in a [`BuildFailure`], in bytes, so that the whole fits the API's 4096.
 pub const LONGEST_MESSAGE: usize = 2048;
 
+/// Number of the way in which images are put together: raised when the same inputs give another image, so that every
+/// image is built again.
+pub const IMAGE_FORMAT: u32 = 1;
+
 /// What a successful push reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

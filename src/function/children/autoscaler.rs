@@ -1,0 +1,24 @@
+//! The HorizontalPodAutoscaler of a Function whose number of pods is not fixed.
+
+use serde_json::{Value, json};
+
+use super::metadata;
+use crate::function::ResolvedFunction;
+
+/// The autoscaler of the Deployment with this name; none when the number of pods is fixed. It aims at
+/// `target_cpu_percentage` of the requested CPU.
+pub fn build(function: &ResolvedFunction, name: &str, deployment: &str, target_cpu_percentage: i64) -> Option<Value> {
+    function.replicas.are_scaled().then(|| {
+        json!({
+            "apiVersion": "autoscaling/v1",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": metadata(function, name),
+            "spec": {
+                "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": deployment },
+                "minReplicas": function.replicas.min,
+                "maxReplicas": function.replicas.max,
+                "targetCPUUtilizationPercentage": target_cpu_percentage
+            }
+        })
+    })
+}

@@ -1,0 +1,18 @@
+//! The ConfigMap that holds an inline Function's source and dependencies for its build.
+
+use serde_json::{Value, json};
+
+use super::metadata;
+use crate::api::names;
+use crate::function::{Code, ResolvedFunction};
+
+/// The ConfigMap; a Git Function has none.
+pub fn build(function: &ResolvedFunction, name: &str) -> Option<Value> {
+    let Code::Inline { source, dependencies } = &function.code else { return None };
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(function, name),
+        "data": { names::SOURCE_KEY: source, names::DEPENDENCIES_KEY: dependencies }
+    }))
+}

@@ -1,0 +1,233 @@
+//! The Job that builds a Function's image: `fetch`, `install`, `push`.
+//!
+//! Invariant: code from packages runs in `install` only, and there no credential is mounted but that of the package
+//! registries.
+
+use serde_json::{Value, json};
+
+use super::pod::{container_security, literal, security};
+use super::{metadata, named};
+use crate::api::git_repository::AuthType;
+use crate::api::names;
+use crate::function::tag::Cause;
+use crate::function::{BaseImage, Code, ResolvedFunction, Settings};
+
+/// Most that source, dependencies and the image's layers may take in the workspace.
+const WORKSPACE_SIZE: &str = "4Gi";
+/// Most that package managers may write to `/tmp`.
+const TMP_SIZE: &str = "2Gi";
+/// Name of the container that reports the digest.
+pub const PUSH: &str = "push";
+
+/// One attempt to build an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Build<'a> {
+    /// Tag of the image.
+    pub tag: &'a str,
+    /// Which attempt for this tag it is, counted from 1.
+    pub attempt: i64,
+    /// Why it is made.
+    pub causes: &'a [Cause],
+    /// Repository that the image is pushed to, without tag.
+    pub repository: &'a str,
+    /// Secret with the registry's credentials.
+    pub registry_secret: &'a str,
+    /// Where the code is.
+    pub from: Origin<'a>,
+    /// The last image of this Function, `repository@sha256:…` at the push address, whose dependencies may be taken.
+    pub previous: Option<Previous<'a>>,
+}
+
+/// Where the build finds the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin<'a> {
+    /// In a ConfigMap with this name.
+    ConfigMap(&'a str),
+    /// In a Git repository.
+    Git {
+        /// Its address, without credentials.
+        url: &'a str,
+        /// Commit to build.
+        commit: &'a str,
+        /// Git tree of `baseDir` in that commit.
+        tree: &'a str,
+        /// How to authenticate, and the Secret with the credentials.
+        auth: Option<(AuthType, &'a str)>,
+    },
+}
+
+/// An image whose dependencies may be taken instead of installing the same again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Previous<'a> {
+    /// The image, `repository@sha256:…`.
+    pub image: &'a str,
+    /// Digest of what its dependencies were installed from.
+    pub dependencies: &'a str,
+}
+
+/// Name of the Job: `{function}-build-{5 characters}`, another one for every attempt and every tag.
+pub fn name(function: &ResolvedFunction, build: &Build<'_>) -> String {
+    named(&function.name, "-build", &[&function.uid, build.repository, build.tag, &build.attempt.to_string()])
+}
+
+/// The Job.
+pub fn build(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
+    let mut metadata = metadata(function, &name(function, build));
+    let causes: Vec<_> = build.causes.iter().map(ToString::to_string).collect();
+    metadata["annotations"] = json!({
+        names::BUILD_TAG: build.tag,
+        names::BUILD_ATTEMPT: build.attempt.to_string(),
+        names::BUILD_CAUSE: causes.join(",")
+    });
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "activeDeadlineSeconds": settings.build_deadline.as_secs(),
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            "ttlSecondsAfterFinished": settings.build_ttl.as_secs(),
+            "template": {
+                "metadata": {
+                    "annotations": { "sidecar.istio.io/inject": "false" },
+                    "labels": function.labels
+                },
+                "spec": pod(function, build, settings)
+            }
+        }
+    })
+}
+
+fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
+    let (source, code_mount) = code(build.from);
+    let mut volumes = vec![
+        json!({ "name": "workspace", "emptyDir": { "sizeLimit": WORKSPACE_SIZE } }),
+        json!({ "name": "registry", "secret": { "secretName": build.registry_secret } }),
+        json!({
+            "name": "package-registry",
+            "secret": { "secretName": settings.package_registry_secret, "optional": true }
+        }),
+        json!({ "name": "tmp", "emptyDir": { "sizeLimit": TMP_SIZE } }),
+    ];
+    volumes.extend(source);
+    let workspace = mount("workspace", "/workspace");
+    let mut fetch_mounts = vec![workspace.clone()];
+    fetch_mounts.extend(code_mount);
+    let install = ["sh", "/workspace/install.sh"].map(str::to_owned).to_vec();
+    let install_image = match &function.base {
+        BaseImage::Image(image) => image,
+        BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
+    };
+    let builder = &settings.builder_image;
+    let fetch = container("fetch", builder, program("fetch"), &fetch_args(function, build), fetch_mounts, function);
+    let install_mounts = vec![workspace.clone(), read_only("package-registry", "/package-registry")];
+    let install = container("install", install_image, install, &[], install_mounts, function);
+    let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
+    let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
+    let mut pod = json!({
+        "automountServiceAccountToken": false,
+        "containers": [push],
+        "enableServiceLinks": false,
+        "imagePullSecrets": [{ "name": build.registry_secret }],
+        "initContainers": [fetch, install],
+        "restartPolicy": "Never",
+        "securityContext": security(),
+        "volumes": volumes
+    });
+    if let Some(account) = &settings.build_service_account {
+        pod["serviceAccountName"] = account.as_str().into();
+    }
+    pod
+}
+
+/// The volume with the code or with the credentials for it, and where it is mounted.
+fn code(from: Origin<'_>) -> (Option<Value>, Option<Value>) {
+    match from {
+        Origin::ConfigMap(name) => {
+            (Some(json!({ "name": "sources", "configMap": { "name": name } })), Some(read_only("sources", "/sources")))
+        }
+        Origin::Git { auth: Some((_, secret)), .. } => (
+            Some(json!({ "name": "git-credentials", "secret": { "secretName": secret } })),
+            Some(read_only("git-credentials", "/git-credentials")),
+        ),
+        Origin::Git { auth: None, .. } => (None, None),
+    }
+}
+
+fn program(step: &str) -> Vec<String> {
+    ["mainstay", "build", step].map(str::to_owned).to_vec()
+}
+
+/// Each option with its value in one argument: a value cannot be taken for an option.
+fn fetch_args(function: &ResolvedFunction, build: &Build<'_>) -> Vec<String> {
+    let mut args = vec![format!("--runtime={}", function.runtime.name), "--workspace=/workspace".to_owned()];
+    match build.from {
+        Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
+        Origin::Git { url, commit, tree, auth } => {
+            args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
+            if let Code::Git { reference, base_dir, .. } = &function.code {
+                args.extend([format!("--reference={reference}"), format!("--base-dir={base_dir}")]);
+            }
+            match auth {
+                Some((AuthType::Basic, _)) => args.push("--auth=basic".to_owned()),
+                Some((AuthType::Key, _)) => args.push("--auth=key".to_owned()),
+                None => {}
+            }
+            if auth.is_some() {
+                args.push("--credentials=/git-credentials".to_owned());
+            }
+        }
+    }
+    args.extend(build.previous.map(|previous| format!("--known-dependencies={}", previous.dependencies)));
+    args
+}
+
+fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
+    let mut args = vec![
+        format!("--runtime={}", function.runtime.name),
+        "--workspace=/workspace".to_owned(),
+        "--registry=/registry".to_owned(),
+        format!("--image={}:{}", build.repository, build.tag),
+        format!("--base={}", function.base),
+        format!("--platform={}", settings.platform),
+    ];
+    args.extend(build.previous.map(|previous| format!("--previous={}", previous.image)));
+    args
+}
+
+/// All three have the build's resources: init containers run one after the other, so it costs no more than one.
+fn container(
+    name: &str,
+    image: &str,
+    command: Vec<String>,
+    args: &[String],
+    mut mounts: Vec<Value>,
+    function: &ResolvedFunction,
+) -> Value {
+    mounts.push(mount("tmp", "/tmp"));
+    let mut container = json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+        "env": [{ "name": "HOME", "value": "/tmp" }],
+        "resources": function.build_resources,
+        "securityContext": container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts
+    });
+    if !args.is_empty() {
+        container["args"] = args.iter().map(|arg| literal(arg)).collect();
+    }
+    container
+}
+
+fn mount(volume: &str, path: &str) -> Value {
+    json!({ "name": volume, "mountPath": path })
+}
+
+fn read_only(volume: &str, path: &str) -> Value {
+    json!({ "name": volume, "mountPath": path, "readOnly": true })
+}

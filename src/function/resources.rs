@@ -1,0 +1,114 @@
+//! Requests and limits: what is missing is filled in from a preset, what is there is checked.
+
+use std::collections::BTreeMap;
+
+use super::presets::ResourcesPreset;
+use super::quantity::{Quantity, RULE};
+use super::settings::Least;
+use super::violation::{Violation, shown};
+use crate::api::Amount;
+use crate::api::function::Resources;
+
+/// The resources with CPU and memory filled in. A request that is missing is never above the given limit, a limit that
+/// is missing never below the request.
+pub(super) fn complete(
+    given: Option<&Resources>,
+    preset: &ResourcesPreset,
+    least: &Least,
+    path: &str,
+    violations: &mut Vec<Violation>,
+) -> Resources {
+    let part = |part: fn(&Resources) -> Option<&BTreeMap<String, Amount>>| given.and_then(part).cloned();
+    let mut requests = part(|r| r.requests.as_ref()).unwrap_or_default();
+    let mut limits = part(|r| r.limits.as_ref()).unwrap_or_default();
+    let (request, limit) = (preset.request_memory.as_ref(), preset.limit_memory.as_ref());
+    fill(&mut requests, &mut limits, "memory", request, limit);
+    let (request, limit) = (preset.request_cpu.as_ref(), preset.limit_cpu.as_ref());
+    fill(&mut requests, &mut limits, "cpu", request, limit);
+    check(&requests, &limits, least, path, violations);
+    Resources { limits: Some(limits), requests: Some(requests) }
+}
+
+fn fill(
+    requests: &mut BTreeMap<String, Amount>,
+    limits: &mut BTreeMap<String, Amount>,
+    name: &str,
+    request: Option<&Amount>,
+    limit: Option<&Amount>,
+) {
+    if is_unset(requests.get(name)) {
+        let given = limits.get(name).filter(|limit| !is_unset(Some(limit)));
+        if let Some(lower) = lower(request, given) {
+            requests.insert(name.to_owned(), lower.clone());
+        }
+    }
+    if is_unset(limits.get(name))
+        && let Some(higher) = higher(limit, requests.get(name))
+    {
+        limits.insert(name.to_owned(), higher.clone());
+    }
+}
+
+/// Nothing, or a zero: both are filled in.
+fn is_unset(amount: Option<&Amount>) -> bool {
+    amount.is_none_or(|amount| Quantity::parse(&amount.0).is_some_and(Quantity::is_zero))
+}
+
+fn lower<'a>(preset: Option<&'a Amount>, given: Option<&'a Amount>) -> Option<&'a Amount> {
+    match (preset, given) {
+        (Some(preset), Some(given)) => Some(if size(given) < size(preset) { given } else { preset }),
+        (preset, given) => preset.or(given),
+    }
+}
+
+fn higher<'a>(preset: Option<&'a Amount>, given: Option<&'a Amount>) -> Option<&'a Amount> {
+    match (preset, given) {
+        (Some(preset), Some(given)) => Some(if size(given) > size(preset) { given } else { preset }),
+        (preset, given) => preset.or(given),
+    }
+}
+
+fn size(amount: &Amount) -> Option<Quantity> {
+    Quantity::parse(&amount.0)
+}
+
+fn check(
+    requests: &BTreeMap<String, Amount>,
+    limits: &BTreeMap<String, Amount>,
+    least: &Least,
+    path: &str,
+    violations: &mut Vec<Violation>,
+) {
+    for (word, amounts) in [("requests", requests), ("limits", limits)] {
+        for (name, amount) in amounts {
+            let field = format!("{path}.{word}.{}", shown(name));
+            let Some(found) = size(amount) else {
+                let mut violation = Violation::invalid(RULE, &field);
+                violation.details = format!("it is \"{}\"", shown(&amount.0));
+                violations.push(violation);
+                continue;
+            };
+            let minimum = match name.as_str() {
+                "cpu" => Some(&least.cpu),
+                "memory" => Some(&least.memory),
+                _ => None,
+            };
+            if let Some(minimum) = minimum.filter(|minimum| Some(found) < size(minimum)) {
+                let what = format!("{word} {name}({amount}) should be higher than minimal value ({minimum})");
+                violations.push(Violation::invalid(what, &field));
+            } else if found.is_negative() {
+                violations.push(Violation::invalid(format!("{word} {}({amount}) is negative", shown(name)), &field));
+            }
+        }
+    }
+    for (name, limit) in limits {
+        let Some(request) = requests.get(name) else { continue };
+        if let (Some(most), Some(least)) = (size(limit), size(request))
+            && least > most
+        {
+            let name = shown(name);
+            let what = format!("limits {name}({limit}) should be higher than requests {name}({request})");
+            violations.push(Violation::invalid(what, &format!("{path}.limits.{name}")));
+        }
+    }
+}

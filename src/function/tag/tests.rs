@@ -1,0 +1,126 @@
+//! What changes a tag, what does not, and what is said about it.
+
+use super::*;
+use crate::api::{Function, FunctionSpec};
+use crate::function::{BaseImage, Settings, resolve};
+
+const INLINE: &str = "{source: 's', deps: '{\"a\": 1}', runtime: nodejs22}";
+const GIT: &str = "{type: git, source: r, runtime: nodejs22, baseDir: /, reference: main}";
+const PLATFORM: &str = "linux/amd64";
+
+fn resolved(spec: &str, change: impl FnOnce(&mut Function)) -> ResolvedFunction {
+    let spec: FunctionSpec = serde_yaml::from_str(spec).unwrap();
+    let mut function = Function::new("hello", spec);
+    function.metadata.namespace = Some("default".into());
+    change(&mut function);
+    let settings = Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() };
+    resolve(&function, &settings).unwrap()
+}
+
+fn of(spec: &str) -> Recipe {
+    recipe(&resolved(spec, |_| ()), None, PLATFORM)
+}
+
+fn built(recipe: &Recipe) -> Built {
+    Built {
+        repository: "r/default-hello".into(),
+        tag: recipe.tag.clone(),
+        digest: "sha256:x".into(),
+        dependencies: String::new(),
+        inputs: recipe.inputs.clone(),
+    }
+}
+
+fn why(old: &Recipe, new: &Recipe) -> String {
+    let causes = causes(new, "r/default-hello", Some(&built(old)));
+    causes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn equal_inputs_give_equal_tags_of_64_digits() {
+    let tag = of(INLINE).tag;
+    assert_eq!(tag, of(INLINE).tag);
+    assert!(tag.len() == 64 && tag.bytes().all(|b| b.is_ascii_hexdigit()));
+    assert_eq!(why(&of(INLINE), &of(INLINE)), "");
+}
+
+#[test]
+fn every_input_changes_the_tag_and_says_why() {
+    let first = of(INLINE);
+    for (spec, cause) in [
+        ("{source: 't', deps: '{\"a\": 1}', runtime: nodejs22}", "SOURCE"),
+        ("{source: 's', deps: '{\"a\": 2}', runtime: nodejs22}", "DEPS"),
+        ("{source: 's', deps: '{\"a\": 1}', runtime: python312}", "RUNTIME"),
+        ("{source: 's', deps: '{\"a\": 1}', runtime: nodejs22, runtimeImageOverride: a/b}", "BASE"),
+        ("{source: 't', runtime: nodejs22}", "SOURCE,DEPS"),
+    ] {
+        let next = of(spec);
+        assert_ne!(first.tag, next.tag, "{spec}");
+        assert_eq!(why(&first, &next), cause, "{spec}");
+    }
+    let again = recipe(&resolved(INLINE, annotate("1")), None, PLATFORM);
+    assert_eq!(why(&first, &again), "REQUESTED");
+    let other = recipe(&resolved(INLINE, annotate("2")), None, PLATFORM);
+    assert_eq!((why(&again, &other), again.tag == other.tag), ("REQUESTED".into(), false));
+    let arm = recipe(&resolved(INLINE, |_| ()), None, "linux/arm64");
+    assert_eq!((why(&first, &arm), first.tag == arm.tag), ("BASE".into(), false));
+    assert_eq!(causes(&first, "other/default-hello", Some(&built(&first))), [Cause::Registry]);
+    assert_eq!(causes(&first, "r/default-hello", None), [Cause::Source]);
+}
+
+fn annotate(value: &str) -> impl FnOnce(&mut Function) {
+    let pair = (crate::api::names::REBUILD.to_owned(), value.to_owned());
+    move |function| function.metadata.annotations = Some([pair].into())
+}
+
+#[test]
+fn what_is_not_in_the_image_changes_nothing() {
+    let first = of(INLINE);
+    for more in ["env: [{name: A, value: b}]", "labels: {a: b}", "minReplicas: 2", "resources: {limits: {cpu: 1}}"] {
+        let spec = INLINE.replace('}', "").replace("'{\"a\": 1", "'{\"a\": 1}") + ", " + more + "}";
+        assert_eq!(of(&spec), first, "{more}");
+    }
+    let labelled = resolved(INLINE, |function| {
+        function.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        function.metadata.uid = Some("u".into());
+        function.metadata.generation = Some(9);
+    });
+    assert_eq!(recipe(&labelled, None, PLATFORM), first);
+}
+
+#[test]
+fn the_source_of_a_git_function_is_its_tree_and_not_where_it_was_found() {
+    let tree = |spec: &str, tree: &str| recipe(&resolved(spec, |_| ()), Some(tree), PLATFORM);
+    let first = tree(GIT, "aaaa");
+    assert_eq!(why(&first, &tree(GIT, "bbbb")), "SOURCE");
+    assert_eq!(tree(&GIT.replace("main", "other"), "aaaa"), first);
+    assert_eq!(tree(&GIT.replace("baseDir: /", "baseDir: /moved"), "aaaa"), first);
+    assert_eq!(tree(&GIT.replace("source: r", "source: mirror"), "aaaa"), first);
+}
+
+#[test]
+fn parts_are_never_taken_for_each_other() {
+    let a = of("{source: 'a-b', deps: 'c', runtime: python312}");
+    assert_ne!(a.tag, of("{source: 'a', deps: 'b-c', runtime: python312}").tag);
+    assert_ne!(a.tag, of("{source: 'a-bc', runtime: python312}").tag);
+    let placed = |namespace: &str, name: &str| {
+        let place = |function: &mut Function| {
+            function.metadata.namespace = Some(namespace.into());
+            function.metadata.name = Some(name.into());
+        };
+        recipe(&resolved(INLINE, place), None, PLATFORM).tag
+    };
+    // Both have the repository `a-b-c`.
+    assert_ne!(placed("a-b", "c"), placed("a", "b-c"));
+    let inline = recipe(&resolved("{source: aaaa, runtime: python312}", |_| ()), None, PLATFORM);
+    let git = recipe(&resolved(&GIT.replace("nodejs22", "python312"), |_| ()), Some("aaaa"), PLATFORM);
+    assert_ne!(inline.tag, git.tag);
+}
+
+#[test]
+fn a_status_that_was_edited_does_not_keep_an_old_image() {
+    let first = of(INLINE);
+    let mut built = built(&first);
+    built.tag = "0".repeat(64);
+    assert_eq!(causes(&first, "r/default-hello", Some(&built)), [Cause::Source]);
+}

@@ -1,0 +1,198 @@
+//! The settings as environment variables: those of the first system that still mean something, and ours.
+//!
+//! Invariant: a variable that is not understood is told, never ignored; an empty one stands for the default.
+//!
+//! Variables that Kubernetes sets for the Services of a namespace (`APP_PORT=tcp://…` for a Service `app`) are nobody's
+//! settings.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+
+use super::presets::{Presets, ResourcesPreset};
+use super::quantity::Quantity;
+use super::{BaseImage, Settings};
+use crate::api::{Amount, Span};
+use crate::runtimes;
+
+/// A variable that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {why}")]
+pub struct Refused {
+    /// Name of the variable.
+    pub name: String,
+    /// Why it cannot be used.
+    pub why: String,
+}
+
+/// Puts the value of one variable into the settings, or says what is wrong with it.
+type Set = fn(&mut Settings, &str) -> Result<(), String>;
+
+/// All variables.
+pub const VARIABLES: &[(&str, Set)] = &[
+    ("MAINSTAY_BUILDER_IMAGE", |s, v| text(&mut s.builder_image, v)),
+    ("MAINSTAY_BASE_IMAGES", |s, v| base_images(&mut s.base_images, v)),
+    ("MAINSTAY_PLATFORM", |s, v| platform(&mut s.platform, v)),
+    ("MAINSTAY_GIT_INTERVAL", |s, v| duration(&mut s.git_interval, v)),
+    ("MAINSTAY_TRUST_REGISTRY", |s, v| parsed(&mut s.trust_registry, v, "true or false")),
+    ("MAINSTAY_BUILD_DEADLINE", |s, v| duration(&mut s.build_deadline, v)),
+    ("MAINSTAY_BUILD_TTL", |s, v| duration(&mut s.build_ttl, v)),
+    ("APP_FUNCTION_IMAGE_REGISTRY_DEFAULT_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.default_registry_secret, v)),
+    ("APP_FUNCTION_IMAGE_REGISTRY_EXTERNAL_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.external_registry_secret, v)),
+    ("APP_FUNCTION_PACKAGE_REGISTRY_CONFIG_SECRET_NAME", |s, v| text(&mut s.package_registry_secret, v)),
+    ("APP_FUNCTION_IMAGE_PULL_ACCOUNT_NAME", |s, v| text(s.service_account.get_or_insert_default(), v)),
+    ("APP_FUNCTION_BUILD_SERVICE_ACCOUNT_NAME", |s, v| text(s.build_service_account.get_or_insert_default(), v)),
+    ("APP_FUNCTION_TARGET_CPU_UTILIZATION_PERCENTAGE", |s, v| at_least_one(&mut s.target_cpu_percentage, v)),
+    ("APP_FUNCTION_REQUEUE_DURATION", |s, v| duration(&mut s.requeue, v)),
+    ("APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION", |s, v| duration(&mut s.ready_requeue, v)),
+    ("APP_FUNCTION_GIT_FETCH_REQUEUE_DURATION", |s, v| duration(&mut s.git_fetch_requeue, v)),
+    ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", |s, v| at_least_one(&mut s.max_simultaneous_jobs, v)),
+    ("WEBHOOK_VALIDATION_RESERVED_ENVS", |s, v| {
+        s.reserved_env = v.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        Ok(())
+    }),
+    ("WEBHOOK_VALIDATION_FUNCTION_REPLICAS_MIN_VALUE", |s, v| at_least_one(&mut s.min_replicas, v)),
+    ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_CPU", |s, v| amount(&mut s.min_resources.cpu, v)),
+    ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_MEMORY", |s, v| amount(&mut s.min_resources.memory, v)),
+    ("WEBHOOK_VALIDATION_BUILD_JOB_RESOURCES_MIN_REQUEST_CPU", |s, v| amount(&mut s.min_build_resources.cpu, v)),
+    ("WEBHOOK_VALIDATION_BUILD_JOB_RESOURCES_MIN_REQUEST_MEMORY", |s, v| amount(&mut s.min_build_resources.memory, v)),
+    ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_DEFAULT_PRESET", |s, v| text(&mut s.replicas.default, v)),
+    ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_PRESETS_MAP", |s, v| map(&mut s.replicas.all, v)),
+    ("WEBHOOK_DEFAULTING_FUNCTION_RESOURCES_DEFAULT_PRESET", |s, v| text(&mut s.resources.default, v)),
+    ("WEBHOOK_DEFAULTING_FUNCTION_RESOURCES_PRESETS_MAP", |s, v| map(&mut s.resources.all, v)),
+    ("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_DEFAULT_PRESET", |s, v| text(&mut s.build_resources.default, v)),
+    ("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_PRESETS_MAP", |s, v| map(&mut s.build_resources.all, v)),
+    ("WEBHOOK_DEFAULTING_RUNTIME", |s, v| {
+        runtimes::find(v).ok_or("there is no such runtime").map_err(str::to_owned)?;
+        text(&mut s.default_runtime, v)
+    }),
+];
+
+/// Prefixes of which every variable has to be one of [`VARIABLES`].
+const OURS: [&str; 3] = ["APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
+
+impl Settings {
+    /// `base` changed by these variables; other variables than [`VARIABLES`] may be among them. All that is wrong is
+    /// told.
+    pub fn from_env(base: Self, variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, Vec<Refused>> {
+        let mut settings = base;
+        let mut refused = Vec::new();
+        for (name, value) in variables {
+            let known = VARIABLES.iter().find(|(known, _)| *known == name);
+            let outcome = match known {
+                Some(_) if value.is_empty() => Ok(()),
+                Some((_, set)) => set(&mut settings, value.trim()),
+                None if OURS.iter().any(|prefix| name.starts_with(prefix)) && !is_service_link(&name, &value) => {
+                    Err("it is not a setting of Mainstay; remove it, or correct its name".to_owned())
+                }
+                None => Ok(()),
+            };
+            refused.extend(outcome.err().map(|why| Refused { name, why }));
+        }
+        refused.extend(incomplete(&settings));
+        refused.sort_by(|a, b| a.name.cmp(&b.name));
+        if refused.is_empty() { Ok(settings) } else { Err(refused) }
+    }
+}
+
+/// Whether the kubelet set the variable for a Service.
+fn is_service_link(name: &str, value: &str) -> bool {
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || (name.contains("_PORT") && (value.starts_with("tcp://") || value.starts_with("udp://")))
+        || ["_TCP", "_UDP", "_SCTP"]
+            .iter()
+            .any(|protocol| name.contains(&format!("{protocol}_")) || name.ends_with(protocol))
+}
+
+/// Every default preset has to be there and to be complete: all others are completed from it.
+fn incomplete(settings: &Settings) -> Vec<Refused> {
+    let refuse = |kind: &str, default: &str, why: &str| Refused {
+        name: format!("WEBHOOK_DEFAULTING_{kind}_DEFAULT_PRESET"),
+        why: format!("the preset \"{default}\" {why}"),
+    };
+    let mut refused = Vec::new();
+    match settings.replicas.fallback() {
+        None => refused.push(refuse("FUNCTION_REPLICAS", &settings.replicas.default, "does not exist")),
+        Some(preset) if preset.min.is_none() || preset.max.is_none() => {
+            refused.push(refuse("FUNCTION_REPLICAS", &settings.replicas.default, "has no min or no max"));
+        }
+        Some(_) => {}
+    }
+    let all = [("FUNCTION_RESOURCES", &settings.resources), ("BUILD_JOB_RESOURCES", &settings.build_resources)];
+    for (kind, presets) in all {
+        refused.extend(flaw(presets).map(|why| refuse(kind, &presets.default, &why)));
+    }
+    refused
+}
+
+fn flaw(presets: &Presets<ResourcesPreset>) -> Option<String> {
+    let Some(fallback) = presets.fallback() else { return Some("does not exist".to_owned()) };
+    let wrong = |amount: &Amount| Quantity::parse(&amount.0).is_none();
+    if let Some(amount) = presets.all.values().flat_map(ResourcesPreset::amounts).flatten().find(|a| wrong(a)) {
+        return Some(format!("stands beside one with \"{amount}\", which is no quantity"));
+    }
+    fallback.amounts().iter().any(Option::is_none).then(|| "lacks a request or a limit".to_owned())
+}
+
+fn text(field: &mut String, value: &str) -> Result<(), String> {
+    value.clone_into(field);
+    Ok(())
+}
+
+fn parsed<T: std::str::FromStr>(field: &mut T, value: &str, wanted: &str) -> Result<(), String> {
+    *field = value.parse().map_err(|_| format!("\"{value}\" is not {wanted}"))?;
+    Ok(())
+}
+
+fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(field: &mut T, value: &str) -> Result<(), String> {
+    let wanted = "a whole number from 1 on";
+    parsed(field, value, wanted)?;
+    if *field < T::from(1) { Err(format!("\"{value}\" is not {wanted}")) } else { Ok(()) }
+}
+
+fn duration(field: &mut std::time::Duration, value: &str) -> Result<(), String> {
+    let span: Span = value.parse().map_err(|error: crate::api::duration::NotADuration| error.to_string())?;
+    if span.0.is_zero() {
+        return Err("it must be longer than nothing".to_owned());
+    }
+    *field = span.0;
+    Ok(())
+}
+
+fn amount(field: &mut Amount, value: &str) -> Result<(), String> {
+    Quantity::parse(value).ok_or_else(|| format!("\"{value}\" is no quantity"))?;
+    *field = value.into();
+    Ok(())
+}
+
+fn platform(field: &mut String, value: &str) -> Result<(), String> {
+    let part = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    match value.split('/').collect::<Vec<_>>()[..] {
+        [os, architecture] if part(os) && part(architecture) => text(field, value),
+        _ => Err(format!("\"{value}\" is not written like linux/amd64")),
+    }
+}
+
+fn map<T: DeserializeOwned>(field: &mut BTreeMap<String, T>, value: &str) -> Result<(), String> {
+    *field =
+        serde_json::from_str(value).map_err(|error| format!("it is not the JSON object that is wanted: {error}"))?;
+    Ok(())
+}
+
+fn base_images(field: &mut BTreeMap<String, BaseImage>, value: &str) -> Result<(), String> {
+    let mut named = BTreeMap::<String, String>::new();
+    map(&mut named, value)?;
+    field.clear();
+    for (runtime, image) in named {
+        if runtime != "*" && runtimes::find(&runtime).is_none() {
+            return Err(format!("there is no runtime \"{runtime}\""));
+        }
+        let base = BaseImage::parse(&image).map_err(|error| format!("{runtime}: \"{image}\": {error}"))?;
+        field.insert(runtime, base);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Every variable is understood or told.
+
+use super::*;
+
+fn from(variables: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Settings::from_env(Settings::default(), variables).map_err(|all| all.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn without_variables_the_settings_are_the_shipped_ones() {
+    assert_eq!(from(&[]), Ok(Settings::default()));
+    assert_eq!(from(&[("PATH", "/bin"), ("MAINSTAY_IDENTITY", "x")]), Ok(Settings::default()));
+    let empty: Vec<_> = VARIABLES.iter().map(|(name, _)| (*name, "")).collect();
+    assert_eq!(from(&empty), Ok(Settings::default()));
+}
+
+#[test]
+fn reads_the_variables_of_the_first_system() {
+    let settings = from(&[
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "1"),
+        ("APP_FUNCTION_REQUEUE_DURATION", "5m"),
+        ("APP_FUNCTION_GIT_FETCH_REQUEUE_DURATION", "10s"),
+        ("APP_FUNCTION_TARGET_CPU_UTILIZATION_PERCENTAGE", "80"),
+        ("APP_FUNCTION_IMAGE_PULL_ACCOUNT_NAME", "serverless-function"),
+        ("APP_FUNCTION_PACKAGE_REGISTRY_CONFIG_SECRET_NAME", "packages"),
+        ("WEBHOOK_VALIDATION_RESERVED_ENVS", "A, B,"),
+        ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_CPU", "20m"),
+        ("WEBHOOK_DEFAULTING_RUNTIME", "python312"),
+        ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_DEFAULT_PRESET", "many"),
+        ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_PRESETS_MAP", r#"{"many":{"min":2,"max":9}}"#),
+        (
+            "WEBHOOK_DEFAULTING_FUNCTION_RESOURCES_PRESETS_MAP",
+            r#"{"M":{"requestCpu":"1","requestMemory":"1Gi","limitCpu":2,"limitMemory":"2Gi"}}"#,
+        ),
+    ])
+    .unwrap();
+    assert_eq!(settings.max_simultaneous_jobs, 1);
+    assert_eq!((settings.requeue.as_secs(), settings.git_fetch_requeue.as_secs()), (300, 10));
+    assert_eq!(settings.target_cpu_percentage, 80);
+    assert_eq!(settings.service_account.as_deref(), Some("serverless-function"));
+    assert_eq!(settings.package_registry_secret, "packages");
+    assert_eq!(settings.reserved_env, ["A", "B"]);
+    assert_eq!(settings.min_resources.cpu, Amount::from("20m"));
+    assert_eq!(settings.default_runtime, "python312");
+    assert_eq!(settings.replicas.fallback().unwrap().max, Some(9));
+    assert_eq!(settings.resources.fallback().unwrap().limit_cpu, Some(Amount::from("2")));
+}
+
+#[test]
+fn reads_base_images_that_name_their_content() {
+    let digest = "0".repeat(64);
+    let json =
+        format!(r#"{{"nodejs22":"docker.io/library/node@sha256:{digest}","*":"scratch","python312":"oci:/base"}}"#);
+    let settings = from(&[("MAINSTAY_BASE_IMAGES", &json), ("MAINSTAY_PLATFORM", "linux/arm64")]).unwrap();
+    assert_eq!(settings.base_images["*"], BaseImage::Scratch);
+    assert_eq!(settings.base_images["python312"], BaseImage::Layout("/base".into()));
+    assert_eq!(settings.base_images["nodejs22"].to_string(), format!("docker.io/library/node@sha256:{digest}"));
+    assert_eq!(settings.platform, "linux/arm64");
+}
+
+#[test]
+fn a_bad_value_is_told_with_the_name_of_its_variable() {
+    for (name, value, why) in [
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not a whole number from 1 on"),
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not a whole number from 1 on"),
+        ("APP_FUNCTION_REQUEUE_DURATION", "5", "a duration is written like 30s, 1m or 1h30m"),
+        ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than nothing"),
+        ("MAINSTAY_TRUST_REGISTRY", "yes", "\"yes\" is not true or false"),
+        ("MAINSTAY_PLATFORM", "amd64", "\"amd64\" is not written like linux/amd64"),
+        ("WEBHOOK_DEFAULTING_RUNTIME", "cobol85", "there is no such runtime"),
+        ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_CPU", "x", "\"x\" is no quantity"),
+        (
+            "MAINSTAY_BASE_IMAGES",
+            r#"{"nodejs22":"node:22"}"#,
+            "nodejs22: \"node:22\": an image is named by its digest: `repository@sha256:…`",
+        ),
+        ("MAINSTAY_BASE_IMAGES", r#"{"cobol85":"scratch"}"#, "there is no runtime \"cobol85\""),
+        ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_DEFAULT_PRESET", "XXL", "the preset \"XXL\" does not exist"),
+    ] {
+        assert_eq!(from(&[(name, value)]), Err(vec![format!("{name}: {why}")]), "{name}={value}");
+    }
+    let broken = from(&[("WEBHOOK_DEFAULTING_FUNCTION_RESOURCES_PRESETS_MAP", r#"{"M":{"requestCPU":"1"}}"#)]);
+    assert!(broken.unwrap_err()[0].contains("unknown field `requestCPU`"));
+    let lacking = from(&[("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_PRESETS_MAP", r#"{"normal":{"requestCpu":"1"}}"#)]);
+    assert_eq!(
+        lacking,
+        Err(vec![
+            "WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_DEFAULT_PRESET: the preset \"normal\" lacks a request or a limit"
+                .into()
+        ])
+    );
+}
+
+#[test]
+fn an_unknown_variable_is_told_and_all_that_is_wrong_at_once() {
+    let all = from(&[
+        ("APP_FUNCTION_BUILD_REPOFETCHER_IMAGE", "x"),
+        ("APP_FUNCTION_REQUEUE_DURATION", "soon"),
+        ("WEBHOOK_DEFAULTING_RUNTIMES", "x"),
+    ])
+    .unwrap_err();
+    assert_eq!(all.len(), 3);
+    assert_eq!(
+        all[0],
+        "APP_FUNCTION_BUILD_REPOFETCHER_IMAGE: it is not a setting of Mainstay; remove it, or correct its name"
+    );
+}
+
+#[test]
+fn variables_that_kubernetes_sets_for_services_are_nobodys() {
+    let links = [
+        ("APP_PORT", "tcp://10.0.0.1:80"),
+        ("APP_SERVICE_HOST", "10.0.0.1"),
+        ("APP_SERVICE_PORT", "80"),
+        ("APP_SERVICE_PORT_HTTP", "80"),
+        ("APP_PORT_80_TCP", "tcp://10.0.0.1:80"),
+        ("APP_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("APP_PORT_80_TCP_PORT", "80"),
+        ("APP_PORT_80_TCP_PROTO", "tcp"),
+    ];
+    assert_eq!(from(&links), Ok(Settings::default()));
+    assert!(from(&[("APP_SECRET_MUTATING_WEBHOOK_PORT", "8443")]).is_err());
+}

@@ -1,0 +1,123 @@
+//! What is wrong with a Function, in the words that its users know: `message: paths`, and details in the next line.
+//!
+//! The form is that of the defaulting and validating webhook of the Functions' first system: equal messages are merged,
+//! the lines are sorted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::api::function_conditions::Reason;
+
+/// Longest part of a user's text that a message repeats, in bytes.
+const SHOWN: usize = 200;
+
+/// One thing that is wrong and that only the user can put right.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// What is wrong.
+    pub message: String,
+    /// More about it, or what to do; may be empty.
+    pub details: String,
+    /// Fields that it is about, such as `spec.source`.
+    pub paths: Vec<String>,
+    /// The condition's reason.
+    pub reason: Reason,
+}
+
+impl Violation {
+    /// A field that has to be there.
+    pub(super) fn missing(path: &str) -> Self {
+        Self::new("missing field(s)".into(), path)
+    }
+
+    /// A field with a wrong value.
+    pub(super) fn invalid(what: impl fmt::Display, path: &str) -> Self {
+        Self::new(format!("invalid value: {what}"), path)
+    }
+
+    /// A key with a wrong name.
+    pub(super) fn key(name: &str, path: &str, details: String) -> Self {
+        Self { details, ..Self::new(format!("invalid key name \"{}\"", shown(name)), path) }
+    }
+
+    /// A runtime that cannot be had.
+    pub(super) fn runtime(what: impl fmt::Display, path: &str, details: String) -> Self {
+        Self { details, reason: Reason::RuntimeNotSupported, ..Self::invalid(what, path) }
+    }
+
+    fn new(message: String, path: &str) -> Self {
+        Self { message, details: String::new(), paths: vec![path.to_owned()], reason: Reason::SpecInvalid }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.message, self.paths.join(", "))?;
+        if !self.details.is_empty() {
+            write!(f, "\n{}", self.details)?;
+        }
+        Ok(())
+    }
+}
+
+/// All violations as one text for the condition and the webhook's answer.
+pub fn text(violations: &[Violation]) -> String {
+    let mut merged: BTreeMap<(&str, &str), Vec<&String>> = BTreeMap::new();
+    for violation in violations {
+        merged.entry((&violation.message, &violation.details)).or_default().extend(&violation.paths);
+    }
+    let lines = merged.into_iter().map(|((message, details), mut paths)| {
+        paths.sort();
+        paths.dedup();
+        let paths = paths.into_iter().cloned().collect();
+        Violation { message: message.into(), details: details.into(), paths, reason: Reason::SpecInvalid }.to_string()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The reason that the condition gives: the runtime's when nothing else is wrong.
+pub fn reason(violations: &[Violation]) -> Reason {
+    let first = violations.first().map_or(Reason::SpecInvalid, |violation| violation.reason);
+    if violations.iter().all(|violation| violation.reason == first) { first } else { Reason::SpecInvalid }
+}
+
+/// A user's text, as far as a message repeats it.
+pub(super) fn shown(text: &str) -> String {
+    let short = crate::api::conditions::cut(text, SHOWN);
+    let clean: String = short.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if short.len() < text.len() { clean + "…" } else { clean }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_equal_messages_and_sorts_the_lines() {
+        let all = [
+            Violation::missing("spec.reference"),
+            Violation::invalid("a is b", "spec.maxReplicas"),
+            Violation::missing("spec.baseDir"),
+            Violation::missing("spec.baseDir"),
+            Violation::key("1A", "spec.env", "because".into()),
+        ];
+        assert_eq!(
+            text(&all),
+            "invalid key name \"1A\": spec.env\nbecause\ninvalid value: a is b: spec.maxReplicas\n\
+             missing field(s): spec.baseDir, spec.reference"
+        );
+    }
+
+    #[test]
+    fn blames_the_runtime_only_when_nothing_else_is_wrong() {
+        let runtime = Violation::runtime("cannot find runtime: x", "spec.runtime", String::new());
+        assert_eq!(reason(std::slice::from_ref(&runtime)), Reason::RuntimeNotSupported);
+        assert_eq!(reason(&[runtime, Violation::missing("spec.source")]), Reason::SpecInvalid);
+    }
+
+    #[test]
+    fn repeats_little_of_what_users_write() {
+        assert_eq!(shown("a\nb"), "a\u{fffd}b");
+        assert_eq!(shown(&"é".repeat(300)).chars().count(), 101);
+    }
+}
