@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
-use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use super::base::BaseImage;
 use super::presets::{Chosen, Presets, ReplicasPreset, ResourcesPreset};
@@ -315,7 +315,7 @@ fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) ->
         Language::NodeJs if !(bare.starts_with('{') && bare.ends_with('}')) => {
             found.wrong(Violation::invalid("deps should start with '{' and end with '}'", "spec.deps"));
         }
-        Language::NodeJs => match serde_json::from_str::<BTreeMap<String, IgnoredAny>>(deps) {
+        Language::NodeJs => match serde_json::from_str::<BTreeMap<String, &RawValue>>(deps) {
             Ok(fields) if fields.is_empty() => return "{}".into(),
             Ok(_) => {}
             Err(error) => found.wrong(Violation::invalid(format!("deps is not JSON: {error}"), "spec.deps")),
@@ -326,9 +326,7 @@ fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) ->
 
 fn git(spec: &FunctionSpec, blank: bool, found: &mut Findings) -> Option<Code> {
     if let Some(words) = syntax::subdomain(spec.source.trim()).filter(|_| !blank) {
-        let mut violation = Violation::invalid("source is not the name of a GitRepository", "spec.source");
-        violation.details = words.to_owned();
-        found.wrong(violation);
+        found.wrong(Violation::invalid("source is not the name of a GitRepository", "spec.source").because(words));
     }
     let present = |text: &Option<String>| text.as_deref().map(str::trim).unwrap_or_default().to_owned();
     let (base_dir, reference) = (present(&spec.base_dir), present(&spec.reference));
@@ -414,9 +412,8 @@ fn check_variable(variable: &EnvVar, settings: &Settings, found: &mut Findings) 
     let value = variable.value.as_deref().unwrap_or_default();
     if name.len() + value.len() + 2 > VARIABLE_ROOM {
         let what = format!("the value of env {} has {} bytes", shown(name), value.len());
-        let mut violation = Violation::invalid(what, PATH);
-        violation.details = "no program can be started with a variable of 128 KiB or more".to_owned();
-        found.wrong(violation);
+        let why = "no program can be started with a variable of 128 KiB or more";
+        found.wrong(Violation::invalid(what, PATH).because(why));
     }
     let Some(from) = &variable.value_from else { return };
     let sources = usize::from(from.config_map_key_ref.is_some())
@@ -437,7 +434,7 @@ fn replicas(function: &Function, settings: &Settings, found: &mut Findings) -> R
     let preset = preset(function, names::REPLICAS_PRESET, &settings.replicas, found);
     let fallback = settings.replicas.fallback();
     let of = |pick: fn(&ReplicasPreset) -> Option<i64>| {
-        preset.and_then(|p| pick(p)).filter(|n| *n != 0).or_else(|| fallback.and_then(pick)).unwrap_or(1)
+        preset.and_then(pick).filter(|n| *n != 0).or_else(|| fallback.and_then(pick)).unwrap_or(1)
     };
     let (preset_min, preset_max) = (of(|p| p.min), of(|p| p.max));
     let min = spec.min_replicas.unwrap_or_else(|| spec.max_replicas.map_or(preset_min, |max| preset_min.min(max)));

@@ -136,6 +136,9 @@ fn flaw(presets: &Presets<ResourcesPreset>) -> Option<String> {
 }
 
 fn text(field: &mut String, value: &str) -> Result<(), String> {
+    if value.is_empty() || value.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err("it must be one word".to_owned());
+    }
     value.clone_into(field);
     Ok(())
 }

@@ -45,6 +45,11 @@ impl Violation {
         Self { details, reason: Reason::RuntimeNotSupported, ..Self::invalid(what, path) }
     }
 
+    /// The same with details.
+    pub(super) fn because(self, details: impl Into<String>) -> Self {
+        Self { details: details.into(), ..self }
+    }
+
     fn new(message: String, path: &str) -> Self {
         Self { message, details: String::new(), paths: vec![path.to_owned()], reason: Reason::SpecInvalid }
     }

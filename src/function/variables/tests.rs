@@ -64,6 +64,8 @@ fn a_bad_value_is_told_with_the_name_of_its_variable() {
     for (name, value, why) in [
         ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not a whole number from 1 on"),
         ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not a whole number from 1 on"),
+        ("MAINSTAY_BUILDER_IMAGE", "a b", "it must be one word"),
+        ("MAINSTAY_BUILDER_IMAGE", " ", "it must be one word"),
         ("APP_FUNCTION_REQUEUE_DURATION", "5", "a duration is written like 30s, 1m or 1h30m"),
         ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than nothing"),
         ("MAINSTAY_TRUST_REGISTRY", "yes", "\"yes\" is not true or false"),
