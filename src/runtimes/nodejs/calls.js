@@ -36,6 +36,7 @@ class Calls {
   answer(request, response, expectsContinue) {
     if (this.settings.accessLog) reply.logAccess(request, response);
     if (this.draining) response.shouldKeepAlive = false;
+    request.res = response; // as Express links the two
     this.open.add(response);
     response.on('close', this.onClose);
     const { method } = request;

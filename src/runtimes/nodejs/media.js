@@ -63,7 +63,8 @@ function matches(expected, actual) {
 
 /** The entries of an `Accept…` header: value, quality, parameters and place. */
 function accepted(header) {
-  return header.split(',', MOST_ACCEPTED).map((entry, place) => {
+  const entries = header.split(',', MOST_ACCEPTED).filter((entry) => entry.trim() !== '');
+  return entries.map((entry, place) => {
     const [value, ...rest] = entry.split(';').map((part) => part.trim());
     let quality = 1;
     const parameters = [];
@@ -119,7 +120,7 @@ function preferred(header, offers, kind, implied) {
     entries.push({ value: implied, written: implied, quality: least, parameters: [], place: entries.length });
   }
   if (offers.length === 0) {
-    const wanted = entries.filter((entry) => entry.quality > 0);
+    const wanted = entries.filter((entry) => entry.quality > 0 && (kind !== 'type' || entry.value.includes('/')));
     return wanted.sort((a, b) => b.quality - a.quality || a.place - b.place).map((entry) => entry.written);
   }
   const ranked = [];

@@ -17,48 +17,51 @@ function decode(text) {
 /** `a[b][c]` becomes `['a', 'b', 'c']`; what lies deeper than the bound stays one key, with its brackets. */
 function segments(key) {
   const first = key.indexOf('[');
-  if (first === -1) return [key];
+  if (first === -1 || key.indexOf(']', first) === -1) return [key];
   const found = first > 0 ? [key.slice(0, first)] : [];
-  let rest = key.slice(first);
-  let brackets = 0;
-  while (rest !== '' && brackets < DEEPEST) {
-    const match = /^\[([^[\]]*)\]/.exec(rest);
-    if (match === null) break;
+  const bracket = /\[([^[\]]*)\]/g;
+  let end = first;
+  for (let depth = 0; depth < DEEPEST; depth += 1) {
+    const match = bracket.exec(key);
+    if (match === null) return found;
     found.push(match[1] === '' ? null : match[1]);
-    rest = rest.slice(match[0].length);
-    brackets += 1;
+    end = bracket.lastIndex;
   }
-  if (brackets === 0) return [key];
-  const next = rest.indexOf('[');
-  if (next !== -1) found.push(rest.slice(next).replace(/^\[([\s\S]*)\]$/, '[$1]'));
+  const rest = key.indexOf('[', end);
+  if (rest !== -1) found.push(key.slice(rest));
   return found;
 }
 
+/** What is read of one key: a list when all its keys are small numbers, else an object. */
 class Branch {
   constructor() {
-    this.children = new Map(); // key (null for `[]`) to text, list or branch
+    this.children = new Map(); // key to a text, to a branch, or to a list of both
     this.next = 0;
   }
 
   put(keys, value) {
     const [key, ...deeper] = keys;
     if (key === '__proto__') return;
-    const name = key === null ? `${this.unused()}` : key;
+    if (key === null && deeper.length === 0) {
+      this.children.set(`${this.unused()}`, value);
+      return;
+    }
+    const name = key === null ? '0' : key;
     const old = this.children.get(name);
-    if (deeper.length > 0) {
-      let branch = old;
-      if (!(branch instanceof Branch)) {
-        branch = new Branch();
-        if (old !== undefined) for (const text of [].concat(old)) branch.put([null], text);
-        this.children.set(name, branch);
+    if (deeper.length === 0) {
+      if (old === undefined) this.children.set(name, value);
+      else if (old instanceof Branch && old.isList()) old.put([null], value);
+      else this.children.set(name, [].concat(old, value));
+    } else if (old instanceof Branch) {
+      old.put(deeper, value);
+    } else {
+      const branch = new Branch();
+      if (deeper[0] === null || Array.isArray(old)) {
+        for (const one of [].concat(old === undefined ? [] : old)) branch.put([null], one);
       }
       branch.put(deeper, value);
-    } else if (old === undefined) {
-      this.children.set(name, value);
-    } else if (old instanceof Branch) {
-      old.put(old.isList() ? [null] : [value], old.isList() ? value : true);
-    } else {
-      this.children.set(name, [].concat(old, value));
+      const mixed = old !== undefined && branch.children.size === 1;
+      this.children.set(name, mixed ? [old, branch] : branch);
     }
   }
 
@@ -77,7 +80,7 @@ class Branch {
   value() {
     if (this.isList()) {
       const order = [...this.children.keys()].sort((a, b) => a - b);
-      return order.flatMap((key) => plain(this.children.get(key)));
+      return order.map((key) => plain(this.children.get(key)));
     }
     const object = {};
     for (const [key, child] of this.children) object[key] = plain(child);
@@ -86,6 +89,7 @@ class Branch {
 }
 
 function plain(child) {
+  if (Array.isArray(child)) return child.map(plain);
   return child instanceof Branch ? child.value() : child;
 }
 

@@ -51,9 +51,10 @@ class Request extends http.IncomingMessage {
     const wanted = offers.flat();
     const header = this.headers.accept;
     if (wanted.length === 0) return header === undefined ? ['*/*'] : media.preferred(header, [], 'type');
-    if (header === undefined) return wanted[0];
+    if (!header) return wanted[0];
     const types = wanted.map((offer) => media.normalize(offer));
-    const [best] = media.preferred(header, types.filter(Boolean), 'type');
+    const known = types.filter(Boolean);
+    const [best] = known.length > 0 ? media.preferred(header, known, 'type') : [];
     return best === undefined ? false : wanted[types.indexOf(best)];
   }
 
@@ -62,11 +63,11 @@ class Request extends http.IncomingMessage {
   }
 
   acceptsCharsets(...offers) {
-    return choose(this.headers['accept-charset'] || '*', offers.flat(), 'word');
+    return choose(any(this.headers['accept-charset']), offers.flat(), 'word');
   }
 
   acceptsLanguages(...offers) {
-    return choose(this.headers['accept-language'] || '*', offers.flat(), 'language');
+    return choose(any(this.headers['accept-language']), offers.flat(), 'language');
   }
 
   param(name, fallback) {
@@ -156,6 +157,10 @@ function combined(ranges) {
   return joined.sort((a, b) => a.at - b.at).map(({ start, end }) => ({ start, end }));
 }
 
+function any(header) {
+  return header === undefined ? '*' : header;
+}
+
 function choose(header, offers, kind, implied) {
   const found = media.preferred(header, offers, kind, implied);
   if (offers.length === 0) return found;
@@ -189,7 +194,7 @@ lazy(Request.prototype, 'query', (request) => query.parse(split(request.url)[1])
 lazy(Request.prototype, 'path', (request) => path(request.url));
 lazy(Request.prototype, 'originalUrl', (request) => request.url);
 lazy(Request.prototype, 'baseUrl', () => '');
-lazy(Request.prototype, 'params', () => ({}));
+lazy(Request.prototype, 'params', (request) => ({ 0: request.path })); // as of the route `*`
 lazy(Request.prototype, 'cookies', (request) => cookies.parse(request.headers.cookie));
 lazy(Request.prototype, 'signedCookies', () => Object.create(null));
 lazy(Request.prototype, 'hostname', hostname);

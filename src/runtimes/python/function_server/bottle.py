@@ -26,7 +26,6 @@ Response = LocalResponse = BaseResponse
 WSGIHeaderDict = HeaderDict
 json_dumps = json.dumps
 json_loads = json.loads
-html_escape = html.escape
 
 _local = threading.local()
 
@@ -83,6 +82,10 @@ def redirect(url, code=None):
     answer.body = ""
     answer.set_header("Location", urljoin(request.url, url))
     raise answer
+
+
+def html_escape(text):
+    return html.escape(text).replace("&#x27;", "&#039;")
 
 
 def tob(text, encoding="utf8"):

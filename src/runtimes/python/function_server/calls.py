@@ -3,7 +3,6 @@
 import ctypes
 import inspect
 import queue
-import sys
 import threading
 import time
 import traceback
@@ -29,11 +28,14 @@ class Call:
         self.body = body
         self.deadline = deadline
         self.started = None  # since when the function runs
-        self.thread = None  # the identifier of the thread that runs it
+        self.thread = None  # that runs it
 
 
 class Calls:
-    """`answer(call, bytes)` is called once per call; `stop(code)` when the function wants the process to end."""
+    """`answer(call, bytes)` is called once per call; `stop(code)` when the process has to end.
+
+    Invariant: who takes a call out of `_open` answers it, and nobody else does.
+    """
 
     def __init__(self, settings, function, metrics, answer, stop):
         self._settings = settings
@@ -44,9 +46,9 @@ class Calls:
         self._queue = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._open = {}  # calls that are not answered, the oldest first
-        self._threads = 0
-        self._idle = 0
-        self._stuck = 0  # threads that run a call whose caller has been told that it is too late
+        self._threads = 0  # that take calls
+        self._idle = 0  # of them, less the calls that wait
+        self._lost = set()  # threads that run a call whose caller has been told that it is too late
 
     def __len__(self):
         return len(self._open)
@@ -54,14 +56,15 @@ class Calls:
     def submit(self, call):
         with self._lock:
             self._open[call] = True
-            if self._idle > 0:
-                self._idle -= 1
-            elif self._threads < self._settings.threads:
-                self._threads += 1
-                threading.Thread(target=self._work, daemon=True).start()
-            else:
-                self._idle -= 1  # owed: the next thread that is done takes it
+            self._idle -= 1
+            if self._idle < 0 and self._threads < self._settings.threads:
+                self._start_thread()
         self._queue.put(call)
+
+    def _start_thread(self):
+        self._threads += 1
+        self._idle += 1
+        threading.Thread(target=self._work, daemon=True).start()
 
     def next_deadline(self):
         """When the oldest call exceeds its time, or `None`."""
@@ -80,82 +83,81 @@ class Calls:
                 del self._open[call]
                 thread = call.thread
                 if thread is not None:
-                    self._stuck += 1
-                    self._threads -= 1  # another may take its place
+                    self._lose(thread)
+                lost = len(self._lost)
             if call.started is not None:
                 self._metrics.took(call.head.method, now - call.started)
             self._metrics.failed(call.head.method)
             log("Timeout while processing the function: no answer within %g s" % self._settings.timeout)
             self._answer(call, self._page(call, 408, "Timeout while processing the function"))
             if thread is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(OutOfTime))
-            if self._stuck >= self._settings.threads:
-                log("%d calls have never come back: the process ends, so that it starts afresh" % self._stuck)
+                interrupt(thread)
+            if lost >= self._settings.threads:
+                log("%d calls have never come back: the process ends, so that it starts afresh" % lost)
                 self._stop(1)
 
+    def _lose(self, thread):
+        """The thread's call is over, the thread is not: another takes its place."""
+        self._lost = {other for other in self._lost if other.is_alive()}
+        self._lost.add(thread)
+        self._threads -= 1
+        if self._idle < 0:
+            self._start_thread()
+
     def _work(self):
-        while True:
-            call = self._queue.get()
-            call.thread = threading.get_ident()
-            try:
-                self._run(call)
-            except OutOfTime:
+        try:
+            while self._run(self._queue.get()):
                 pass
-            with self._lock:
-                if call.connection is None:
-                    self._stuck -= 1
-                    return  # its place is taken
-                self._idle += 1
+        except OutOfTime:
+            pass  # the call has been answered, and this thread's place is taken
 
     def _run(self, call):
-        try:
-            data, failed = self._outcome(call)
-        except event.Refusal as refusal:
-            text = "%s: %s" % (message.REASONS[refusal.status], refusal.text)
-            self._finish(call, message.simple(refusal.status, text, "text/plain; charset=UTF-8", call.head,
-                                              call.head.keep_alive))
-            return
+        """Runs one call; false when it took too long, so that this thread is no longer wanted."""
+        with self._lock:
+            if call not in self._open:
+                self._idle += 1  # it has waited too long
+                return True
+            call.thread = threading.current_thread()
+        data, failed = self._outcome(call)
         taken = time.monotonic() - call.started
         with self._lock:
-            mine = self._open.pop(call, False)
-        if not mine:
-            call.connection = None  # too late: the caller has been told
-            return
-        self._metrics.took(call.head.method, taken)
+            if self._open.pop(call, None) is None:
+                return False
+            self._idle += 1
+        if failed is not None:
+            self._metrics.took(call.head.method, taken)
         if failed:
             self._metrics.failed(call.head.method)
         self._answer(call, data)
-
-    def _finish(self, call, data):
-        with self._lock:
-            mine = self._open.pop(call, False)
-        if mine:
-            self._answer(call, data)
-        else:
-            call.connection = None
+        return True
 
     def _outcome(self, call):
-        """The bytes to answer with, and whether the function failed."""
+        """The bytes to answer with, and whether the function failed; `None` when it was not called."""
         head = call.head
         request = BaseRequest(head, call.body, call.connection.remote, call.connection.local)
         response = BaseResponse()
         bottle.enter(request, response)
         call.started = time.monotonic()
-        argument = event.make(request, response, head, call.body)
+        try:
+            argument = event.make(request, response, head, call.body)
+        except event.Refusal as refusal:
+            text = "%s: %s" % (message.REASONS[refusal.status], refusal.text)
+            return message.simple(refusal.status, text, "text/plain; charset=UTF-8", head, head.keep_alive), None
         self._metrics.called(head.method)
         try:
-            result = self._invoke(argument)
-            return self._rendered(call, result, response, request), False
-        except Exception as error:  # noqa: BLE001 whatever the function raises is an answer
-            if reply.is_response(error):
-                try:
-                    return self._rendered(call, error, response, request), error.status_code >= 500
-                except Exception as second:  # noqa: BLE001
-                    error = second
-            self._log_failure(error)
+            return self._rendered(call, self._invoke(argument), response, request), False
+        except OutOfTime:
+            raise
         except SystemExit as error:
             log("The function ended the process: SystemExit(%r)" % (error.code,))
             self._stop(error.code if isinstance(error.code, int) else 0 if error.code is None else 1)
+        except BaseException as error:  # noqa: BLE001 whatever the function raises is an answer
+            try:
+                if reply.is_response(error):
+                    return self._rendered(call, error, response, request), error.status_code >= 500
+            except Exception as second:  # noqa: BLE001
+                error = second
+            log_failure(error)
         return self._failed(call), True
 
     def _invoke(self, argument):
@@ -187,8 +189,12 @@ class Calls:
         page = error_page("%d %s" % (status, message.REASONS[status]), text)
         return message.simple(status, page, head=call.head, keep_alive=call.head.keep_alive)
 
-    @staticmethod
-    def _log_failure(error):
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        sys.stderr.write("Function returned an exception: " + text)
-        sys.stderr.flush()
+
+def interrupt(thread):
+    """Throws [`OutOfTime`] into the thread as soon as it runs Python code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(OutOfTime))
+
+
+def log_failure(error):
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    log("Function returned an exception: " + text.rstrip("\n"))

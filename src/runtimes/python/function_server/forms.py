@@ -14,7 +14,7 @@ LONGEST_PART_HEAD = 8 * 1024  # bytes
 
 def parse_query(text):
     fields = FormsDict()
-    for pair in text.replace(";", "&").split("&", MOST_FIELDS):
+    for pair in text.split("&", MOST_FIELDS):
         if pair:
             name, _, value = pair.partition("=")
             fields.append(unquote_plus(name), unquote_plus(value))

@@ -103,13 +103,12 @@ class BaseRequest:
         return self._once("post", self._post)
 
     def _post(self):
-        post = FormsDict()
         kind, options = forms.parse_options(self._head.get("content-type", ""))
-        if kind.startswith("multipart/"):
-            for name, value in forms.parse_multipart(self._raw, options.get("boundary", "")):
-                post.append(name, value)
-        elif kind in ("application/x-www-form-urlencoded", ""):
-            return forms.parse_query(self._raw.decode("utf8", "replace"))
+        if not kind.startswith("multipart/"):
+            return forms.parse_query(self._raw.decode("utf8", "replace"))  # whatever it says that it is
+        post = FormsDict()
+        for name, value in forms.parse_multipart(self._raw, options.get("boundary", "")):
+            post.append(name, value)
         return post
 
     @property

@@ -119,7 +119,7 @@ class BaseResponse:
 
     @property
     def content_type(self):
-        return self._headers.get("Content-Type", self.default_content_type)
+        return self._headers.get("Content-Type", "")
 
     @content_type.setter
     def content_type(self, value):
