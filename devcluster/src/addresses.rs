@@ -11,22 +11,34 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// First address of the service range after its network address, 10.96.0.1, is the API's own.
-const RANGE: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+/// The address before the first that is handed out; 10.96.0.1 is the API's own.
+const RANGE: u32 = u32::from_be_bytes([10, 96, 0, 1]);
 /// Addresses in the range.
-const RANGE_SIZE: u32 = 1 << 16;
+const RANGE_SIZE: u32 = (1 << 16) - 2;
 /// Node ports.
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
 /// What is held.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Addresses {
     ips: BTreeSet<String>,
     ports: BTreeSet<u16>,
+    base: u32,
     next: u32,
 }
 
+impl Default for Addresses {
+    fn default() -> Self {
+        Self { ips: BTreeSet::new(), ports: BTreeSet::new(), base: RANGE, next: 0 }
+    }
+}
+
 impl Addresses {
+    /// Addresses after `network`, whose last two bytes are zero.
+    pub(crate) fn after(network: std::net::Ipv4Addr) -> Self {
+        Self { base: u32::from(network), ..Self::default() }
+    }
+
     /// Gives back what a Service held.
     pub(crate) fn release(&mut self, held: &Held) {
         for ip in &held.cluster_ips {
@@ -73,8 +85,8 @@ impl Allocator for Reservation<'_> {
     fn cluster_ip(&mut self) -> String {
         let ip = self.with(|a| {
             loop {
-                a.next = (a.next + 1) % RANGE_SIZE;
-                let ip = std::net::Ipv4Addr::from(RANGE + 1 + a.next).to_string();
+                a.next = a.next % RANGE_SIZE + 1;
+                let ip = std::net::Ipv4Addr::from(a.base + a.next).to_string();
                 if a.ips.len() >= RANGE_SIZE as usize || a.ips.insert(ip.clone()) {
                     return ip;
                 }

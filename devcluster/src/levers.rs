@@ -1,6 +1,6 @@
-//! What a real server lacks: faults on demand, and counts of what was asked.
+//! What a real server lacks: faults on demand, containers that end as told, and counts of what was asked.
 //!
-//! Deliberately absent: levers on controllers and pods, which belong to the actors.
+//! Deliberately absent: what a simulated container's end looks like, which belongs to the actors.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,6 +15,9 @@ const MAX_COUNTS: usize = 10_000;
 
 /// Faults that wait at most.
 const MAX_FAULTS: usize = 1_000;
+
+/// Images whose containers are simulated at most.
+const MAX_SIMULATIONS: usize = 10_000;
 
 /// An answer to give instead of doing what is asked.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -100,9 +103,21 @@ pub struct Count {
     pub count: u64,
 }
 
+/// How a container ends that is only simulated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Simulation {
+    /// Its exit code. An init container that is told to end with 0 does so at once.
+    pub exit_code: i32,
+    /// Its termination message; `{digest}` becomes `sha256:` and the SHA-256 of its `args`, joined by NUL.
+    pub termination_message: Option<String>,
+    /// When it ends, after the pod was placed.
+    pub after: Duration,
+}
+
 /// The levers of one cluster.
 #[derive(Debug, Default)]
 pub struct Levers {
+    simulations: Mutex<BTreeMap<(String, String), Simulation>>,
     faults: Mutex<Vec<Fault>>,
     counts: Mutex<BTreeMap<(String, String, String), u64>>,
 }
@@ -138,6 +153,30 @@ impl Levers {
             faults.remove(at);
         }
         Some(fault)
+    }
+
+    /// Makes the containers of an image end as told; `container` is a name, empty for all of them.
+    pub fn simulate(&self, image: &str, container: &str, simulation: Simulation) {
+        let mut simulations = lock(&self.simulations);
+        let key = (image.to_owned(), container.to_owned());
+        if simulations.len() < MAX_SIMULATIONS || simulations.contains_key(&key) {
+            simulations.insert(key, simulation);
+        }
+    }
+
+    /// Forgets all simulations; containers that have ended stay so.
+    pub fn clear_simulations(&self) {
+        lock(&self.simulations).clear();
+    }
+
+    /// How a container of an image is to end.
+    pub fn simulation(&self, image: &str, container: &str) -> Option<Simulation> {
+        let simulations = lock(&self.simulations);
+        if simulations.is_empty() {
+            return None;
+        }
+        let named = |container: &str| simulations.get(&(image.to_owned(), container.to_owned())).cloned();
+        named(container).or_else(|| named(""))
     }
 
     /// Counts a request.

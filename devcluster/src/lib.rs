@@ -21,6 +21,7 @@ pub mod history;
 pub mod kinds;
 pub mod levers;
 pub mod listen;
+pub mod node;
 pub mod openapi;
 pub mod patch;
 pub mod present;
@@ -37,6 +38,8 @@ pub mod store;
 pub mod verbs;
 
 pub use call::{Action, Call, Caller, Subscription};
+pub use levers::Simulation;
 pub use listen::Serving;
+pub use node::{HostImage, NodeOptions};
 pub use registry::RegistryOptions;
 pub use server::{Options, Server};

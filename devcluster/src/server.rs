@@ -10,6 +10,8 @@ use crate::{
     kinds::table::{Kind, Table},
     levers::Levers,
     registry::{Registry, RegistryOptions},
+    levers::{Levers, Simulation},
+    node::{Node, NodeOptions},
     store::Store,
 };
 use jiff::Timestamp;
@@ -29,6 +31,8 @@ pub struct Options {
     pub future_wait: Duration,
     /// The image registry below `/v2/`; none.
     pub registry: Option<RegistryOptions>,
+    /// Runs pods as processes of this machine; absent: every pod is simulated.
+    pub node: Option<NodeOptions>,
 }
 
 impl Default for Options {
@@ -38,6 +42,7 @@ impl Default for Options {
             watch_timeout: Duration::from_mins(30),
             future_wait: Duration::from_secs(3),
             registry: None,
+            node: None,
         }
     }
 }
@@ -54,19 +59,23 @@ struct Inner {
     addresses: Mutex<Addresses>,
     levers: Levers,
     images: Option<Registry>,
+    node: Option<Node>,
     options: Options,
 }
 
 impl Server {
     /// A cluster with the initial objects of a real one.
     pub fn new(options: Options) -> Self {
+        let node = options.node.clone().map(Node::new);
+        let addresses = node.as_ref().map_or_else(Addresses::default, |node| Addresses::after(node.services()));
         let server = Self(Arc::new(Inner {
             store: Store::default(),
             table: RwLock::new(Arc::new(Table::with([]))),
             registry: Mutex::default(),
-            addresses: Mutex::default(),
+            addresses: Mutex::new(addresses),
             levers: Levers::default(),
             images: options.registry.clone().map(Registry::new),
+            node,
             options,
         }));
         crate::bootstrap::fill(&server);
@@ -96,6 +105,22 @@ impl Server {
     /// The image registry, if there is one.
     pub fn images(&self) -> Option<&Registry> {
         self.0.images.as_ref()
+    }
+
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.0.node.as_ref()
+    }
+
+    /// Makes the containers of an image end as told instead of what they would do.
+    ///
+    /// Pods with such a container are simulated, also where a node would run them.
+    pub fn simulate(&self, image: &str, simulation: Simulation) {
+        self.levers().simulate(image, "", simulation);
+    }
+
+    /// The same for the containers of one name.
+    pub fn simulate_container(&self, image: &str, container: &str, simulation: Simulation) {
+        self.levers().simulate(image, container, simulation);
     }
 
     pub(crate) fn addresses(&self) -> &Mutex<Addresses> {

@@ -18,12 +18,12 @@ use crate::verbs::delete::{DeleteOptions, Propagation};
 use crate::verbs::patch::Form;
 
 /// Access to the cluster.
-pub(super) struct Hands {
+pub(crate) struct Hands {
     server: Server,
 }
 
 /// The manager of most controllers.
-pub(super) const CONTROLLER: &str = "kube-controller-manager";
+pub(crate) const CONTROLLER: &str = "kube-controller-manager";
 
 /// Pods of all workloads together, so that a mistyped replica count does not fill the memory.
 const MOST_PODS: usize = 2_000;
@@ -32,55 +32,66 @@ const MOST_PODS: usize = 2_000;
 const MOST_EVENTS: usize = 20_000;
 
 impl Hands {
-    pub(super) fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         Self { server: server.clone() }
     }
 
+    /// How a container is told to end.
+    pub(crate) fn simulation(&self, image: &str, container: &str) -> Option<crate::levers::Simulation> {
+        self.server.levers().simulation(image, container)
+    }
+
+    /// Whether the node runs a pod, so that nobody else speaks for it.
+    pub(crate) fn node_runs(&self, pod: &Value) -> bool {
+        let node = self.server.node();
+        node.is_some_and(|node| node.runs(pod, self.server.images())) && super::told::Told::of(self, pod).is_none()
+    }
+
     /// The time.
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.server.now()
     }
 
     /// The time as objects carry it.
-    pub(super) fn stamp(&self) -> Value {
+    pub(crate) fn stamp(&self) -> Value {
         stamp(self.now()).into()
     }
 
     /// One kind per storage.
-    pub(super) fn kinds(&self) -> Vec<Arc<Kind>> {
+    pub(crate) fn kinds(&self) -> Vec<Arc<Kind>> {
         self.server.table().storages()
     }
 
     /// The kind of a storage.
-    pub(super) fn kind_of(&self, storage: &str) -> Option<Arc<Kind>> {
+    pub(crate) fn kind_of(&self, storage: &str) -> Option<Arc<Kind>> {
         let table = self.server.table();
         table.iter().find(|k| &*k.storage == storage && !k.converts()).cloned()
     }
 
     /// The kind that an owner reference names.
-    pub(super) fn kind_named(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
+    pub(crate) fn kind_named(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
         self.server.table().find_kind(api_version, kind).cloned()
     }
 
     /// All objects of a storage as they are stored.
-    pub(super) fn stored(&self, storage: &str) -> Vec<(Key, Arc<Stored>)> {
+    pub(crate) fn stored(&self, storage: &str) -> Vec<(Key, Arc<Stored>)> {
         let snapshot = self.server.store().snapshot(storage);
         snapshot.from(None, None).map(|(key, stored)| (key.clone(), stored.clone())).collect()
     }
 
     /// An object.
-    pub(super) fn get(&self, subject: &Subject) -> Option<Arc<Value>> {
+    pub(crate) fn get(&self, subject: &Subject) -> Option<Arc<Value>> {
         self.server.store().get(&subject.storage, &subject.key).map(|stored| stored.value())
     }
 
     /// The objects of a storage in a namespace.
-    pub(super) fn list(&self, storage: &str, namespace: &str) -> Vec<Arc<Value>> {
+    pub(crate) fn list(&self, storage: &str, namespace: &str) -> Vec<Arc<Value>> {
         let snapshot = self.server.store().snapshot(storage);
         snapshot.from(Some(namespace), None).map(|(_, stored)| stored.value()).collect()
     }
 
     /// The objects in a namespace that `owner` controls.
-    pub(super) fn controlled(&self, storage: &str, namespace: &str, owner: &Value) -> Vec<Arc<Value>> {
+    pub(crate) fn controlled(&self, storage: &str, namespace: &str, owner: &Value) -> Vec<Arc<Value>> {
         let mut all = self.list(storage, namespace);
         all.retain(|object| controller(object).is_some_and(|c| c["uid"] == owner["metadata"]["uid"]));
         all
@@ -94,7 +105,7 @@ impl Hands {
     }
 
     /// Creates an object; pods only while the simulated machines have room for them.
-    pub(super) fn create(&self, manager: &str, storage: &str, namespace: &str, object: Value) -> Result<Value, Status> {
+    pub(crate) fn create(&self, manager: &str, storage: &str, namespace: &str, object: Value) -> Result<Value, Status> {
         if storage == "pods" && self.server.store().count(storage) >= MOST_PODS {
             let why = format!("this cluster has room for {MOST_PODS} pods");
             let pods = GroupResource { group: String::new(), resource: storage.to_owned() };
@@ -104,17 +115,17 @@ impl Hands {
     }
 
     /// Replaces an object, based on the version it carries; whether that was done.
-    pub(super) fn update(&self, manager: &str, subject: &Subject, object: Value) -> bool {
+    pub(crate) fn update(&self, manager: &str, subject: &Subject, object: Value) -> bool {
         self.call(manager, subject, "", Action::Update(object)).is_ok()
     }
 
     /// Replaces a subresource, based on the version it carries; whether that was done.
-    pub(super) fn update_on(&self, manager: &str, subject: &Subject, subresource: &str, object: Value) -> bool {
+    pub(crate) fn update_on(&self, manager: &str, subject: &Subject, subresource: &str, object: Value) -> bool {
         self.call(manager, subject, subresource, Action::Update(object)).is_ok()
     }
 
     /// Replaces `status` when it differs; whether the stored status is now this one.
-    pub(super) fn set_status(&self, manager: &str, subject: &Subject, object: &Value, status: Value) -> bool {
+    pub(crate) fn set_status(&self, manager: &str, subject: &Subject, object: &Value, status: Value) -> bool {
         if object["status"] == status {
             return true;
         }
@@ -124,12 +135,12 @@ impl Hands {
     }
 
     /// Merges a patch into an object; whether that was done.
-    pub(super) fn merge(&self, manager: &str, subject: &Subject, patch: Value) -> bool {
+    pub(crate) fn merge(&self, manager: &str, subject: &Subject, patch: Value) -> bool {
         self.call(manager, subject, "", Action::Patch(Form::Merge, patch)).is_ok()
     }
 
     /// Deletes the object that was seen, not another of its name.
-    pub(super) fn delete(&self, subject: &Subject, seen: &Value, propagation: Option<Propagation>, grace: Option<i64>) {
+    pub(crate) fn delete(&self, subject: &Subject, seen: &Value, propagation: Option<Propagation>, grace: Option<i64>) {
         let uid = seen["metadata"]["uid"].as_str().map(str::to_owned);
         let options = DeleteOptions { propagation, grace, uid, ..DeleteOptions::default() };
         // What is already gone or was replaced needs no deletion any more.
@@ -137,7 +148,7 @@ impl Hands {
     }
 
     /// Reports what was done about an object.
-    pub(super) fn report(&self, about: &Value, source: &str, kind: &str, reason: &str, message: &str) {
+    pub(crate) fn report(&self, about: &Value, source: &str, kind: &str, reason: &str, message: &str) {
         if self.server.store().count("events") >= MOST_EVENTS {
             return;
         }
@@ -161,17 +172,17 @@ impl Hands {
 }
 
 /// The reference to the controller of an object.
-pub(super) fn controller(object: &Value) -> Option<&Value> {
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
     owners(object).iter().find(|owner| owner["controller"] == true)
 }
 
 /// The owner references of an object.
-pub(super) fn owners(object: &Value) -> &[Value] {
+pub(crate) fn owners(object: &Value) -> &[Value] {
     object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A controller reference to `owner`.
-pub(super) fn controller_reference(owner: &Value) -> Value {
+pub(crate) fn controller_reference(owner: &Value) -> Value {
     json!({
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
@@ -179,42 +190,42 @@ pub(super) fn controller_reference(owner: &Value) -> Value {
 }
 
 /// Whether an object is marked for deletion.
-pub(super) fn is_terminating(object: &Value) -> bool {
+pub(crate) fn is_terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// Whether an object has a finalizer.
-pub(super) fn has_finalizer(object: &Value, name: &str) -> bool {
+pub(crate) fn has_finalizer(object: &Value, name: &str) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == name))
 }
 
 /// The object's finalizers without one.
-pub(super) fn finalizers_without(object: &Value, name: &str) -> Value {
+pub(crate) fn finalizers_without(object: &Value, name: &str) -> Value {
     let list = object["metadata"]["finalizers"].as_array();
     list.into_iter().flatten().filter(|f| *f != name).cloned().collect()
 }
 
 /// Whether a condition is true.
-pub(super) fn is_true(object: &Value, condition: &str) -> bool {
+pub(crate) fn is_true(object: &Value, condition: &str) -> bool {
     conditions(object).iter().any(|c| c["type"] == condition && c["status"] == "True")
 }
 
 /// The conditions of an object.
-pub(super) fn conditions(object: &Value) -> &[Value] {
+pub(crate) fn conditions(object: &Value) -> &[Value] {
     object["status"]["conditions"].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A whole number in an object, zero when absent.
-pub(super) fn count(object: &Value, pointer: &str) -> i64 {
+pub(crate) fn count(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// A text in an object, empty when absent.
-pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The object's subject in a storage.
-pub(super) fn subject(storage: &str, object: &Value) -> Subject {
+pub(crate) fn subject(storage: &str, object: &Value) -> Subject {
     Subject::new(storage, text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }

@@ -8,20 +8,21 @@
 //! generations are those of a real cluster.
 //! Invariant: a look may be taken at any time and any number of times; it decides from the state alone.
 //!
-//! Deliberately absent: containers. Pods are simulated (`pods`).
+//! Deliberately absent: containers. Pods are simulated (`pods`), unless a node runs them (`crate::node`).
 
 mod agenda;
 mod daemon_sets;
 mod deployments;
 mod endpoints;
 mod garbage;
-mod hands;
+pub(crate) mod hands;
 mod jobs;
 mod namespaces;
-mod pods;
+pub(crate) mod pods;
 mod replica_sets;
 mod revisions;
 mod stateful_sets;
+mod told;
 mod volumes;
 
 use std::sync::Arc;
@@ -36,13 +37,13 @@ use self::hands::Hands;
 
 /// An object: its storage, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Subject {
-    storage: Arc<str>,
-    key: Key,
+pub(crate) struct Subject {
+    pub(crate) storage: Arc<str>,
+    pub(crate) key: Key,
 }
 
 impl Subject {
-    fn new(storage: &str, namespace: &str, name: &str) -> Self {
+    pub(crate) fn new(storage: &str, namespace: &str, name: &str) -> Self {
         Self { storage: Arc::from(storage), key: Key::new(namespace, name) }
     }
 
@@ -88,7 +89,7 @@ fn cast() -> Vec<Box<dyn Actor>> {
         Box::new(stateful_sets::StatefulSets),
         Box::new(daemon_sets::DaemonSets),
         Box::new(jobs::Jobs),
-        Box::new(pods::Pods),
+        Box::new(pods::Pods::default()),
         Box::new(volumes::Volumes),
         Box::new(endpoints::Endpoints),
     ]
@@ -100,8 +101,9 @@ const LOOKS_IN_A_ROW: usize = 64;
 const LULL: Duration = Duration::from_millis(2);
 
 impl Server {
-    /// Starts the controllers; they end with the runtime. Needs a running tokio runtime.
+    /// Starts the controllers, and the node if there is one; they end with the runtime. Needs a running tokio runtime.
     pub fn spawn_actors(&self) -> tokio::task::JoinHandle<()> {
+        crate::node::start(self);
         let subscription = self.subscribe();
         let server = self.clone();
         tokio::spawn(async move { run(&server, subscription).await })

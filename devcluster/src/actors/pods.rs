@@ -5,36 +5,51 @@
 //! `never-ready`, `image-pull-backoff`, `crash-loop`, `exit:<code>`. Images of a registry `….invalid` cannot be pulled,
 //! because that domain does not exist.
 //!
-//! Deliberately absent: everything inside a pod; init containers are done at once.
+//! [`Told`] says how containers end that were told how to.
+//!
+//! Deliberately absent: everything inside a pod; init containers are done at once. Pods that the node runs are only
+//! placed here.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::hands::{conditions, controller, count, is_terminating, text};
+use super::told::{Fate, Told};
 use super::{Actor, Hands, Subject, Wishes};
 use crate::history::{Change, Event};
 
 /// The name of the one node.
-pub(super) const NODE: &str = "devcluster";
+pub(crate) const NODE: &str = "devcluster";
 const ADDRESS: &str = "127.0.0.1";
 /// How long a container takes to stop.
 const STOPPING: Duration = Duration::from_millis(50);
 
 /// Scheduler and kubelet.
-pub(super) struct Pods;
+#[derive(Default)]
+pub(super) struct Pods {
+    /// What was told about pods when they were placed, and when that was.
+    told: HashMap<Subject, (String, Instant, Told)>,
+}
 
 impl Actor for Pods {
     fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
-        if &*event.storage == "pods" && event.change() != Change::Deleted {
+        if &*event.storage != "pods" {
+            return;
+        }
+        if event.change() == Change::Deleted {
+            self.told.remove(&Subject::of(event));
+        } else {
             wishes.now(Subject::of(event));
         }
     }
 
     fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>) {
         let Some(pod) = hands.get(subject) else { return };
-        if is_terminating(&pod) {
+        let mine = !hands.node_runs(&pod);
+        if is_terminating(&pod) && (mine || text(&pod, "/spec/nodeName").is_empty()) {
             stop(hands, subject, &pod, wishes);
             return;
         }
@@ -45,11 +60,32 @@ impl Actor for Pods {
             } else {
                 place(hands, subject, &pod);
             }
-        } else if text(&pod, "/spec/nodeName") == NODE && !matches!(text(&pod, "/status/phase"), "Succeeded" | "Failed")
+        } else if mine
+            && text(&pod, "/spec/nodeName") == NODE
+            && !matches!(text(&pod, "/status/phase"), "Succeeded" | "Failed")
         {
+            let outcome = self.told(hands, subject, &pod, wishes).unwrap_or(outcome);
             let status = status(hands, &pod, &outcome);
             hands.set_status("kubelet", subject, &pod, status);
         }
+    }
+}
+
+impl Pods {
+    /// How a pod fares that was told how to end; what is told while it runs comes too late for it.
+    fn told(&mut self, hands: &Hands, subject: &Subject, pod: &Value, wishes: &mut Wishes<'_>) -> Option<Outcome> {
+        let uid = text(pod, "/metadata/uid");
+        if self.told.get(subject).is_none_or(|(known, _, _)| known != uid) {
+            let told = Told::of(hands, pod)?;
+            self.told.insert(subject.clone(), (uid.to_owned(), Instant::now(), told));
+        }
+        let (_, since, told) = self.told.get(subject)?;
+        let left = told.after.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return Some(Outcome::Told(told.clone()));
+        }
+        wishes.after(subject.clone(), left);
+        Some(Outcome::Busy { init: told.init_fails })
     }
 }
 
@@ -68,6 +104,13 @@ enum Outcome {
     CrashLoop,
     /// Ends with a code.
     Exit(i64),
+    /// Runs until it ends as it was told; in its init containers or beyond them.
+    Busy {
+        /// Whether an init container runs.
+        init: bool,
+    },
+    /// Has ended as it was told.
+    Told(Told),
 }
 
 impl Outcome {
@@ -110,7 +153,7 @@ fn place(hands: &Hands, subject: &Subject, pod: &Value) {
 }
 
 /// A condition of a pod: true, or false with reason and message. Its transition time is kept while it stays.
-fn condition(hands: &Hands, pod: &Value, kind: &str, state: Result<(), (&str, &str)>) -> Value {
+pub(crate) fn condition(hands: &Hands, pod: &Value, kind: &str, state: Result<(), (&str, &str)>) -> Value {
     let status = if state.is_ok() { "True" } else { "False" };
     let old = conditions(pod).iter().find(|c| c["type"] == kind && c["status"] == status);
     let since = old.map_or_else(|| hands.stamp(), |c| c["lastTransitionTime"].clone());
@@ -127,12 +170,18 @@ fn status(hands: &Hands, pod: &Value, outcome: &Outcome) -> Value {
     let restarts = text(pod, "/spec/restartPolicy") == "Always";
     let ended = match outcome {
         Outcome::Fine => !restarts,
-        Outcome::Exit(_) => true,
+        Outcome::Exit(_) | Outcome::Told(_) => true,
         _ => false,
     };
-    let ready = *outcome == Outcome::Fine && restarts;
+    let ready = *outcome == Outcome::Fine && restarts || *outcome == Outcome::Busy { init: false };
+    let initialised = match outcome {
+        Outcome::Busy { init } => !init,
+        Outcome::Told(told) => !told.init_fails,
+        _ => true,
+    };
     let phase = match outcome {
-        Outcome::NoImage | Outcome::Pending => "Pending",
+        Outcome::NoImage | Outcome::Pending | Outcome::Busy { init: true } => "Pending",
+        Outcome::Told(told) if told.code() != 0 && !restarts => "Failed",
         Outcome::Exit(code) if *code != 0 && !restarts => "Failed",
         _ if ended && !restarts => "Succeeded",
         _ => "Running",
@@ -144,10 +193,12 @@ fn status(hands: &Hands, pod: &Value, outcome: &Outcome) -> Value {
     let done = ended && !restarts;
     let unready =
         if done { ("PodCompleted", "") } else { ("ContainersNotReady", "containers with unready status: [*]") };
+    let unready = if phase == "Failed" && done { ("PodFailed", "") } else { unready };
+    let uninitialised = ("ContainersNotInitialized", "containers with incomplete status: [*]");
     let ready_state = || if ready { Ok(()) } else { Err(unready) };
     let mut list = vec![
         condition(hands, pod, "PodReadyToStartContainers", if done { Err(("PodCompleted", "")) } else { Ok(()) }),
-        condition(hands, pod, "Initialized", Ok(())),
+        condition(hands, pod, "Initialized", if initialised { Ok(()) } else { Err(uninitialised) }),
         condition(hands, pod, "Ready", ready_state()),
         condition(hands, pod, "ContainersReady", ready_state()),
         condition(hands, pod, "PodScheduled", Ok(())),
@@ -178,16 +229,33 @@ fn container(pod: &Value, container: &Value, outcome: &Outcome, init: bool, star
     let restarts = text(pod, "/spec/restartPolicy") == "Always";
     let (name, image) = (text(container, "/name"), text(container, "/image"));
     let id = hex::encode(Sha256::digest(format!("{}/{name}", text(pod, "/metadata/uid"))));
-    let ended = |code: i64| {
+    let ended_saying = |code: i64, message: Option<&str>| {
         let reason = if code == 0 { "Completed" } else { "Error" };
-        json!({"terminated": {
+        let mut state = json!({"terminated": {
             "exitCode": code, "reason": reason, "startedAt": start, "finishedAt": start, "containerID": format!("devcluster://{id}"),
-        }})
+        }});
+        if let Some(message) = message {
+            state["terminated"]["message"] = message.into();
+        }
+        state
     };
+    let ended = |code: i64| ended_saying(code, None);
     let waiting = |reason: &str, message: String| json!({"waiting": {"reason": reason, "message": message}});
     let mut last = Value::Object(Map::new());
     let state = match outcome {
+        Outcome::Told(told) if init || !restarts || told.init_fails => match told.fate(name, init) {
+            Fate::Ends(code, message) => ended_saying(code, message),
+            Fate::Waits => json!({"waiting": {"reason": "PodInitializing"}}),
+        },
+        Outcome::Busy { init: true } if !init => json!({"waiting": {"reason": "PodInitializing"}}),
+        Outcome::Busy { init: true } => json!({"running": {"startedAt": start}}),
         _ if init => ended(0),
+        Outcome::Told(told) => {
+            if let Fate::Ends(code, message) = told.fate(name, init) {
+                last = ended_saying(code, message);
+            }
+            waiting("CrashLoopBackOff", format!("back-off 10s restarting failed container={name}"))
+        }
         Outcome::NoImage | Outcome::Pending => {
             waiting("ImagePullBackOff", format!("Back-off pulling image \"{image}\""))
         }
@@ -197,12 +265,13 @@ fn container(pod: &Value, container: &Value, outcome: &Outcome, init: bool, star
             last = ended(if let Outcome::Exit(code) = outcome { *code } else { 1 });
             waiting("CrashLoopBackOff", format!("back-off 10s restarting failed container={name}"))
         }
-        Outcome::Fine | Outcome::NeverReady => json!({"running": {"startedAt": start}}),
+        Outcome::Fine | Outcome::NeverReady | Outcome::Busy { .. } => json!({"running": {"startedAt": start}}),
     };
     let running = !state["running"].is_null();
+    let succeeded = state["terminated"]["exitCode"] == 0;
     let mut status = json!({
         "name": name, "image": image, "imageID": "", "state": state, "lastState": last,
-        "ready": init || running && *outcome == Outcome::Fine,
+        "ready": init && succeeded || running && matches!(outcome, Outcome::Fine | Outcome::Busy { init: false }),
         "restartCount": i64::from(!status_is_empty(&last)), "started": running,
     });
     if *outcome != Outcome::NoImage {

@@ -3,9 +3,37 @@
 //! Deliberately absent: levers that only make sense in process.
 
 use super::{Asked, Body, respond};
-use crate::{levers::Fault, server::Server, status::Status};
+use crate::{
+    levers::{Fault, Simulation},
+    server::Server,
+    status::Status,
+};
 use http::{Method, Response};
+use serde::Deserialize;
 use serde_json::json;
+use std::time::Duration;
+
+/// A simulation and the containers that it is for.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Simulated {
+    image: String,
+    #[serde(default)]
+    container: String,
+    #[serde(default)]
+    exit_code: i32,
+    #[serde(default)]
+    termination_message: Option<String>,
+    #[serde(default)]
+    after_millis: u64,
+}
+
+impl Simulated {
+    fn simulation(self) -> Simulation {
+        let Self { exit_code, termination_message, .. } = self;
+        Simulation { exit_code, termination_message, after: Duration::from_millis(self.after_millis) }
+    }
+}
 
 /// Moves a lever.
 pub(super) fn answer(server: &Server, name: &str, asked: &Asked) -> Response<Body> {
@@ -26,6 +54,16 @@ pub(super) fn answer(server: &Server, name: &str, asked: &Asked) -> Response<Bod
             server.levers().clear_faults();
             Ok(json!({}))
         }
+        (&Method::POST, "simulate") => serde_json::from_slice::<Simulated>(&asked.body)
+            .map(|told| {
+                server.levers().simulate(&told.image.clone(), &told.container.clone(), told.simulation());
+                json!({})
+            })
+            .map_err(|e| Status::bad_request(format!("reading the simulation: {e}"))),
+        (&Method::DELETE, "simulate") => {
+            server.levers().clear_simulations();
+            Ok(json!({}))
+        }
         (&Method::GET, "counters") => {
             Ok(json!({"requests": server.levers().counts(), "resourceVersion": server.store().version().to_string()}))
         }
@@ -33,7 +71,7 @@ pub(super) fn answer(server: &Server, name: &str, asked: &Asked) -> Response<Bod
             server.levers().reset_counts();
             Ok(json!({}))
         }
-        (_, "compact" | "drop-watches" | "fail-next" | "counters") => Err(respond::method_not_allowed()),
+        (_, "compact" | "drop-watches" | "fail-next" | "simulate" | "counters") => Err(respond::method_not_allowed()),
         _ => return respond::page_not_found(),
     };
     match outcome {

@@ -8,6 +8,7 @@
 //! Deliberately absent: connections and who may connect (`listen`).
 
 mod lever;
+mod log;
 mod resource;
 pub mod respond;
 

@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: the verbs themselves (`verbs`).
 
-use super::{Asked, Body, respond};
+use super::{Asked, Body, log, respond};
 use crate::{
     kinds::table::Kind,
     levers::{self, Fault},
@@ -218,10 +218,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
         }
         ("status", "get") => get(server, target, asked).await,
         ("status" | "finalize", _) => write(server, target, verb, asked),
-        ("log", "get") => {
-            server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
-            Ok(respond::text(200, ""))
-        }
+        ("log", "get") => log::answer(server, target, &asked.query),
         ("eviction", "create") => {
             let plain = Target { subresource: String::new(), ..target.clone() };
             let settings = settings(server, asked, "CreateOptions")?;

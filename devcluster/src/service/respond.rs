@@ -27,6 +27,12 @@ pub fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Bod
     with(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
+/// A plain text that goes on; its headers go out at once.
+pub fn text_stream(parts: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let frames = parts.map(|part| Ok::<_, Infallible>(Frame::data(part)));
+    with(200, "text/plain", StreamBody::new(frames).boxed_unsync())
+}
+
 /// A refusal.
 pub fn status(status: &Status) -> Response<Body> {
     let mut response = json(status.code, status.body().to_string().into());

@@ -47,6 +47,18 @@ pub trait Allocator {
     fn claim_node_port(&mut self, port: u16) -> bool;
 }
 
+/// A quantity in billionths; `None` for nonsense.
+pub(crate) fn quantity(value: &Value) -> Option<i128> {
+    quantity::nanos(value)
+}
+
+/// A number of bytes as a quantity.
+pub(crate) fn bytes(bytes: u64) -> String {
+    let units = [("Gi", 30), ("Mi", 20), ("Ki", 10)];
+    let whole = units.into_iter().find(|(_, power)| bytes > 0 && bytes.is_multiple_of(1 << power));
+    whole.map_or_else(|| bytes.to_string(), |(unit, power)| format!("{}{unit}", bytes >> power))
+}
+
 /// What a Service holds of the cluster's addresses and ports; to be given back when it is deleted or updated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {

@@ -1,0 +1,140 @@
+//! A node that runs pods as processes of this machine.
+//!
+//! A pod is the node's when all of its images are: a *host image* names programs that are installed here, an image of
+//! the embedded registry is unpacked. Every pod has an address of its own in 127.0.0.0/8, and so has every Service,
+//! which leads to its ready pods.
+//!
+//! [`supervisor`] follows the event log and gives every pod a task ([`pod`]); that one takes its containers from start
+//! to end ([`container`]), with what they are given ([`environment`], [`paths`], [`volumes`], [`image`]), what is asked
+//! of them ([`probes`]) and what they say ([`logs`]), and tells the API ([`status`]). [`proxy`] listens for Services.
+//!
+//! Invariant: no process outlives the node: a container is a process group that is killed as a whole, and a
+//! [`watchdog`] does so when this process can no longer do it itself.
+//!
+//! Deliberately absent: namespaces, users and the other walls of a container. What runs here runs as whoever started
+//! the cluster.
+
+mod container;
+mod environment;
+mod image;
+pub(crate) mod logs;
+mod options;
+mod paths;
+mod pod;
+mod probes;
+mod process;
+mod program;
+mod proxy;
+mod slot;
+mod status;
+mod supervisor;
+mod unpack;
+mod usage;
+mod volumes;
+mod watchdog;
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use crate::registry::Registry;
+use crate::server::Server;
+use crate::store::Key;
+
+pub use self::options::{HostImage, NodeOptions};
+
+use self::logs::Books;
+use self::slot::Slot;
+use self::usage::Usage;
+use self::watchdog::Watchdog;
+
+/// A node: its addresses, its directory and the logs of its containers.
+#[derive(Debug)]
+pub(crate) struct Node {
+    options: NodeOptions,
+    slot: Slot,
+    books: Books,
+    watchdog: Watchdog,
+    usage: Usage,
+    /// Held while an image is unpacked.
+    unpacking: tokio::sync::Mutex<()>,
+    urls: Mutex<HashMap<Key, Vec<String>>>,
+    started: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Node {
+    /// A node that does not run anything yet.
+    pub(crate) fn new(options: NodeOptions) -> Self {
+        let slot = Slot::take();
+        let watchdog = Watchdog::new(options.directory.join(slot.name()).join("processes"));
+        Self {
+            options,
+            slot,
+            books: Books::default(),
+            watchdog,
+            usage: Usage::default(),
+            unpacking: tokio::sync::Mutex::default(),
+            urls: Mutex::default(),
+            started: AtomicBool::new(false),
+        }
+    }
+
+    /// The network of Services.
+    pub(crate) fn services(&self) -> Ipv4Addr {
+        self.slot.services()
+    }
+
+    /// The logs of the containers.
+    pub(crate) fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Whether a pod is the node's; `images` is the embedded registry.
+    pub(crate) fn runs(&self, pod: &Value, images: Option<&Registry>) -> bool {
+        let images = ["initContainers", "containers"].into_iter().flat_map(|list| {
+            pod["spec"][list].as_array().into_iter().flatten().map(|c| c["image"].as_str().unwrap_or_default())
+        });
+        let mut any = false;
+        for image in images {
+            any = true;
+            let host = image.split('/').next().unwrap_or_default();
+            if self.host_image(image).is_none() && !images.is_some_and(|images| images.is_at(host)) {
+                return false;
+            }
+        }
+        any
+    }
+
+    fn host_image(&self, image: &str) -> Option<&HostImage> {
+        self.options.host_images.iter().find(|host| host.image == image)
+    }
+
+    /// Where this node keeps what only it needs.
+    fn directory(&self) -> PathBuf {
+        self.options.directory.join(self.slot.name())
+    }
+}
+
+impl Server {
+    /// Where a Service is listened on, a URL per TCP port in the order of its ports; empty without a node.
+    pub fn service_urls(&self, namespace: &str, name: &str) -> Vec<String> {
+        let Some(node) = self.node() else { return Vec::new() };
+        lock(&node.urls).get(&Key::new(namespace, name)).cloned().unwrap_or_default()
+    }
+}
+
+/// Starts the node of a cluster, if it has one that was not started before.
+pub(crate) fn start(server: &Server) {
+    let Some(node) = server.node() else { return };
+    if !node.started.swap(true, Ordering::AcqRel) {
+        tokio::spawn(supervisor::run(server.clone()));
+    }
+}

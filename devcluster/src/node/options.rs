@@ -1,0 +1,52 @@
+//! What a node is given.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// An image whose programs are installed on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostImage {
+    /// As pods name it, to the letter.
+    pub image: String,
+    /// First word of a command to the program that it stands for; other words are looked for on the search path.
+    pub commands: BTreeMap<String, PathBuf>,
+}
+
+/// How a node runs pods.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Images that need not be unpacked.
+    pub host_images: Vec<HostImage>,
+    /// Where pods have their directories, logs and unpacked images; what an earlier node left there is removed.
+    pub directory: PathBuf,
+    /// Where programs are looked for that are in no image, as in `PATH`; that of this process.
+    pub path: String,
+    /// Variables for every container, below those of its pod. `{podIP}` becomes the pod's address, `{terminationLog}`
+    /// the file for its termination message.
+    pub env: Vec<(String, String)>,
+    /// What a pod may write, in bytes, whatever its volumes allow; 4 GiB.
+    pub pod_disk: u64,
+    /// Processes and threads of a container; 512.
+    pub tasks: usize,
+}
+
+impl NodeOptions {
+    /// A node with a directory and no images.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            host_images: Vec::new(),
+            directory: directory.into(),
+            path: std::env::var("PATH").unwrap_or_default(),
+            env: Vec::new(),
+            pod_disk: 4 << 30,
+            tasks: 512,
+        }
+    }
+
+    /// The same with one more host image; each command is its first word and the program that it stands for.
+    #[must_use]
+    pub fn host_image(mut self, image: &str, commands: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
+        self.host_images.push(HostImage { image: image.to_owned(), commands: commands.into_iter().collect() });
+        self
+    }
+}

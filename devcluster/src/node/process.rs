@@ -1,0 +1,162 @@
+//! Processes in groups of their own.
+//!
+//! Invariant: a [`Group`] that is dropped is dead, with everything that its leader has started in it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+use super::Node;
+use crate::server::Server;
+
+/// Largest file that a container may write, in bytes.
+const LARGEST_FILE: u64 = 8 << 30;
+
+/// A program and all that it is given.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    /// The first word as the pod says it.
+    pub(super) name: String,
+    pub(super) args: Vec<String>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) directory: PathBuf,
+}
+
+/// A running process group.
+pub(super) struct Group {
+    server: Server,
+    pid: Pid,
+    child: Child,
+    dead: bool,
+}
+
+impl Group {
+    /// Starts a program; what it writes can be read from the pipes.
+    pub(super) fn start(server: &Server, program: &Program) -> io::Result<(Self, ChildStdout, ChildStderr)> {
+        let mut command = Command::new(&program.path);
+        command.arg0(OsString::from(&program.name)).args(&program.args);
+        command.env_clear().envs(program.env.iter().map(|(name, value)| (name, value)));
+        command.current_dir(&program.directory).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
+        if let Some(node) = server.node() {
+            node.watchdog.add(pid);
+        }
+        restrict(pid);
+        let pipes = child.stdout.take().zip(child.stderr.take());
+        let group = Self { server: server.clone(), pid, child, dead: false };
+        let (stdout, stderr) = pipes.ok_or_else(|| io::Error::other("the process has no output"))?;
+        Ok((group, stdout, stderr))
+    }
+
+    /// The number of the group and its leader.
+    pub(super) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Sends a signal to all processes of the group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if !self.dead {
+            // The last of them may just have ended.
+            let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    /// Waits for the end of the leader, and kills what it leaves.
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await;
+        self.bury();
+        status
+    }
+
+    /// Kills the group at once.
+    pub(super) async fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.signal(Signal::KILL);
+        self.wait().await
+    }
+
+    fn bury(&mut self) {
+        if !self.dead {
+            self.signal(Signal::KILL);
+            self.dead = true;
+            if let Some(node) = self.server.node() {
+                node.watchdog.remove(self.pid);
+            }
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.bury();
+    }
+}
+
+/// No core dumps, no file that fills the disk. What cannot be limited is watched (`usage`).
+fn restrict(pid: Pid) {
+    for (resource, most) in [(Resource::Core, 0), (Resource::Fsize, LARGEST_FILE)] {
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        if let Err(error) = prlimit(Some(pid), resource, limit) {
+            tracing::debug!(%error, "a limit of a process could not be set");
+        }
+    }
+}
+
+/// How a process has ended: its exit code as containers have it, 128 + the signal for a killed one.
+pub(super) fn code(status: io::Result<ExitStatus>) -> i64 {
+    use std::os::unix::process::ExitStatusExt as _;
+    match status {
+        Ok(status) => status.code().map_or_else(|| 128 + i64::from(status.signal().unwrap_or(0)), i64::from),
+        // Someone else has reaped it, so nothing is known of its end.
+        Err(_) => 255,
+    }
+}
+
+/// Runs a program to its end, at most for a while; answers its exit code and the end of its output.
+pub(super) async fn run(server: &Server, program: &Program, most: Duration) -> Result<(i64, String), String> {
+    let (mut group, stdout, stderr) = Group::start(server, program).map_err(|e| e.to_string())?;
+    let output = async { tokio::join!(head(stdout), head(stderr)) };
+    let ended = tokio::time::timeout(most, async { tokio::join!(group.wait(), output) }).await;
+    let Ok((status, (out, err))) = ended else {
+        return Err(format!("command {:?} timed out after {} s", program.name, most.as_secs()));
+    };
+    Ok((code(status), out + &err))
+}
+
+/// The first 4 KiB of an output; the rest is read and dropped.
+async fn head(mut output: impl tokio::io::AsyncRead + Unpin) -> String {
+    use tokio::io::AsyncReadExt as _;
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(read @ 1..) = output.read(&mut buffer).await {
+        let room = 4096_usize.saturating_sub(text.len());
+        text.extend_from_slice(&buffer[..read.min(room)]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The node of a server that has one.
+pub(super) fn node(server: &Server) -> &Node {
+    server.node().expect("only the node of a server calls this")
+}
+
+/// A server that is known to have a node, with the hands to write.
+#[derive(Clone)]
+pub(super) struct Context {
+    pub(super) server: Server,
+    pub(super) hands: Arc<crate::actors::hands::Hands>,
+}
+
+impl Context {
+    pub(super) fn node(&self) -> &Node {
+        node(&self.server)
+    }
+}

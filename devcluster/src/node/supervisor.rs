@@ -1,0 +1,116 @@
+//! The node's loop: the event log in, a task per pod out.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::process::Context;
+use super::proxy::Proxy;
+use super::slot::Slot;
+use super::{pod, usage, watchdog};
+use crate::actors::hands::{Hands, text};
+use crate::actors::pods::NODE;
+use crate::history::Event;
+use crate::server::Server;
+use crate::store::Key;
+
+/// Runs the node until the runtime ends.
+pub(super) async fn run(server: Server) {
+    let ctx = Context { hands: Arc::new(Hands::new(&server)), server };
+    clean(&ctx);
+    let mut subscription = ctx.server.subscribe();
+    let mut pods = Pods { ctx: ctx.clone(), orders: HashMap::new(), objects: watch::Sender::new(0), tasks: JoinSet::new() };
+    let mut proxy = Proxy::new(ctx.clone());
+    let monitor = usage::run(ctx.clone());
+    let follow = async {
+        pods.begin(&mut proxy);
+        loop {
+            let batch = subscription.next().await;
+            if batch.missed {
+                pods.begin(&mut proxy);
+            }
+            for event in batch.events {
+                pods.notice(&event, &mut proxy);
+            }
+        }
+    };
+    tokio::join!(monitor, follow);
+}
+
+/// Kills and removes what earlier nodes have left, and makes room for this one.
+fn clean(ctx: &Context) {
+    let own = ctx.node().directory();
+    let all = ctx.node().options.directory.clone();
+    for entry in fs::read_dir(&all).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.path() == own || Slot::abandoned(&name) {
+            watchdog::kill_leftovers(&entry.path().join("processes"));
+            if let Err(error) = fs::remove_dir_all(entry.path()) {
+                tracing::warn!(%error, path = %entry.path().display(), "what an earlier node has left stays");
+            }
+        }
+    }
+    for folder in ["processes", "pods"] {
+        if let Err(error) = fs::create_dir_all(own.join(folder)) {
+            tracing::error!(%error, path = %own.display(), "the node has no place for its pods");
+        }
+    }
+}
+
+struct Pods {
+    ctx: Context,
+    /// By uid.
+    orders: HashMap<String, watch::Sender<Arc<Value>>>,
+    objects: watch::Sender<u64>,
+    tasks: JoinSet<()>,
+}
+
+impl Pods {
+    fn begin(&mut self, proxy: &mut Proxy) {
+        let mut known = Vec::new();
+        for pod in self.ctx.server.objects("v1", "pods", None) {
+            known.push(text(&pod, "/metadata/uid").to_owned());
+            self.see(&pod);
+        }
+        self.orders.retain(|uid, _| known.contains(uid));
+        self.objects.send_modify(|n| *n += 1);
+        proxy.begin();
+    }
+
+    fn notice(&mut self, event: &Event, proxy: &mut Proxy) {
+        match &*event.storage {
+            "pods" => {
+                let old = event.old.as_ref().map(|stored| stored.value());
+                match (&event.new, old) {
+                    (Some(new), _) => self.see(&new.value()),
+                    (None, Some(old)) => {
+                        self.orders.remove(text(&old, "/metadata/uid"));
+                    }
+                    (None, None) => {}
+                }
+            }
+            "configmaps" | "secrets" => self.objects.send_modify(|n| *n += 1),
+            "services" => proxy.see(&Key::new(event.key.namespace(), event.key.name())),
+            _ => {}
+        }
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    fn see(&mut self, pod: &Arc<Value>) {
+        let uid = text(pod, "/metadata/uid");
+        if let Some(orders) = self.orders.get(uid) {
+            orders.send_replace(pod.clone());
+            return;
+        }
+        let mine = text(pod, "/spec/nodeName") == NODE && self.ctx.hands.node_runs(pod);
+        if mine {
+            let (orders, received) = watch::channel(pod.clone());
+            self.orders.insert(uid.to_owned(), orders);
+            self.tasks.spawn(pod::live(self.ctx.clone(), pod.clone(), received, self.objects.subscribe()));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What kills the containers when this process can no longer do it.
+//!
+//! A shell reads from a pipe which process groups live. The pipe ends with this process, even by SIGKILL; then the
+//! shell kills what still lives. Should the shell be killed as well, the files that name the groups are left, and the
+//! next node with the same directory kills them.
+//!
+//! Invariant: a group is known here as soon as it is started, and forgotten only after its death.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::lock;
+
+/// Reads `+group` and `-group`, and kills what is left at the end.
+const SCRIPT: &str = r#"trap '' INT TERM HUP
+live=' '
+while read -r line; do
+  group=${line#?}
+  case $line in
+    +*) live="$live$group " ;;
+    -*) case $live in *" $group "*) live="${live%% "$group" *} ${live#* "$group" }" ;; esac ;;
+  esac
+done
+for group in $live; do kill -9 -- "-$group" 2>/dev/null; done
+exit 0
+"#;
+
+/// The living process groups of a node.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    directory: PathBuf,
+    shell: Mutex<Option<(Child, ChildStdin)>>,
+}
+
+impl Watchdog {
+    /// A watchdog that is started with the first group; `directory` is for the files that name the groups.
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Self { directory, shell: Mutex::default() }
+    }
+
+    /// Watches over a group.
+    pub(super) fn add(&self, group: Pid) {
+        let group = group.as_raw_nonzero();
+        let begun = started(group.get()).unwrap_or_default();
+        if let Err(error) = fs::write(self.directory.join(group.to_string()), begun) {
+            tracing::warn!(%error, "a process group is not on record");
+        }
+        self.tell(&format!("+{group}\n"));
+    }
+
+    /// Forgets a group that is dead.
+    pub(super) fn remove(&self, group: Pid) {
+        let group = group.as_raw_nonzero();
+        self.tell(&format!("-{group}\n"));
+        // Whatever is wrong with the directory was said when the file was written.
+        let _ = fs::remove_file(self.directory.join(group.to_string()));
+    }
+
+    fn tell(&self, line: &str) {
+        let mut shell = lock(&self.shell);
+        if shell.is_none() {
+            *shell = spawn().map_err(|error| tracing::warn!(%error, "no watchdog over processes")).ok();
+        }
+        if let Some((_, pipe)) = &mut *shell
+            && let Err(error) = pipe.write_all(line.as_bytes())
+        {
+            tracing::warn!(%error, "the watchdog over processes is gone");
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if let Some((mut child, pipe)) = lock(&self.shell).take() {
+            drop(pipe);
+            // It ends at once; an error here means that it was reaped already.
+            let _ = child.wait();
+        }
+    }
+}
+
+fn spawn() -> std::io::Result<(Child, ChildStdin)> {
+    use std::os::unix::process::CommandExt as _;
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(SCRIPT).env_clear().current_dir("/");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn()?;
+    let pipe = child.stdin.take().ok_or_else(|| std::io::Error::other("the shell has no input"))?;
+    Ok((child, pipe))
+}
+
+/// When a process was started, in ticks since the machine was; `None` when there is none of that number.
+fn started(process: i32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name in parentheses may hold anything; the 20th field after it is the start.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Kills the process groups that a node has left in its directory.
+pub(super) fn kill_leftovers(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let group = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+        let known = fs::read_to_string(entry.path()).unwrap_or_default();
+        if let Some(group) = group
+            && !known.is_empty()
+            && started(group).as_ref() == Some(&known)
+            && let Some(pid) = Pid::from_raw(group)
+        {
+            tracing::info!(group, "killing a process that an earlier node has left");
+            // It may have ended since it was looked at.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        let _ = fs::remove_file(entry.path());
+    }
+}

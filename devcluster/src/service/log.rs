@@ -1,0 +1,174 @@
+//! `GET …/pods/x/log`: what a container has written.
+//!
+//! Deliberately absent: pods that are only simulated; they have written nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use http::Response;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::{Body, respond};
+use crate::node::logs::{Book, Entry, Place, entries};
+use crate::route::Query;
+use crate::server::Server;
+use crate::status::Status;
+use crate::verbs::{self, Target};
+
+/// What is wanted of a log.
+struct Wanted {
+    since: Option<String>,
+    tail: Option<usize>,
+    limit: usize,
+    timestamps: bool,
+}
+
+impl Wanted {
+    /// Reads the parameters; 422 for what a real server refuses.
+    fn parse(query: &Query, now: Timestamp) -> Result<Self, Status> {
+        let number = |name: &str, least: i64| match query.text(name) {
+            "" => Ok(None),
+            given => match given.parse::<i64>() {
+                Ok(number) if number >= least => Ok(Some(number)),
+                Ok(_) => Err(Status::bad_request(format!("{name}: must be greater than or equal to {least}"))),
+                Err(_) => Err(Status::bad_request(format!("strconv.ParseInt: parsing {given:?}: invalid syntax"))),
+            },
+        };
+        let after = number("sinceSeconds", 1)?.and_then(|s| now.checked_sub(SignedDuration::from_secs(s)).ok());
+        let time = query.text("sinceTime");
+        let given = if time.is_empty() { None } else { Some(time.parse::<Timestamp>()) };
+        let given = given.transpose().map_err(|_| Status::bad_request(format!("sinceTime: {time:?} is no time")))?;
+        if after.is_some() && given.is_some() {
+            return Err(Status::bad_request("at most one of sinceTime or sinceSeconds may be specified"));
+        }
+        let size = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(Self {
+            since: after.or(given).map(|since| format!("{since:.9}")),
+            tail: number("tailLines", 0)?.map(size),
+            limit: number("limitBytes", 1)?.map_or(usize::MAX, size),
+            timestamps: query.flag("timestamps"),
+        })
+    }
+
+    fn written(&self, stored: &[u8]) -> Bytes {
+        let new = |entry: &Entry<'_>| self.since.as_deref().is_none_or(|since| entry.time >= since);
+        let mut out = Vec::new();
+        for entry in entries(stored).filter(new) {
+            if self.timestamps {
+                out.extend_from_slice(entry.time.as_bytes());
+                out.push(b' ');
+            }
+            out.extend(entry.text());
+        }
+        out.into()
+    }
+
+    /// The last lines that are wanted of what is stored.
+    fn end<'a>(&self, stored: &'a [u8]) -> &'a [u8] {
+        let Some(tail) = self.tail else { return stored };
+        let mut starts = VecDeque::new();
+        let mut at = 0;
+        for line in stored.split_inclusive(|byte| *byte == b'\n') {
+            starts.push_back(at);
+            at += line.len();
+            if starts.len() > tail {
+                starts.pop_front();
+            }
+        }
+        &stored[starts.front().copied().unwrap_or(stored.len())..]
+    }
+}
+
+/// Answers with the log of a container of a pod.
+pub(super) fn answer(server: &Server, target: &Target, query: &Query) -> Result<Response<Body>, Status> {
+    let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
+    let pod = stored.value();
+    let container = container(&pod, query.text("container"))?;
+    let wanted = Wanted::parse(query, server.now())?;
+    let Some(node) = server.node().filter(|node| node.runs(&pod, server.images())) else {
+        return Ok(respond::text(200, ""));
+    };
+    let previous = query.flag("previous");
+    let book = node.books().of(verbs::text(&pod, "/metadata/uid"), &container);
+    let Some((book, (all, place))) = book.and_then(|book| book.read(previous).map(|read| (book, read))) else {
+        return Err(unwritten(&pod, &container, previous));
+    };
+    let mut first = wanted.written(wanted.end(&all));
+    first.truncate(wanted.limit);
+    if !query.flag("follow") || previous {
+        return Ok(respond::text(200, first));
+    }
+    let left = wanted.limit - first.len();
+    Ok(respond::text_stream(follow(book, place, wanted, first, left)))
+}
+
+fn follow(
+    book: Arc<Book>,
+    place: Place,
+    wanted: Wanted,
+    first: Bytes,
+    left: usize,
+) -> impl futures::Stream<Item = Bytes> + Send + 'static {
+    let changes = book.changes();
+    let state = (book, place, wanted, changes, Some(first), left, true);
+    stream::unfold(state, |(book, mut place, wanted, mut changes, first, mut left, mut open)| async move {
+        if let Some(first) = first.filter(|first| !first.is_empty()) {
+            return Some((first, (book, place, wanted, changes, None, left, open)));
+        }
+        while open && left > 0 {
+            changes.borrow_and_update();
+            let (stored, more) = book.more(&mut place);
+            open = more;
+            let mut text = wanted.written(&stored);
+            text.truncate(left);
+            left -= text.len();
+            if !text.is_empty() {
+                return Some((text, (book, place, wanted, changes, None, left, open)));
+            }
+            if open && changes.changed().await.is_err() {
+                return None;
+            }
+        }
+        None
+    })
+}
+
+/// The container that is meant.
+fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
+    let name = verbs::text(pod, "/metadata/name");
+    let names = |list: &str| -> Vec<String> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|container| container["name"].as_str()).map(str::to_owned).collect()
+    };
+    let (init, main) = (names("initContainers"), names("containers"));
+    if !wanted.is_empty() {
+        let known = init.iter().chain(&main).any(|name| name == wanted);
+        let refuse = || Status::bad_request(format!("container {wanted} is not valid for pod {name}"));
+        return if known { Ok(wanted.to_owned()) } else { Err(refuse()) };
+    }
+    if let [only] = main.as_slice() {
+        return Ok(only.clone());
+    }
+    let mut message =
+        format!("a container name must be specified for pod {name}, choose one of: [{}]", main.join(" "));
+    if !init.is_empty() {
+        message.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
+    }
+    Err(Status::bad_request(message))
+}
+
+/// The refusal for a container that has not written anything because it has not run.
+fn unwritten(pod: &Value, container: &str, previous: bool) -> Status {
+    let name = verbs::text(pod, "/metadata/name");
+    if previous {
+        return Status::bad_request(format!("previous terminated container \"{container}\" in pod \"{name}\" not found"));
+    }
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let mut all = lists.into_iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    let status = all.find(|status| status["name"] == container);
+    let reason = status.map_or("ContainerCreating", |status| verbs::text(status, "/state/waiting/reason"));
+    Status::bad_request(format!("container \"{container}\" in pod \"{name}\" is waiting to start: {reason}"))
+}
