@@ -8,10 +8,9 @@
 use crate::{
     addresses::Addresses,
     kinds::table::{Kind, Table},
-    levers::Levers,
-    registry::{Registry, RegistryOptions},
     levers::{Levers, Simulation},
     node::{Node, NodeOptions},
+    registry::{Registry, RegistryOptions},
     store::Store,
 };
 use jiff::Timestamp;

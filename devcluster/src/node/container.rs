@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -205,7 +204,8 @@ impl Container {
         let begun = Timestamp::now();
         let id = format!("devcluster://{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
         let mut ended = Ended { code: 128, reason: "StartError", message: String::new(), begun, over: begun, id };
-        let book = self.ctx.node().books().open(text(&self.pod, "/metadata/uid"), self.name(), self.room.directory.clone());
+        let book =
+            self.ctx.node().books().open(text(&self.pod, "/metadata/uid"), self.name(), self.room.directory.clone());
         let fresh = book.begin().and_then(|()| std::fs::write(&self.room.termination, ""));
         let started = fresh.and_then(|()| Group::start(&self.ctx.server, program));
         let (mut group, stdout, stderr) = match started {
@@ -236,7 +236,7 @@ impl Container {
         if let Some(fault) = fault {
             ended.reason = fault.reason();
             if !fault.message().is_empty() {
-                ended.message = fault.message().to_owned();
+                fault.message().clone_into(&mut ended.message);
             }
         }
         ended
@@ -294,7 +294,7 @@ impl Container {
                 _ = tokio::time::timeout_at(end, self.hook(hook, program)) => {}
             }
         }
-        group.signal(Signal::TERM);
+        group.terminate();
         if tokio::time::timeout_at(end, group.wait()).await.is_err() {
             // Its end is read by the caller.
             let _ = group.kill().await;

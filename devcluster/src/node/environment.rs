@@ -62,7 +62,8 @@ fn set(found: &mut Vec<Variable>, variable: Variable) {
 
 /// All entries of the object that an `envFrom` names.
 fn whole(source: &Value, facts: &Facts<'_>) -> Result<Vec<(String, String, bool)>, String> {
-    let (kind, field) = if source["secretRef"].is_object() { ("secret", "secretRef") } else { ("configmap", "configMapRef") };
+    let (kind, field) =
+        if source["secretRef"].is_object() { ("secret", "secretRef") } else { ("configmap", "configMapRef") };
     let name = text(source, &format!("/{field}/name")).to_owned();
     let secret = kind == "secret";
     let object = if secret { (facts.secret)(&name) } else { (facts.config_map)(&name) };

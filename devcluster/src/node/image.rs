@@ -69,7 +69,8 @@ fn read(found: &registry::Image, root: PathBuf) -> Image {
         config[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let env = words("Env");
-    let env = env.iter().filter_map(|entry| entry.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let env =
+        env.iter().filter_map(|entry| entry.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned()));
     let tops = fs::read_dir(&root).into_iter().flatten().flatten().map(|entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         (name, entry.path())

@@ -120,7 +120,8 @@ impl Book {
         line.push(b'\n');
         if state.size + line.len() as u64 > FULL {
             let attempt = state.attempt;
-            let turned = fs::rename(self.path(attempt), self.earlier(attempt)).and_then(|()| File::create(self.path(attempt)));
+            let turned =
+                fs::rename(self.path(attempt), self.earlier(attempt)).and_then(|()| File::create(self.path(attempt)));
             if let Ok(file) = turned {
                 state.file = Some(file);
                 state.size = 0;
@@ -184,7 +185,10 @@ impl Book {
             return (all, false);
         }
         if place.turns != state.turns {
-            all.extend(tail(&self.earlier(place.attempt), if place.turns + 1 == state.turns { place.offset } else { 0 }));
+            all.extend(tail(
+                &self.earlier(place.attempt),
+                if place.turns + 1 == state.turns { place.offset } else { 0 },
+            ));
             (place.turns, place.offset) = (state.turns, 0);
         }
         let fresh = tail(&self.path(place.attempt), place.offset);
@@ -196,7 +200,7 @@ impl Book {
     /// The end of the present attempt's log as text: at most so many lines and bytes.
     pub(super) fn last_words(&self, lines: usize, bytes: usize) -> String {
         let Some((stored, _)) = self.read(false) else { return String::new() };
-        let texts: Vec<Vec<u8>> = entries(&stored).map(|entry| entry.text().to_vec()).collect();
+        let texts: Vec<Vec<u8>> = entries(&stored).map(|entry| entry.text()).collect();
         let all = texts[texts.len().saturating_sub(lines)..].concat();
         String::from_utf8_lossy(&all[all.len().saturating_sub(bytes)..]).into_owned()
     }

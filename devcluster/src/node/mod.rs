@@ -97,8 +97,8 @@ impl Node {
         &self.books
     }
 
-    /// Whether a pod is the node's; `images` is the embedded registry.
-    pub(crate) fn runs(&self, pod: &Value, images: Option<&Registry>) -> bool {
+    /// Whether a pod is the node's; `registry` is the embedded one.
+    pub(crate) fn runs(&self, pod: &Value, registry: Option<&Registry>) -> bool {
         let images = ["initContainers", "containers"].into_iter().flat_map(|list| {
             pod["spec"][list].as_array().into_iter().flatten().map(|c| c["image"].as_str().unwrap_or_default())
         });
@@ -106,7 +106,7 @@ impl Node {
         for image in images {
             any = true;
             let host = image.split('/').next().unwrap_or_default();
-            if self.host_image(image).is_none() && !images.is_some_and(|images| images.is_at(host)) {
+            if self.host_image(image).is_none() && !registry.is_some_and(|registry| registry.is_at(host)) {
                 return false;
             }
         }

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn leaves_everything_else() {
-        for text in ["/workspace", "work/src", "http://work/x", "file:///work", "host:80/work", "a /work", "=", ":", ""] {
+        for text in ["/workspace", "work/src", "http://work/x", "file:///work", "host:80/work", "a /work", "=", ":", ""]
+        {
             check(text, text);
         }
         check("oci:/work/x", "oci:/m/w/x");

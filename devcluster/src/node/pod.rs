@@ -20,8 +20,8 @@ use super::environment::Facts;
 use super::process::Context;
 use super::program::Room;
 use super::status::{self, State, View};
-use super::usage;
 use super::volumes::{self, Volume};
+use super::{slot, usage};
 use crate::actors::Subject;
 use crate::actors::hands::{count, is_terminating, text};
 
@@ -66,6 +66,18 @@ async fn closed(mut orders: watch::Receiver<Arc<Value>>) {
     while orders.changed().await.is_ok() {}
 }
 
+/// Waits until the pod is being deleted; false when it is gone.
+async fn deleted(orders: &mut watch::Receiver<Arc<Value>>) -> bool {
+    orders.wait_for(|pod| is_terminating(pod)).await.is_ok()
+}
+
+/// How long the containers of a pod may take to end.
+fn grace(pod: &Value) -> Duration {
+    let given = pod["metadata"]["deletionGracePeriodSeconds"].as_u64();
+    let given = given.or_else(|| count(pod, "/spec/terminationGracePeriodSeconds").try_into().ok());
+    Duration::from_secs(given.unwrap_or(30))
+}
+
 struct Life {
     ctx: Context,
     subject: Subject,
@@ -107,15 +119,7 @@ impl Life {
         containers.extend(list("containers", false, waits));
         let begun = text(&pod, "/status/startTime").parse().unwrap_or_else(|_| Timestamp::now());
         let count = containers.len();
-        let view = View {
-            address,
-            host: ctx.node().slot.host(),
-            begun,
-            prepared: false,
-            containers,
-            ended: None,
-            over: false,
-        };
+        let view = View { address, host: slot::HOST, begun, prepared: false, containers, ended: None, over: false };
         let (tell, news) = mpsc::channel(64);
         let subject = Subject::new("pods", text(&pod, "/metadata/namespace"), text(&pod, "/metadata/name"));
         Self {
@@ -152,7 +156,7 @@ impl Life {
             }
         }
         // A watch channel that closes is the end of the pod and of this task.
-        if orders.wait_for(|pod| is_terminating(pod)).await.is_ok() {
+        if deleted(orders).await {
             self.remove();
         }
     }
@@ -221,7 +225,7 @@ impl Life {
                     self.launch_next(volumes);
                     self.publish();
                 }
-                Ok(_) = orders.wait_for(|pod| is_terminating(pod)), if !stopping => {
+                true = deleted(orders), if !stopping => {
                     self.end_all(orders).await;
                     return End::Deleted;
                 }
@@ -243,21 +247,15 @@ impl Life {
     fn fail(&mut self, reason: &'static str, message: String) {
         self.ctx.hands.report(&self.pod, "kubelet", "Warning", reason, &message);
         self.view.ended = Some((reason, message));
-        let grace = if reason == "Evicted" { Duration::ZERO } else { self.grace(&self.pod) };
+        let grace = if reason == "Evicted" { Duration::ZERO } else { grace(&self.pod) };
         self.stop.send_replace(Some(grace));
         self.publish();
-    }
-
-    fn grace(&self, pod: &Value) -> Duration {
-        let given = pod["metadata"]["deletionGracePeriodSeconds"].as_u64();
-        let given = given.or_else(|| count(pod, "/spec/terminationGracePeriodSeconds").try_into().ok());
-        Duration::from_secs(given.unwrap_or(30))
     }
 
     /// Tells all containers to end and waits until they have.
     async fn end_all(&mut self, orders: &watch::Receiver<Arc<Value>>) {
         tokio::time::sleep(QUIET).await;
-        let grace = self.grace(&orders.borrow());
+        let grace = grace(&orders.borrow());
         self.stop.send_replace(Some(grace));
         while !self.over.iter().zip(&self.launched).all(|(over, launched)| *over || !launched) {
             let Some((index, news)) = self.news.recv().await else { return };

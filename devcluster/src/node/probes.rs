@@ -182,11 +182,7 @@ impl Probe {
                 }
                 Err(_) => successes = 0,
             }
-            let next = if eager && !passed && failures == 0 || eager && !passed && successes == 0 {
-                due.min(Instant::now() + EAGER)
-            } else {
-                due
-            };
+            let next = if eager && !passed { due.min(Instant::now() + EAGER) } else { due };
             tokio::time::sleep_until(next).await;
         }
     }
@@ -231,7 +227,8 @@ pub(super) async fn ask(handler: &Value, container: &Value, address: Ipv4Addr, m
     };
     let plain_http = get.is_object() && text(get, "/scheme") != "HTTPS";
     let asking = async {
-        let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|e| format!("dial tcp {host}:{port}: {e}"))?;
+        let stream =
+            TcpStream::connect((host.as_str(), port)).await.map_err(|e| format!("dial tcp {host}:{port}: {e}"))?;
         if plain_http { get_over(stream, get, &format!("{host}:{port}")).await } else { Ok(()) }
     };
     let late = || format!("Get \"http://{host}:{port}{}\": context deadline exceeded", text(get, "/path"));

@@ -9,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::Node;
@@ -63,11 +63,18 @@ impl Group {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Sends a signal to all processes of the group.
-    pub(super) fn signal(&self, signal: Signal) {
+    /// Asks the leader to end, as the first process of a container is asked; the others end with it.
+    pub(super) fn terminate(&self) {
+        if !self.dead {
+            // It may just have ended.
+            let _ = kill_process(self.pid, Signal::TERM);
+        }
+    }
+
+    fn kill_all(&self) {
         if !self.dead {
             // The last of them may just have ended.
-            let _ = kill_process_group(self.pid, signal);
+            let _ = kill_process_group(self.pid, Signal::KILL);
         }
     }
 
@@ -80,13 +87,13 @@ impl Group {
 
     /// Kills the group at once.
     pub(super) async fn kill(&mut self) -> io::Result<ExitStatus> {
-        self.signal(Signal::KILL);
+        self.kill_all();
         self.wait().await
     }
 
     fn bury(&mut self) {
         if !self.dead {
-            self.signal(Signal::KILL);
+            self.kill_all();
             self.dead = true;
             if let Some(node) = self.server.node() {
                 node.watchdog.remove(self.pid);
@@ -135,7 +142,7 @@ pub(super) async fn run(server: &Server, program: &Program, most: Duration) -> R
 /// The first 4 KiB of an output; the rest is read and dropped.
 async fn head(mut output: impl tokio::io::AsyncRead + Unpin) -> String {
     use tokio::io::AsyncReadExt as _;
-    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    let (mut text, mut buffer) = (Vec::new(), vec![0; 4096]);
     while let Ok(read @ 1..) = output.read(&mut buffer).await {
         let room = 4096_usize.saturating_sub(text.len());
         text.extend_from_slice(&buffer[..read.min(room)]);

@@ -13,6 +13,7 @@ use super::environment::{Facts, Variable, expand, resolve};
 use super::image::Image;
 use super::paths::Paths;
 use super::process::{Context, Program};
+use super::slot::HOST;
 use super::volumes::{Volume, mounts};
 use crate::actors::hands::text;
 
@@ -48,9 +49,8 @@ pub(super) fn program(
     let namespace = text(pod, "/metadata/namespace");
     let config_map = |name: &str| ctx.server.object("v1", "configmaps", namespace, name);
     let secret = |name: &str| ctx.server.object("v1", "secrets", namespace, name);
-    let host = ctx.node().slot.host().to_string();
-    let facts =
-        Facts { pod, address: room.address.to_string(), host, config_map: &config_map, secret: &secret };
+    let host = HOST.to_string();
+    let facts = Facts { pod, address: room.address.to_string(), host, config_map: &config_map, secret: &secret };
     let variables = resolve(container, &facts).map_err(Refusal::Config)?;
     let mut paths = mounts(container, volumes, |text| expand(text, &variables)).map_err(Refusal::Config)?;
     paths.add(text(container, "/terminationMessagePath"), room.termination.clone());
@@ -74,9 +74,8 @@ pub(super) fn program(
     let name = words.remove(0);
     let host_image = ctx.node().host_image(text(container, "/image"));
     let search = env.get("PATH").cloned().unwrap_or_default();
-    let path = find(&name, host_image, &paths, &search).ok_or_else(|| {
-        Refusal::Config(format!("exec: \"{name}\": executable file not found in $PATH"))
-    })?;
+    let path = find(&name, host_image, &paths, &search)
+        .ok_or_else(|| Refusal::Config(format!("exec: \"{name}\": executable file not found in $PATH")))?;
     let directory = match text(container, "/workingDir") {
         "" => image.directory.as_str(),
         given => given,

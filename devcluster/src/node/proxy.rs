@@ -61,7 +61,9 @@ impl Proxy {
         let all = self.ctx.server.objects("v1", "services", None);
         let key = |service: &Value| Key::new(text(service, "/metadata/namespace"), text(service, "/metadata/name"));
         let keys: Vec<Key> = all.iter().map(|service| key(service)).chain(self.services.keys().cloned()).collect();
-        keys.iter().for_each(|key| self.see(key));
+        for key in &keys {
+            self.see(key);
+        }
     }
 
     /// Listens for a Service as it is now, or no longer.
@@ -84,7 +86,11 @@ impl Proxy {
             match listen(address, port) {
                 Ok((listener, bound)) => {
                     moved |= bound != port;
-                    urls.push(if bound == 80 { format!("http://{address}") } else { format!("http://{address}:{bound}") });
+                    urls.push(if bound == 80 {
+                        format!("http://{address}")
+                    } else {
+                        format!("http://{address}:{bound}")
+                    });
                     let (ctx, key) = (self.ctx.clone(), key.clone());
                     listened.tasks.push(tokio::spawn(accept(ctx, key, port, listener)));
                 }
@@ -109,11 +115,15 @@ impl Proxy {
         let spec = &service["spec"];
         let address: Ipv4Addr = text(spec, "/clusterIP").parse().ok()?;
         let network = self.ctx.node().services().octets();
-        if address.octets()[..2] != network[..2] || is_terminating(service) || spec["selector"].as_object()?.is_empty() {
+        if address.octets()[..2] != network[..2] || is_terminating(service) || spec["selector"].as_object()?.is_empty()
+        {
             return None;
         }
         let ports = spec["ports"].as_array()?.iter().filter(|port| port["protocol"] == "TCP");
-        Some((address, ports.filter_map(|port| port["port"].as_u64().and_then(|port| u16::try_from(port).ok())).collect()))
+        Some((
+            address,
+            ports.filter_map(|port| port["port"].as_u64().and_then(|port| u16::try_from(port).ok())).collect(),
+        ))
     }
 }
 
@@ -163,7 +173,9 @@ async fn lead(ctx: &Context, key: &Key, port: u16, mut client: TcpStream, turn: 
     let first = turn.fetch_add(1, Ordering::Relaxed) % pods.len();
     pods.rotate_left(first);
     for (address, port) in pods {
-        let Ok(Ok(mut pod)) = tokio::time::timeout(PATIENCE, TcpStream::connect((address, port))).await else { continue };
+        let Ok(Ok(mut pod)) = tokio::time::timeout(PATIENCE, TcpStream::connect((address, port))).await else {
+            continue;
+        };
         // Without it small answers wait for acknowledgements.
         let _ = (client.set_nodelay(true), pod.set_nodelay(true));
         // However a connection ends, it is over for both sides.

@@ -9,6 +9,8 @@ use std::sync::Mutex;
 
 use super::lock;
 
+/// The node's own address.
+pub(super) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// The port of the address that is listened on.
 const PORT: u16 = 10250;
 /// Second bytes of the pods' networks; 127.0 and 127.1 are for everybody.
@@ -59,11 +61,6 @@ impl Slot {
     /// The network of Services.
     pub(super) fn services(&self) -> Ipv4Addr {
         Ipv4Addr::new(127, self.network + 1, 0, 0)
-    }
-
-    /// The node's own address.
-    pub(super) fn host(&self) -> Ipv4Addr {
-        Ipv4Addr::LOCALHOST
     }
 
     /// Whether an address is that of a pod of this node.

@@ -73,10 +73,6 @@ impl Container {
         matches!(&self.state, State::Ended(ended) if ended.code == 0)
     }
 
-    fn ended(&self) -> bool {
-        matches!(&self.state, State::Ended(_))
-    }
-
     /// Whether the containers after this init container may start.
     fn is_initialised(&self) -> bool {
         if self.sidecar { self.started } else { self.succeeded() }
@@ -107,9 +103,7 @@ impl View {
     pub(super) fn phase(&self) -> &'static str {
         let unfinished = self.list(true).any(|container| !container.is_initialised());
         if self.over || self.ended.is_some() && self.containers.iter().all(|c| !matches!(c.state, State::Running(..))) {
-            let failed = self.ended.is_some()
-                || unfinished
-                || self.list(false).any(|container| !container.succeeded());
+            let failed = self.ended.is_some() || unfinished || self.list(false).any(|container| !container.succeeded());
             return if failed { "Failed" } else { "Succeeded" };
         }
         let begun = |c: &Container| c.last.is_some() || !matches!(c.state, State::Waiting(..));
@@ -120,12 +114,10 @@ impl View {
     pub(super) fn status(&self, hands: &Hands, pod: &Value) -> Value {
         let phase = self.phase();
         let done = matches!(phase, "Succeeded" | "Failed");
-        let names = |containers: Vec<&Container>| {
-            containers.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(" ")
-        };
+        let names =
+            |containers: Vec<&Container>| containers.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(" ");
         let incomplete: Vec<&Container> = self.list(true).filter(|c| !c.is_initialised()).collect();
-        let unready: Vec<&Container> =
-            self.containers.iter().filter(|c| (!c.init || c.sidecar) && !c.ready).collect();
+        let unready: Vec<&Container> = self.containers.iter().filter(|c| (!c.init || c.sidecar) && !c.ready).collect();
         let initialised = incomplete.is_empty();
         let incomplete = format!("containers with incomplete status: [{}]", names(incomplete));
         let all_ready = unready.is_empty() && initialised;
@@ -169,11 +161,6 @@ impl View {
             status["message"] = message.as_str().into();
         }
         status
-    }
-
-    /// Whether every container has ended.
-    pub(super) fn all_ended(&self) -> bool {
-        self.containers.iter().all(Container::ended)
     }
 }
 

@@ -23,7 +23,8 @@ pub(super) async fn run(server: Server) {
     let ctx = Context { hands: Arc::new(Hands::new(&server)), server };
     clean(&ctx);
     let mut subscription = ctx.server.subscribe();
-    let mut pods = Pods { ctx: ctx.clone(), orders: HashMap::new(), objects: watch::Sender::new(0), tasks: JoinSet::new() };
+    let mut pods =
+        Pods { ctx: ctx.clone(), orders: HashMap::new(), objects: watch::Sender::new(0), tasks: JoinSet::new() };
     let mut proxy = Proxy::new(ctx.clone());
     let monitor = usage::run(ctx.clone());
     let follow = async {

@@ -207,7 +207,8 @@ pub(super) async fn disk(directory: PathBuf, volumes: Arc<Vec<Volume>>, most: u6
             }
         }
         let limit = hooks::bytes(most);
-        (size(&directory) > most).then(|| format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))
+        (size(&directory) > most)
+            .then(|| format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))
     });
     measured.await.ok().flatten()
 }

@@ -106,7 +106,13 @@ pub(super) fn files(volume: &Value, facts: &Facts<'_>) -> Result<Option<BTreeMap
                 chosen.insert(text(item, "/path").to_owned(), (bytes.clone(), mode(item)));
             }
             None if optional => {}
-            None => return Err(format!("references non-existent {} key: {}", if kind == "secret" { "secret" } else { "config" }, text(item, "/key"))),
+            None => {
+                return Err(format!(
+                    "references non-existent {} key: {}",
+                    if kind == "secret" { "secret" } else { "config" },
+                    text(item, "/key")
+                ));
+            }
         }
     }
     Ok(Some(chosen))
@@ -151,7 +157,7 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
         }
         fs::write(&file, bytes)?;
         fs::set_permissions(&file, fs::Permissions::from_mode(*mode))?;
-        tops.extend(relative.iter().next().map(|top| top.to_os_string()));
+        tops.extend(relative.iter().next().map(std::ffi::OsStr::to_os_string));
     }
     let before = fs::read_link(place.join("..data")).ok();
     let link = place.join(format!("{fresh}.link"));
@@ -191,7 +197,8 @@ pub(super) fn mounts(container: &Value, volumes: &[Volume], expand: impl Fn(&str
         }
         let place = volume.place.join(inside);
         if !inside.as_os_str().is_empty() && !place.exists() {
-            make_open(&place).map_err(|_| format!("failed to create subPath directory for volumeMount \"{}\"", volume.name))?;
+            make_open(&place)
+                .map_err(|_| format!("failed to create subPath directory for volumeMount \"{}\"", volume.name))?;
         }
         paths.add(text(mount, "/mountPath"), place);
     }

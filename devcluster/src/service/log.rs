@@ -152,8 +152,7 @@ fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
     if let [only] = main.as_slice() {
         return Ok(only.clone());
     }
-    let mut message =
-        format!("a container name must be specified for pod {name}, choose one of: [{}]", main.join(" "));
+    let mut message = format!("a container name must be specified for pod {name}, choose one of: [{}]", main.join(" "));
     if !init.is_empty() {
         message.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
     }
@@ -164,7 +163,9 @@ fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
 fn unwritten(pod: &Value, container: &str, previous: bool) -> Status {
     let name = verbs::text(pod, "/metadata/name");
     if previous {
-        return Status::bad_request(format!("previous terminated container \"{container}\" in pod \"{name}\" not found"));
+        return Status::bad_request(format!(
+            "previous terminated container \"{container}\" in pod \"{name}\" not found"
+        ));
     }
     let lists = ["initContainerStatuses", "containerStatuses"];
     let mut all = lists.into_iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());

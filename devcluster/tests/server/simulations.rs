@@ -1,0 +1,72 @@
+//! Containers that end as they are told instead of what they would do.
+
+use crate::world::World;
+use devcluster::{Options, Simulation};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+fn job() -> Value {
+    let container = |name: &str, args: Value| json!({"name": name, "image": "builder:1", "args": args});
+    json!({
+        "metadata": {"name": "build"},
+        "spec": {"backoffLimit": 0, "template": {"spec": {
+            "restartPolicy": "Never",
+            "initContainers": [container("fetch", json!(["x"])), container("install", json!([]))],
+            "containers": [container("push", json!(["a", "b"]))],
+        }}},
+    })
+}
+
+/// The pod of a Job that has come to an end.
+async fn ended(world: &World) -> Value {
+    let mut changes = world.server.subscribe();
+    let finished = async {
+        loop {
+            let job = world.server.object("batch/v1", "jobs", "default", "build").unwrap();
+            let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            if conditions.iter().any(|c| c["type"] == "Complete" || c["type"] == "Failed") {
+                return;
+            }
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), finished).await.expect("the Job ends");
+    (*world.server.objects("v1", "pods", Some("default"))[0]).clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_reports_what_it_was_told() {
+    let world = World::with(Options::default());
+    drop(world.server.spawn_actors());
+    let lever = json!({
+        "image": "builder:1", "container": "push", "afterMillis": 20,
+        "terminationMessage": r#"{"digest":"{digest}"}"#,
+    });
+    world.post("/devcluster/simulate", lever).await.expect(200);
+    world.post(JOBS, job()).await.expect(201);
+    let pod = ended(&world).await;
+    assert_eq!(pod["status"]["phase"], "Succeeded");
+    // printf 'a\0b' | sha256sum
+    let digest = "sha256:59b271ae1bbcb1d31d41929817f4b16fb439eb4f31520b5ad1d5ce98920a7138";
+    let message = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].as_str().unwrap();
+    assert_eq!(message, format!(r#"{{"digest":"{digest}"}}"#));
+    assert_eq!(pod["status"]["initContainerStatuses"][1]["state"]["terminated"]["exitCode"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_init_container_that_is_told_to_fail_ends_the_build() {
+    let world = World::with(Options::default());
+    drop(world.server.spawn_actors());
+    let told = Simulation { exit_code: 2, termination_message: Some("moved".into()), after: Duration::ZERO };
+    world.server.simulate_container("builder:1", "fetch", told);
+    world.server.simulate("builder:1", Simulation::default());
+    world.post(JOBS, job()).await.expect(201);
+    let pod = ended(&world).await;
+    assert_eq!(pod["status"]["phase"], "Failed");
+    let init = &pod["status"]["initContainerStatuses"];
+    assert_eq!(init[0]["state"]["terminated"]["message"], "moved");
+    assert_eq!(init[1]["state"]["waiting"]["reason"], "PodInitializing");
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"], "PodInitializing");
+}
