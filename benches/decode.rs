@@ -43,6 +43,7 @@ fn main() {
             id: format!("{}00000000", Digest::of(text.as_bytes())).parse().expect("40 hexadecimal digits"),
             size: text.len() as u64,
             kind: EntryKind::File,
+            executable: false,
         })
         .collect();
     let bytes: usize = files.iter().map(String::len).sum();

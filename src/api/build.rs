@@ -15,6 +15,17 @@ pub const LONGEST_MESSAGE: usize = 2048;
 /// image is built again.
 pub const IMAGE_FORMAT: u32 = 1;
 
+/// What a successful fetch reports, before any code of strangers runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FetchReport {
+    /// Digest of what the dependencies are installed from, in hexadecimal digits; empty when there are none.
+    pub dependencies: String,
+    /// Whether they are taken from the previous image instead of being installed.
+    #[serde(default)]
+    pub reused: bool,
+}
+
 /// What a successful push reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

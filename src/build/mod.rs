@@ -6,3 +6,6 @@
 //!
 //! Invariant: the same inputs give the same image, byte for byte.
 //! Invariant: every container ends with one [`Termination`](crate::api::build::Termination), without any secret.
+
+pub mod fetch;
+pub mod install;

@@ -42,6 +42,8 @@ pub(super) enum Error {
     #[cfg(feature = "dev")]
     #[error(transparent)]
     Bench(#[from] super::bench::Error),
+    #[error("{}", .0.message)]
+    Build(crate::api::build::BuildFailure),
     #[error("no agent has acted on the request within {seconds} s")]
     NotAnswered { seconds: u64 },
 }

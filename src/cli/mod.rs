@@ -8,6 +8,7 @@
 mod agent;
 #[cfg(feature = "dev")]
 mod bench;
+mod build;
 #[cfg(feature = "dev")]
 mod commit;
 mod connection;
@@ -43,6 +44,9 @@ struct Arguments {
 enum Command {
     /// Run the agent, in a cluster or beside one
     Agent(agent::Arguments),
+    /// Run one container of a build Job
+    #[command(hide = true)]
+    Build(build::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
     /// Ask for a sync now, wait for it, and print the commit and what came of it
@@ -80,6 +84,7 @@ pub fn run() -> ExitCode {
 async fn perform(command: Command) -> Result<Exit, Error> {
     match command {
         Command::Agent(arguments) => agent::run(arguments).await,
+        Command::Build(arguments) => build::run(arguments).await,
         Command::Crd => crd::run(),
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,

@@ -24,6 +24,7 @@ fn listing(files: &[(&str, &[u8])]) -> Vec<Entry> {
             id: id(text),
             size: text.len() as u64,
             kind: EntryKind::File,
+            executable: false,
         })
         .collect()
 }

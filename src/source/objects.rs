@@ -111,7 +111,7 @@ impl Objects {
                     EntryKind::Submodule => 0,
                     _ => self.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
                 };
-                entries.push(Entry { path, id: BlobId(item.id), size, kind });
+                entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable });
             }
         }
         entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -171,6 +171,7 @@ enum ItemKind {
 
 struct TreeItem<'a> {
     kind: ItemKind,
+    executable: bool,
     name: &'a [u8],
     id: Id,
 }
@@ -204,7 +205,8 @@ fn tree_item(bytes: &[u8]) -> Option<(TreeItem<'_>, &[u8])> {
     let rest = &bytes[space + 1..];
     let end = rest.iter().position(|byte| *byte == 0)?;
     let id = Id::from_bytes(rest.get(end + 1..end + 21)?)?;
-    Some((TreeItem { kind, name: &rest[..end], id }, &rest[end + 21..]))
+    let executable = kind == ItemKind::File && mode & 0o100 != 0;
+    Some((TreeItem { kind, executable, name: &rest[..end], id }, &rest[end + 21..]))
 }
 
 #[cfg(test)]
@@ -224,12 +226,21 @@ mod tests {
     #[test]
     fn reads_the_items_of_a_tree() {
         let mut bytes = Vec::new();
-        for (mode, name) in [("100644", "a.yaml"), ("40000", "dir"), ("120000", "link"), ("160000", "sub")] {
+        let items = [("100644", "a.yaml"), ("100755", "run"), ("40000", "dir"), ("120000", "link"), ("160000", "sub")];
+        for (mode, name) in items {
             bytes.extend(format!("{mode} {name}\0").bytes());
             bytes.extend([7; 20]);
         }
-        let kinds: Vec<_> = TreeItems(&bytes).map(|item| item.unwrap().kind).collect();
-        assert_eq!(kinds, [ItemKind::File, ItemKind::Directory, ItemKind::Symlink, ItemKind::Submodule]);
+        let read: Vec<_> =
+            TreeItems(&bytes).map(|item| item.unwrap()).map(|item| (item.kind, item.executable)).collect();
+        let expected = [
+            (ItemKind::File, false),
+            (ItemKind::File, true),
+            (ItemKind::Directory, false),
+            (ItemKind::Symlink, false),
+            (ItemKind::Submodule, false),
+        ];
+        assert_eq!(read, expected);
         assert!(TreeItems(&bytes[..bytes.len() - 1]).any(|item| item.is_err()));
     }
 

@@ -42,6 +42,8 @@ pub struct Entry {
     pub size: u64,
     /// What it is.
     pub kind: EntryKind,
+    /// Whether a regular file is marked as a program.
+    pub executable: bool,
 }
 
 /// What an [`Entry`] is.

@@ -17,6 +17,7 @@ fn decoded(files: &[(String, String)]) -> Decoded {
             id: format!("{}00000000", Digest::of(text.as_bytes())).parse().unwrap(),
             size: text.len() as u64,
             kind: EntryKind::File,
+            executable: false,
         })
         .collect();
     let mut read = |entry: &Entry| {

@@ -1,0 +1,202 @@
+//! A source in a Git repository: the recorded commit, or another with the same directory.
+//!
+//! Invariant: files are written before links, into a directory that was empty: no link is ever written through.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+
+use super::error::{Error, Finding};
+use super::tree::{Node, Tree};
+use super::{Bounds, InGit, listing};
+use crate::api::git_repository::{AuthType, RepositoryAuth};
+use crate::source::{
+    self, BaseDir, Commit, Credentials, EntryKind, Fault, Reference, Remote, Settings, Snapshot, Source,
+};
+
+/// Longest target of a link, in bytes.
+const TARGET_BYTES: u64 = 1024;
+/// Longest user name or password, in bytes.
+const KEY_BYTES: u64 = 64 << 10;
+
+/// Fetches with a mirror in `mirror` and writes the files to `src`, which is empty.
+pub(super) async fn write(wanted: &InGit, mirror: &Path, src: &Path, bounds: Bounds) -> Result<(Tree, Commit), Error> {
+    let credentials = credentials(wanted)?;
+    let remote = Remote { url: wanted.url.clone(), credentials };
+    let mut settings = Settings::new(mirror);
+    settings.allow_local = wanted.allow_local;
+    settings.limits.file_bytes = bounds.file_bytes;
+    settings.limits.entries = bounds.entries;
+    let snapshot = snapshot(&Source::new(settings), &remote, wanted).await?;
+    let (base_dir, src) = (wanted.base_dir.clone(), src.to_owned());
+    let tree = snapshot.blocking(move |snapshot| write_files(snapshot, &base_dir, &src, bounds)).await??;
+    Ok((tree, snapshot.commit))
+}
+
+/// The newest commit of the reference when the directory is the same in it, as it nearly always is; else the recorded
+/// one, which costs more where a server does not give commits by their ids.
+async fn snapshot(source: &Source, remote: &Remote, wanted: &InGit) -> Result<Snapshot, Error> {
+    let moved = |why| Error::BranchMoved { commit: wanted.commit, why };
+    let tip = match source.lookup(remote, &wanted.reference, Duration::ZERO).await {
+        Ok(found) => Some(found),
+        // A branch that is gone may have left its commits on another.
+        Err(error) if matches!(error.fault(), Fault::MissingReference { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(found) = tip {
+        let snapshot = source.fetch(remote, &found).await?;
+        if found.commit == wanted.commit {
+            return checked(snapshot, wanted).await;
+        }
+        if snapshot.tree(&wanted.base_dir).await? == Some(wanted.tree) {
+            return Ok(snapshot);
+        }
+    }
+    let pinned = Reference::parse(&wanted.commit.to_string())?;
+    let found = source.lookup(remote, &pinned, Duration::ZERO).await?;
+    match source.fetch(remote, &found).await {
+        Ok(snapshot) => checked(snapshot, wanted).await,
+        Err(error) if wanted.reference == pinned => Err(error.into()),
+        Err(error) if matches!(error.fault(), Fault::MissingCommit | Fault::Refused { .. }) => {
+            Err(moved("no branch holds it any more"))
+        }
+        Err(error) if matches!(error.fault(), Fault::TooLarge { .. }) => {
+            Err(moved("the server gives it only with the whole history, which is too large"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The snapshot, when its directory is what was recorded.
+async fn checked(snapshot: Snapshot, wanted: &InGit) -> Result<Snapshot, Error> {
+    let tree = snapshot.tree(&wanted.base_dir).await?;
+    match tree {
+        Some(tree) if tree == wanted.tree => Ok(snapshot),
+        Some(_) => Err(Error::BranchMoved { commit: wanted.commit, why: "its directory is not what was recorded" }),
+        None => Err(missing_directory(&snapshot, &wanted.base_dir).await?.into()),
+    }
+}
+
+/// What to say of a directory that is not there.
+async fn missing_directory(snapshot: &Snapshot, base_dir: &BaseDir) -> Result<Finding, Error> {
+    let mut above = base_dir.path();
+    let parent = loop {
+        above = above.rsplit_once('/').map_or("", |(above, _)| above);
+        let parent = BaseDir::parse(above)?;
+        if above.is_empty() || snapshot.tree(&parent).await?.is_some() {
+            break parent;
+        }
+    };
+    let child = base_dir.path()[above.len()..].trim_start_matches('/').split('/').next().unwrap_or_default();
+    let shown = format!("/{above}{}{child}", if above.is_empty() { "" } else { "/" });
+    let asked = parent.clone();
+    let entries = snapshot.blocking(move |snapshot| snapshot.entries(&asked)).await?;
+    let what = match entries.iter().flatten().find(|entry| entry.path == shown[1..]).map(|entry| entry.kind) {
+        Some(EntryKind::File) => format!("`{shown}` is a file"),
+        Some(EntryKind::Symlink) => format!("`{shown}` is a symbolic link, which is not followed; name its target"),
+        Some(EntryKind::Submodule) => format!("`{shown}` is a submodule, which is not fetched"),
+        None => {
+            let prefix = if above.is_empty() { 0 } else { above.len() + 1 };
+            let names = entries.iter().flatten().filter_map(|entry| entry.path.get(prefix..)?.split('/').next());
+            let mut names: Vec<_> = names.collect();
+            names.dedup();
+            format!("there is no `{shown}`; {}", listing(&format!("`{parent}`"), &names))
+        }
+    };
+    let commit = snapshot.commit;
+    Ok(Finding::source(format!("baseDir `{base_dir}` is not a directory at commit {commit}: {what}")))
+}
+
+/// Writes what is under the directory. Blocks.
+fn write_files(snapshot: &Snapshot, base_dir: &BaseDir, src: &Path, bounds: Bounds) -> Result<Tree, Error> {
+    let entries = snapshot.entries(base_dir)?;
+    let prefix = if base_dir.path().is_empty() { 0 } else { base_dir.path().len() + 1 };
+    let mut tree = Tree::default();
+    let mut files = Vec::new();
+    let mut bytes = 0_u64;
+    for entry in &entries {
+        let path = entry.path.get(prefix..).unwrap_or_default();
+        bytes = bytes.saturating_add(entry.size);
+        if entry.size > bounds.file_bytes {
+            let text = format!("`{path}` has {} bytes; a file may have {}", entry.size, bounds.file_bytes);
+            return Err(Finding::too_large(text).into());
+        }
+        let node = match entry.kind {
+            EntryKind::File => {
+                files.push((path, entry));
+                Node::File { executable: entry.executable }
+            }
+            EntryKind::Symlink => Node::Symlink { target: target(snapshot, path, entry)? },
+            EntryKind::Submodule => {
+                let text = format!(
+                    "`{path}` is a submodule, which is not fetched; commit its files, or let `baseDir` name a directory \
+                     without it"
+                );
+                return Err(Finding::source(text).into());
+            }
+        };
+        tree.add(path, node)?;
+    }
+    if bytes > bounds.bytes {
+        let text = format!("the Function's directory has {bytes} bytes; it may have {}", bounds.bytes);
+        return Err(Finding::too_large(text).into());
+    }
+    tree.check_links()?;
+    let written =
+        |path: &str, result: std::io::Result<()>| result.map_err(|cause| Error::Write { path: src.join(path), cause });
+    for (path, _) in tree.iter().filter(|(_, node)| **node == Node::Directory) {
+        written(path, fs::create_dir(src.join(path)))?;
+    }
+    for (path, entry) in files {
+        let mode = if entry.executable { 0o755 } else { 0o644 };
+        let content = snapshot.read(entry)?;
+        let created = OpenOptions::new().write(true).create_new(true).mode(mode).open(src.join(path));
+        written(path, created.and_then(|mut file| file.write_all(&content)))?;
+    }
+    for (path, node) in tree.iter() {
+        if let Node::Symlink { target } = node {
+            written(path, symlink(target, src.join(path)))?;
+        }
+    }
+    Ok(tree)
+}
+
+fn target(snapshot: &Snapshot, path: &str, entry: &source::Entry) -> Result<String, Error> {
+    let unusable = || Finding::source(format!("the symbolic link `{path}` has a target that is not a path"));
+    if entry.size == 0 || entry.size > TARGET_BYTES {
+        return Err(unusable().into());
+    }
+    let target = String::from_utf8(snapshot.read(entry)?).map_err(|_| unusable())?;
+    if target.chars().any(char::is_control) { Err(unusable().into()) } else { Ok(target) }
+}
+
+/// The credentials from the mounted Secret.
+fn credentials(wanted: &InGit) -> Result<Credentials, Error> {
+    let Some((kind, directory)) = &wanted.auth else { return Ok(Credentials::Anonymous) };
+    let keys: &[&str] = match kind {
+        AuthType::Basic => &["username", "password"],
+        AuthType::Key => &[],
+    };
+    let mut data = BTreeMap::new();
+    for key in keys {
+        if let Some(value) = read_key(directory.join(key))? {
+            data.insert((*key).to_owned(), ByteString(value));
+        }
+    }
+    let auth = RepositoryAuth { kind: *kind, secret_name: String::new() };
+    Ok(source::credentials(Some(&auth), Some(&data))?)
+}
+
+fn read_key(path: PathBuf) -> Result<Option<Vec<u8>>, Error> {
+    let mut value = Vec::new();
+    match File::open(&path).and_then(|file| file.take(KEY_BYTES).read_to_end(&mut value)) {
+        Ok(_) => Ok(Some(value)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(Error::Read { path, cause }),
+    }
+}

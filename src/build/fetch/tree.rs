@@ -1,0 +1,292 @@
+//! The files of a Function's source by their paths, and whether they may be written where we are told to.
+//!
+//! Invariant: a [`Tree`] holds no name that leaves its directory, no name twice, and no symbolic link whose target,
+//! followed as a kernel follows it, lies outside.
+//! Deliberately absent: contents, and the disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::error::Finding;
+
+/// Longest name of a file or directory, in bytes.
+const NAME_BYTES: usize = 255;
+/// Longest path from the base directory, in bytes.
+const PATH_BYTES: usize = 1024;
+/// Most links on the way to one file.
+const LINKS: usize = 40;
+
+/// What stands at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A directory, which Git knows only by its files.
+    Directory,
+    /// A regular file.
+    File {
+        /// Whether it is marked as a program.
+        executable: bool,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Its target as it was written.
+        target: String,
+    },
+}
+
+/// The files of a source, by path from its directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree(BTreeMap<String, Node>);
+
+/// Where a path leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To this path, which is no link; the root is empty.
+    At(String),
+    /// To nothing.
+    Nowhere,
+    /// Out of the tree.
+    Outside,
+    /// Round in circles.
+    Loop,
+}
+
+impl Tree {
+    /// Adds a file or link with all directories above it. Links are judged by [`Tree::check_links`], when all are in.
+    pub(in crate::build) fn add(&mut self, path: &str, node: Node) -> Result<(), Finding> {
+        check_path(path)?;
+        let twice = || Finding::source(format!("`{path}` stands in the repository twice"));
+        for (at, _) in path.match_indices('/') {
+            if *self.0.entry(path[..at].to_owned()).or_insert(Node::Directory) != Node::Directory {
+                return Err(twice());
+            }
+        }
+        match self.0.insert(path.to_owned(), node) {
+            None => Ok(()),
+            Some(_) => Err(twice()),
+        }
+    }
+
+    /// Refuses links that lead out of the tree.
+    pub(super) fn check_links(&self) -> Result<(), Finding> {
+        for (path, node) in &self.0 {
+            let Node::Symlink { target } = node else { continue };
+            let why = match self.resolve(path) {
+                Place::At(_) | Place::Nowhere => continue,
+                Place::Outside => "leads out of the Function's directory",
+                Place::Loop => "leads to itself",
+            };
+            return Err(Finding::source(format!(
+                "the symbolic link `{path}` {why} (to `{target}`); an image holds only what is in the directory"
+            )));
+        }
+        Ok(())
+    }
+
+    /// What stands at `path`, which is not followed.
+    pub fn get(&self, path: &str) -> Option<&Node> {
+        self.0.get(path)
+    }
+
+    /// Whether a directory stands at `path`; the root is empty.
+    pub fn is_directory(&self, path: &str) -> bool {
+        path.is_empty() || self.get(path) == Some(&Node::Directory)
+    }
+
+    /// Everything in the order of paths: a directory before what is in it.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.0.iter().map(|(path, node)| (path.as_str(), node))
+    }
+
+    /// Names in the directory `path`; empty means the root.
+    pub fn names(&self, path: &str) -> Vec<&str> {
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        self.0.keys().filter_map(|key| key.strip_prefix(&prefix)).filter(|name| !name.contains('/')).collect()
+    }
+
+    /// Follows `path` from the root, through links and `..`, as a kernel would with the tree's directory as all there is.
+    pub fn resolve(&self, path: &str) -> Place {
+        self.walk(path, &mut BTreeSet::new())
+    }
+
+    /// As [`Tree::resolve`], and notes the links on the way.
+    fn walk(&self, path: &str, links: &mut BTreeSet<String>) -> Place {
+        if path.starts_with('/') {
+            return Place::Outside;
+        }
+        let mut at: Vec<String> = Vec::new();
+        let mut ahead: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
+        let mut followed = 0;
+        let mut missing = false;
+        while let Some(part) = ahead.pop() {
+            match part.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    // What is not there yet could become a link to anywhere.
+                    if missing || at.pop().is_none() {
+                        return Place::Outside;
+                    }
+                    continue;
+                }
+                _ => at.push(part),
+            }
+            let here = at.join("/");
+            match self.0.get(&here) {
+                Some(Node::Symlink { target }) => {
+                    followed += 1;
+                    if followed > LINKS {
+                        return Place::Loop;
+                    }
+                    if target.starts_with('/') {
+                        return Place::Outside;
+                    }
+                    links.insert(here);
+                    at.pop();
+                    ahead.extend(target.split('/').rev().map(str::to_owned));
+                }
+                Some(Node::Directory) => {}
+                Some(Node::File { .. }) if ahead.iter().all(String::is_empty) => {}
+                Some(Node::File { .. }) | None => missing = true,
+            }
+        }
+        if missing { Place::Nowhere } else { Place::At(at.join("/")) }
+    }
+
+    /// The part of the tree that is needed to read `paths`: what they lead to, the links on the way, and what links
+    /// below them lead to.
+    #[must_use]
+    pub fn closure(&self, paths: impl IntoIterator<Item = String>) -> Self {
+        let mut open: Vec<String> = paths.into_iter().collect();
+        let mut seen = BTreeSet::new();
+        let mut part = Self::default();
+        while let Some(path) = open.pop() {
+            if !seen.insert(path.clone()) {
+                continue;
+            }
+            let mut links = BTreeSet::new();
+            let place = self.walk(&path, &mut links);
+            for link in links {
+                part.copy(&link, self);
+            }
+            let Place::At(at) = place else { continue };
+            part.copy(&at, self);
+            let under = if at.is_empty() { String::new() } else { format!("{at}/") };
+            for (inside, node) in self.0.range(under.clone()..).take_while(|(inside, _)| inside.starts_with(&under)) {
+                part.copy(inside, self);
+                if matches!(node, Node::Symlink { .. }) {
+                    open.push(inside.clone());
+                }
+            }
+        }
+        part
+    }
+
+    /// Takes over `path`, which is there, and the directories above it.
+    fn copy(&mut self, path: &str, from: &Self) {
+        for (at, _) in path.match_indices('/').chain([(path.len(), "")]) {
+            if let Some(node) = from.0.get(&path[..at]) {
+                self.0.insert(path[..at].to_owned(), node.clone());
+            }
+        }
+    }
+}
+
+fn check_path(path: &str) -> Result<(), Finding> {
+    let refused = |why: &str| Err(Finding::source(format!("the repository holds the path `{path}`, {why}")));
+    if path.len() > PATH_BYTES {
+        return refused("which is longer than 1024 bytes");
+    }
+    if path.contains('\u{fffd}') || path.chars().any(char::is_control) {
+        return refused("whose name is not plain UTF-8 text");
+    }
+    for name in path.split('/') {
+        if name.len() > NAME_BYTES {
+            return refused("with a name that is longer than 255 bytes");
+        }
+        if matches!(name, "" | "." | "..") || name.eq_ignore_ascii_case(".git") {
+            return refused("which no repository may hold");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tree(files: &[&str]) -> Result<Tree, Finding> {
+        let mut tree = Tree::default();
+        for file in files {
+            match file.split_once(" -> ") {
+                Some((path, target)) => tree.add(path, Node::Symlink { target: target.to_owned() })?,
+                None => tree.add(file, Node::File { executable: false })?,
+            }
+        }
+        tree.check_links()?;
+        Ok(tree)
+    }
+
+    #[track_caller]
+    fn refused(files: &[&str], words: &str) {
+        let finding = tree(files).expect_err("refused");
+        assert!(finding.text().contains(words), "{}", finding.text());
+    }
+
+    #[test]
+    fn refuses_names_that_leave_the_directory() {
+        for path in ["../x", "a/../x", "/x", "a//b", "./x", ".git/config", "a/.GIT/hooks/x", "x\u{fffd}", "a\nb", "a\0"]
+        {
+            refused(&[path], "the repository holds the path");
+        }
+        refused(&[&"x".repeat(256)], "longer than 255");
+        refused(&[&"x/".repeat(600)], "longer than 1024");
+        assert!(tree(&[".gitignore", ".github/workflows/x", "..x", "größe"]).is_ok());
+    }
+
+    #[test]
+    fn refuses_names_that_stand_there_twice() {
+        refused(&["a", "a"], "twice");
+        refused(&["a -> b", "a/x"], "twice");
+        refused(&["a/x", "a -> b"], "twice");
+    }
+
+    #[test]
+    fn follows_links_as_a_kernel_does() {
+        refused(&["l -> ../x"], "leads out");
+        refused(&["l -> /etc/passwd"], "leads out");
+        refused(&["a -> b", "b -> a"], "leads to itself");
+        // Read as text, this one stays inside; followed, it does not.
+        refused(&["a/b/c -> ../..", "l -> a/b/c/../x", "a/b/x"], "leads out");
+        refused(&["l -> missing/../../x"], "leads out");
+        let tree = tree(&["lib/x", "a/up -> ../lib", "b -> a/up/x", "gone -> a/nothing", "self -> ."]).unwrap();
+        assert_eq!(tree.resolve("b"), Place::At("lib/x".into()));
+        assert_eq!(tree.resolve("self/self/a/up/../lib"), Place::At("lib".into()));
+        assert_eq!(tree.resolve("gone"), Place::Nowhere);
+        assert_eq!(tree.resolve("lib/x/y"), Place::Nowhere);
+        assert_eq!(tree.resolve("self"), Place::At(String::new()));
+    }
+
+    #[test]
+    fn closure_holds_what_is_needed_and_no_more() {
+        let tree =
+            tree(&["handler.js", "pkgs -> libs", "libs/p/a", "libs/p/l -> ../../shared/f", "shared/f", "shared/g"]);
+        let part = tree.unwrap().closure(["pkgs/p".to_owned()]);
+        let paths: Vec<_> = part.iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, ["libs", "libs/p", "libs/p/a", "libs/p/l", "pkgs", "shared", "shared/f"]);
+    }
+
+    proptest! {
+        #[test]
+        fn resolves_anything_to_an_end(links in proptest::collection::vec("[ab./]{1,6}", 0..8), path in "[abl0-7./]{0,12}") {
+            let mut tree = Tree::default();
+            for (number, target) in links.into_iter().enumerate() {
+                let _ = tree.add(&format!("{number}"), Node::Symlink { target });
+            }
+            let _ = tree.add("a/b", Node::File { executable: false });
+            if let Place::At(at) = tree.resolve(&path) {
+                let is_link = matches!(tree.get(&at), Some(Node::Symlink { .. }));
+                prop_assert!(!is_link && (at.is_empty() || tree.get(&at).is_some()));
+            }
+            let _ = tree.closure([path]);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What the container `install` runs, and the digest of what it installs from.
+//!
+//! A [`Plan`] says which files of the source the package manager reads; exactly these are copied to the workspace's
+//! `inputs`, and their digest names the dependencies that come of them. When the previous image was built from the same
+//! ones, nothing is installed again.
+//!
+//! Invariant: no name and no text of a user stands in the script, so nothing in it has to be quoted.
+//! Invariant: what is copied is what is hashed; nothing else of the source can change the dependencies unnoticed.
+//! Deliberately absent: running it. It runs code of strangers, in a container without any credential but the package
+//! registry's.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+use super::fetch::{Error, Finding, Node, Tree};
+use crate::runtimes::{Language, Runtime};
+
+mod npm;
+mod pip;
+
+/// Raised when the same inputs would give other dependencies than before.
+const FORMAT: &str = "mainstay dependencies 1";
+/// Longest file that is read to find out what to install, in bytes.
+pub(super) const FILE_BYTES: u64 = 4 << 20;
+
+/// Reads a file of the source by its path.
+type Reader<'a> = dyn FnMut(&str) -> Result<Vec<u8>, Error> + 'a;
+
+/// The files of the source that the package manager may read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Inputs(pub(super) Tree);
+
+/// What there is to install.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// Nothing at all: no package manager needs to start.
+    Nothing,
+    /// Packages of npm.
+    Npm {
+        inputs: Inputs,
+        /// Whether there is a lock file.
+        locked: bool,
+        /// Whether all of it lies in the source, so that no registry needs to be asked.
+        offline: bool,
+    },
+    /// Packages of pip.
+    Pip { inputs: Inputs },
+}
+
+/// What dependencies depend on beside their inputs.
+#[derive(Clone, Debug)]
+pub struct Platform {
+    /// The base image that they are installed in.
+    pub base: String,
+    /// Operating system and architecture, as in `linux/amd64`.
+    pub platform: String,
+}
+
+/// Finds out what the dependency file of a source in `directory` asks for.
+pub(super) fn plan(runtime: &Runtime, tree: &Tree, directory: &Path, file: &str) -> Result<Plan, Error> {
+    let mut read = |path: &str| read_file(directory, path);
+    match runtime.language {
+        Language::NodeJs => npm::plan(tree, file, &mut read),
+        Language::Python => pip::plan(tree, file, &mut read),
+    }
+}
+
+fn read_file(directory: &Path, path: &str) -> Result<Vec<u8>, Error> {
+    let full = directory.join(path);
+    let read_error = |cause| Error::Read { path: full.clone(), cause };
+    let bytes = fs::metadata(&full).map_err(read_error)?.len();
+    if bytes > FILE_BYTES {
+        return Err(Finding::dependencies(format!("{path} has {bytes} bytes; the limit is {FILE_BYTES}")).into());
+    }
+    fs::read(&full).map_err(read_error)
+}
+
+impl Plan {
+    fn inputs(&self) -> Option<&Inputs> {
+        match self {
+            Self::Nothing => None,
+            Self::Npm { inputs, .. } | Self::Pip { inputs } => Some(inputs),
+        }
+    }
+
+    /// Digest of all that the dependencies are installed from, in hexadecimal digits; empty when there are none.
+    pub(super) fn digest(&self, runtime: &Runtime, on: &Platform, directory: &Path) -> Result<String, Error> {
+        let Some(Inputs(tree)) = self.inputs() else { return Ok(String::new()) };
+        let mut digest = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            digest.update((bytes.len() as u64).to_be_bytes());
+            digest.update(bytes);
+        };
+        for text in [FORMAT, runtime.runs_as, &on.base, &on.platform] {
+            add(text.as_bytes());
+        }
+        for (path, node) in tree.iter() {
+            add(path.as_bytes());
+            match node {
+                Node::Directory => add(b"directory"),
+                Node::Symlink { target } => {
+                    add(b"link");
+                    add(target.as_bytes());
+                }
+                Node::File { executable } => {
+                    add(if *executable { b"program" } else { b"file" });
+                    add(&content_digest(&directory.join(path))?);
+                }
+            }
+        }
+        Ok(hex::encode(digest.finalize()))
+    }
+
+    /// Copies the inputs from `directory` to `to`, which exists and is empty.
+    pub(super) fn copy_inputs(&self, directory: &Path, to: &Path) -> Result<(), Error> {
+        let Some(Inputs(tree)) = self.inputs() else { return Ok(()) };
+        for (path, node) in tree.iter() {
+            let target = to.join(path);
+            let copied = match node {
+                Node::Directory => fs::create_dir(&target),
+                Node::Symlink { target: leads } => symlink(leads, &target),
+                Node::File { .. } => fs::copy(directory.join(path), &target).map(drop),
+            };
+            copied.map_err(|cause| Error::Write { path: target, cause })?;
+        }
+        Ok(())
+    }
+
+    /// The script, a POSIX shell's.
+    pub(super) fn script(&self) -> String {
+        match self {
+            Self::Nothing => no_script("no dependencies"),
+            Self::Npm { locked, offline, .. } => {
+                let command = if *locked { "ci" } else { "install" };
+                let offline = if *offline { " --offline" } else { "" };
+                let steps = NPM.replace("@COMMAND@", command).replace("@OFFLINE@", offline);
+                format!("{BEGIN}{steps}")
+            }
+            Self::Pip { .. } => format!("{BEGIN}{PIP}"),
+        }
+    }
+}
+
+/// A script that installs nothing, and says why.
+pub(super) fn no_script(why: &'static str) -> String {
+    format!("#!/bin/sh\necho '{why}'\n")
+}
+
+fn content_digest(path: &Path) -> Result<[u8; 32], Error> {
+    let read = File::open(path).and_then(|mut file| {
+        let mut digest = Sha256::new();
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(digest.finalize().into()),
+                length => digest.update(&piece[..length]),
+            }
+        }
+    });
+    read.map_err(|cause| Error::Read { path: path.to_owned(), cause })
+}
+
+/// The directory of a file.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// The package manager works on a copy of the inputs, which goes at the end, with the credentials in it, however it
+/// ends. Times are fixed, so that what is built from source is the same each time.
+const BEGIN: &str = r#"#!/bin/sh
+set -eu
+umask 022
+cd "${0%/*}"
+registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
+deps=$PWD/deps
+work=$deps/.work
+export HOME="${HOME:-/tmp}" SOURCE_DATE_EPOCH=315532800
+export TMPDIR="$HOME"
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+rm -rf "$work" "$deps/node_modules" "$deps/lib"
+mkdir -p "$work"
+cp -R inputs/. "$work"
+cd "$work"
+"#;
+
+/// The configuration of the package registry comes last, so it wins. npm links packages of the source instead of
+/// copying them, whatever it is told, in some versions: the copies are made here. `.package-lock.json` is npm's memory
+/// of what it did, which nobody needs in an image.
+const NPM: &str = r#"if [ -f "$registry/.npmrc" ]; then
+  umask 077
+  { [ ! -f .npmrc ] || cat .npmrc; echo; cat "$registry/.npmrc"; } >.npmrc.new
+  mv -f .npmrc.new .npmrc
+  umask 022
+fi
+export npm_config_cache="$HOME/.npm" npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
+export npm_config_progress=false npm_config_logs_max=0
+npm @COMMAND@ --install-links --omit=dev@OFFLINE@
+rm -f .npmrc
+[ -d node_modules ] || exit 0
+rm -rf node_modules/.package-lock.json node_modules/.cache
+root=$(pwd -P)
+for link in node_modules/* node_modules/@*/*; do
+  [ -L "$link" ] || continue
+  target=$(cd "$link" && pwd -P)
+  case $target in
+    "$root"/*) ;;
+    *) echo "$link leads out of the Function's directory" >&2; exit 1 ;;
+  esac
+  rm "$link"
+  cp -R "$target" "$link"
+done
+mv node_modules "$deps/node_modules"
+"#;
+
+/// `direct_url.json` holds the path that a local package was installed from, which is no business of an image.
+const PIP: &str = r#"if [ -f "$registry/pip.conf" ]; then
+  export PIP_CONFIG_FILE="$registry/pip.conf"
+fi
+export PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
+python3 -m pip install --target "$deps/lib/python" --no-compile --no-cache-dir --no-warn-script-location \
+  -r requirements.txt
+lib=$deps/lib/python
+[ -d "$lib" ] || exit 0
+find "$lib" -type d -name __pycache__ -prune -exec rm -rf {} +
+for record in "$lib"/*.dist-info/RECORD; do
+  [ -f "${record%RECORD}direct_url.json" ] || continue
+  rm "${record%RECORD}direct_url.json"
+  sed '/\.dist-info\/direct_url\.json,/d' "$record" >"$record.new"
+  mv "$record.new" "$record"
+done
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plans for a source with these files, and compares with what is to be run and its inputs, or with what is wrong.
+    #[track_caller]
+    pub(super) fn check(file: &str, files: &[(&str, &str)], expected: &str) {
+        let mut tree = Tree::default();
+        for (path, _) in files {
+            tree.add(path, Node::File { executable: false }).unwrap();
+        }
+        let mut read = |path: &str| Ok(files.iter().find(|(name, _)| *name == path).unwrap().1.as_bytes().to_vec());
+        let plan = match file {
+            "package.json" => npm::plan(&tree, file, &mut read),
+            _ => pip::plan(&tree, file, &mut read),
+        };
+        let got = match plan {
+            Ok(plan) => {
+                let what = match &plan {
+                    Plan::Nothing => "nothing",
+                    Plan::Npm { locked: true, offline: true, .. } => "ci --offline",
+                    Plan::Npm { locked: true, offline: false, .. } => "ci",
+                    Plan::Npm { locked: false, offline: true, .. } => "install --offline",
+                    Plan::Npm { locked: false, offline: false, .. } => "install",
+                    Plan::Pip { .. } => "pip",
+                };
+                let paths = plan.inputs().map(|Inputs(tree)| tree.iter().map(|(path, _)| path).collect::<Vec<_>>());
+                paths.map_or(what.to_owned(), |paths| format!("{what}: {}", paths.join(" ")))
+            }
+            Err(error) => {
+                let failure = error.failure();
+                format!("{:?}: {}", failure.reason, failure.message)
+            }
+        };
+        assert_eq!(got, expected);
+    }
+}

@@ -1,0 +1,286 @@
+//! What npm has to install for a `package.json`, and from which files of the source.
+//!
+//! Deliberately absent: judging versions, which is npm's; lock files, which npm compares with `package.json` itself.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::{Inputs, Plan, Reader, parent};
+use crate::build::fetch::{Error, Finding, Place, Tree};
+
+/// Files beside `package.json` that npm reads.
+const BESIDE: [&str; 3] = ["npm-shrinkwrap.json", "package-lock.json", ".npmrc"];
+/// Scripts of the project itself that npm runs when it installs; they may read any file.
+const SCRIPTS: [&str; 7] =
+    ["preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"];
+/// Kinds of dependencies of the project that npm looks at, although it leaves out the last.
+const OWN: [&str; 4] = ["dependencies", "optionalDependencies", "peerDependencies", "devDependencies"];
+/// Most packages of the source that lead to one another.
+const PACKAGES: usize = 1000;
+
+/// Reads the `package.json` at `file` and those of the packages in the source that it leads to.
+pub(super) fn plan(tree: &Tree, file: &str, read: &mut Reader) -> Result<Plan, Error> {
+    let own = object(file, &read(file)?)?;
+    let has = |kind: &str| own.get(kind).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+    let has_workspaces = own.get("workspaces").is_some_and(|workspaces| !workspaces.is_null());
+    for kind in OWN {
+        check_kind(file, &own, kind)?;
+    }
+    if !OWN[..3].iter().any(|kind| has(kind)) && !has_workspaces {
+        return Ok(Plan::Nothing);
+    }
+    let mut packages = Packages { tree, read, open: Vec::new(), paths: BTreeSet::new(), only_local: true };
+    packages.specs(file, "", &own, &OWN)?;
+    packages.overrides(file, own.get("overrides"))?;
+    packages.follow()?;
+    let Packages { mut paths, only_local, .. } = packages;
+    let runs_scripts = own
+        .get("scripts")
+        .and_then(Value::as_object)
+        .is_some_and(|scripts| SCRIPTS.iter().any(|name| scripts.contains_key(*name)));
+    if runs_scripts || has_workspaces {
+        paths.insert(String::new());
+    }
+    let locked = BESIDE[..2].iter().any(|name| matches!(tree.resolve(name), Place::At(_)));
+    paths.insert(file.to_owned());
+    paths.extend(BESIDE.map(str::to_owned));
+    let offline = only_local && !has_workspaces;
+    Ok(Plan::Npm { inputs: Inputs(tree.closure(paths)), locked, offline })
+}
+
+struct Packages<'a, 'r> {
+    tree: &'a Tree,
+    read: &'a mut Reader<'r>,
+    /// Directories of packages that are still to be read.
+    open: Vec<String>,
+    paths: BTreeSet<String>,
+    only_local: bool,
+}
+
+impl Packages<'_, '_> {
+    /// Takes up what the package in `directory` says that it needs.
+    fn specs(
+        &mut self,
+        file: &str,
+        directory: &str,
+        package: &Map<String, Value>,
+        kinds: &[&str],
+    ) -> Result<(), Error> {
+        for kind in kinds {
+            for (name, spec) in package.get(*kind).and_then(Value::as_object).into_iter().flatten() {
+                let Some(spec) = spec.as_str() else {
+                    let text = format!("{file}: the version of `{name}` in `{kind}` is not text");
+                    return Err(Finding::dependencies(text).into());
+                };
+                self.spec(file, directory, name, spec)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spec(&mut self, file: &str, directory: &str, name: &str, spec: &str) -> Result<(), Error> {
+        let Some(local) = local(spec) else {
+            self.only_local = false;
+            return Ok(());
+        };
+        let path = if directory.is_empty() { local.path.to_owned() } else { format!("{directory}/{}", local.path) };
+        let place = if local.path.starts_with(['/', '~']) { Place::Outside } else { self.tree.resolve(&path) };
+        match place {
+            Place::At(at) => {
+                // What is in an archive is npm's to find out.
+                self.only_local &= self.tree.is_directory(&at);
+                if self.paths.insert(path) && self.tree.is_directory(&at) {
+                    self.open.push(at);
+                }
+                Ok(())
+            }
+            Place::Nowhere if local.is_certain => Err(Finding::source(format!(
+                "{file}: the dependency `{name}` is `{spec}`, and there is no such file or directory in the source"
+            ))
+            .into()),
+            Place::Nowhere => {
+                self.only_local = false;
+                Ok(())
+            }
+            Place::Outside | Place::Loop => Err(Finding::source(format!(
+                "{file}: the dependency `{name}` is `{spec}`, which lies outside of the Function's directory; move the \
+                 package into it, or let `baseDir` name a directory that holds both"
+            ))
+            .into()),
+        }
+    }
+
+    /// Overrides nest; whatever in them is a path counts.
+    fn overrides(&mut self, file: &str, overrides: Option<&Value>) -> Result<(), Error> {
+        for (name, value) in overrides.and_then(Value::as_object).into_iter().flatten() {
+            match value {
+                Value::String(spec) => self.spec(file, "", name, spec)?,
+                // The parser bounds how deep it nests.
+                nested => self.overrides(file, Some(nested))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self) -> Result<(), Error> {
+        let mut followed = BTreeSet::new();
+        while let Some(directory) = self.open.pop() {
+            if !followed.insert(directory.clone()) {
+                continue;
+            }
+            if followed.len() > PACKAGES {
+                return Err(Finding::dependencies("more than 1000 packages of the source depend on one another").into());
+            }
+            let file =
+                if directory.is_empty() { "package.json".to_owned() } else { format!("{directory}/package.json") };
+            let Place::At(at) = self.tree.resolve(&file) else {
+                return Err(Finding::source(format!("the dependency in `{directory}` has no package.json")).into());
+            };
+            if self.tree.is_directory(&at) {
+                return Err(Finding::source(format!("`{file}` is a directory")).into());
+            }
+            let package = object(&file, &(self.read)(&at)?)?;
+            self.specs(&file, parent(&file), &package, &OWN[..3])?;
+        }
+        Ok(())
+    }
+}
+
+/// A dependency that is a path.
+struct Local<'a> {
+    path: &'a str,
+    /// Whether it can be nothing else than a path.
+    is_certain: bool,
+}
+
+/// Reads a dependency as npm does; `None`: it comes from elsewhere.
+fn local(spec: &str) -> Option<Local<'_>> {
+    let certain = |path| Some(Local { path, is_certain: true });
+    let prefix = spec.get(..5).filter(|prefix| prefix.eq_ignore_ascii_case("file:") || *prefix == "link:");
+    if prefix.is_some() {
+        let path = &spec[5..];
+        return match path.strip_prefix("//") {
+            Some(rest) if !rest.starts_with('.') => certain(&path[1..]),
+            Some(rest) => certain(rest),
+            None => certain(path),
+        };
+    }
+    if spec.starts_with(['.', '/']) || spec.starts_with("~/") {
+        return certain(spec);
+    }
+    let lower = spec.to_ascii_lowercase();
+    let is_archive = [".tgz", ".tar.gz", ".tar"].iter().any(|end| lower.ends_with(end));
+    let may_be = !spec.contains(':') && (is_archive || spec.matches('/').count() > 1);
+    may_be.then_some(Local { path: spec, is_certain: false })
+}
+
+fn check_kind(file: &str, package: &Map<String, Value>, kind: &str) -> Result<(), Finding> {
+    match package.get(kind) {
+        None | Some(Value::Null | Value::Object(_)) => Ok(()),
+        Some(_) => Err(Finding::dependencies(format!("{file}: `{kind}` is not a JSON object of names and versions"))),
+    }
+}
+
+/// The file as a JSON object; a blank one is empty.
+fn object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>, Finding> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if bytes.trim_ascii().is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Finding::dependencies(format!("{file} is not a JSON object"))),
+        // The text of the error ends with line and column.
+        Err(error) => Err(Finding::dependencies(format!("{file} is not JSON: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    const EMPTY: &str = "nothing";
+
+    #[test]
+    fn an_empty_package_needs_no_npm() {
+        for text in ["", " \n", "{}", "\u{feff}{}", r#"{"dependencies":{}}"#, r#"{"devDependencies":{"a":"1"}}"#] {
+            check("package.json", &[("package.json", text)], EMPTY);
+        }
+    }
+
+    #[test]
+    fn says_where_the_file_is_not_json() {
+        check(
+            "package.json",
+            &[("package.json", "{\n  \"a\": 1,\n}")],
+            "DependencyInvalid: package.json is not JSON: trailing comma at line 3 column 1",
+        );
+        check("package.json", &[("package.json", "[]")], "DependencyInvalid: package.json is not a JSON object");
+        check(
+            "package.json",
+            &[("package.json", r#"{"dependencies":["a"]}"#)],
+            "DependencyInvalid: package.json: `dependencies` is not a JSON object of names and versions",
+        );
+        check(
+            "package.json",
+            &[("package.json", r#"{"dependencies":{"a":1}}"#)],
+            "DependencyInvalid: package.json: the version of `a` in `dependencies` is not text",
+        );
+    }
+
+    #[test]
+    fn takes_the_lock_file_the_configuration_and_nothing_of_the_source() {
+        let package = r#"{"dependencies":{"a":"^1.0.0"}}"#;
+        check("package.json", &[("package.json", package), ("handler.js", "")], "install: package.json");
+        check(
+            "package.json",
+            &[("package.json", package), ("package-lock.json", "{}"), (".npmrc", ""), ("lib/x.js", "")],
+            "ci: .npmrc package-lock.json package.json",
+        );
+    }
+
+    #[test]
+    fn follows_packages_of_the_source_to_one_another() {
+        check(
+            "package.json",
+            &[
+                ("package.json", r#"{"dependencies":{"a":"file:./libs/a"}}"#),
+                ("libs/a/package.json", r#"{"dependencies":{"b":"file:../b"},"devDependencies":{"z":"1"}}"#),
+                ("libs/b/package.json", r#"{"dependencies":{"a":"file:../a"}}"#),
+                ("libs/c/package.json", "{}"),
+            ],
+            "install --offline: libs libs/a libs/a/package.json libs/b libs/b/package.json package.json",
+        );
+        check(
+            "package.json",
+            &[("package.json", r#"{"dependencies":{"a":"file:a-1.0.0.tgz"}}"#), ("a-1.0.0.tgz", "")],
+            "install: a-1.0.0.tgz package.json",
+        );
+    }
+
+    #[test]
+    fn gives_scripts_of_the_project_the_whole_source() {
+        let package = r#"{"dependencies":{"a":"1"},"scripts":{"postinstall":"node tools/x.js"}}"#;
+        let files = [("package.json", package), ("tools/x.js", "")];
+        check("package.json", &files, "install: package.json tools tools/x.js");
+    }
+
+    #[test]
+    fn refuses_packages_outside_of_the_directory() {
+        for spec in ["file:../x", "../x", "file:///x", "/x", "~/x", "file:./a/../../x", "link:../x"] {
+            let package = format!(r#"{{"dependencies":{{"x":"{spec}"}}}}"#);
+            let words = format!(
+                "SourceInvalid: package.json: the dependency `x` is `{spec}`, which lies outside of the Function's \
+                 directory; move the package into it, or let `baseDir` name a directory that holds both"
+            );
+            check("package.json", &[("package.json", &package)], &words);
+        }
+        check(
+            "package.json",
+            &[("package.json", r#"{"dependencies":{"x":"file:x"}}"#)],
+            "SourceInvalid: package.json: the dependency `x` is `file:x`, and there is no such file or directory in the \
+             source",
+        );
+    }
+}

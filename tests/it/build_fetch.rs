@@ -1,0 +1,589 @@
+//! `mainstay build fetch` and the script that it writes, with real repositories, npm and pip.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use mainstay::api::build::{BuildFailure, FailureReason, FetchReport};
+use tempfile::TempDir;
+
+use crate::support::{
+    git_server::{Fault, GitServer, On},
+    remote::{NAME, Remote},
+};
+
+/// A Job's volumes in a temporary directory.
+struct Job {
+    room: TempDir,
+}
+
+impl Job {
+    fn new() -> Self {
+        let room = tempfile::tempdir().unwrap();
+        for name in ["workspace", "tmp", "package-registry", "sources", "git-credentials"] {
+            fs::create_dir(room.path().join(name)).unwrap();
+        }
+        Self { room }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.room.path().join(name)
+    }
+
+    fn put(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        fs::write(self.path(name), content).unwrap();
+        self
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.path(name)).is_ok()
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.path("tmp"))
+            .env("MAINSTAY_PACKAGE_REGISTRY", self.path("package-registry"))
+            .env("MAINSTAY_TERMINATION_LOG", self.path("message"))
+            .current_dir(self.room.path());
+        command
+    }
+
+    /// Runs the container `fetch`; its termination message, and what it printed.
+    async fn run(&self, runtime: &str, arguments: &[String]) -> (String, Output) {
+        let mut command = self.command(env!("CARGO_BIN_EXE_mainstay"));
+        command
+            .args(["build", "fetch", "--runtime", runtime, "--workspace"])
+            .arg(self.path("workspace"))
+            .args(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (fs::read_to_string(self.path("message")).unwrap_or_default(), output)
+    }
+
+    async fn fetch(&self, runtime: &str, arguments: &[String]) -> FetchReport {
+        let (message, output) = self.run(runtime, arguments).await;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_str(&message).unwrap()
+    }
+
+    async fn failure(&self, runtime: &str, arguments: &[String]) -> BuildFailure {
+        let (message, output) = self.run(runtime, arguments).await;
+        assert_eq!(output.status.code(), Some(2));
+        let failure: BuildFailure = serde_json::from_str(&message).unwrap_or_else(|error| panic!("{error}: {message}"));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(failure.message.lines().next().unwrap()));
+        failure
+    }
+
+    async fn inline(&self, runtime: &str, source: &str, dependencies: &str, known: Option<&str>) -> FetchReport {
+        self.put("sources/source", source).put("sources/dependencies", dependencies);
+        self.fetch(runtime, &self.inline_arguments(known)).await
+    }
+
+    fn inline_arguments(&self, known: Option<&str>) -> Vec<String> {
+        let mut arguments = vec!["--inline".to_owned(), self.path("sources").to_str().unwrap().to_owned()];
+        arguments.extend(known.into_iter().flat_map(|known| ["--known-dependencies".to_owned(), known.to_owned()]));
+        arguments
+    }
+
+    /// Runs the container `install`.
+    async fn install(&self) -> Output {
+        let mut command = self.command("sh");
+        command.arg(self.path("workspace/install.sh"));
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    async fn install_well(&self) -> String {
+        let output = self.install().await;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}");
+        text
+    }
+
+    /// Everything below a directory: kinds, modes, contents.
+    fn listing(&self, name: &str) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        let root = self.path(name);
+        let mut open = vec![root.clone()];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(&directory).unwrap() {
+                let path = entry.unwrap().path();
+                let metadata = fs::symlink_metadata(&path).unwrap();
+                let mode = metadata.permissions().mode() & 0o777;
+                let what = if metadata.is_symlink() {
+                    format!("-> {}", fs::read_link(&path).unwrap().display())
+                } else if metadata.is_dir() {
+                    open.push(path.clone());
+                    format!("{mode:o} directory")
+                } else {
+                    format!("{mode:o} {}", hex::encode(fs::read(&path).unwrap()))
+                };
+                found.insert(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(), what);
+            }
+        }
+        found
+    }
+
+    fn names(&self, name: &str) -> Vec<String> {
+        self.listing(name).into_keys().collect()
+    }
+}
+
+/// A repository with a server, and what was resolved in it.
+struct Origin {
+    remote: Remote,
+    server: GitServer,
+}
+
+impl Origin {
+    async fn new(fill: impl FnOnce(&mut Remote)) -> Self {
+        let mut remote = Remote::new();
+        fill(&mut remote);
+        remote.commit("first");
+        let server = GitServer::start(remote.root()).await;
+        Self { remote, server }
+    }
+
+    /// What the agent would pass on for the branch as it is now.
+    fn resolved(&self, base_dir: &str) -> Vec<String> {
+        let commit = self.remote.head();
+        let object = format!("{commit}:{}", base_dir.trim_matches('/'));
+        let output =
+            Command::new("git").arg("-C").arg(self.remote.path()).args(["rev-parse", &object]).output().unwrap();
+        let tree = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        let tree = if output.status.success() { tree } else { "1".repeat(40) };
+        let url = self.server.url(NAME);
+        let arguments =
+            ["--url", &url, "--commit", &commit, "--tree", &tree, "--reference", "main", "--base-dir", base_dir];
+        arguments.map(str::to_owned).to_vec()
+    }
+
+    async fn refused(&self, base_dir: &str) -> BuildFailure {
+        Job::new().failure("nodejs22", &self.resolved(base_dir)).await
+    }
+}
+
+fn function(remote: &mut Remote) {
+    remote.file("handler.js", "module.exports = { main: () => 'hello' };\n").file("package.json", "{}");
+}
+
+#[tokio::test]
+async fn takes_the_directory_of_the_recorded_commit() {
+    let mut origin = Origin::new(|remote| {
+        remote
+            .file("fn/handler.js", "1")
+            .file("fn/package.json", "{}")
+            .file("fn/lib/tool", "x")
+            .symlink("fn/l", "lib/tool");
+        remote.file("other/big", "no").file("fn/.npmrc", "//registry.example.org/:_authToken=hunter2\n");
+    })
+    .await;
+    let resolved = origin.resolved("/fn/");
+    let job = Job::new();
+    let report = job.fetch("nodejs22", &resolved).await;
+    assert_eq!(report, FetchReport { dependencies: String::new(), reused: false });
+    assert_eq!(job.names("workspace/src"), ["handler.js", "l", "lib", "lib/tool", "package.json"]);
+    assert_eq!(job.read("workspace/src/l"), "x");
+    assert!(job.names("workspace/deps").is_empty() && !job.exists("workspace/git"));
+    assert_eq!(job.read("workspace/dependencies"), "");
+
+    // The branch goes on elsewhere: the directory is the same, so nothing needs to be resolved again.
+    origin.remote.file("other/big", "yes").commit("second");
+    job.fetch("nodejs22", &resolved).await;
+    // It goes on here: the recorded commit is what counts, whether or not the server gives commits by their ids.
+    origin.remote.file("fn/handler.js", "2").commit("third");
+    job.fetch("nodejs22", &resolved).await;
+    assert_eq!(job.read("workspace/src/handler.js"), "1");
+    origin.server.speak_version_zero();
+    job.fetch("nodejs22", &resolved).await;
+    assert_eq!(job.read("workspace/src/handler.js"), "1");
+}
+
+#[tokio::test]
+async fn says_that_the_branch_moved_when_the_commit_is_gone() {
+    let mut origin = Origin::new(function).await;
+    let resolved = origin.resolved("/");
+    origin.remote.file("handler.js", "other").orphan("forced");
+    origin.server.speak_version_zero();
+    let failure = Job::new().failure("nodejs22", &resolved).await;
+    assert_eq!((failure.reason, failure.retry), (FailureReason::BranchMoved, true));
+
+    // The same files in another history will do.
+    function(&mut origin.remote);
+    origin.remote.orphan("forced again");
+    Job::new().fetch("nodejs22", &resolved).await;
+
+    let mut stale = origin.resolved("/");
+    stale[5] = "2".repeat(40);
+    assert_eq!(Job::new().failure("nodejs22", &stale).await.reason, FailureReason::BranchMoved);
+}
+
+#[tokio::test]
+async fn reads_the_credentials_and_tells_nobody() {
+    let origin = Origin::new(function).await;
+    origin.server.require("user", "hunter2");
+    let job = Job::new();
+    let failure = job.failure("nodejs22", &origin.resolved("/")).await;
+    assert_eq!((failure.reason, failure.retry), (FailureReason::GitAuthorization, true));
+
+    let mut arguments = origin.resolved("/");
+    let credentials = job.path("git-credentials").to_str().unwrap().to_owned();
+    arguments.extend(["--auth".into(), "basic".into(), "--credentials".into(), credentials]);
+    job.put("git-credentials/username", "user");
+    let failure = job.failure("nodejs22", &arguments).await;
+    assert_eq!(failure.reason, FailureReason::GitAuthorization);
+    assert!(failure.message.contains("missing field password"), "{}", failure.message);
+
+    job.put("git-credentials/password", "hunter1");
+    let failure = job.failure("nodejs22", &arguments).await;
+    assert_eq!(failure.reason, FailureReason::GitAuthorization);
+    assert!(!failure.message.contains("hunter"), "{}", failure.message);
+
+    job.put("git-credentials/password", "hunter2\n");
+    let (_, output) = job.run("nodejs22", &arguments).await;
+    assert!(output.status.success());
+    let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(!printed.contains("hunter"), "{printed}");
+    let everything = job.listing("workspace").into_values().chain(job.listing("tmp").into_values()).collect::<String>();
+    assert!(!everything.contains(&hex::encode("hunter2")));
+}
+
+#[tokio::test]
+async fn a_server_in_trouble_is_tried_again() {
+    let origin = Origin::new(function).await;
+    let resolved = origin.resolved("/");
+    for fault in [Fault::Status(503), Fault::Truncate(10), Fault::Scramble(7)] {
+        origin.server.fail(On::Packs, fault);
+        let failure = Job::new().failure("nodejs22", &resolved).await;
+        assert_eq!((failure.reason, failure.retry), (FailureReason::Git, true), "{}", failure.message);
+    }
+    origin.server.heal();
+    origin.server.fail(On::Everything, Fault::Status(404));
+    let failure = Job::new().failure("nodejs22", &resolved).await;
+    assert_eq!((failure.reason, failure.retry), (FailureReason::Git, false), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn says_what_is_wrong_with_the_directory() {
+    let origin = Origin::new(|remote| {
+        remote.file("apps/web/handler.js", "").file("apps/notes.txt", "").symlink("apps/l", "web").submodule("apps/s");
+    })
+    .await;
+    let invalid = async |base_dir: &str, words: &str| {
+        let failure = origin.refused(base_dir).await;
+        assert_eq!((failure.reason, failure.retry), (FailureReason::SourceInvalid, false));
+        assert!(failure.message.contains(words), "{}", failure.message);
+    };
+    invalid("/gone", "there is no `/gone`; `/` holds apps").await;
+    invalid("apps/gone/deeper", "there is no `/apps/gone`; `/apps` holds l, notes.txt, s, web").await;
+    invalid("apps/notes.txt", "`/apps/notes.txt` is a file").await;
+    invalid("apps/notes.txt/x", "`/apps/notes.txt` is a file").await;
+    invalid("apps/l", "`/apps/l` is a symbolic link, which is not followed").await;
+    invalid("apps/s", "`/apps/s` is a submodule").await;
+    invalid("../x", "`..` is not allowed").await;
+    invalid("apps", "`s` is a submodule, which is not fetched").await;
+    invalid("apps/web", "there is no `package.json`, which a Function with the runtime nodejs22 needs").await;
+    invalid("apps/web", "its directory holds handler.js").await;
+}
+
+#[tokio::test]
+async fn refuses_what_must_not_be_written() {
+    let check = async |fill: &dyn Fn(&mut Remote), reason: FailureReason, words: &str| {
+        let origin = Origin::new(|remote| {
+            function(remote);
+            fill(remote);
+        })
+        .await;
+        let failure = origin.refused("/").await;
+        assert_eq!(failure.reason, reason, "{}", failure.message);
+        assert!(failure.message.contains(words), "{}", failure.message);
+    };
+    let source = FailureReason::SourceInvalid;
+    check(&|remote| _ = remote.symlink("l", "/etc/passwd"), source, "leads out of the Function's directory").await;
+    check(&|remote| _ = remote.symlink("a/l", "../../x"), source, "leads out of the Function's directory").await;
+    check(&|remote| _ = remote.symlink("l", "l"), source, "leads to itself").await;
+    check(&|remote| _ = remote.remove("handler.js").symlink("handler.js", "gone"), source, "no `handler.js`").await;
+    check(&|remote| _ = remote.remove("handler.js").file("handler.js/x", ""), source, "is a directory").await;
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n";
+    check(&|remote| _ = remote.file("handler.js", pointer), source, "Git LFS").await;
+    check(&|remote| _ = remote.file("big", vec![0; 65 << 20]), FailureReason::TooLarge, "limit").await;
+    let dependencies = FailureReason::DependencyInvalid;
+    check(&|remote| _ = remote.file("package.json", "{\n,"), dependencies, "line 2 column 1").await;
+}
+
+#[tokio::test]
+async fn an_inline_source_without_dependencies_gets_an_empty_file() {
+    let job = Job::new();
+    job.put("sources/source", "exports.main = () => 1\n");
+    let report = job.fetch("nodejs22", &job.inline_arguments(None)).await;
+    assert_eq!(report.dependencies, "");
+    assert_eq!(job.read("workspace/src/package.json"), "{}");
+    job.inline("python312", "def main(event, context):\n    return 1\n", " \n", None).await;
+    assert_eq!(job.names("workspace/src"), ["handler.py", "requirements.txt"]);
+    assert_eq!(job.read("workspace/src/requirements.txt"), "");
+    assert_eq!(job.install_well().await, "no dependencies\n");
+    assert!(job.names("workspace/deps").is_empty());
+
+    job.put("sources/dependencies", "{,}");
+    let failure = job.failure("nodejs22", &job.inline_arguments(None)).await;
+    assert_eq!(failure.reason, FailureReason::DependencyInvalid);
+    assert!(failure.message.contains("line 1 column 2"), "{}", failure.message);
+    fs::remove_file(job.path("sources/source")).unwrap();
+    let failure = job.failure("nodejs22", &job.inline_arguments(None)).await;
+    assert_eq!(failure.message, "the Function has no source");
+}
+
+/// A package whose install script leaves all that it can see where the test finds it.
+fn curious(remote: &mut Remote) {
+    function(remote);
+    remote.file("package.json", r#"{"dependencies":{"curious":"file:./pkgs/curious","plain":"file:./pkgs/plain"}}"#);
+    remote.file("pkgs/plain/package.json", r#"{"name":"plain","version":"1.0.0","main":"index.js"}"#);
+    remote.file("pkgs/plain/index.js", "exports.word = 'plain'\n");
+    let package = r#"{"name":"curious","version":"1.0.0","bin":"look.js","scripts":{"preinstall":"sh look.sh"}}"#;
+    remote.file("pkgs/curious/package.json", package).file("pkgs/curious/look.js", "");
+    remote.file(
+        "pkgs/curious/look.sh",
+        "all=$(env; find \"$HOME\" ../../../../.. -type f -exec cat {} +); echo \"$all\" >seen\n",
+    );
+}
+
+#[tokio::test]
+async fn npm_installs_packages_of_the_source_the_same_each_time() {
+    let origin = Origin::new(curious).await;
+    origin.server.require("user", "hunter2");
+    let (one, two) = (Job::new(), Job::new());
+    for job in [&one, &two] {
+        let mut arguments = origin.resolved("/");
+        let credentials = job.path("git-credentials").to_str().unwrap().to_owned();
+        arguments.extend(["--auth".into(), "basic".into(), "--credentials".into(), credentials]);
+        job.put("git-credentials/username", "user").put("git-credentials/password", "hunter2");
+        job.put("package-registry/.npmrc", "//registry.example.org/:_authToken=sesame\n");
+        let report = job.fetch("nodejs22", &arguments).await;
+        assert_eq!(report.dependencies.len(), 64);
+        // What follows sees neither: another container, and another Secret.
+        fs::remove_dir_all(job.path("git-credentials")).unwrap();
+        fs::remove_file(job.path("message")).unwrap();
+        job.install_well().await;
+        assert!(!job.exists("workspace/deps/.work"));
+        let seen = job.read("workspace/deps/node_modules/curious/seen");
+        assert!(seen.contains("npm_lifecycle_event=preinstall") && seen.contains("curious"), "{seen}");
+        assert!(!seen.contains("hunter2"));
+        fs::remove_file(job.path("workspace/deps/node_modules/curious/seen")).unwrap();
+    }
+    assert_eq!(one.names("workspace/deps")[..2], ["node_modules", "node_modules/.bin"]);
+    assert!(one.names("workspace/deps").contains(&"node_modules/plain/index.js".to_owned()));
+    let links = one.listing("workspace/deps").into_iter().filter(|(_, what)| what.starts_with("->"));
+    assert_eq!(
+        links.collect::<Vec<_>>(),
+        [("node_modules/.bin/curious".to_owned(), "-> ../curious/look.js".to_owned())]
+    );
+    assert_eq!(one.listing("workspace/deps"), two.listing("workspace/deps"));
+    assert_eq!(one.read("workspace/dependencies"), two.read("workspace/dependencies"));
+
+    let node = Command::new("node")
+        .args(["-p", "require('plain').word"])
+        .env("NODE_PATH", one.path("workspace/deps/node_modules"))
+        .output()
+        .expect("`node` is installed (apt-get install nodejs npm)");
+    assert_eq!(String::from_utf8(node.stdout).unwrap(), "plain\n");
+}
+
+#[tokio::test]
+async fn nothing_is_installed_again_when_only_the_source_changed() {
+    let mut origin = Origin::new(curious).await;
+    let job = Job::new();
+    let first = job.fetch("nodejs22", &origin.resolved("/")).await.dependencies;
+    let known = |origin: &Origin| {
+        let mut arguments = origin.resolved("/");
+        arguments.extend(["--known-dependencies".to_owned(), first.clone()]);
+        arguments
+    };
+    origin.remote.file("handler.js", "changed").commit("the source");
+    let report = job.fetch("nodejs22", &known(&origin)).await;
+    assert_eq!(report, FetchReport { dependencies: first.clone(), reused: true });
+    assert_eq!(job.read("workspace/deps.reused"), first);
+    assert_eq!(job.install_well().await, "the dependencies of the previous image are used again\n");
+    assert!(job.names("workspace/deps").is_empty());
+
+    origin.remote.file("pkgs/plain/index.js", "changed").commit("a package of the source");
+    let report = job.fetch("nodejs22", &known(&origin)).await;
+    assert!(!report.reused && report.dependencies != first);
+    assert!(!job.exists("workspace/deps.reused"));
+    for (option, value) in [("--base", "registry.example.org/node@sha256:00"), ("--platform", "linux/arm64")] {
+        let mut arguments = known(&origin);
+        arguments.extend([option.to_owned(), value.to_owned()]);
+        let other = job.fetch("nodejs22", &arguments).await;
+        assert!(!other.reused && other.dependencies != report.dependencies);
+    }
+}
+
+#[tokio::test]
+async fn keeps_to_the_lock_file() {
+    let lock = r#"{"name":"f","lockfileVersion":3,"requires":true,"packages":{
+        "":{"name":"f","dependencies":{"a":"file:./a"}},
+        "node_modules/a":{"resolved":"a","link":true},"a":{"version":"1.0.0"}}}"#;
+    let mut origin = Origin::new(|remote| {
+        function(remote);
+        remote.file("package.json", r#"{"name":"f","dependencies":{"a":"file:./a"}}"#).file("package-lock.json", lock);
+        remote.file("a/package.json", r#"{"name":"a","version":"1.0.0"}"#);
+    })
+    .await;
+    let job = Job::new();
+    job.fetch("nodejs22", &origin.resolved("/")).await;
+    job.install_well().await;
+    assert_eq!(job.names("workspace/deps"), ["node_modules", "node_modules/a", "node_modules/a/package.json"]);
+
+    // What the lock file does not know is npm's to refuse, in its words.
+    origin.remote.file("package.json", r#"{"name":"f","dependencies":{"a":"file:./a","b":"file:./b"}}"#);
+    origin.remote.file("b/package.json", r#"{"name":"b","version":"1.0.0"}"#).commit("no lock");
+    job.put("package-registry/.npmrc", "//registry.example.org/:_authToken=sesame\n");
+    job.fetch("nodejs22", &origin.resolved("/")).await;
+    let output = job.install().await;
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("npm ci") && text.contains("lock file"), "{text}");
+    let left = job.listing("workspace").into_values().collect::<String>();
+    assert!(!left.contains(&hex::encode("sesame")), "credentials are gone after a failure, too");
+}
+
+#[tokio::test]
+async fn the_configuration_of_the_package_registry_wins() {
+    let server = registry("sesame").await;
+    let job = Job::new();
+    let origin = Origin::new(|remote| {
+        function(remote);
+        remote.file(".npmrc", "registry=http://127.0.0.1:9/\nfetch-retries=0\n");
+        remote.file("package.json", r#"{"dependencies":{"@our/thing":"^1.0.0"}}"#);
+    })
+    .await;
+    let resolved = origin.resolved("/");
+    job.fetch("nodejs22", &resolved).await;
+    assert!(!job.exists("workspace/src/.npmrc"));
+    assert!(!job.install().await.status.success(), "there is no such registry");
+
+    let authority = server.trim_start_matches("http:");
+    job.put("package-registry/.npmrc", format!("registry={server}/\n{authority}/:_authToken=sesame\n"));
+    job.fetch("nodejs22", &resolved).await;
+    job.install_well().await;
+    assert!(job.names("workspace/deps").contains(&"node_modules/@our/thing/package.json".to_owned()));
+    let left = job.listing("workspace").into_values().collect::<String>();
+    assert!(!left.contains(&hex::encode("sesame")));
+}
+
+/// A registry of npm that has one package, for those with the token.
+async fn registry(token: &'static str) -> String {
+    use axum::{Router, body::Body, extract::Request, http::Response};
+    let room = tempfile::tempdir().unwrap();
+    fs::create_dir(room.path().join("package")).unwrap();
+    fs::write(room.path().join("package/package.json"), r#"{"name":"@our/thing","version":"1.2.0"}"#).unwrap();
+    let tar = Command::new("tar").args(["-cz", "package"]).current_dir(room.path()).output().unwrap().stdout;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let packument = serde_json::json!({
+        "name": "@our/thing", "dist-tags": { "latest": "1.2.0" },
+        "versions": { "1.2.0": { "name": "@our/thing", "version": "1.2.0", "dist": { "tarball": format!("{base}/thing.tgz") } } },
+    })
+    .to_string();
+    let router = Router::new().fallback(move |request: Request| {
+        let authorized =
+            request.headers().get("authorization").is_some_and(|value| value == &format!("Bearer {token}"));
+        let body = if request.uri().path() == "/thing.tgz" { tar.clone() } else { packument.clone().into_bytes() };
+        async move {
+            let (status, body) = if authorized { (200, body) } else { (401, Vec::new()) };
+            Response::builder().status(status).body(Body::from(body)).unwrap()
+        }
+    });
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    base
+}
+
+/// A wheel, as Python's own tools would make it.
+fn wheel(name: &str, requires: &str) -> Vec<u8> {
+    let room = tempfile::tempdir().unwrap();
+    let script = r#"
+import sys, zipfile
+name, requires = sys.argv[1:]
+info = f"{name}-1.0.dist-info"
+files = {
+    f"{name}/__init__.py": f"word = '{name}'\n",
+    f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}",
+    f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:word\n",
+}
+with zipfile.ZipFile("x.whl", "w") as archive:
+    record = "".join(f"{path},,\n" for path in files) + f"{info}/RECORD,,\n"
+    for path, text in [*files.items(), (f"{info}/RECORD", record)]:
+        archive.writestr(path, text)
+"#;
+    let made = Command::new("python3").args(["-c", script, name, requires]).current_dir(room.path()).status();
+    assert!(made.expect("`python3` is installed (apt-get install python3 python3-pip)").success());
+    fs::read(room.path().join("x.whl")).unwrap()
+}
+
+#[tokio::test]
+async fn pip_installs_local_wheels_the_same_each_time_without_a_network() {
+    let origin = Origin::new(|remote| {
+        remote.file("handler.py", "").file("requirements.txt", "./wheels/one-1.0-py3-none-any.whl\n-r more.txt\n");
+        remote.file("more.txt", "wheels/two-1.0-py3-none-any.whl\n");
+        remote.file("wheels/one-1.0-py3-none-any.whl", wheel("one", "Requires-Dist: two\n"));
+        remote.file("wheels/two-1.0-py3-none-any.whl", wheel("two", ""));
+    })
+    .await;
+    let (one, two) = (Job::new(), Job::new());
+    for job in [&one, &two] {
+        // Nobody answers there, and pip is told so by the mounted configuration.
+        job.put("package-registry/pip.conf", "[global]\nindex-url = http://127.0.0.1:9/simple\nretries = 0\n");
+        job.fetch("python312", &origin.resolved("/")).await;
+        job.install_well().await;
+        assert!(!job.exists("workspace/deps/.work"));
+    }
+    let names = one.names("workspace/deps");
+    for name in ["lib/python/one/__init__.py", "lib/python/two/__init__.py", "lib/python/one-1.0.dist-info/RECORD"] {
+        assert!(names.contains(&name.to_owned()), "{names:?}");
+    }
+    assert!(!names.iter().any(|name| name.contains("__pycache__") || name.contains("direct_url")), "{names:?}");
+    assert!(!one.read("workspace/deps/lib/python/one-1.0.dist-info/RECORD").contains("direct_url"));
+    assert_eq!(one.listing("workspace/deps"), two.listing("workspace/deps"));
+
+    let python = Command::new("python3")
+        .args(["-c", "import one, importlib.metadata as m; print(one.word, m.version('two'))"])
+        .env("PYTHONPATH", one.path("workspace/deps/lib/python"))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(python.stdout).unwrap(), "one 1.0\n");
+}
+
+#[tokio::test]
+async fn pip_fails_with_its_own_words() {
+    let job = Job::new();
+    job.put("package-registry/pip.conf", "[global]\nindex-url = http://127.0.0.1:9/simple\nretries = 0\n");
+    job.inline("python312", "", "surely-no-such-package==1\n", None).await;
+    let output = job.install().await;
+    assert!(!output.status.success());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("surely-no-such-package"));
+}
+
+#[tokio::test]
+async fn a_path_with_quotes_and_blanks_is_no_matter() {
+    let origin = Origin::new(|remote| {
+        function(remote);
+        remote.file("package.json", r#"{"dependencies":{"a":"file:./it's $(touch owned) \"a\""}}"#);
+        remote.file("it's $(touch owned) \"a\"/package.json", r#"{"name":"a","version":"1.0.0"}"#);
+    })
+    .await;
+    let job = Job::new();
+    job.fetch("nodejs22", &origin.resolved("/")).await;
+    job.install_well().await;
+    assert_eq!(job.names("workspace/deps"), ["node_modules", "node_modules/a", "node_modules/a/package.json"]);
+    let everywhere = Path::new(env!("CARGO_MANIFEST_DIR")).join("owned");
+    assert!(!everywhere.exists() && !job.names(".").iter().any(|name| name.ends_with("owned")));
+}
