@@ -1,18 +1,87 @@
-//! The embedded cluster on a socket, and the kubeconfig that leads to it.
+//! The embedded cluster on a socket, with a node and an image registry, and the kubeconfig that leads to it.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    env, fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use devcluster::{Options, Server, Serving};
+use devcluster::{NodeOptions, Options, RegistryOptions, Serving, Simulation};
 
 use super::{Error, kubeconfig};
+use crate::api::build::TERMINATION_LOG_ENV;
 
-/// Serves a new, empty cluster until the result is dropped.
-pub(super) async fn start(listen: SocketAddr, token: Option<&str>, kubeconfig: &Path) -> Result<Serving, Error> {
-    let server = Server::new(Options::default());
+/// Image whose programs are those of this machine, and this very program.
+pub(super) const BUILDER: &str = "mainstay.localhost/builder:dev";
+/// Container of a build that reports the image.
+const PUSH: &str = "push";
+
+/// What becomes of the pods whose images are built here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pods {
+    /// They run as processes of this user.
+    Processes,
+    /// They are simulated, and so are the builds.
+    Simulated,
+}
+
+/// A running cluster; it ends when this is dropped.
+pub(super) struct Embedded {
+    pub(super) serving: Serving,
+    _directory: Option<tempfile::TempDir>,
+}
+
+/// Where the cluster listens, who may use it, and what it may do.
+pub(super) struct Wanted<'a> {
+    pub(super) listen: SocketAddr,
+    pub(super) token: Option<&'a str>,
+    pub(super) kubeconfig: &'a Path,
+    pub(super) pods: Pods,
+    /// Where pods and images are kept; a temporary directory when `None`.
+    pub(super) directory: Option<&'a Path>,
+}
+
+/// Serves a new, empty cluster.
+pub(super) async fn start(wanted: Wanted<'_>) -> Result<Embedded, Error> {
+    let Wanted { listen, token, kubeconfig, pods, directory } = wanted;
+    let (path, held) = match directory {
+        Some(path) => (path.to_owned(), None),
+        None => {
+            let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
+            (held.path().to_owned(), Some(held))
+        }
+    };
+    let server = devcluster::Server::new(options(&path, pods).map_err(|cause| Error::Write { path, cause })?);
+    if pods == Pods::Simulated {
+        let message = Some(r#"{"digest":"{digest}"}"#.to_owned());
+        let built = Simulation { exit_code: 0, termination_message: message, after: Duration::from_millis(200) };
+        server.simulate_container(BUILDER, PUSH, built);
+    }
     // The controllers end with the process.
     drop(server.spawn_actors());
     let serving = server.serve(listen, token.map(str::to_owned)).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
     kubeconfig::write(kubeconfig, &server.kubeconfig(serving.address(), token)).map_err(Error::Kubeconfig)?;
-    Ok(serving)
+    Ok(Embedded { serving, _directory: held })
+}
+
+fn options(directory: &Path, pods: Pods) -> io::Result<Options> {
+    let mut options = Options::default();
+    if pods == Pods::Simulated {
+        return Ok(options);
+    }
+    let images = directory.join("images");
+    match fs::remove_dir_all(&images) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => fs::create_dir_all(&images)?,
+    }
+    let own: PathBuf = env::current_exe()?;
+    let mut node = NodeOptions::new(std::path::absolute(directory.join("node"))?)
+        .host_image(BUILDER, [("mainstay".to_owned(), own)]);
+    let variables = [("FUNC_HOST", "{podIP}"), (TERMINATION_LOG_ENV, "{terminationLog}")];
+    node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    options.node = Some(node);
+    options.registry = Some(RegistryOptions { directory: images });
+    Ok(options)
 }

@@ -10,6 +10,7 @@ mod demonstration;
 mod embedded;
 mod install;
 mod kubeconfig;
+mod registry;
 mod subject;
 mod telling;
 
@@ -28,6 +29,7 @@ use crate::{
     notification::Teller,
     source,
 };
+use embedded::Pods;
 use subject::Subject;
 
 /// What `mainstay dev` keeps beside the kubeconfig: mirrors and the demonstration repository.
@@ -56,6 +58,10 @@ pub(super) struct Arguments {
     /// Bearer token that clients must present; needed to listen on other than loopback addresses
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_DEV_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Run Functions of a remote repository as processes of yours; without it their pods are simulated. A repository on
+    /// this machine needs no such word
+    #[arg(long, conflicts_with = "cluster_only")]
+    run_code: bool,
     /// Only the embedded cluster, without repository and agent
     #[arg(long, conflicts_with_all = ["repository", "branch"])]
     cluster_only: bool,
@@ -113,8 +119,18 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     if !arguments.cluster_only || arguments.kubeconfig.starts_with(DIRECTORY) {
         prepare_directory()?;
     }
-    let serving = embedded::start(arguments.listen, arguments.token.as_deref(), &arguments.kubeconfig).await?;
-    let started = telling::Started { server: serving.url(), kubeconfig: arguments.kubeconfig.clone(), subject };
+    let pods = pods(subject.as_ref(), arguments.run_code);
+    let directory = Path::new(DIRECTORY).join("cluster");
+    let embedded = embedded::start(embedded::Wanted {
+        listen: arguments.listen,
+        token: arguments.token.as_deref(),
+        kubeconfig: &arguments.kubeconfig,
+        pods,
+        directory: Path::new(DIRECTORY).exists().then_some(&*directory),
+    })
+    .await?;
+    let server = embedded.serving.url();
+    let started = telling::Started { server, kubeconfig: arguments.kubeconfig.clone(), subject, pods };
     let Some(subject) = &started.subject else {
         output::print(&arguments.output.started(&started))?;
         stop.cancelled().await;
@@ -126,9 +142,11 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let base_dir = arguments.base_dir.as_deref().unwrap_or(&subject.base_dir);
     install::install(&cluster, subject, reference, base_dir).await?;
 
+    let registry = registry::introduce(cluster.clone(), embedded.serving.address(), arguments.token, stop.clone());
     let teller = Teller::default();
     let mut parts: JoinSet<Result<(), CommandError>> = JoinSet::new();
     output::print(&arguments.output.started(&started))?;
+    parts.spawn(registry);
     parts.spawn(telling::tell(teller.listen(), arguments.output, stop.clone()));
     let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
     source.allow_local = true;
@@ -163,6 +181,12 @@ async fn run_agent(
     stop: tokio_util::sync::CancellationToken,
 ) -> Result<(), CommandError> {
     Ok(agent::run(settings, cluster, teller, stop).await?)
+}
+
+/// What becomes of pods: strangers' code runs here only when it is asked for.
+fn pods(subject: Option<&Subject>, run_code: bool) -> Pods {
+    let remote = subject.is_some_and(|subject| subject.local.is_none());
+    if remote && !run_code { Pods::Simulated } else { Pods::Processes }
 }
 
 /// The repository to follow; without a word from the user, the demonstration.

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use super::{CommandError, NAMESPACE, Subject, output};
+use super::{CommandError, NAMESPACE, Pods, Subject, output};
 use crate::notification::Message;
 
 /// How to tell.
@@ -28,6 +28,8 @@ pub(super) struct Started {
     pub kubeconfig: PathBuf,
     /// What it is kept on.
     pub subject: Option<Subject>,
+    /// What becomes of pods.
+    pub pods: Pods,
 }
 
 impl Format {
@@ -69,6 +71,9 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         return text + &next(&tries);
     };
     text.push_str(&format!("GitSync {NAMESPACE}/{} keeps it on {}.\n", subject.name, subject.shown));
+    if started.pods == Pods::Simulated {
+        text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");
+    }
     tries.push("kubectl get gitsyncs,deployments --all-namespaces".into());
     match &subject.local {
         Some(path) if path.ends_with(".mainstay/demo") => tries.extend([
