@@ -179,12 +179,7 @@ impl Syncs {
 }
 
 fn git_sync((namespace, name): &Name, uid: Option<String>) -> Regarding {
-    let key = Key {
-        group: "mainstay.dev".into(),
-        kind: "GitSync".into(),
-        namespace: Some(namespace.as_str().into()),
-        name: name.as_str().into(),
-    };
+    let key = Key::new("mainstay.dev", "GitSync", Some(namespace), name.as_str());
     Regarding { key, api_version: "mainstay.dev/v1alpha1".to_owned(), uid }
 }
 

@@ -190,7 +190,7 @@ impl Cluster {
 }
 
 fn discovery_call(path: String) -> Call {
-    let key = Key { group: Arc::from(""), kind: Arc::from("APIGroup"), namespace: None, name: Arc::from("") };
+    let key = Key::new("", "APIGroup", None, "");
     Call::new(Attempt::Discover, Verb::Get, Arc::from("discovery"), key, path)
 }
 

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::object::Key;
+use crate::object::{Identity, Key};
 
 /// A group, version and kind that the cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,12 +87,8 @@ impl Kind {
 
     /// Identity of an object of this kind. The namespace of a cluster-scoped kind is left out.
     pub fn key(&self, namespace: Option<&str>, name: &str) -> Key {
-        Key {
-            group: Arc::clone(&self.group),
-            kind: Arc::clone(&self.kind),
-            namespace: namespace.filter(|_| self.namespaced).map(Arc::from),
-            name: Arc::from(name),
-        }
+        let namespace = namespace.filter(|_| self.namespaced).map(Arc::from);
+        Identity { group: Arc::clone(&self.group), kind: Arc::clone(&self.kind), namespace, name: name.into() }.into()
     }
 
     /// Path of the collection, or of one object, or of a subresource of it. A namespace given for a cluster-scoped kind

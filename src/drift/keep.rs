@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::Verified;
 use super::desired::{Desired, Owner};
-use super::ledger::{Ledger, Policy, Summary};
+use super::ledger::{Ledger, Policy};
+use super::managed::SMALL;
+use super::summary::Summary;
 use crate::api::git_sync::Revert;
 use crate::cluster::{Cluster, Kind};
 use crate::notification::Message;
@@ -25,7 +27,8 @@ const IN_FLIGHT: usize = 16;
 /// Reverts per second, and how many may come at once.
 const RATE: f64 = 50.0;
 const BURST: f64 = 100.0;
-/// Reverts that may wait with the state that was found; what comes beyond is read again when its turn comes.
+/// Reverts that may wait with the state that was found, if it is small; what comes beyond is read again when its turn
+/// comes.
 const WAITING_WITH_STATE: usize = 1000;
 /// Locks that serialise the writes to one object.
 const TURNS: usize = 512;
@@ -48,14 +51,14 @@ pub struct Announcement<'a> {
 pub struct Alone<'a>(#[expect(dead_code, reason = "it is held, not read")] tokio::sync::MutexGuard<'a, ()>);
 
 /// What was verified of an object.
-#[derive(Clone, Debug)]
-pub struct Known {
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
     /// UID.
-    pub uid: String,
+    pub uid: &'a str,
     /// Digest of its projection.
     pub digest: Option<Digest>,
     /// What was applied.
-    pub desired: Arc<Desired>,
+    pub desired: &'a Desired,
 }
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
@@ -233,18 +236,16 @@ impl Drift {
         kept.map(|(key, _)| key.clone()).collect()
     }
 
-    /// What was verified of everything that is kept for an owner.
-    pub fn verified(&self, owner: &Owner) -> HashMap<Key, Known> {
+    /// Shows what was verified of everything that is kept for an owner. `look` must not wait: nothing is seen or
+    /// applied meanwhile.
+    pub fn verified(&self, owner: &Owner, mut look: impl FnMut(&Key, Known<'_>)) {
         let ledger = self.ledger();
         let kept = ledger
             .kept_for(owner)
             .filter(|(_, m)| m.is_applied() && !m.stale && !m.tombstoned && !m.verified.uid.is_empty());
-        kept.map(|(key, m)| {
-            let known =
-                Known { uid: m.verified.uid.to_string(), digest: m.verified.digest, desired: Arc::clone(&m.desired) };
-            (key.clone(), known)
-        })
-        .collect()
+        for (key, m) in kept {
+            look(key, Known { uid: &m.verified.uid, digest: m.verified.digest, desired: &m.desired });
+        }
     }
 
     /// The document that is kept at a key, for an object whose commit did not change.
@@ -360,13 +361,17 @@ impl Drift {
     }
 
     pub(super) fn enqueue(&self, key: Key) {
-        let many = self.0.queued.fetch_add(1, Ordering::AcqRel) >= WAITING_WITH_STATE;
+        let room = match self.0.queued.fetch_add(1, Ordering::AcqRel) {
+            ..IN_FLIGHT => usize::MAX,
+            IN_FLIGHT..WAITING_WITH_STATE => SMALL,
+            _ => 0,
+        };
         let ticket = {
             let mut ledger = self.ledger();
             let managed = ledger.get_mut(&key);
             managed.map_or(0, |managed| {
-                if let Some(seen) = managed.pending.as_mut().filter(|_| many) {
-                    seen.live = None;
+                if let Some(seen) = &mut managed.pending {
+                    seen.live = seen.live.take().filter(|live| live.size() <= room);
                 }
                 managed.ticket
             })

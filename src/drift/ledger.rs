@@ -12,15 +12,14 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio_util::sync::DropGuard;
 
-use super::decide::{self, Reason, Verdict, Verified, decide, resource_version};
-use super::desired::{Desired, Mark, Owner};
-use super::heat::Heat;
+use super::decide::{self, Reason, Verdict, Verified, resource_version};
+use super::desired::{Desired, Owner};
+use super::managed::{Managed, Next, Seen, Watched};
 use super::projection;
 use crate::api::DriftPolicy;
 use crate::api::git_sync::{Failure, Revert};
-use crate::object::{Digest, Health, Key};
+use crate::object::{Digest, Key};
 
 /// How many reverts a GitSync's status shows.
 const SHOWN_REVERTS: usize = 10;
@@ -34,128 +33,31 @@ pub struct Policy {
     pub suspended: bool,
 }
 
-/// Who watches an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watched {
-    /// We do, by its label.
-    ByUs,
-    /// Its owner does.
-    ByOwner,
-}
-
-impl Watched {
-    fn by(mark: &Mark) -> Self {
-        match mark {
-            Mark::Label(_) => Self::ByUs,
-            Mark::Controller { .. } => Self::ByOwner,
-        }
-    }
-}
-
-/// Something that was seen of an object and waits to be acted on.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    /// The object as it was seen; `None` when it vanished from the watch.
-    pub(super) live: Option<Value>,
-    /// At which resource version it was not there; `None` when it has to be read whatever is known of it by then.
-    pub(super) gone_at: Option<Box<str>>,
-    /// When.
-    pub(super) at: Instant,
-}
-
-/// One managed object.
-#[derive(Debug)]
-pub(super) struct Managed {
-    pub(super) owner: Owner,
-    pub(super) desired: Arc<Desired>,
-    pub(super) verified: Verified,
-    pub(super) health: Health,
-    pub(super) heat: Option<Box<Heat>>,
-    pub(super) paused: Option<Option<Timestamp>>,
-    pub(super) failure: Option<Box<Failure>>,
-    pub(super) attempts: u32,
-    pub(super) tombstoned: bool,
-    /// A write is under way.
-    pub(super) in_flight: bool,
-    /// A revert is waiting its turn.
-    pub(super) queued: bool,
-    /// Which of the reverts that were put on the queue counts; older ones have been overtaken.
-    pub(super) ticket: u32,
-    /// A revert that failed is not tried again before.
-    pub(super) not_before: Option<Instant>,
-    /// What the object must be has not been applied yet: it is to be, whatever is seen of the object.
-    pub(super) stale: bool,
-    /// The object is watched by name, since it lost our label; that ends when this is dropped.
-    pub(super) followed: Option<DropGuard>,
-    pub(super) pending: Option<Box<Seen>>,
-    /// Fields fought over and the other manager, while contended.
-    pub(super) contended: Option<Box<(Vec<String>, String)>>,
-    /// Digest of the drift that was last reported and left.
-    pub(super) reported: Option<Option<Digest>>,
-}
-
 /// What the ledger remembers of an owner.
 #[derive(Debug)]
-struct Account {
+pub(super) struct Account {
     policy: Policy,
-    reverted: i64,
-    last_reverts: VecDeque<Revert>,
-}
-
-/// What to do after an event.
-#[derive(Debug, PartialEq)]
-pub(super) enum Next {
-    /// Nothing.
-    Nothing,
-    /// Put the object on the queue of reverts.
-    Queue,
-    /// Break glass began; look again when it ends.
-    Paused(Option<Timestamp>),
-    /// Break glass ended and nothing else is to do.
-    Resumed,
-    /// Drift was seen that the policy leaves.
-    Report,
-}
-
-/// What a GitSync's status says of its objects.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Summary {
-    /// Objects in the ledger that were applied.
-    pub objects: usize,
-    /// Of them, how many are healthy.
-    pub healthy: usize,
-    /// Objects that failed for good by their own word, with the reason.
-    pub broken: Vec<(Key, String)>,
-    /// Objects that are not healthy yet, with the reason.
-    pub progressing: Vec<(Key, String)>,
-    /// Reverts that failed.
-    pub failures: Vec<Failure>,
-    /// Objects under break glass.
-    pub paused: Vec<(Key, Option<Timestamp>)>,
-    /// Objects that are fought over, with the fields and the other manager.
-    pub contended: Vec<(Key, Vec<String>, String)>,
-    /// Reverts so far.
-    pub reverted: i64,
-    /// The last ones, newest first.
-    pub last_reverts: Vec<Revert>,
+    pub(super) reverted: i64,
+    pub(super) last_reverts: VecDeque<Revert>,
 }
 
 /// The ledger.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    objects: HashMap<Key, Managed>,
-    accounts: HashMap<Owner, Account>,
+    /// Each behind a pointer: a table has room for up to twice as many as are in it.
+    pub(super) objects: HashMap<Key, Box<Managed>>,
+    pub(super) accounts: HashMap<Owner, Account>,
     /// Workloads that an autoscaler scales.
     autoscaled: HashSet<Key>,
 }
 
 impl Ledger {
     pub(super) fn get(&self, key: &Key) -> Option<&Managed> {
-        self.objects.get(key)
+        self.objects.get(key).map(|managed| &**managed)
     }
 
     pub(super) fn get_mut(&mut self, key: &Key) -> Option<&mut Managed> {
-        self.objects.get_mut(key)
+        self.objects.get_mut(key).map(|managed| &mut **managed)
     }
 
     pub(super) fn set_policy(&mut self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
@@ -179,29 +81,7 @@ impl Ledger {
         }
         // Whoever waits with an older ticket waits for an object that is no longer kept like that.
         let ticket = self.objects.get(&key).map_or(0, |m| m.ticket.wrapping_add(1));
-        self.objects.insert(
-            key,
-            Managed {
-                owner: Arc::clone(owner),
-                desired,
-                verified,
-                health: Health::Progressing("not seen yet".into()),
-                heat: None,
-                paused: None,
-                failure: None,
-                attempts: 0,
-                tombstoned: false,
-                in_flight: false,
-                queued: false,
-                ticket,
-                not_before: None,
-                stale: false,
-                followed: None,
-                pending: None,
-                contended: None,
-                reported: None,
-            },
-        );
+        self.objects.insert(key, Box::new(Managed::new(owner, desired, verified, ticket)));
     }
 
     /// Drops an object, if `owner` is the one that keeps it.
@@ -266,7 +146,7 @@ impl Ledger {
         &mut self,
         kind: &crate::cluster::Kind,
         key: &Key,
-        live: Value,
+        live: &Value,
         at: Instant,
         now: Timestamp,
     ) -> Next {
@@ -276,7 +156,7 @@ impl Ledger {
             return Next::Nothing;
         }
         if managed.in_flight {
-            managed.pending = Some(Box::new(Seen { live: Some(live), gone_at: None, at }));
+            managed.pending = Some(Box::new(Seen::of(live, at)));
             return Next::Nothing;
         }
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
@@ -435,163 +315,86 @@ impl Ledger {
 
     /// All objects kept for an owner, with what was verified of them.
     pub(super) fn kept_for<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = (&'a Key, &'a Managed)> {
-        self.objects.iter().filter(move |(_, m)| m.owner == *owner)
-    }
-
-    /// What an owner's status says.
-    pub(super) fn summary(&mut self, owner: &Owner, clock: f64) -> Summary {
-        let mut summary = Summary::default();
-        if let Some(account) = self.accounts.get(owner) {
-            summary.reverted = account.reverted;
-            summary.last_reverts = account.last_reverts.iter().cloned().collect();
-        }
-        for (key, managed) in self.objects.iter_mut().filter(|(_, m)| m.owner == *owner && !m.tombstoned) {
-            if let Some(until) = managed.paused {
-                summary.paused.push((key.clone(), until));
-            }
-            if !managed.is_applied() {
-                continue;
-            }
-            summary.objects += 1;
-            match &managed.health {
-                Health::Healthy => summary.healthy += 1,
-                Health::Progressing(why) => summary.progressing.push((key.clone(), why.clone())),
-                Health::Failed(why) => summary.broken.push((key.clone(), why.clone())),
-            }
-            summary.failures.extend(managed.failure.as_deref().cloned());
-            if !managed.heat.as_mut().is_some_and(|heat| heat.contended(clock)) {
-                managed.contended = None;
-            }
-            if managed.heat.as_ref().is_some_and(|heat| heat.cold(clock)) {
-                managed.heat = None;
-            }
-            if let Some(contended) = &managed.contended {
-                summary.contended.push((key.clone(), contended.0.clone(), contended.1.clone()));
-            }
-        }
-        summary.progressing.sort_unstable();
-        summary.broken.sort_unstable();
-        summary.paused.sort_unstable();
-        summary.contended.sort_unstable();
-        summary
+        self.objects.iter().filter(move |(_, m)| m.owner == *owner).map(|(key, m)| (key, &**m))
     }
 }
 
-impl Verified {
-    /// Whether a state with this resource version is the verified one or an older one.
-    pub(super) fn has_seen(&self, version: &str) -> bool {
-        match (self.resource_version.parse::<u64>(), version.parse::<u64>()) {
-            (Ok(known), Ok(seen)) => seen < known,
-            _ => false,
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Kind, Scope};
+    use crate::drift::Mark;
+    use crate::drift::managed::SMALL;
+    use crate::object::{Object, Place};
+    use serde_json::json;
 
-impl Managed {
-    /// Whether anything was ever verified of it, by us or by an agent before us.
-    pub(super) fn is_applied(&self) -> bool {
-        self.verified.digest.is_some() || !self.verified.resource_version.is_empty()
-    }
+    const POLICY: Policy = Policy { drift: DriftPolicy::Revert, suspended: false };
 
-    /// Whether it counts what is seen of it, now or once the first write of it is answered.
-    fn is_expected(&self) -> bool {
-        !self.tombstoned && (self.is_applied() || self.in_flight)
+    fn desired() -> Arc<Desired> {
+        let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+        let document = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+        Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()) })
     }
 
-    fn is_of(&self, kind: &crate::cluster::Kind) -> bool {
-        let own = &self.desired.kind;
-        own.kind == kind.kind && own.group == kind.group && own.version == kind.version
+    fn live(version: u64, value: &str) -> Value {
+        json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version.to_string(), "managedFields": [
+            {"manager": "mainstay", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}, "data": {"a": value}})
     }
 
-    fn enqueue(&mut self, seen: Seen) -> Next {
-        // The first sight of a change is when its latency began; the newest state is what is compared.
-        let at = self.pending.as_ref().filter(|_| self.queued).map_or(seen.at, |p| p.at);
-        self.pending = Some(Box::new(Seen { at, ..seen }));
-        if std::mem::replace(&mut self.queued, true) { Next::Nothing } else { Next::Queue }
+    /// A ledger in which the first apply of an object is under way.
+    fn applying() -> (Ledger, Arc<Desired>) {
+        let (mut ledger, desired, owner) = (Ledger::default(), desired(), Owner::from("shop/demo"));
+        ledger.set_policy(&owner, POLICY, 0, Vec::new());
+        assert!(ledger.begin_put(&owner, &desired).is_some());
+        (ledger, desired)
     }
 
-    /// The object has to be read: nothing says what it is now.
-    fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: Policy) -> Next {
-        let seen = Seen { live: None, gone_at: version.map(Into::into), at };
-        if self.in_flight {
-            self.pending = Some(Box::new(seen));
-            return Next::Nothing;
-        }
-        match policy.drift {
-            _ if policy.suspended => Next::Nothing,
-            DriftPolicy::Revert => self.enqueue(seen),
-            _ if self.stale => self.enqueue(seen),
-            DriftPolicy::Ignore => Next::Nothing,
-            DriftPolicy::Report => {
-                self.pending = Some(Box::new(seen));
-                Next::Report
-            }
-        }
+    /// A ledger with an object that was answered at version 5.
+    fn applied() -> (Ledger, Arc<Desired>) {
+        let (mut ledger, desired) = applying();
+        ledger.verify(&desired.key, &desired, &live(5, "1"), &desired.body());
+        assert!(ledger.end(&desired.key).is_none());
+        (ledger, desired)
     }
 
-    /// What to do about the object as it was seen, and what is known of it from then on.
-    fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: bool, now: Timestamp) -> Verdict {
-        if self.verified.resource_version.is_empty() {
-            // An earlier agent verified it and remembered only the digest.
-            let mut sent = self.desired.body();
-            if autoscaled {
-                super::desired::without_replicas(&mut sent);
-            }
-            self.verified.emptied = projection::emptied(live, &sent);
-        }
-        let is_news = !self.verified.has_seen(resource_version(live));
-        if is_news {
-            self.health = crate::object::health(&self.desired.key, live);
-        }
-        let verdict = match decide(&self.verified, &self.desired.mark, live, policy, now) {
-            Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if self.stale => Verdict::Revert,
-            verdict => verdict,
+    #[test]
+    fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {
+        let (ledger, desired) = applied();
+        let missing = |shown: &HashSet<Key>, version: &str| {
+            ledger.missing(&desired.kind, Watched::ByUs, shown, version).contains(&desired.key)
         };
-        match &verdict {
-            Verdict::InSync => {
-                if is_news {
-                    self.verified.resource_version = resource_version(live).into();
-                    self.verified.uid = decide::uid(live).into();
-                }
-                self.reported = None;
-                self.failure = None;
-                self.attempts = 0;
-                self.not_before = None;
-            }
-            // The watch tells when it is gone.
-            Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
-            Verdict::Revert | Verdict::LeaveAlone(_) => {}
-        }
-        verdict
+        let (none, all) = (HashSet::new(), HashSet::from([desired.key.clone()]));
+        assert!(missing(&none, "5") && missing(&none, "6") && missing(&none, "10"));
+        assert!(!missing(&none, "4"), "versions compare as numbers");
+        assert!(missing(&none, "") && missing(&none, "v4"), "where they are none, it is looked at");
+        assert!(!missing(&all, "6"));
     }
 
-    fn look(&mut self, live: Value, at: Instant, policy: DriftPolicy, autoscaled: bool, now: Timestamp) -> Next {
-        match self.judge(&live, policy, autoscaled, now) {
-            Verdict::InSync => {
-                self.pending = None;
-                if self.paused.take().is_some() { Next::Resumed } else { Next::Nothing }
-            }
-            Verdict::Revert => {
-                self.paused = None;
-                self.enqueue(Seen { live: Some(live), gone_at: None, at })
-            }
-            Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
-                self.pending = None;
-                let new = self.paused.replace(until) != Some(until);
-                if new { Next::Paused(until) } else { Next::Nothing }
-            }
-            Verdict::LeaveAlone(Reason::Report) => {
-                let digest = projection::digest(&live, &self.verified.emptied);
-                if self.reported.replace(digest) == Some(digest) {
-                    return Next::Nothing;
-                }
-                self.pending = Some(Box::new(Seen { live: Some(live), gone_at: None, at }));
-                Next::Report
-            }
-            Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
-                self.pending = None;
-                Next::Nothing
-            }
+    #[test]
+    fn what_vanishes_while_its_first_apply_is_under_way_is_looked_at_unless_the_answer_is_newer() {
+        for (gone_at, next) in [("7", Next::Queue), ("4", Next::Nothing)] {
+            let (mut ledger, desired) = applying();
+            let (key, kind, now) = (&desired.key, &desired.kind, Instant::now());
+            assert_eq!(ledger.missing(kind, Watched::ByUs, &HashSet::new(), gone_at), std::slice::from_ref(key));
+            assert_eq!(ledger.miss(kind, key, Some(gone_at), now), Next::Nothing);
+            ledger.verify(key, &desired, &live(5, "1"), &desired.body());
+            let seen = ledger.end(key).unwrap();
+            assert_eq!(ledger.miss(kind, key, seen.gone_at.as_deref(), now), next, "gone at {gone_at}");
         }
+    }
+
+    #[test]
+    fn what_waits_is_the_newest_state_unless_that_is_large() {
+        let (mut ledger, desired) = applied();
+        let mut see = |live: &Value| {
+            let next = ledger.see(&desired.kind, &desired.key, live, Instant::now(), Timestamp::UNIX_EPOCH);
+            let waiting = ledger.get(&desired.key).unwrap().pending.as_ref().unwrap();
+            (next, waiting.live.as_ref().and_then(crate::drift::managed::Sight::value))
+        };
+        assert_eq!(see(&live(6, "2")), (Next::Queue, Some(live(6, "2"))));
+        assert_eq!(see(&live(7, "3")), (Next::Nothing, Some(live(7, "3"))));
+        assert_eq!(see(&live(8, &"3".repeat(SMALL))), (Next::Nothing, None), "it is read when its turn comes");
+        assert_eq!(see(&live(9, "4")), (Next::Nothing, None), "and that is not forgotten");
     }
 }

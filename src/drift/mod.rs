@@ -17,14 +17,17 @@ pub mod fields;
 pub mod heat;
 mod keep;
 mod ledger;
+mod managed;
 mod ownership;
 pub mod projection;
 mod revert;
+mod summary;
 mod watch;
 
 pub use apply::{Change, Intent, Put};
 pub use decide::break_glass;
 pub use desired::{Desired, Mark, Owner};
 pub use keep::{Alone, Announcement, Drift, Error, Known};
-pub use ledger::{Policy, Summary};
+pub use ledger::Policy;
 pub use ownership::{released, take_over};
+pub use summary::Summary;

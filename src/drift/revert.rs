@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::decide::{Reason, Verdict, resource_version};
 use super::desired::{Desired, yield_to_people};
 use super::heat::{Heat, Shift, ceiling};
-use super::ledger::{Next, Seen};
+use super::managed::{Next, Seen, Sight};
 use super::{Drift, projection};
 use crate::api::git_sync::{self, Failure, Revert};
 use crate::api::names::MANAGER;
@@ -53,7 +53,7 @@ impl Drift {
 
     async fn revert_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let mut found = seen.live.clone();
+        let mut found = seen.live.as_ref().and_then(Sight::value);
         if found.is_none() {
             found = self.cluster().get(&desired.kind, namespace, name).await?;
             if let Some(live) = &found
@@ -207,16 +207,16 @@ impl Drift {
         let begun = self.ledger().begin(&key);
         let Some((desired, seen)) = begun else { return };
         if let Some(seen) = seen
-            && let Err(error) = self.report_now(&desired, seen).await
+            && let Err(error) = self.report_now(&desired, &seen).await
         {
             tracing::warn!(object = %key, why = crate::failure::chain(&error), "drift cannot be reported");
         }
         self.finish(&key);
     }
 
-    async fn report_now(&self, desired: &Arc<Desired>, seen: Seen) -> Result<(), Error> {
+    async fn report_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let live = match seen.live {
+        let live = match seen.live.as_ref().and_then(Sight::value) {
             Some(live) => Some(live),
             None => match self.cluster().get(&desired.kind, namespace, name).await? {
                 Some(live) if !self.is_reported_drift(desired, &live) => return Ok(()),
@@ -269,8 +269,8 @@ impl Drift {
             (seen, kind)
         };
         let (Some(seen), Some(kind)) = (seen, kind) else { return };
-        let next = match seen.live {
-            Some(live) => self.ledger().see(&kind, key, live, seen.at, self.now()),
+        let next = match seen.live.as_ref().and_then(Sight::value) {
+            Some(live) => self.ledger().see(&kind, key, &live, seen.at, self.now()),
             None => self.ledger().miss(&kind, key, seen.gone_at.as_deref(), seen.at),
         };
         self.carry_out(key, next);

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::Drift;
 use super::decide::{break_glass_of, is_terminating, resource_version};
 use super::keep::Watching;
-use super::ledger::{Managed, Next, Watched};
+use super::managed::{Managed, Next, Watched};
 use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Kind, Scope, Selection, WatchEvent};
 use crate::object::Key;
@@ -85,7 +85,7 @@ impl Drift {
             let mut ledger = self.ledger();
             let shown = |managed: &Managed| (managed.health.clone(), managed.failure.is_some());
             let before = ledger.get(key).map(shown);
-            let next = ledger.see(kind, key, live, Instant::now(), self.now());
+            let next = ledger.see(kind, key, &live, Instant::now(), self.now());
             let changed = ledger.get(key).filter(|managed| Some(shown(managed)) != before);
             (next, changed.map(|managed| Arc::clone(&managed.owner)))
         };
@@ -205,10 +205,5 @@ fn target_of(autoscaler: &Value) -> Option<Key> {
     let text = |name: &str| target.get(name).and_then(Value::as_str);
     let group = text("apiVersion").unwrap_or_default().rsplit_once('/').map_or("", |(group, _)| group);
     let namespace = autoscaler.pointer("/metadata/namespace").and_then(Value::as_str)?;
-    Some(Key {
-        group: group.into(),
-        kind: text("kind")?.into(),
-        namespace: Some(namespace.into()),
-        name: text("name")?.into(),
-    })
+    Some(Key::new(group, text("kind")?, Some(namespace), text("name")?))
 }

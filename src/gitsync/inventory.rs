@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
-use crate::object::{Digest, Key};
+use crate::object::{Digest, Identity, Key};
 
 /// Entries in one shard, at most: about 850 kB compressed, below the API's limit of 1 MiB.
 const SHARD: usize = 18_000;
@@ -176,7 +176,7 @@ fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
         let namespace = text(rest, &mut known)?;
         let name = Arc::from(std::str::from_utf8(sized(rest)?).map_err(|_| Unreadable)?);
         let namespace = Some(namespace).filter(|n| !n.is_empty());
-        entries.push((Key { group, kind, namespace, name }, Entry { version, ..Entry::default() }));
+        entries.push((Identity { group, kind, namespace, name }.into(), Entry { version, ..Entry::default() }));
     }
     for (_, entry) in &mut entries {
         let flags = take(rest, 1)?[0];
@@ -235,12 +235,7 @@ mod tests {
             let uid = uid_bytes(&format!("00000000-0000-4000-8000-{:012x}", i * 7919));
             Entry { version: "v1".into(), uid: Some(uid), digest: Some(digest), source: Some(source) }
         };
-        let key = |i: usize| Key {
-            group: "".into(),
-            kind: "ConfigMap".into(),
-            namespace: Some("load".into()),
-            name: format!("settings-{i}").into(),
-        };
+        let key = |i: usize| Key::new("", "ConfigMap", Some("load"), format!("settings-{i}"));
         Inventory((0..count).map(|i| (key(i), entry(i))).collect())
     }
 

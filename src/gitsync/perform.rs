@@ -197,15 +197,14 @@ impl Attempt<'_> {
     }
 
     pub(super) fn note_verified(&mut self) -> bool {
-        let verified = self.context.drift.verified(self.owner);
         let Some(inventory) = &mut self.memory.inventory else { return false };
         let mut changed = false;
-        for (key, entry) in &mut inventory.0 {
-            let Some(known) = verified.get(key) else { continue };
-            let now = apply::entry(&known.desired, &known.uid, known.digest);
+        self.context.drift.verified(self.owner, |key, known| {
+            let Some(entry) = inventory.0.get_mut(key) else { return };
+            let now = apply::entry(known.desired, known.uid, known.digest);
             changed |= *entry != now;
             *entry = now;
-        }
+        });
         changed
     }
 
@@ -339,7 +338,7 @@ impl Attempt<'_> {
     }
 
     async fn prune(&mut self, leaving: &[Key], unproven: Unproven, held: &mut Vec<String>, tally: &mut Tally) -> usize {
-        let inventory = self.memory.inventory.clone().unwrap_or_default();
+        let Some(inventory) = &self.memory.inventory else { return 0 };
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
         let (drift, label) = (self.context.drift.clone(), Arc::clone(self.label));
         let mut pruning = 0;

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> Key {
-        Key { group: "".into(), kind: "ConfigMap".into(), namespace: Some("a".into()), name: name.into() }
+        Key::new("", "ConfigMap", Some("a"), name)
     }
 
     fn set(names: &[&str]) -> Arc<HashSet<Key>> {

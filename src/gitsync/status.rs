@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn key(name: &str) -> Key {
-        Key { group: "apps".into(), kind: "Deployment".into(), namespace: Some("shop".into()), name: name.into() }
+        Key::new("apps", "Deployment", Some("shop"), name)
     }
 
     #[test]

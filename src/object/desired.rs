@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::key::{Names, split_api_version};
+use super::key::{Identity, Names, split_api_version};
 use super::{Digest, Key, Place};
 
 /// How deeply an object may be nested.
@@ -88,12 +88,12 @@ impl Object {
         };
         let json = serde_json::to_vec(value).expect("a value has string keys and no infinite numbers");
         Ok(Self {
-            key: Key {
+            key: Key::from(Identity {
                 group: names.intern(split_api_version(api_version).0),
                 kind: names.intern(kind),
                 namespace: namespace.map(|namespace| names.intern(namespace)),
                 name: name.into(),
-            },
+            }),
             api_version: names.intern(api_version),
             place,
             digest: Digest::of(&json),

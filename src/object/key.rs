@@ -4,11 +4,16 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
-/// Identity of an object. Cheap to clone.
+/// Identity of an object, as large as a pointer: it stands in many tables for as long as the object is managed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct Key(Arc<Identity>);
+
+/// What a [`Key`] is made of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
     /// API group; empty for the core group.
     pub group: Arc<str>,
     /// Kind, as `Deployment`.
@@ -27,23 +32,36 @@ impl Key {
         namespace: Option<&str>,
         name: impl Into<Arc<str>>,
     ) -> Self {
-        Self {
-            group: group.into(),
-            kind: kind.into(),
-            namespace: namespace.filter(|namespace| !namespace.is_empty()).map(Into::into),
-            name: name.into(),
-        }
+        let namespace = namespace.filter(|namespace| !namespace.is_empty()).map(Into::into);
+        Identity { group: group.into(), kind: kind.into(), namespace, name: name.into() }.into()
     }
 
     /// The same object in this namespace, or in none.
     #[must_use]
     pub fn in_namespace(&self, namespace: Option<Arc<str>>) -> Self {
-        Self { namespace, ..self.clone() }
+        if self.namespace == namespace {
+            return self.clone();
+        }
+        Identity { namespace, ..Identity::clone(self) }.into()
     }
 
     /// Whether it is of this group and kind.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         &*self.kind == kind && &*self.group == group
+    }
+}
+
+impl From<Identity> for Key {
+    fn from(identity: Identity) -> Self {
+        Self(Arc::new(identity))
+    }
+}
+
+impl Deref for Key {
+    type Target = Identity;
+
+    fn deref(&self) -> &Identity {
+        &self.0
     }
 }
 

@@ -23,7 +23,7 @@ mod secret;
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};
 pub use health::{Health, health};
-pub use key::{Key, Names, split_api_version};
+pub use key::{Identity, Key, Names, split_api_version};
 pub use order::{Stage, prune_order, stage};
 pub use place::Place;
 pub use redact::redact_server_text;

@@ -1,0 +1,283 @@
+//! One managed object: what it must be, what was verified of it, and what was seen of it that waits to be acted on.
+//!
+//! Deliberately absent: which objects are managed, and for whom; that is the ledger's.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio_util::sync::DropGuard;
+
+use super::decide::{self, Reason, Verdict, Verified, decide, resource_version};
+use super::desired::{Desired, Mark, Owner};
+use super::heat::Heat;
+use super::ledger::Policy;
+use super::projection;
+use crate::api::DriftPolicy;
+use crate::api::git_sync::Failure;
+use crate::object::{Digest, Health};
+
+/// Largest state, in bytes, of which many may wait.
+pub(super) const SMALL: usize = 8 << 10;
+
+/// Who watches an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// We do, by its label.
+    ByUs,
+    /// Its owner does.
+    ByOwner,
+}
+
+impl Watched {
+    pub(super) fn by(mark: &Mark) -> Self {
+        match mark {
+            Mark::Label(_) => Self::ByUs,
+            Mark::Controller { .. } => Self::ByOwner,
+        }
+    }
+}
+
+/// Something that was seen of an object and waits to be acted on.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// The object as it was seen; `None` when it vanished from the watch, or is to be read again.
+    pub(super) live: Option<Sight>,
+    /// At which resource version it was not there; `None` when it has to be read whatever is known of it by then.
+    pub(super) gone_at: Option<Box<str>>,
+    /// When.
+    pub(super) at: Instant,
+}
+
+/// A live object, as compact JSON: hundreds of them may wait, and each would be many times larger as a value.
+pub(super) struct Sight(Box<[u8]>);
+
+impl Sight {
+    pub(super) fn of(live: &Value) -> Option<Self> {
+        serde_json::to_vec(live).ok().map(|json| Self(json.into()))
+    }
+
+    pub(super) fn value(&self) -> Option<Value> {
+        serde_json::from_slice(&self.0).ok()
+    }
+
+    /// In bytes.
+    pub(super) fn size(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// It may be a Secret.
+impl std::fmt::Debug for Sight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sight({} bytes)", self.size())
+    }
+}
+
+impl Seen {
+    pub(super) fn of(live: &Value, at: Instant) -> Self {
+        Self { live: Sight::of(live), gone_at: None, at }
+    }
+}
+
+/// One managed object.
+#[derive(Debug)]
+pub(super) struct Managed {
+    pub(super) owner: Owner,
+    pub(super) desired: Arc<Desired>,
+    pub(super) verified: Verified,
+    pub(super) health: Health,
+    pub(super) heat: Option<Box<Heat>>,
+    pub(super) paused: Option<Option<Timestamp>>,
+    pub(super) failure: Option<Box<Failure>>,
+    pub(super) attempts: u32,
+    pub(super) tombstoned: bool,
+    /// A write is under way.
+    pub(super) in_flight: bool,
+    /// A revert is waiting its turn.
+    pub(super) queued: bool,
+    /// Which of the reverts that were put on the queue counts; older ones have been overtaken.
+    pub(super) ticket: u32,
+    /// A revert that failed is not tried again before.
+    pub(super) not_before: Option<Instant>,
+    /// What the object must be has not been applied yet: it is to be, whatever is seen of the object.
+    pub(super) stale: bool,
+    /// The object is watched by name, since it lost our label; that ends when this is dropped.
+    pub(super) followed: Option<DropGuard>,
+    pub(super) pending: Option<Box<Seen>>,
+    /// Fields fought over and the other manager, while contended.
+    pub(super) contended: Option<Box<(Vec<String>, String)>>,
+    /// Digest of the drift that was last reported and left.
+    pub(super) reported: Option<Option<Digest>>,
+}
+
+/// What to do after an event.
+#[derive(Debug, PartialEq)]
+pub(super) enum Next {
+    /// Nothing.
+    Nothing,
+    /// Put the object on the queue of reverts.
+    Queue,
+    /// Break glass began; look again when it ends.
+    Paused(Option<Timestamp>),
+    /// Break glass ended and nothing else is to do.
+    Resumed,
+    /// Drift was seen that the policy leaves.
+    Report,
+}
+
+impl Verified {
+    /// Whether a state with this resource version is the verified one or an older one.
+    pub(super) fn has_seen(&self, version: &str) -> bool {
+        match (self.resource_version.parse::<u64>(), version.parse::<u64>()) {
+            (Ok(known), Ok(seen)) => seen < known,
+            _ => false,
+        }
+    }
+}
+
+impl Managed {
+    /// One that is kept from now on; reverts that were put on the queue with another ticket than this do not count.
+    pub(super) fn new(owner: &Owner, desired: Arc<Desired>, verified: Verified, ticket: u32) -> Self {
+        Self {
+            owner: Arc::clone(owner),
+            desired,
+            verified,
+            health: Health::Progressing("not seen yet".into()),
+            heat: None,
+            paused: None,
+            failure: None,
+            attempts: 0,
+            tombstoned: false,
+            in_flight: false,
+            queued: false,
+            ticket,
+            not_before: None,
+            stale: false,
+            followed: None,
+            pending: None,
+            contended: None,
+            reported: None,
+        }
+    }
+
+    /// Whether anything was ever verified of it, by us or by an agent before us.
+    pub(super) fn is_applied(&self) -> bool {
+        self.verified.digest.is_some() || !self.verified.resource_version.is_empty()
+    }
+
+    /// Whether it counts what is seen of it, now or once the first write of it is answered.
+    pub(super) fn is_expected(&self) -> bool {
+        !self.tombstoned && (self.is_applied() || self.in_flight)
+    }
+
+    pub(super) fn is_of(&self, kind: &crate::cluster::Kind) -> bool {
+        let own = &self.desired.kind;
+        own.kind == kind.kind && own.group == kind.group && own.version == kind.version
+    }
+
+    fn enqueue(&mut self, mut seen: Seen) -> Next {
+        if let Some(waiting) = self.pending.as_ref().filter(|_| self.queued) {
+            // The first sight of a change is when its latency began; the newest state is what is compared.
+            seen.at = waiting.at;
+            // Whoever writes again and again while it waits must not make it larger.
+            let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
+            seen.live = seen.live.filter(|live| live.size() <= room);
+        }
+        self.pending = Some(Box::new(seen));
+        if std::mem::replace(&mut self.queued, true) { Next::Nothing } else { Next::Queue }
+    }
+
+    /// The object has to be read: nothing says what it is now.
+    pub(super) fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: Policy) -> Next {
+        let seen = Seen { live: None, gone_at: version.map(Into::into), at };
+        if self.in_flight {
+            self.pending = Some(Box::new(seen));
+            return Next::Nothing;
+        }
+        match policy.drift {
+            _ if policy.suspended => Next::Nothing,
+            DriftPolicy::Revert => self.enqueue(seen),
+            _ if self.stale => self.enqueue(seen),
+            DriftPolicy::Ignore => Next::Nothing,
+            DriftPolicy::Report => {
+                self.pending = Some(Box::new(seen));
+                Next::Report
+            }
+        }
+    }
+
+    /// What to do about the object as it was seen, and what is known of it from then on.
+    pub(super) fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: bool, now: Timestamp) -> Verdict {
+        if self.verified.resource_version.is_empty() {
+            // An earlier agent verified it and remembered only the digest.
+            let mut sent = self.desired.body();
+            if autoscaled {
+                super::desired::without_replicas(&mut sent);
+            }
+            self.verified.emptied = projection::emptied(live, &sent);
+        }
+        let is_news = !self.verified.has_seen(resource_version(live));
+        if is_news {
+            self.health = crate::object::health(&self.desired.key, live);
+        }
+        let verdict = match decide(&self.verified, &self.desired.mark, live, policy, now) {
+            Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if self.stale => Verdict::Revert,
+            verdict => verdict,
+        };
+        match &verdict {
+            Verdict::InSync => {
+                if is_news {
+                    self.verified.resource_version = resource_version(live).into();
+                    self.verified.uid = decide::uid(live).into();
+                }
+                self.reported = None;
+                self.failure = None;
+                self.attempts = 0;
+                self.not_before = None;
+            }
+            // The watch tells when it is gone.
+            Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
+            Verdict::Revert | Verdict::LeaveAlone(_) => {}
+        }
+        verdict
+    }
+
+    pub(super) fn look(
+        &mut self,
+        live: &Value,
+        at: Instant,
+        policy: DriftPolicy,
+        autoscaled: bool,
+        now: Timestamp,
+    ) -> Next {
+        match self.judge(live, policy, autoscaled, now) {
+            Verdict::InSync => {
+                self.pending = None;
+                if self.paused.take().is_some() { Next::Resumed } else { Next::Nothing }
+            }
+            Verdict::Revert => {
+                self.paused = None;
+                self.enqueue(Seen::of(live, at))
+            }
+            Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
+                self.pending = None;
+                let new = self.paused.replace(until) != Some(until);
+                if new { Next::Paused(until) } else { Next::Nothing }
+            }
+            Verdict::LeaveAlone(Reason::Report) => {
+                let digest = projection::digest(live, &self.verified.emptied);
+                if self.reported.replace(digest) == Some(digest) {
+                    return Next::Nothing;
+                }
+                self.pending = Some(Box::new(Seen::of(live, at)));
+                Next::Report
+            }
+            Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
+                self.pending = None;
+                Next::Nothing
+            }
+        }
+    }
+}
