@@ -94,3 +94,14 @@ pub const PACKAGE_REGISTRY_SECRET: &str = "serverless-package-registry-config";
 pub const SOURCE_KEY: &str = "source";
 /// Key of a Function's ConfigMap that holds the dependencies.
 pub const DEPENDENCIES_KEY: &str = "dependencies";
+
+/// On the layers of an image that are ours: [`SERVER_LAYER`], [`DEPENDENCIES_LAYER`] or [`SOURCE_LAYER`].
+pub const LAYER: &str = "dev.mainstay.layer";
+/// Value of [`LAYER`]: the runtime server.
+pub const SERVER_LAYER: &str = "server";
+/// Value of [`LAYER`]: the dependencies.
+pub const DEPENDENCIES_LAYER: &str = "dependencies";
+/// Value of [`LAYER`]: the source.
+pub const SOURCE_LAYER: &str = "source";
+/// On a [`DEPENDENCIES_LAYER`]: digest of what the dependencies were installed from, in hexadecimal digits.
+pub const INSTALLED_FROM: &str = "dev.mainstay.dependencies";

@@ -8,4 +8,6 @@
 //! Invariant: every container ends with one [`Termination`](crate::api::build::Termination), without any secret.
 
 pub mod fetch;
+pub mod image;
 pub mod install;
+pub mod push;

@@ -16,6 +16,8 @@ use crate::build::install::Platform;
 use crate::runtimes::{self, Runtime};
 use crate::source;
 
+mod push;
+
 #[derive(Args, Debug)]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -26,6 +28,8 @@ pub(super) struct Arguments {
 enum Step {
     /// Fetch a Function's source and prepare the installation of its dependencies
     Fetch(Fetch),
+    /// Make an image of source and dependencies, and push it
+    Push(push::Push),
 }
 
 #[derive(Args, Debug)]
@@ -85,6 +89,7 @@ fn auth_type(text: &str) -> Result<AuthType, String> {
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let outcome = match arguments.step {
         Step::Fetch(arguments) => fetch(arguments).await,
+        Step::Push(arguments) => push::run(arguments).await,
     };
     if let Err(failure) = &outcome {
         report(failure);

@@ -44,15 +44,15 @@ struct Arguments {
 enum Command {
     /// Run the agent, in a cluster or beside one
     Agent(agent::Arguments),
-    /// Run one container of a build Job
-    #[command(hide = true)]
-    Build(build::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
     /// Ask for a sync now, wait for it, and print the commit and what came of it
     Sync(sync::Arguments),
     /// Show repository, commit, objects, failures, what was put back, and what is paused
     Status(status::Arguments),
+    /// Run one container of a build Job
+    #[command(hide = true)]
+    Build(build::Arguments),
     /// Break glass: stop applying and putting back one object
     Pause(pause::Pause),
     /// End a break glass
@@ -84,10 +84,10 @@ pub fn run() -> ExitCode {
 async fn perform(command: Command) -> Result<Exit, Error> {
     match command {
         Command::Agent(arguments) => agent::run(arguments).await,
-        Command::Build(arguments) => build::run(arguments).await,
         Command::Crd => crd::run(),
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,
+        Command::Build(arguments) => build::run(arguments).await,
         Command::Pause(arguments) => pause::pause(&arguments).await,
         Command::Resume(target) => pause::resume(&target).await,
         #[cfg(feature = "dev")]

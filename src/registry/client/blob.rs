@@ -1,8 +1,8 @@
 //! Blobs: asking for them, pushing them, reading them.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
@@ -48,20 +48,41 @@ impl Content<'_> {
         }
     }
 
-    /// A body that counts what is taken of it.
-    pub(super) async fn open(&self, progress: &Arc<AtomicU64>) -> Result<Body, Fault> {
+    /// A body that tells what becomes of it.
+    pub(super) async fn open(&self, progress: &Arc<Progress>) -> Result<Body, Fault> {
         match self {
             Self::Bytes(bytes) => Ok(Body::from((*bytes).clone())),
             Self::File(path, _) => {
                 let file = tokio::fs::File::open(path).await.map_err(Fault::Content)?;
-                Ok(Body::wrap_stream(counted(pieces(file), progress)))
+                Ok(watched(pieces(file).map_err(Fault::Content), progress))
             }
             Self::Remote(client, digest, size) => {
-                let stream =
-                    Box::pin(client.blob(digest, *size)).await.map_err(|error| Fault::Other(Box::new(error)))?;
-                Ok(Body::wrap_stream(counted(stream, progress)))
+                let other = |error| Fault::Other(Box::new(error));
+                let stream = Box::pin(client.blob(digest, *size)).await.map_err(other)?;
+                let registry = client.registry.clone();
+                let fail = move |fault| {
+                    let registry = registry.clone();
+                    Fault::Other(Box::new(Error { attempt: "could not read a layer from", registry, fault }))
+                };
+                Ok(watched(stream.map_err(fail), progress))
             }
         }
+    }
+}
+
+/// What becomes of a body that is being sent.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes that were taken.
+    pub(super) moved: AtomicU64,
+    /// Why it ended early: the HTTP client only knows that it did.
+    broke: Mutex<Option<Fault>>,
+}
+
+impl Progress {
+    /// Why the body ended early, if it did.
+    pub(super) fn take_fault(&self) -> Option<Fault> {
+        self.broke.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -73,14 +94,18 @@ fn pieces(file: tokio::fs::File) -> impl Stream<Item = std::io::Result<Bytes>> +
     })
 }
 
-fn counted<E>(
-    stream: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
-    progress: &Arc<AtomicU64>,
-) -> impl Stream<Item = Result<Bytes, E>> + Send + 'static {
+fn watched(stream: impl Stream<Item = Result<Bytes, Fault>> + Send + 'static, progress: &Arc<Progress>) -> Body {
     let progress = Arc::clone(progress);
-    stream.inspect_ok(move |bytes| {
-        progress.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    })
+    Body::wrap_stream(stream.map(move |piece| match piece {
+        Ok(bytes) => {
+            progress.moved.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            Ok(bytes)
+        }
+        Err(fault) => {
+            *progress.broke.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+            Err(std::io::Error::other("the content ended early"))
+        }
+    }))
 }
 
 impl Client {
@@ -97,7 +122,7 @@ impl Client {
     /// Takes a blob over from another repository of the same registry, if the registry does that.
     pub async fn mount_blob(&self, digest: &Digest, from: &str) -> Result<Mounted, Error> {
         let fail = self.failed("could not share a layer at");
-        *self.mounting.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(from.to_owned());
+        *self.mounting.lock().unwrap_or_else(PoisonError::into_inner) = Some(from.to_owned());
         let mut url = self.address("blobs", "uploads/");
         url.query_pairs_mut().append_pair("mount", digest.as_str()).append_pair("from", from);
         match self.begin(&url).await {

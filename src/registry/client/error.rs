@@ -117,6 +117,20 @@ impl Fault {
         }
     }
 
+    /// Whether trying again soon may help; a full disk does not mend itself.
+    pub fn may_pass(&self) -> bool {
+        !matches!(self, Self::Status { status: 507, .. } | Self::Content(_))
+    }
+
+    /// Whether the registry says that the bytes are not those of the digest.
+    pub fn is_about_content(&self) -> bool {
+        match self {
+            Self::Status { code: Some(code), .. } => matches!(code.as_str(), "DIGEST_INVALID" | "SIZE_INVALID"),
+            Self::Content(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the registry lacks a part of the manifest that it was given.
     pub fn lacks_parts(&self) -> bool {
         matches!(self, Self::Status { code: Some(code), .. } if forgotten(code))

@@ -4,7 +4,7 @@
 //! any redirect.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reqwest::header::{self, HeaderMap, HeaderValue};
@@ -12,6 +12,7 @@ use reqwest::{Method, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use super::blob::Progress;
 use super::{Client, Fault, challenge::challenge};
 
 const REDIRECTS: usize = 5;
@@ -75,7 +76,7 @@ impl Client {
             if let Some(value) = authorization.clone().filter(|_| own) {
                 request = request.header(header::AUTHORIZATION, value);
             }
-            let progress = Arc::new(AtomicU64::new(0));
+            let progress = Arc::new(Progress::default());
             let mut size = 0;
             if let Some(content) = ask.body {
                 size = content.size();
@@ -99,7 +100,7 @@ impl Client {
     async fn answered(
         &self,
         request: reqwest::RequestBuilder,
-        progress: &AtomicU64,
+        progress: &Progress,
         size: u64,
     ) -> Result<Response, Fault> {
         let whole = self.deadlines.whole(size);
@@ -110,9 +111,9 @@ impl Client {
         loop {
             let silent = Instant::now() + self.deadlines.silence;
             if let Ok(answer) = timeout_at(silent.min(end), &mut answer).await {
-                return answer.map_err(|error| network(&error));
+                return answer.map_err(|error| progress.take_fault().unwrap_or_else(|| network(&error)));
             }
-            let now = progress.load(Ordering::Relaxed);
+            let now = progress.moved.load(Ordering::Relaxed);
             if Instant::now() >= end {
                 return Err(Fault::Timeout { after: whole, what: "sending, or waiting for an answer" });
             }

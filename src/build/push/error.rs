@@ -1,0 +1,136 @@
+//! Why an image could not be pushed, and what that means for the build.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::super::image::{base, layer};
+use crate::api::build::{BuildFailure, FailureReason, LONGEST_MESSAGE};
+use crate::failure::{Class, chain};
+use crate::registry::{self, Fault, Problem};
+
+/// Which layer it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The runtime server.
+    Server,
+    /// The dependencies.
+    Dependencies,
+    /// The source.
+    Source,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Server => "the runtime server",
+            Self::Dependencies => "the dependencies",
+            Self::Source => "the source",
+        })
+    }
+}
+
+/// A failed attempt.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The registry Secret is not readable.
+    #[error("could not read the registry Secret at {path}", path = .path.display())]
+    ReadSecret {
+        /// File.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The registry Secret is of no use.
+    #[error("{0}")]
+    Secret(Problem),
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(registry::Error),
+    /// The base image cannot be used.
+    #[error("could not use the base image")]
+    Base(#[source] BaseError),
+    /// A file of the base's layout is not what its name says.
+    #[error("the base image is broken: {path} has another digest or size than its name says", path = .path.display())]
+    BrokenLayout {
+        /// File.
+        path: PathBuf,
+        /// What the registry said.
+        #[source]
+        cause: registry::Error,
+    },
+    /// A layer could not be made.
+    #[error("could not put {part} into the image")]
+    Layer {
+        /// Which.
+        part: Part,
+        /// Why.
+        #[source]
+        cause: LayerError,
+    },
+    /// `fetch` left nothing.
+    #[error("there is no source in the workspace")]
+    NoSource,
+    /// The dependencies of the previous image cannot be used again.
+    #[error("the previous image cannot be used again: {why}")]
+    PreviousGone {
+        /// Why.
+        why: &'static str,
+    },
+    /// A task of ours broke.
+    #[error("a part of the program broke")]
+    Broke(#[source] tokio::task::JoinError),
+}
+
+/// Why a base image cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct BaseError(#[from] base::Error);
+
+/// Why a layer could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct LayerError(#[from] layer::Error);
+
+impl Error {
+    pub(super) fn of(part: Part) -> impl FnOnce(layer::Error) -> Self {
+        move |cause| Self::Layer { part, cause: LayerError(cause) }
+    }
+
+    /// What the container reports.
+    pub fn failure(&self) -> BuildFailure {
+        let (reason, retry) = self.meaning();
+        BuildFailure { reason, message: message(self), retry }
+    }
+
+    fn meaning(&self) -> (FailureReason, bool) {
+        let passes = |error: &registry::Error| error.fault.class() == Class::Unavailable;
+        match self {
+            Self::Registry(error) => match &error.fault {
+                Fault::Other(other) => (FailureReason::BaseImage, passes(other)),
+                Fault::Denied { .. } => (FailureReason::RegistryAuthorization, false),
+                _ => (FailureReason::Registry, passes(error)),
+            },
+            Self::Base(BaseError(base::Error::Registry(error))) => (FailureReason::BaseImage, passes(error)),
+            Self::Base(_) | Self::BrokenLayout { .. } => (FailureReason::BaseImage, false),
+            Self::ReadSecret { .. } => (FailureReason::Registry, true),
+            Self::Secret(_) => (FailureReason::Registry, false),
+            Self::Layer { part, cause: LayerError(cause) } => match (cause, part) {
+                (layer::Error::TooLarge { .. }, _) => (FailureReason::TooLarge, false),
+                (layer::Error::Unfit(_), Part::Dependencies) => (FailureReason::DependencyInvalid, false),
+                (layer::Error::Unfit(_), Part::Source) => (FailureReason::SourceInvalid, false),
+                _ => (FailureReason::Internal, true),
+            },
+            Self::PreviousGone { .. } => (FailureReason::PreviousGone, true),
+            Self::NoSource | Self::Broke(_) => (FailureReason::Internal, false),
+        }
+    }
+}
+
+/// The chain of causes in one line that fits the termination message.
+fn message(error: &Error) -> String {
+    let mut text: String = chain(error).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let end = (0..=LONGEST_MESSAGE.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or_default());
+    text
+}

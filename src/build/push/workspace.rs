@@ -1,0 +1,71 @@
+//! What the containers before left behind, and the Secret: files that are read with suspicion.
+
+use std::fs;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::ByteString;
+
+use super::{Error, plain_file};
+use crate::build::fetch::{DEPENDENCIES, DEPS, REUSED};
+use crate::registry::SecretData;
+use crate::runtimes::Runtime;
+
+/// Largest key of a Secret, in bytes, as the API has it.
+const MAX_KEY: u64 = 1 << 20;
+/// Keys that matter.
+const KEYS: [&str; 8] = [
+    ".dockerconfigjson",
+    "ca.crt",
+    "isInternal",
+    "password",
+    "pushRegAddr",
+    "registryAddress",
+    "serverAddress",
+    "username",
+];
+
+/// Digest of what the dependencies were installed from; empty when there are none.
+pub(super) fn dependencies(workspace: &Path) -> String {
+    digest(&workspace.join(DEPENDENCIES)).unwrap_or_default()
+}
+
+/// The same digest, when the dependencies are those of the previous image.
+pub(super) fn reused(workspace: &Path) -> Option<String> {
+    digest(&workspace.join(REUSED))
+}
+
+fn digest(path: &Path) -> Option<String> {
+    let text = String::from_utf8(plain_file(path, 128)?).ok()?;
+    let text = text.trim();
+    (!text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())).then(|| text.to_owned())
+}
+
+/// Where the dependencies are, when no part of the way is a link.
+pub(super) fn dependency_folder(workspace: &Path, runtime: &Runtime) -> Option<PathBuf> {
+    let inside = Path::new(DEPS).join(runtime.dependency_dir());
+    let mut folder = workspace.to_owned();
+    for part in &inside {
+        folder.push(part);
+        folder.symlink_metadata().ok().filter(fs::Metadata::is_dir)?;
+    }
+    Some(folder)
+}
+
+/// The registry Secret as it is mounted.
+pub(super) fn secret(directory: &Path) -> Result<SecretData, Error> {
+    let mut data = SecretData::new();
+    for key in KEYS {
+        let path = directory.join(key);
+        let unread = |cause| Error::ReadSecret { path: path.clone(), cause };
+        let file = match fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(unread(error)),
+        };
+        let mut bytes = Vec::new();
+        file.take(MAX_KEY).read_to_end(&mut bytes).map_err(unread)?;
+        data.insert(key.to_owned(), ByteString(bytes));
+    }
+    Ok(data)
+}

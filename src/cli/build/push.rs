@@ -1,0 +1,68 @@
+//! `mainstay build push`: what the earlier containers left in the workspace becomes an image in the registry.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{internal, report, runtime};
+use crate::api::build::{BuildFailure, FailureReason};
+use crate::build::image::{Base, Bounds, Platform};
+use crate::build::push;
+use crate::cli::output;
+use crate::failure::chain;
+use crate::registry::{Deadlines, ImageRef};
+
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Push {
+    /// Runtime of the Function, such as nodejs22
+    #[arg(long, value_name = "NAME")]
+    runtime: String,
+    /// Directory that the containers of the Job share
+    #[arg(long, value_name = "DIRECTORY")]
+    workspace: PathBuf,
+    /// Directory with the keys of the registry Secret
+    #[arg(long, value_name = "DIRECTORY")]
+    registry: PathBuf,
+    /// Name of the image, with its tag
+    #[arg(long, value_name = "IMAGE")]
+    image: String,
+    /// Image to build on: `scratch`, `oci:DIRECTORY`, or NAME@sha256:…
+    #[arg(long, value_name = "IMAGE", default_value = "scratch")]
+    base: String,
+    /// Operating system and architecture of the image
+    #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
+    platform: String,
+    /// Previous image, by digest, whose dependencies are used again when `fetch` has found them to be the same
+    #[arg(long, value_name = "IMAGE")]
+    previous: Option<String>,
+}
+
+pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
+    let built = push::push(&request(arguments)?).await.map_err(|error| error.failure())?;
+    let reused = if built.reused { ", which the registry had" } else { "" };
+    // The log is for people; that nobody reads it is no failure.
+    let _ = output::print(&format!("pushed {}{reused} in {} s\n", built.digest, built.seconds));
+    report(&built);
+    Ok(())
+}
+
+fn request(arguments: Push) -> Result<push::Request, BuildFailure> {
+    let image = |text: &str| -> Result<ImageRef, BuildFailure> {
+        text.parse().map_err(|error| internal(&format!("{text:?} is no name of an image: {error}")))
+    };
+    Ok(push::Request {
+        runtime: runtime(&arguments.runtime)?,
+        workspace: arguments.workspace,
+        registry: arguments.registry,
+        image: image(&arguments.image)?,
+        base: arguments.base.parse::<Base>().map_err(|error| BuildFailure {
+            reason: FailureReason::BaseImage,
+            message: format!("{:?}: {}", arguments.base, chain(&error)),
+            retry: false,
+        })?,
+        platform: arguments.platform.parse::<Platform>().map_err(|error| internal(&error))?,
+        previous: arguments.previous.as_deref().map(image).transpose()?,
+        bounds: Bounds::default(),
+        deadlines: Deadlines::default(),
+    })
+}
