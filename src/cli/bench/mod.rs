@@ -1,21 +1,25 @@
 //! `mainstay bench`: what the agent costs, measured from outside, as one Markdown table.
 //!
-//! The embedded cluster and the agent run as processes of their own. The load is a local Git repository; every change
-//! is made and seen through a client that the agent knows nothing of.
+//! The embedded cluster and the agent run as processes of their own. The load is a Git repository; every change is made
+//! and seen through a client that the agent knows nothing of. What a GitSync costs and what Functions cost are two
+//! measurements with a table each.
 //!
 //! Invariant: nothing of what is printed comes from the agent's own clock.
 //!
 //! Deliberately absent: profiles and comparisons over time.
 
 mod counters;
-mod load;
+mod functions;
 mod observer;
 mod process;
-mod situations;
+mod stand;
+mod syncs;
 mod table;
-mod world;
 
-use std::{io, path::PathBuf};
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+};
 
 use super::{Error as CommandError, Exit, logs, output};
 
@@ -28,6 +32,12 @@ pub(super) struct Arguments {
     /// How many ConfigMaps of 1 KiB the repository holds
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     objects: u32,
+    /// Measure Functions instead of a GitSync: how they are built and served, and what this many of them cost
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", conflicts_with_all = ["objects", "kubeconfig"],
+        value_parser = clap::value_parser!(u32).range(1..=5_000),
+    )]
+    functions: Option<u32>,
     /// How long the agent is watched doing nothing, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     idle: u64,
@@ -67,18 +77,21 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     if cfg!(debug_assertions) {
         tracing::warn!("this is a debug build, whose numbers say little: cargo run --release -- bench");
     }
-    let rows = measure(&arguments).await?;
-    output::print(&table::markdown(&rows, arguments.objects))?;
+    let (rows, load) = if let Some(count) = arguments.functions {
+        let load = format!("{count} Functions of one repository");
+        (functions::measure(count, arguments.idle).await?, load)
+    } else {
+        let load = format!("{} ConfigMaps of 1 KiB in one GitSync", arguments.objects);
+        (syncs::measure(arguments.kubeconfig.as_deref(), arguments.objects, arguments.idle).await?, load)
+    };
+    output::print(&table::markdown(&rows, &load))?;
     let held = rows.iter().all(table::Row::held);
     // The targets are promises about the embedded cluster; another one has its own speed.
     Ok(if held || arguments.kubeconfig.is_some() { Exit::Fine } else { Exit::Differs })
 }
 
-async fn measure(arguments: &Arguments) -> Result<Vec<table::Row>, Error> {
-    let mut world = world::World::start(arguments.kubeconfig.as_deref(), arguments.objects as usize).await?;
-    let rows = situations::all(&mut world, arguments.idle).await;
-    let cleaned = if arguments.kubeconfig.is_some() { world.clean().await } else { Ok(()) };
-    let rows = rows?;
-    cleaned?;
-    Ok(rows)
+/// Says on standard error what is being measured.
+fn progress(what: &str) {
+    // Progress that nobody can see is no reason to stop.
+    let _ = writeln!(io::stderr(), "measuring: {what}");
 }

@@ -1,38 +1,36 @@
-//! What becomes of the load, seen through a watch of its own: when each ConfigMap has reached which state.
+//! What becomes of objects, seen through a watch of its own: when each has reached which state.
 //!
 //! The moment of an event's arrival stands for the moment at which the server answered the write: it comes no earlier
 //! than the write, and on one machine a fraction of a millisecond later.
 
 use std::{
     collections::HashMap,
+    fmt::Debug,
     time::{Duration, Instant},
 };
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api,
+    Api, Resource, ResourceExt as _,
     api::{WatchEvent, WatchParams},
 };
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use super::Error;
-use crate::api::names;
 
-/// One ConfigMap as an event showed it.
+/// What an event says of an object.
 #[derive(Debug)]
-struct Seen {
-    name: String,
-    /// `data.revision`.
-    revision: String,
-    /// Whether it carries the label of a managed object.
-    labelled: bool,
-    at: Instant,
+pub(super) struct Seen {
+    /// Name of the object.
+    pub name: String,
+    /// As far as it is of interest.
+    pub state: String,
 }
 
-/// Sees every change of the load.
+/// Sees every change of the objects of one kind in one namespace.
 pub(super) struct Observer {
-    events: mpsc::UnboundedReceiver<Seen>,
+    events: mpsc::UnboundedReceiver<(Seen, Instant)>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -43,8 +41,11 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// Sees changes from now on.
-    pub(super) async fn start(api: Api<ConfigMap>) -> Result<Self, Error> {
+    /// Sees changes from now on; `read` says what is of interest in an object, if anything.
+    pub(super) async fn start<K>(api: Api<K>, read: fn(K) -> Option<Seen>) -> Result<Self, Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
         let list = api.list_metadata(&kube::api::ListParams::default().limit(1)).await.map_err(Error::Ask)?;
         let mut version = list.metadata.resource_version.unwrap_or_default();
         let (sender, events) = mpsc::unbounded_channel();
@@ -57,7 +58,11 @@ impl Observer {
                 };
                 let mut stream = stream.boxed();
                 while let Some(Ok(event)) = stream.next().await {
-                    follow(event, &mut version, &sender);
+                    let at = Instant::now();
+                    if let Some(seen) = follow(event, &mut version).and_then(read) {
+                        // Nobody listens any more: the task ends with the observer.
+                        let _ = sender.send((seen, at));
+                    }
                 }
             }
         });
@@ -69,9 +74,8 @@ impl Observer {
         while self.events.try_recv().is_ok() {}
     }
 
-    /// Waits until each of these ConfigMaps (name and revision) was seen managed and at its revision by an event that
-    /// came after the last [`Self::forget`]. Returns when each was first seen so; whoever is missing at the deadline is
-    /// an error.
+    /// Waits until each of these objects (name and state) was seen in its state by an event that came after the last
+    /// [`Self::forget`]. Returns when each was first seen so; whoever is missing at the deadline is an error.
     pub(super) async fn all(
         &mut self,
         mut wanted: HashMap<String, String>,
@@ -80,36 +84,30 @@ impl Observer {
         let end = tokio::time::Instant::now() + deadline;
         let mut reached = HashMap::with_capacity(wanted.len());
         while !wanted.is_empty() {
-            let Ok(Some(seen)) = tokio::time::timeout_at(end, self.events.recv()).await else {
+            let Ok(Some((seen, at))) = tokio::time::timeout_at(end, self.events.recv()).await else {
                 return Err(Error::NotReached { missing: wanted.len(), seconds: deadline.as_secs() });
             };
-            if seen.labelled && wanted.get(&seen.name).is_some_and(|revision| *revision == seen.revision) {
+            if wanted.get(&seen.name).is_some_and(|state| *state == seen.state) {
                 wanted.remove(&seen.name);
-                reached.insert(seen.name, seen.at);
+                reached.insert(seen.name, at);
             }
         }
         Ok(reached)
     }
 }
 
-fn follow(event: WatchEvent<ConfigMap>, version: &mut String, sender: &mpsc::UnboundedSender<Seen>) {
-    let at = Instant::now();
+/// Remembers how far the watch came; returns the object, unless it is gone.
+fn follow<K: Resource<DynamicType = ()> + Clone>(event: WatchEvent<K>, version: &mut String) -> Option<K> {
+    let reached = |object: &K| object.resource_version().unwrap_or_default();
     match event {
         WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-            version.clone_from(&object.metadata.resource_version.unwrap_or_default());
-            let label = |labels: std::collections::BTreeMap<String, String>| labels.contains_key(names::SYNC_LABEL);
-            let seen = Seen {
-                name: object.metadata.name.unwrap_or_default(),
-                revision: object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default(),
-                labelled: object.metadata.labels.is_some_and(label),
-                at,
-            };
-            // Nobody listens any more: the task ends with the observer.
-            let _ = sender.send(seen);
+            *version = reached(&object);
+            return Some(object);
         }
-        WatchEvent::Deleted(object) => version.clone_from(&object.metadata.resource_version.unwrap_or_default()),
+        WatchEvent::Deleted(object) => *version = reached(&object),
         WatchEvent::Bookmark(bookmark) => version.clone_from(&bookmark.metadata.resource_version),
         // The server forgot the version: go on from the newest.
         WatchEvent::Error(_) => version.clear(),
     }
+    None
 }

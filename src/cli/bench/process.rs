@@ -3,7 +3,7 @@
 //! Invariant: a child never outlives the measurement.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs, io,
     process::Stdio,
     time::{Duration, Instant},
@@ -28,13 +28,19 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts this very program with other arguments. Its standard error is ours.
-    pub(super) fn start<A: AsRef<OsStr>>(arguments: &[A]) -> Result<Self, Error> {
-        let program = std::env::current_exe().map_err(Error::Start)?;
-        let child = Command::new(program)
-            .args(arguments)
-            // What the agent says at `info` is of no interest here, and there is a lot of it.
-            .env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".into()))
+    /// Starts this very program with other arguments and additional environment variables. Its standard error is ours.
+    pub(super) fn start<A: AsRef<OsStr>>(arguments: &[A], environment: &[(OsString, OsString)]) -> Result<Self, Error> {
+        let mut command = Command::new(std::env::current_exe().map_err(Error::Start)?);
+        command.args(arguments);
+        // What the agent says at `info` is of no interest here, and there is a lot of it.
+        command.env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".into()));
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        Self::spawn(command)
+    }
+
+    /// Starts any program. Its standard error is ours, its standard output is not shown.
+    pub(super) fn spawn(mut command: Command) -> Result<Self, Error> {
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

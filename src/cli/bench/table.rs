@@ -45,10 +45,10 @@ impl Row {
     }
 }
 
-/// The rows as a Markdown table.
-pub(super) fn markdown(rows: &[Row], objects: u32) -> String {
+/// The rows as a Markdown table; `load` says what was measured.
+pub(super) fn markdown(rows: &[Row], load: &str) -> String {
     let mut text = format!(
-        "\n{objects} ConfigMaps of 1 KiB in one GitSync; requests of the agent without watches and the Lease.\n\n\
+        "\n{load}; requests of the agent without watches and the Lease.\n\n\
          | situation | wall time | API requests | agent peak RSS | agent CPU | promised | |\n\
          |---|---|---|---|---|---|---|\n"
     );
@@ -130,7 +130,7 @@ mod tests {
             processor_seconds: 3.0,
             targets: vec![Target::new("≤ 6 s", held), Target::new("no GET", true)],
         };
-        let line = |held| markdown(&[row(held)], 10).lines().last().unwrap().to_owned();
+        let line = |held| markdown(&[row(held)], "10 objects").lines().last().unwrap().to_owned();
         assert_eq!(line(true), "| first sync | 7.00 s | none | 50 MiB | 3.00 s | ≤ 6 s; no GET | held |");
         assert!(line(false).ends_with("| **missed: ≤ 6 s** |"), "{}", line(false));
     }

@@ -1,9 +1,6 @@
 //! The situations, in the order in which they are measured, and what is promised of each.
 
-use std::{
-    io::Write as _,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,10 +13,11 @@ use serde_json::json;
 use super::{
     Error,
     load::Load,
+    stand::DEADLINE,
     table::{Latencies, Row, Target, duration},
-    world::{DEADLINE, World},
+    world::World,
 };
-use crate::api::names;
+use crate::{api::names, cli::bench::progress};
 
 /// Between two edits that are measured one by one: the agent puts back 50 objects a second, with a burst of 100.
 const PACE: Duration = Duration::from_millis(40);
@@ -43,7 +41,7 @@ pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>
     let objects = world.load.len();
     let sample = (objects / 20).min(200);
     let mut rows = Vec::new();
-    world.start_agent().await?;
+    world.stand.start_agent().await?;
     progress("first sync");
     rows.push(first_sync(world).await?);
     progress("no-op sync");
@@ -64,12 +62,6 @@ pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>
     progress("restart");
     rows.push(restart(world).await?);
     Ok(rows)
-}
-
-/// Says on standard error what is being measured.
-fn progress(what: &str) {
-    // Progress that nobody can see is no reason to stop.
-    let _ = writeln!(std::io::stderr(), "measuring: {what}");
 }
 
 async fn first_sync(world: &mut World) -> Result<Row, Error> {
@@ -160,11 +152,11 @@ async fn burst(world: &mut World, numbers: std::ops::Range<usize>) -> Result<Row
 }
 
 async fn restart(world: &mut World) -> Result<Row, Error> {
-    world.kill_agent().await?;
+    world.stand.kill_agent().await?;
     let mark = world.mark().await?;
     let (_, token) = world.request().await?;
     let start = Instant::now();
-    world.start_agent().await?;
+    world.stand.start_agent().await?;
     let wall = world.handled(&token).await?.saturating_duration_since(start);
     let targets = |requests: &super::counters::Requests| vec![Target::new("0 applies", requests.of("apply", "") == 0)];
     world.row(mark, "restart after `kill -9`, until a sync was compared and reported", duration(wall), targets).await

@@ -1,0 +1,1 @@
+//! What Functions cost.

@@ -1,0 +1,234 @@
+//! What every measurement stands on: a cluster, the agent as a process of its own, a client, and counts of requests.
+
+use std::{
+    ffi::OsString,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::{
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Error,
+    counters::{Counters, Requests},
+    process::Process,
+    table::{Row, Target},
+};
+use crate::api;
+
+/// Namespace of the agent.
+pub(super) const NAMESPACE: &str = "mainstay-bench";
+/// Who the measurement's own writes are by.
+pub(super) const MANAGER: &str = "mainstay-bench";
+/// Most that anything may take.
+pub(super) const DEADLINE: Duration = Duration::from_mins(5);
+/// The agent writes status at most once per 5 s: after this long without a request it has done all it had to do.
+const SETTLED: Duration = Duration::from_millis(6500);
+
+/// A cluster and the agent that is measured on it.
+pub(super) struct Stand {
+    directory: tempfile::TempDir,
+    /// Kept for as long as the embedded cluster is needed.
+    _cluster: Option<Process>,
+    /// Address of the embedded cluster; `None` when it is another one.
+    pub server: Option<String>,
+    kubeconfig: PathBuf,
+    port: u16,
+    environment: Vec<(OsString, OsString)>,
+    agent: Option<Process>,
+    pub client: Client,
+    counters: Counters,
+    /// Most memory that the agent may have at any moment, in MiB.
+    memory: f64,
+}
+
+/// The moment from which a situation is measured.
+pub(super) struct Mark {
+    requests: Requests,
+    processor: f64,
+}
+
+impl Stand {
+    /// Starts the cluster (unless one is given) and installs the definitions; no agent runs yet.
+    pub(super) async fn start(kubeconfig: Option<&Path>, memory: f64) -> Result<Self, Error> {
+        let directory = tempfile::tempdir().map_err(Error::Directory)?;
+        let port = free_port()?;
+        let metrics = format!("http://127.0.0.1:{port}/metrics");
+        let (cluster, server, kubeconfig, counters) = if let Some(path) = kubeconfig {
+            (None, None, path.to_owned(), Counters::Agent(metrics))
+        } else {
+            let (process, path, server) = embedded(directory.path()).await?;
+            let counters = Counters::Server(format!("{server}/devcluster/counters"));
+            (Some(process), Some(server), path, counters)
+        };
+        let client = connect(&kubeconfig).await?;
+        install(&client).await?;
+        Ok(Self {
+            directory,
+            _cluster: cluster,
+            server,
+            kubeconfig,
+            port,
+            environment: Vec::new(),
+            agent: None,
+            client,
+            counters,
+            memory,
+        })
+    }
+
+    /// A directory that is gone after the measurement.
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Sets an environment variable of every agent that is started from now on.
+    pub(super) fn set(&mut self, name: &str, value: impl Into<OsString>) {
+        self.environment.push((name.into(), value.into()));
+    }
+
+    /// Starts the agent; returns how long it took until it said that it is ready.
+    pub(super) async fn start_agent(&mut self) -> Result<Duration, Error> {
+        let mut arguments: Vec<OsString> =
+            ["agent", "--allow-local", "--identity", "bench", "-n", NAMESPACE].map(Into::into).to_vec();
+        arguments.push(format!("--listen=127.0.0.1:{}", self.port).into());
+        arguments.extend(["--kubeconfig".into(), self.kubeconfig.clone().into()]);
+        arguments.extend(["--data".into(), self.directory.path().join("agent").into()]);
+        let mut agent = Process::start(&arguments, &self.environment)?;
+        let ready = agent.answers(&format!("http://127.0.0.1:{}/readyz", self.port)).await?;
+        self.agent = Some(agent);
+        Ok(ready)
+    }
+
+    /// Whether an agent was started and not killed.
+    pub(super) fn has_agent(&self) -> bool {
+        self.agent.is_some()
+    }
+
+    /// `kill -9`.
+    pub(super) async fn kill_agent(&mut self) -> Result<(), Error> {
+        match self.agent.take() {
+            Some(mut agent) => agent.kill().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Begins a situation.
+    pub(super) async fn mark(&self) -> Result<Mark, Error> {
+        if let Some(agent) = &self.agent {
+            agent.forget_peak()?;
+            Ok(Mark { requests: self.counters.read().await?, processor: agent.processor_seconds()? })
+        } else {
+            // An agent that is yet to start begins its own counters at 0; the server's go on.
+            let requests = match &self.counters {
+                Counters::Agent(_) => Requests::default(),
+                Counters::Server(_) => self.counters.read().await?,
+            };
+            Ok(Mark { requests, processor: 0.0 })
+        }
+    }
+
+    /// Ends a situation as soon as the agent has nothing more to ask.
+    pub(super) async fn row(
+        &self,
+        mark: Mark,
+        situation: impl Into<String>,
+        wall: String,
+        targets: impl FnOnce(&Requests) -> Vec<Target>,
+    ) -> Result<Row, Error> {
+        self.settle().await?;
+        let requests = self.counters.read().await?.since(&mark.requests);
+        let (peak_mib, processor) = match &self.agent {
+            Some(agent) => (agent.peak_mib()?, agent.processor_seconds()?),
+            None => (0.0, 0.0),
+        };
+        let mut targets = targets(&requests);
+        targets.push(Target::new(format!("≤ {} MiB", self.memory), peak_mib <= self.memory));
+        let processor_seconds = processor - mark.processor;
+        Ok(Row { situation: situation.into(), wall, requests, peak_mib, processor_seconds, targets })
+    }
+
+    async fn settle(&self) -> Result<(), Error> {
+        let end = Instant::now() + DEADLINE;
+        let mut last = self.counters.read().await?;
+        let mut since = Instant::now();
+        while since.elapsed() < SETTLED && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            let now = self.counters.read().await?;
+            if now.since(&last).total() > 0 {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates an object of the agent's namespace, or changes what it says.
+    pub(super) async fn apply<K>(&self, name: &str, object: &Value) -> Result<(), Error>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let api = Api::<K>::namespaced(self.client.clone(), NAMESPACE);
+        let how = PatchParams::apply(MANAGER).force();
+        api.patch(name, &how, &Patch::Apply(object)).await.map(drop).map_err(Error::Ask)
+    }
+}
+
+/// An embedded cluster in a process of its own: the process, its kubeconfig and its address.
+async fn embedded(directory: &Path) -> Result<(Process, PathBuf, String), Error> {
+    let path = directory.join("kubeconfig");
+    let mut arguments: Vec<OsString> = ["dev", "--cluster-only", "--output=json"].map(Into::into).to_vec();
+    arguments.extend(["--kubeconfig".into(), path.clone().into()]);
+    let mut process = Process::start(&arguments, &[])?;
+    let line = process.first_line().await?;
+    let started: Value = serde_json::from_str(&line).map_err(Error::Counts)?;
+    let server = started["server"].as_str().ok_or(Error::NotStarted)?.to_owned();
+    Ok((process, path, server))
+}
+
+async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
+    let file = Kubeconfig::read_from(kubeconfig).map_err(Error::Kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    Client::try_from(config.map_err(Error::Kubeconfig)?).map_err(Error::Ask)
+}
+
+/// The definitions and the agent's namespace.
+async fn install(client: &Client) -> Result<(), Error> {
+    let how = PatchParams::apply(MANAGER).force();
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    for definition in api::definitions() {
+        let name = definition.name_any();
+        let body = serde_json::to_value(&definition).map_err(Error::Counts)?;
+        definitions.patch(&name, &how, &Patch::Apply(&body)).await.map_err(Error::Ask)?;
+        let end = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < end && !is_established(&definitions.get(&name).await.map_err(Error::Ask)?) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+    let namespaces = Api::<Namespace>::all(client.clone());
+    namespaces.patch(NAMESPACE, &how, &Patch::Apply(&namespace)).await.map_err(Error::Ask)?;
+    Ok(())
+}
+
+fn is_established(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Established" && one.status == "True"))
+}
+
+/// A port that was free a moment ago.
+pub(super) fn free_port() -> Result<u16, Error> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::Start)?;
+    Ok(listener.local_addr().map_err(Error::Start)?.port())
+}

@@ -1,0 +1,144 @@
+//! What a GitSync is measured with: the load, who sees it, and requests for a sync.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{
+    Error,
+    counters::Requests,
+    load::{self, Load},
+    observer::{Observer, Seen},
+    stand::{DEADLINE, Mark, NAMESPACE, Stand},
+    table::{Row, Target},
+};
+use crate::api::{GitRepository, GitSync, names};
+
+/// Name of the GitRepository and the GitSync.
+const NAME: &str = "load";
+/// Most memory that the agent may have, in MiB.
+const MEMORY: f64 = 64.0;
+
+/// Everything of one measurement.
+pub(super) struct World {
+    pub stand: Stand,
+    pub load: Load,
+    pub observer: Observer,
+}
+
+impl World {
+    /// Starts the cluster (unless one is given) and prepares the load; no agent runs yet.
+    pub(super) async fn start(kubeconfig: Option<&Path>, objects: usize) -> Result<Self, Error> {
+        let stand = Stand::start(kubeconfig, MEMORY).await?;
+        let load = Load::new(&stand.directory().join("repository"), objects)?;
+        let observer = Observer::start(Api::namespaced(stand.client.clone(), load::NAMESPACE), seen).await?;
+        Ok(Self { stand, load, observer })
+    }
+
+    /// Begins a situation.
+    pub(super) async fn mark(&mut self) -> Result<Mark, Error> {
+        self.observer.forget();
+        self.stand.mark().await
+    }
+
+    /// Ends a situation as soon as the agent has nothing more to ask.
+    pub(super) async fn row(
+        &self,
+        mark: Mark,
+        situation: impl Into<String>,
+        wall: String,
+        targets: impl FnOnce(&Requests) -> Vec<Target>,
+    ) -> Result<Row, Error> {
+        self.stand.row(mark, situation, wall, targets).await
+    }
+
+    /// Creates GitRepository and GitSync; returns when the GitSync was there.
+    pub(super) async fn follow_load(&self) -> Result<Instant, Error> {
+        let url = self.load.directory().display().to_string();
+        let repository = json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+            "metadata": { "name": NAME }, "spec": { "url": url },
+        });
+        let sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+            "metadata": { "name": NAME }, "spec": { "gitRepository": NAME, "reference": "main" },
+        });
+        self.stand.apply::<GitRepository>(NAME, &repository).await?;
+        self.stand.apply::<GitSync>(NAME, &sync).await?;
+        Ok(Instant::now())
+    }
+
+    /// Asks for a sync; returns when the request was there, and its value.
+    pub(super) async fn request(&self) -> Result<(Instant, String), Error> {
+        let token = jiff::Timestamp::now().to_string();
+        let patch = json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } });
+        self.syncs().patch(NAME, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
+        Ok((Instant::now(), token))
+    }
+
+    /// Waits until the status names a request; returns when that was seen.
+    pub(super) async fn handled(&self, token: &str) -> Result<Instant, Error> {
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end {
+            let sync = self.syncs().get(NAME).await.map_err(Error::Ask)?;
+            if sync.status.and_then(|status| status.last_handled_request).as_deref() == Some(token) {
+                return Ok(Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
+    }
+
+    /// Name and revision of these ConfigMaps, as the branch says.
+    pub(super) fn wanted(&self, numbers: impl IntoIterator<Item = usize>) -> HashMap<String, String> {
+        numbers.into_iter().map(|number| (Load::name(number), self.load.revision(number))).collect()
+    }
+
+    /// The load, as whoever edits by hand sees it.
+    pub(super) fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.stand.client.clone(), load::NAMESPACE)
+    }
+
+    fn syncs(&self) -> Api<GitSync> {
+        Api::namespaced(self.stand.client.clone(), NAMESPACE)
+    }
+
+    /// Takes everything away again, from a cluster that is not ours.
+    pub(super) async fn clean(&mut self) -> Result<(), Error> {
+        let absent = |result: kube::Result<()>| match result {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            result => result.map_err(Error::Ask),
+        };
+        // While an agent runs: it has a finalizer to take off.
+        if !self.stand.has_agent() {
+            self.stand.start_agent().await?;
+        }
+        absent(self.syncs().delete(NAME, &DeleteParams::default()).await.map(drop))?;
+        let end = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < end && self.syncs().get_opt(NAME).await.map_err(Error::Ask)?.is_some() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        self.stand.kill_agent().await?;
+        let namespaces = Api::<Namespace>::all(self.stand.client.clone());
+        for namespace in [load::NAMESPACE, NAMESPACE] {
+            absent(namespaces.delete(namespace, &DeleteParams::default()).await.map(drop))?;
+        }
+        Ok(())
+    }
+}
+
+/// A ConfigMap of the load that carries the label of a managed object, with what it says of `data.revision`.
+fn seen(object: ConfigMap) -> Option<Seen> {
+    object.metadata.labels?.contains_key(names::SYNC_LABEL).then_some(())?;
+    let state = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();
+    Some(Seen { name: object.metadata.name.unwrap_or_default(), state })
+}
