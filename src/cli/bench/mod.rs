@@ -70,6 +70,16 @@ pub(super) enum Error {
     NotReached { missing: usize, seconds: u64 },
     #[error("the agent did not act on a request within {seconds} s")]
     NotHandled { seconds: u64 },
+    #[error("no runtime has this name")]
+    NoRuntime,
+    #[error("could not understand the address of a function")]
+    Address(#[source] http::uri::InvalidUri),
+    #[error("could not call a function")]
+    Call(#[source] hyper_util::client::legacy::Error),
+    #[error("a function answered {0}")]
+    Answer(http::StatusCode),
+    #[error("could not read the answer of a function")]
+    Read(#[source] io::Error),
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {

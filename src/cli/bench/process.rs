@@ -40,12 +40,8 @@ impl Process {
 
     /// Starts any program. Its standard error is ours, its standard output is not shown.
     pub(super) fn spawn(mut command: Command) -> Result<Self, Error> {
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(Error::Start)?;
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().map_err(Error::Start)?;
         let id = child.id().ok_or_else(|| Error::Start(io::ErrorKind::NotFound.into()))?;
         Ok(Self { child, id })
     }
