@@ -70,6 +70,8 @@ pub(super) enum Error {
     NotReached { missing: usize, seconds: u64 },
     #[error("the agent did not act on a request within {seconds} s")]
     NotHandled { seconds: u64 },
+    #[error("could not tell the embedded cluster what to simulate")]
+    Simulate(#[source] reqwest::Error),
     #[error("no runtime has this name")]
     NoRuntime,
     #[error("could not understand the address of a function")]

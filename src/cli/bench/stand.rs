@@ -171,6 +171,14 @@ impl Stand {
         Ok(())
     }
 
+    /// From now on pods with this image are simulated, and their containers report this.
+    pub(super) async fn simulate(&self, image: &str, report: &str) -> Result<(), Error> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let simulation = json!({ "image": image, "terminationMessage": report }).to_string();
+        let asked = reqwest::Client::new().post(format!("{server}/devcluster/simulate")).body(simulation).send().await;
+        asked.and_then(reqwest::Response::error_for_status).map(drop).map_err(Error::Simulate)
+    }
+
     /// Creates an object of the agent's namespace, or changes what it says.
     pub(super) async fn apply<K>(&self, name: &str, object: &Value) -> Result<(), Error>
     where

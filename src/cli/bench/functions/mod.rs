@@ -1,17 +1,24 @@
 //! What Functions cost: how fast they answer, how fast they are built, and what many of them cost the agent.
 
 mod calls;
+mod fleet;
+mod git_server;
+mod load;
 mod servers;
 mod serving;
+mod versions;
 
-use super::{Error, process, progress, stand, table};
+use super::{Error, counters, observer, process, progress, stand, table};
 
 /// Most memory that the agent may have, in MiB.
 const MEMORY: f64 = 80.0;
 
 /// Measures everything, with this many Functions.
-pub(super) async fn measure(_functions: u32, _idle: u64) -> Result<Vec<table::Row>, Error> {
+pub(super) async fn measure(functions: u32, idle: u64) -> Result<Vec<table::Row>, Error> {
     let mut stand = stand::Stand::start(None, MEMORY).await?;
     stand.start_agent().await?;
-    serving::all(&stand).await
+    let mut rows = serving::all(&stand).await?;
+    drop(stand);
+    rows.extend(fleet::all(functions as usize, idle).await?);
+    Ok(rows)
 }

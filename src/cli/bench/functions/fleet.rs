@@ -1,0 +1,212 @@
+//! What many Functions cost the agent: to build them all, to do nothing, to build one, to start again.
+//!
+//! Their pods are simulated by the embedded cluster: build pods report a digest made of their arguments, and pods that
+//! serve are ready at once. What the agent does is real, and so is the Git server.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{
+    Error, MEMORY,
+    counters::Requests,
+    git_server::GitServer,
+    load::{self, Load},
+    observer::{Observer, Seen},
+    progress,
+    stand::{DEADLINE, MANAGER, NAMESPACE, Stand},
+    table::{Row, Target, duration},
+    versions::Versions,
+};
+use crate::api::{
+    Function, GitRepository,
+    function_conditions::{self, Type},
+    names,
+};
+
+/// Functions that are created at the same time.
+const IN_FLIGHT: usize = 16;
+/// Image of the build pods; no machine has it.
+const BUILDER: &str = "mainstay-bench/builder";
+/// What their last container reports.
+const REPORT: &str = r#"{"digest":"{digest}","seconds":0.1}"#;
+/// All that may be created and ready in the promised time.
+const PROMISED: Duration = Duration::from_secs(60);
+
+struct Fleet {
+    stand: Stand,
+    load: Load,
+    git: GitServer,
+    observer: Observer,
+}
+
+/// Measures all situations, in a cluster of their own.
+pub(super) async fn all(functions: usize, idle_seconds: u64) -> Result<Vec<Row>, Error> {
+    let mut fleet = Fleet::start(functions).await?;
+    fleet.stand.start_agent().await?;
+    let mut rows = Vec::new();
+    progress("Functions created");
+    rows.push(fleet.created().await?);
+    progress("idle");
+    rows.push(fleet.idle(idle_seconds).await?);
+    progress("commit to one Function");
+    rows.push(fleet.commit(functions / 2).await?);
+    progress("restart");
+    rows.push(fleet.restart(functions - 1).await?);
+    Ok(rows)
+}
+
+impl Fleet {
+    async fn start(functions: usize) -> Result<Self, Error> {
+        let mut stand = Stand::start(None, MEMORY).await?;
+        stand.set("MAINSTAY_BUILDER_IMAGE", BUILDER);
+        let load = Load::new(&stand.directory().join("repository"), functions)?;
+        let git = GitServer::start(load.directory()).await?;
+        stand.simulate(BUILDER, REPORT).await?;
+        let repository = json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+            "metadata": { "name": load::REPOSITORY }, "spec": { "url": git.url() },
+        });
+        stand.apply::<GitRepository>(load::REPOSITORY, &repository).await?;
+        stand.apply::<Secret>(names::DEFAULT_REGISTRY_SECRET, &registry()).await?;
+        let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), ready).await?;
+        Ok(Self { stand, load, git, observer })
+    }
+
+    /// The trees that these Functions are to serve.
+    fn wanted(&self, numbers: impl IntoIterator<Item = usize>) -> Result<HashMap<String, String>, Error> {
+        numbers.into_iter().map(|number| Ok((Load::name(number), self.load.tree(number)?))).collect()
+    }
+
+    async fn created(&mut self) -> Result<Row, Error> {
+        let count = self.load.len();
+        let wanted = self.wanted(0..count)?;
+        let (mark, asked) = (self.stand.mark().await?, self.git.asked());
+        let start = Instant::now();
+        let api = Api::<Function>::namespaced(self.stand.client.clone(), NAMESPACE);
+        let how = PatchParams::apply(MANAGER);
+        let created = stream::iter(0..count).map(|number| {
+            let (api, how, function) = (&api, &how, Load::function(number));
+            async move { api.patch(&Load::name(number), how, &Patch::Apply(&function)).await.map_err(Error::Ask) }
+        });
+        created.buffer_unordered(IN_FLIGHT).try_for_each(|_| std::future::ready(Ok(()))).await?;
+        let reached = self.observer.all(wanted, DEADLINE).await?;
+        let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+        let asked = self.git.asked().since(asked);
+        let builds = Versions::read(&self.stand.client).await?.count("Job");
+        self.stand
+            .row(mark, format!("{count} Functions created, until all are ready; {asked}"), duration(wall), |_| {
+                vec![
+                    Target::new("≤ 60 s", wall <= PROMISED),
+                    Target::new("1 fetch", asked.fetches == 1),
+                    Target::new("one build each", builds == count),
+                ]
+            })
+            .await
+    }
+
+    async fn idle(&self, seconds: u64) -> Result<Row, Error> {
+        let (mark, asked) = (self.stand.mark().await?, self.git.asked());
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let asked = self.git.asked().since(asked);
+        let targets = |requests: &Requests| vec![Target::new("0 requests", requests.total() == 0)];
+        self.stand.row(mark, format!("idle, {seconds} s; {asked}"), format!("{seconds} s"), targets).await
+    }
+
+    async fn commit(&mut self, number: usize) -> Result<Row, Error> {
+        let name = Load::name(number);
+        self.load.change(number)?;
+        let before = Versions::read(&self.stand.client).await?;
+        self.observer.forget();
+        let (mark, asked) = (self.stand.mark().await?, self.git.asked());
+        let start = Instant::now();
+        self.touch(&name).await?;
+        let wanted = self.wanted([number])?;
+        let reached = self.observer.all(wanted, DEADLINE).await?;
+        let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+        let asked = self.git.asked().since(asked);
+        let row = self.stand.row(mark, "", duration(wall), |_| Vec::new()).await?;
+        let after = Versions::read(&self.stand.client).await?;
+        let builds = after.count("Job") - before.count("Job");
+        let others = after.written_besides(&name, &before);
+        let situation = format!("commit that changes one of {} Functions, until it serves; {asked}", self.load.len());
+        let mut targets = vec![
+            Target::new("1 lookup", asked.lookups == 1),
+            Target::new("1 fetch by the agent", asked.fetches == 1),
+            Target::new("1 build", builds == 1),
+            Target::new("no write to the others", others == 0),
+        ];
+        targets.extend(row.targets);
+        Ok(Row { situation, targets, ..row })
+    }
+
+    /// Makes the agent look at the remote now rather than within its interval.
+    async fn touch(&self, function: &str) -> Result<(), Error> {
+        let api = Api::<Function>::namespaced(self.stand.client.clone(), NAMESPACE);
+        let token = jiff::Timestamp::now().to_string();
+        let patch = json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } });
+        api.patch(function, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop).map_err(Error::Ask)
+    }
+
+    /// The agent is killed, a Service is deleted, and the agent started: it is at work when the Service is back.
+    async fn restart(&mut self, number: usize) -> Result<Row, Error> {
+        let name = Load::name(number);
+        self.stand.kill_agent().await?;
+        let services = Api::<Service>::namespaced(self.stand.client.clone(), NAMESPACE);
+        services.delete(&name, &DeleteParams::default()).await.map_err(Error::Ask)?;
+        let before = Versions::read(&self.stand.client).await?;
+        let mark = self.stand.mark().await?;
+        let mut seen = Observer::start(services, there).await?;
+        let start = Instant::now();
+        self.stand.start_agent().await?;
+        let reached = seen.all(HashMap::from([(name.clone(), String::new())]), DEADLINE).await?;
+        let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+        let row = self.stand.row(mark, "", duration(wall), |_| Vec::new()).await?;
+        let after = Versions::read(&self.stand.client).await?;
+        let situation = "restart after `kill -9`, until a Service that was deleted meanwhile is back".to_owned();
+        let mut targets = vec![
+            Target::new("no build", after.count("Job") == before.count("Job")),
+            Target::new("no write to the others", after.written_besides(&name, &before) == 0),
+        ];
+        targets.extend(row.targets);
+        Ok(Row { situation, targets, ..row })
+    }
+}
+
+/// A Function whose three conditions are True and speak of what its spec says now, with the tree that it was built
+/// from.
+fn ready(function: Function) -> Option<Seen> {
+    let status = function.status?;
+    let current = status.observed_generation == function.metadata.generation;
+    let is_true =
+        |kind| function_conditions::find(&status.conditions, kind).is_some_and(|condition| condition.status == "True");
+    let all = [Type::ConfigurationReady, Type::BuildReady, Type::Running].into_iter().all(is_true);
+    (current && all).then_some(())?;
+    Some(Seen { name: function.metadata.name.unwrap_or_default(), state: status.tree.unwrap_or_default() })
+}
+
+fn there(service: Service) -> Option<Seen> {
+    Some(Seen { name: service.metadata.name.unwrap_or_default(), state: String::new() })
+}
+
+/// A registry that nobody talks to.
+fn registry() -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+        "metadata": { "name": names::DEFAULT_REGISTRY_SECRET },
+        "stringData": {
+            "username": "bench", "password": "bench", "isInternal": "true",
+            "registryAddress": "registry.invalid:5000", "serverAddress": "registry.invalid:5000",
+            ".dockerconfigjson": r#"{"auths":{"registry.invalid:5000":{"auth":"YmVuY2g6YmVuY2g="}}}"#,
+        },
+    })
+}

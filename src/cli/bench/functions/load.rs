@@ -1,0 +1,107 @@
+//! The load: one Git repository with a directory for every Function.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use super::{Error, servers};
+use crate::{cli::commit, runtimes::Language};
+
+/// Name of the GitRepository.
+pub(super) const REPOSITORY: &str = "load";
+
+/// A repository in a temporary directory.
+pub(super) struct Load {
+    directory: PathBuf,
+    functions: usize,
+}
+
+impl Load {
+    /// Makes the repository with one commit of this many Functions.
+    pub(super) fn new(directory: &Path, functions: usize) -> Result<Self, Error> {
+        let load = Self { directory: directory.to_owned(), functions };
+        fs::create_dir_all(directory).map_err(Error::Load)?;
+        commit::init(directory).map_err(Error::Commit)?;
+        for number in 0..functions {
+            load.write(number, "load")?;
+        }
+        load.commit("load")?;
+        Ok(load)
+    }
+
+    /// Name of the Function with this number, and of its directory.
+    pub(super) fn name(number: usize) -> String {
+        format!("function-{number:04}")
+    }
+
+    /// Where the repository is.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// How many Functions there are.
+    pub(super) fn len(&self) -> usize {
+        self.functions
+    }
+
+    /// The Function with this number as its user writes it.
+    pub(super) fn function(number: usize) -> Value {
+        let name = Self::name(number);
+        json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function",
+            "metadata": { "name": name },
+            "spec": {
+                "type": "git", "source": REPOSITORY, "reference": "main", "baseDir": name, "runtime": "nodejs22",
+                "minReplicas": 1, "maxReplicas": 1,
+            },
+        })
+    }
+
+    /// Changes the source of one Function in a commit.
+    pub(super) fn change(&self, number: usize) -> Result<(), Error> {
+        self.write(number, "changed")?;
+        self.commit("change one function")
+    }
+
+    /// What Git calls the present content of a Function's directory.
+    pub(super) fn tree(&self, number: usize) -> Result<String, Error> {
+        let found = git2::Repository::open(&self.directory).and_then(|repository| {
+            let tree = repository.head()?.peel_to_tree()?;
+            tree.get_path(Path::new(&Self::name(number))).map(|entry| entry.id().to_string())
+        });
+        found.map_err(Error::Commit)
+    }
+
+    fn write(&self, number: usize, word: &str) -> Result<(), Error> {
+        let directory = self.directory.join(Self::name(number));
+        let source = format!("// {word} {number}\n{}", servers::hello(Language::NodeJs));
+        let written = fs::create_dir_all(&directory)
+            .and_then(|()| fs::write(directory.join("handler.js"), source))
+            .and_then(|()| fs::write(directory.join("package.json"), "{}\n"));
+        written.map_err(Error::Load)
+    }
+
+    fn commit(&self, message: &str) -> Result<(), Error> {
+        commit::everything(&self.directory, message).map_err(Error::Commit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_changes_the_tree_of_one_function() {
+        let folder = tempfile::tempdir().unwrap();
+        let load = Load::new(folder.path(), 3).unwrap();
+        let trees = || (0..3).map(|number| load.tree(number).unwrap()).collect::<Vec<_>>();
+        let before = trees();
+        load.change(1).unwrap();
+        let after = trees();
+        assert_eq!((&before[0], &before[2]), (&after[0], &after[2]));
+        assert_ne!(before[1], after[1]);
+    }
+}
