@@ -195,7 +195,7 @@ fn ready(function: Function) -> Option<Seen> {
 }
 
 fn there(service: Service) -> Option<Seen> {
-    Some(Seen { name: service.metadata.name.unwrap_or_default(), state: String::new() })
+    Some(Seen { name: service.metadata.name?, state: String::new() })
 }
 
 /// A registry that nobody talks to.
