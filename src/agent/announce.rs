@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
+use crate::api::function_conditions::Reason as FunctionReason;
 use crate::api::names::REPORTER;
 use crate::cluster::{Cluster, Event, EventType, EventWriter, Recorder, Regarding};
 use crate::drift::{Announcement, Desired, Owner};
@@ -74,7 +75,7 @@ fn regarding(desired: &Desired, live: &Value) -> Regarding {
 /// At most one line per happening at `info`.
 fn log(message: &Message) {
     match message {
-        Message::Failed { .. } | Message::Contended { .. } => tracing::warn!("{message}"),
+        Message::Failed { .. } | Message::Contended { .. } | Message::Noticed { .. } => tracing::warn!("{message}"),
         Message::CommitSeen { .. } => tracing::debug!("{message}"),
         _ => tracing::info!("{message}"),
     }
@@ -91,6 +92,7 @@ fn note(message: &Message) -> Option<String> {
         Message::DriftSeen { fields, who, .. } => format!("differs in {} (changed by {who})", fields.join(", ")),
         Message::Contended { fields, who, .. } => format!("{who} keeps writing to {}", fields.join(", ")),
         Message::Failed { problems, .. } => problems.join("\n"),
+        Message::Stage { message, .. } | Message::Noticed { message, .. } => message.clone(),
         Message::Paused { object, paused: true, .. } => format!("{object}: left alone (break glass)"),
         Message::Paused { object, paused: false, .. } => format!("{object}: kept again"),
     })
@@ -105,17 +107,27 @@ fn note_key(message: &Message) -> String {
         Message::CommitSeen { commit, .. } | Message::CommitApplied { commit, .. } => commit.clone(),
         Message::Failed { problems, .. } => problems.first().cloned().unwrap_or_default(),
         Message::Paused { object, .. } => object.clone(),
+        // A position in a queue changes too often to be an Event each time.
+        Message::Stage { reason, .. } if *reason == FunctionReason::JobQueued.as_str() => reason.clone(),
+        Message::Stage { message, .. } | Message::Noticed { message, .. } => message.clone(),
     }
 }
 
 fn is_bad(message: &Message) -> bool {
-    matches!(message, Message::Failed { .. } | Message::Contended { .. } | Message::DriftSeen { .. })
+    match message {
+        Message::Failed { .. } | Message::Contended { .. } | Message::DriftSeen { .. } | Message::Noticed { .. } => {
+            true
+        }
+        Message::Stage { status, .. } => status == "False",
+        _ => false,
+    }
 }
 
 fn action(message: &Message) -> &'static str {
     match message {
         Message::Reverted { .. } | Message::DriftSeen { .. } | Message::Contended { .. } => "Revert",
         Message::Paused { .. } => "Pause",
+        Message::Stage { .. } | Message::Noticed { .. } => "Reconcile",
         _ => "Apply",
     }
 }

@@ -18,15 +18,17 @@ use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
 use crate::drift::Owner;
 use crate::gitsync::{self, Context};
 use crate::object::Key;
+use crate::source::Repositories;
 
 /// Longest wait for the GitRepositories before the first GitSync is looked at.
 const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
 
-type Name = (String, String);
+/// Namespace and name.
+pub(super) type Name = (String, String);
 
 /// Follows the GitRepositories until `stop`; `known` is set once all of them were seen.
 pub(super) async fn repositories(
-    context: Arc<Context>,
+    repositories: Arc<Repositories>,
     cluster: Cluster,
     known: watch::Sender<bool>,
     stop: CancellationToken,
@@ -47,14 +49,14 @@ pub(super) async fn repositories(
             WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
                 present.push((namespace.clone(), name.clone()));
-                context.repositories.set(&namespace, &name, read::<GitRepository>(value));
+                repositories.set(&namespace, &name, read::<GitRepository>(value));
             }
             WatchEvent::Deleted(value) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
-                context.repositories.set(&namespace, &name, None);
+                repositories.set(&namespace, &name, None);
             }
             WatchEvent::Synced(_) => {
-                context.repositories.replace(std::mem::take(&mut present));
+                repositories.replace(std::mem::take(&mut present));
                 known.send_replace(true);
             }
             WatchEvent::Trouble(error) => {
@@ -183,14 +185,14 @@ fn git_sync((namespace, name): &Name, uid: Option<String>) -> Regarding {
     Regarding { key, api_version: "mainstay.dev/v1alpha1".to_owned(), uid }
 }
 
-fn name_of(value: &Value) -> Option<Name> {
+pub(super) fn name_of(value: &Value) -> Option<Name> {
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
     Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
 /// Reads a resource of ours, without its `managedFields`. One that cannot be read is passed over with a warning: its
 /// schema keeps that from happening, unless the definition is another than ours.
-fn read<T: DeserializeOwned>(mut value: Value) -> Option<T> {
+pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Option<T> {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }

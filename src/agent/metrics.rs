@@ -161,7 +161,7 @@ impl Metrics {
                 self.applies.get_or_create(&[("outcome", "failed".to_owned())]).inc_by(problems.len() as u64);
             }
             // How many are contended or paused now is a fact of the moment, read at the scrape.
-            Message::Contended { .. } | Message::Paused { .. } => {}
+            Message::Contended { .. } | Message::Paused { .. } | Message::Stage { .. } | Message::Noticed { .. } => {}
         }
     }
 

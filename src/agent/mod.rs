@@ -4,6 +4,7 @@
 //! Invariant: only the holder of the Lease writes; what it knew is built anew for every term.
 
 mod announce;
+mod functions;
 pub mod health;
 mod inputs;
 pub mod metrics;

@@ -11,15 +11,17 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
+use super::functions::Functions;
 use super::health;
 use super::inputs::{self, Syncs};
 use super::metrics::{Facts, Metrics, SyncFacts};
 use crate::api::names::LEASE;
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::{self, Drift};
+use crate::function;
 use crate::gitsync::Context;
 use crate::notification::Teller;
-use crate::source::{self, Source};
+use crate::source::{self, Repositories, Source};
 
 /// How the agent works.
 #[derive(Clone, Debug)]
@@ -34,6 +36,8 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Git.
     pub source: source::Settings,
+    /// Functions.
+    pub functions: function::Settings,
     /// Whether to hold the Lease before acting.
     pub elect: bool,
     /// Makes the agent look at every remote at once.
@@ -224,22 +228,35 @@ async fn lead(
     let drift = Drift::new(cluster.clone(), announce(announcer));
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let source = Source::new(settings.source.clone());
-    let context = Arc::new(Context::new(drift.clone(), source, trusted, announce(announcer)));
+    let repositories = Arc::new(Repositories::default());
+    let context =
+        Arc::new(Context::new(drift.clone(), source.clone(), Arc::clone(&repositories), trusted, announce(announcer)));
     shown.set(Some(Arc::clone(&context)));
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
     let end = stop.clone();
     tasks.spawn(async move { drift.run(end).await.map_err(Error::Drift) });
-    let (repositories_known, repositories) = watch::channel(false);
+    let (seen, repositories_known) = watch::channel(false);
+    let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);
-    let watching = inputs::repositories(Arc::clone(&context), cluster.clone(), repositories_known, stop.clone());
+    let watching = inputs::repositories(repositories, cluster.clone(), seen, stop.clone());
     tasks.spawn(async move {
         watching.await;
         Ok(())
     });
     let syncs = Syncs::new(Arc::clone(&context), announcer.clone(), stop.clone());
-    let watching = syncs.run(cluster.clone(), repositories, syncs_known);
+    let watching = syncs.run(cluster.clone(), repositories_known, syncs_known);
     tasks.spawn(async move { watching.await.map_err(Error::Task) });
-    let (nudges, looks) = (settings.nudge.0.subscribe(), Arc::clone(&context));
+    let functions = Arc::new(function::Context::new(
+        context.drift.clone(),
+        context.source.clone(),
+        Arc::clone(&context.repositories),
+        settings.functions.clone(),
+        announce(announcer),
+    ));
+    let following = Functions::new(Arc::clone(&functions), announcer.clone(), stop.clone());
+    let following = following.run(cluster.clone(), repositories_of_functions);
+    tasks.spawn(async move { following.await.map_err(Error::Task) });
+    let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.look_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
     let mut announced = false;
     let result = loop {
@@ -260,11 +277,13 @@ async fn lead(
 
 async fn pass_on(
     mut nudges: watch::Receiver<u64>,
-    context: Arc<Context>,
+    looks: [watch::Sender<u64>; 2],
     stop: CancellationToken,
 ) -> Result<(), Error> {
     while let Some(Ok(())) = stop.run_until_cancelled(nudges.changed()).await {
-        context.look_now.send_modify(|count| *count += 1);
+        for look in &looks {
+            look.send_modify(|count| *count += 1);
+        }
     }
     Ok(())
 }

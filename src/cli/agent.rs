@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{Error, Exit, connection::Connection, logs, stop};
-use crate::{agent, notification::Teller, source};
+use crate::{agent, function, notification::Teller, source};
 
 /// Arguments of `agent`.
 #[derive(clap::Args, Debug)]
@@ -36,17 +36,25 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
     let mut source = source::Settings::new(arguments.data);
     source.allow_local = arguments.allow_local;
+    let functions =
+        function::Settings::from_env(function::Settings::default(), variables()).map_err(Error::Settings)?;
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,
         identity: arguments.identity.unwrap_or_else(own_identity),
         listen: arguments.listen,
         source,
+        functions,
         elect: true,
         nudge: agent::Nudge::default(),
     };
     agent::run(settings, cluster, Teller::default(), stop).await?;
     Ok(Exit::Fine)
+}
+
+/// The environment, as far as it is text.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// The host's name and a random part, for two agents of one host are two agents.

@@ -31,6 +31,8 @@ pub(super) enum Error {
     Missing { what: String },
     #[error("there is no GitSync in the namespace {namespace}")]
     NoSync { namespace: String },
+    #[error("these environment variables cannot be used:\n{}", .0.iter().map(|refused| format!("  {refused}")).collect::<Vec<_>>().join("\n"))]
+    Settings(Vec<crate::function::Refused>),
     #[error("the agent ended")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]

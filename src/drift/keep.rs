@@ -42,7 +42,7 @@ pub struct Announcement<'a> {
     /// The object, where it is about one: what it must be and what it is.
     pub object: Option<(&'a Desired, &'a Value)>,
     /// CamelCase word for Events.
-    pub reason: &'static str,
+    pub reason: &'a str,
     /// What happened.
     pub message: &'a Message,
 }
@@ -246,6 +246,15 @@ impl Drift {
         for (key, m) in kept {
             look(key, Known { uid: &m.verified.uid, digest: m.verified.digest, desired: &m.desired });
         }
+    }
+
+    /// Digest of the document that an object is kept at for an owner: nothing needs to be done about it by the owner,
+    /// although it may just be on its way back, or under break glass.
+    pub fn kept_at(&self, owner: &Owner, key: &Key) -> Option<Digest> {
+        let ledger = self.ledger();
+        let managed = ledger.get(key).filter(|managed| managed.owner == *owner && !managed.tombstoned)?;
+        let applied = managed.is_applied() && !managed.stale;
+        (applied || managed.paused.is_some()).then(|| managed.desired.source())
     }
 
     /// The document that is kept at a key, for an object whose commit did not change.

@@ -3,23 +3,44 @@
 //! - [`resolve`]: the specification, the presets and the defaults become a [`ResolvedFunction`], or violations
 //! - [`tag`]: what an image is built from, as one digest, and why the next one is built
 //! - [`children`]: the objects, ready to be applied
+//! - [`stage`]: what is to be done next, for what was [observed](observe)
+//! - [`build_queue`]: who may build now
+//! - [`status`]: what is said of it
+//!
+//! One task per Function ([`run`]) goes through that whenever something may have changed.
 //!
 //! Invariant: only a change of source, dependencies, runtime or base image builds an image.
 //! Invariant: the version that serves is not touched before the next one can be rolled out.
+//!
+//! Deliberately absent: keeping children as they are; that is [`drift`](crate::drift)'s.
 
 mod base;
+pub mod build_queue;
 pub mod children;
+mod context;
+pub mod facts;
+pub mod git;
+mod log_tail;
+pub mod observe;
+mod perform;
 pub mod presets;
 mod quantity;
+mod reconcile;
+mod repository;
 pub mod resolve;
 mod resources;
+pub mod secret;
 mod settings;
+pub mod stage;
+pub mod status;
 mod syntax;
 pub mod tag;
 mod variables;
 mod violation;
 
 pub use base::{BaseImage, NotABase};
+pub use context::{Context, Input, owner};
+pub use reconcile::{functions, is_true, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{Least, Settings};
 pub use variables::{Refused, VARIABLES};

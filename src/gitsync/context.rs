@@ -8,11 +8,11 @@ use tokio::sync::watch;
 
 use super::registry::Registry;
 use super::resolve::Reach;
-use crate::api::{GitRepository, GitSync};
+use crate::api::GitSync;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::manifest;
 use crate::notification::Message;
-use crate::source::{Remote, Source};
+use crate::source::{Remote, Repositories, Source};
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -26,7 +26,7 @@ pub struct Context {
     /// Git.
     pub source: Source,
     /// The GitRepositories.
-    pub repositories: Repositories,
+    pub repositories: Arc<Repositories>,
     /// Who manages and wants what.
     pub registry: Registry,
     /// What files decoded to.
@@ -53,18 +53,12 @@ pub struct SyncFacts {
     pub failed: usize,
 }
 
-/// The GitRepositories of the cluster.
-#[derive(Debug, Default)]
-pub struct Repositories {
-    all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
-    changed: watch::Sender<u64>,
-}
-
 impl Context {
     /// A context with nothing in it yet.
     pub fn new(
         drift: Drift,
         source: Source,
+        repositories: Arc<Repositories>,
         trusted: Vec<String>,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
@@ -72,7 +66,7 @@ impl Context {
         Self {
             drift,
             source,
-            repositories: Repositories::default(),
+            repositories,
             registry: Registry::default(),
             memory: Arc::default(),
             limits: manifest::Limits::new(move || started.elapsed()),
@@ -131,35 +125,5 @@ impl SyncFacts {
     /// How long the newest known commit has been waiting to be applied in full.
     pub fn lag(&self) -> Duration {
         self.lagging_since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-}
-
-impl Repositories {
-    /// One of them.
-    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<GitRepository>> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&(namespace.to_owned(), name.to_owned())).cloned()
-    }
-
-    /// One of them is new, changed, or (`None`) gone.
-    pub fn set(&self, namespace: &str, name: &str, repository: Option<GitRepository>) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (namespace.to_owned(), name.to_owned());
-        match repository {
-            Some(repository) => all.insert(key, Arc::new(repository)),
-            None => all.remove(&key),
-        };
-        self.changed.send_modify(|count| *count += 1);
-    }
-
-    /// These are all that there are.
-    pub fn replace(&self, present: Vec<(String, String)>) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|key, _| present.contains(key));
-        self.changed.send_modify(|count| *count += 1);
-    }
-
-    pub(super) fn listen(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
     }
 }

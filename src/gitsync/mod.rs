@@ -26,5 +26,5 @@ mod secret;
 pub mod status;
 
 pub use attempt::label;
-pub use context::{Context, Input, Repositories, SyncFacts};
+pub use context::{Context, Input, SyncFacts};
 pub use reconcile::run;

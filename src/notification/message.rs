@@ -82,6 +82,28 @@ pub enum Message {
         /// What and why, one line each.
         problems: Vec<String>,
     },
+    /// A Function came further, or did not.
+    Stage {
+        /// `function namespace/name`.
+        function: String,
+        /// Type of the condition.
+        condition: String,
+        /// `True`, `False` or `Unknown`.
+        status: String,
+        /// Reason of the condition.
+        reason: String,
+        /// Message of the condition.
+        message: String,
+    },
+    /// A Function works, but perhaps not as it was meant.
+    Noticed {
+        /// `function namespace/name`.
+        function: String,
+        /// CamelCase word for what was found.
+        reason: String,
+        /// What was found and what is done about it.
+        message: String,
+    },
     /// Break glass began or ended on an object.
     Paused {
         /// `namespace/name` of the GitSync.
@@ -138,6 +160,10 @@ impl fmt::Display for Message {
                 }
                 Ok(())
             }
+            Self::Stage { function, condition, reason, message, .. } => {
+                write!(f, "{function}  {condition}  {reason}  {message}")
+            }
+            Self::Noticed { function, reason, message } => write!(f, "{function}  {reason}  {message}"),
             Self::Paused { sync, object, paused } => {
                 write!(f, "{sync}: {object} {}", if *paused { "paused" } else { "resumed" })
             }

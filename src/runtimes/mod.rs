@@ -225,7 +225,8 @@ mod tests {
 
     #[test]
     fn the_pod_is_told_where_dependencies_are_and_what_was_asked_for() {
-        let text = |name| find(name).unwrap().pod_env().iter().map(|(k, v)| format!("{k}={v} ")).collect::<String>();
+        let text =
+            |name| find(name).unwrap().pod_env().iter().map(|(k, v)| format!("{k}={v} ")).collect::<Vec<_>>().concat();
         assert_eq!(text("nodejs12"), "NODE_PATH=/kubeless/node_modules FUNC_RUNTIME=nodejs12 ");
         assert_eq!(
             text("python39"),

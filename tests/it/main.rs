@@ -12,6 +12,8 @@ mod drift_objects;
 mod drift_pauses;
 mod drift_restarts;
 mod forgeries;
+mod functions;
+mod functions_drift;
 mod hosting;
 mod kills;
 mod manifests;

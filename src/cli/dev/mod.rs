@@ -26,6 +26,7 @@ use super::{Error as CommandError, Exit, logs, output, stop};
 use crate::{
     agent,
     cluster::{Cluster, Origin},
+    function,
     notification::Teller,
     source,
 };
@@ -156,6 +157,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         identity: "mainstay-dev".to_owned(),
         listen: None,
         source,
+        functions: functions(),
         elect: false,
         nudge: agent::Nudge::default(),
     };
@@ -172,6 +174,12 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         Some(Err(panicked)) => Err(CommandError::Part(panicked)),
         None => Ok(Exit::Fine),
     }
+}
+
+/// Functions run on what this machine has.
+fn functions() -> function::Settings {
+    let base_images = [("*".to_owned(), function::BaseImage::Scratch)].into();
+    function::Settings { base_images, ..function::Settings::default() }
 }
 
 async fn run_agent(

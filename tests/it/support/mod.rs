@@ -1,6 +1,7 @@
 //! What several integration tests need: a Git server over HTTP, repositories to serve, and a whole world.
 
 pub(crate) mod dev;
+pub(crate) mod functions;
 pub(crate) mod gate;
 pub(crate) mod git_server;
 pub(crate) mod logs;

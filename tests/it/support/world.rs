@@ -30,6 +30,7 @@ use mainstay::{
     agent::{self, Nudge, Settings},
     api,
     cluster::Cluster,
+    function,
     notification::{Message, Teller},
     source,
 };
@@ -63,6 +64,8 @@ pub(crate) struct World {
     agent: Option<Agent>,
     /// How long the agent waits for Git.
     pub(crate) deadlines: source::Deadlines,
+    /// What the operator of the agent decides about Functions.
+    pub(crate) functions: function::Settings,
     /// Through which the agent's requests go.
     pub(crate) gate: Gate,
     asked: AtomicU64,
@@ -98,6 +101,10 @@ impl World {
             mirrors: tempfile::tempdir().unwrap(),
             agent: None,
             deadlines: source::Deadlines::default(),
+            functions: function::Settings {
+                base_images: [("*".to_owned(), function::BaseImage::Scratch)].into(),
+                ..function::Settings::default()
+            },
             gate: Gate::default(),
             asked: AtomicU64::new(0),
             server,
@@ -156,6 +163,7 @@ impl World {
             identity: identity.to_owned(),
             listen: None,
             source,
+            functions: self.functions.clone(),
             elect,
             nudge: self.nudge.clone(),
         };
@@ -249,6 +257,15 @@ impl World {
 
     /// Waits until the cluster is as wanted.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
+        let statuses = || {
+            let syncs = self.server.objects("mainstay.dev/v1alpha1", "gitsyncs", None);
+            syncs.iter().map(|s| format!("{:#}", s["status"])).collect::<Vec<_>>().join("\n")
+        };
+        self.until_or(what, wanted, statuses).await;
+    }
+
+    /// Waits until the cluster is as wanted; shows something when it is not.
+    pub(crate) async fn until_or(&self, what: &str, wanted: impl Fn(&Self) -> bool, shown: impl Fn() -> String) {
         let mut events = self.server.subscribe();
         let reached = async {
             while !wanted(self) {
@@ -256,11 +273,8 @@ impl World {
                 let _ = tokio::time::timeout(LOOK_EVERY, events.next()).await;
             }
         };
-        if tokio::time::timeout(PATIENCE, reached).await.is_err() {
-            let syncs = self.server.objects("mainstay.dev/v1alpha1", "gitsyncs", None);
-            let statuses = syncs.iter().map(|s| format!("{:#}", s["status"])).collect::<Vec<_>>().join("\n");
-            panic!("not within {PATIENCE:?}: {what}\n{statuses}");
-        }
+        let outcome = tokio::time::timeout(PATIENCE, reached).await;
+        assert!(outcome.is_ok(), "not within {PATIENCE:?}: {what}\n{}", shown());
     }
 
     /// Waits until a GitSync is Ready at the newest commit of the repository.

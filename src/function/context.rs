@@ -1,0 +1,119 @@
+//! What all Functions of an agent share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::Settings;
+use super::observe::{self, Cache, What};
+use super::secret::Secrets;
+use crate::api::Function;
+use crate::drift::{Announcement, Drift, Owner};
+use crate::notification::Message;
+use crate::source::{Remote, Repositories, Source};
+
+/// Functions that are written to the cluster at the same time.
+const AT_ONCE: usize = 16;
+
+type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
+
+/// The newest state of one Function; `None` once it is gone.
+pub type Input = watch::Receiver<Option<Arc<Function>>>;
+
+/// What all Functions of an agent share.
+pub struct Context {
+    /// The backward loop, and the one writer of children.
+    pub drift: Drift,
+    /// Git.
+    pub source: Source,
+    /// The GitRepositories.
+    pub repositories: Arc<Repositories>,
+    /// What the operator decides.
+    pub settings: Settings,
+    /// Registry and Git credentials.
+    pub secrets: Arc<Secrets>,
+    /// Rings when every remote is to be looked at now.
+    pub look_now: watch::Sender<u64>,
+    pub(super) cache: Arc<Cache>,
+    /// Room for passes that write.
+    pub(super) room: Semaphore,
+    announce: Box<Announce>,
+    /// Which remote each Function reads.
+    remotes: Mutex<HashMap<Owner, Remote>>,
+}
+
+/// How a Function is called in messages.
+pub fn owner(namespace: &str, name: &str) -> Owner {
+    format!("function {namespace}/{name}").into()
+}
+
+impl Context {
+    /// A context with nothing in it yet. `announce` is called for everything worth telling and must not block.
+    pub fn new(
+        drift: Drift,
+        source: Source,
+        repositories: Arc<Repositories>,
+        settings: Settings,
+        announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        let secrets = [
+            settings.external_registry_secret.clone(),
+            settings.default_registry_secret.clone(),
+            settings.package_registry_secret.clone(),
+        ];
+        Self {
+            drift,
+            source,
+            repositories,
+            secrets: Arc::new(Secrets::new(secrets)),
+            look_now: watch::Sender::new(0),
+            cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
+            room: Semaphore::new(AT_ONCE),
+            announce: Box::new(announce),
+            remotes: Mutex::default(),
+            settings,
+        }
+    }
+
+    /// The tasks that watch what Functions need, until `stop`.
+    pub fn watches(&self, stop: &CancellationToken) -> Vec<impl Future<Output = ()> + Send + use<>> {
+        let cluster = self.drift.cluster();
+        What::ALL
+            .into_iter()
+            .map(|what| {
+                observe::follow(Arc::clone(&self.cache), cluster.clone(), self.drift.clone(), what, stop.clone())
+            })
+            .collect()
+    }
+
+    /// Builds that run or may begin, and Functions that wait for their turn.
+    pub fn queue_length(&self) -> (usize, usize) {
+        self.cache.queue_length()
+    }
+
+    /// A Function reads this remote from now on, or (`None`) none. What is known of one that nobody reads any more
+    /// goes.
+    pub(super) fn reads(&self, owner: &Owner, remote: Option<&Remote>) {
+        let mut remotes = self.remotes.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = match remote {
+            Some(remote) if remotes.get(owner) == Some(remote) => None,
+            Some(remote) => remotes.insert(Arc::clone(owner), remote.clone()),
+            None => remotes.remove(owner),
+        };
+        if let Some(old) = old.filter(|old| !remotes.values().any(|other| other == old)) {
+            self.source.forget(&old);
+        }
+    }
+
+    pub(super) fn tell(&self, owner: &Owner, reason: &str, message: &Message) {
+        (self.announce)(&Announcement { owner, object: None, reason, message });
+    }
+
+    #[expect(clippy::unused_self, reason = "the clock is the context's, wherever it comes from")]
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}

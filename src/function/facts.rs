@@ -1,0 +1,311 @@
+//! What is remembered of the live children of Functions: a few words of each, read from the whole object.
+//!
+//! Invariant: nothing here grows with the size of an object: texts are cut, and no body is kept.
+//!
+//! Deliberately absent: what the children must be; that is `drift`'s.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::children::job::PUSH;
+use crate::api::build::{LONGEST_MESSAGE, Termination, parse_termination};
+use crate::api::conditions::cut;
+use crate::api::names::{BUILD_ATTEMPT, BUILD_TAG, FUNCTION_UID, MANAGER};
+use crate::drift::fields;
+
+/// Longest text that is remembered of a pod or a condition, in bytes.
+const LONGEST_TEXT: usize = 1024;
+
+/// What all children have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Resource version.
+    pub version: String,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+}
+
+/// How a Job fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It has not come to its end.
+    Running,
+    /// It is complete.
+    Complete,
+    /// It failed.
+    Failed {
+        /// Reason of its condition.
+        reason: String,
+        /// Message of its condition.
+        message: String,
+    },
+}
+
+/// A build Job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Which one.
+    pub identity: Identity,
+    /// Tag of the image that it builds.
+    pub tag: String,
+    /// The image that it builds, as it is pushed.
+    pub image: String,
+    /// Which attempt for that tag it is.
+    pub attempt: i64,
+    /// How it fares.
+    pub progress: Progress,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+}
+
+/// A Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deployment {
+    /// Which one.
+    pub identity: Identity,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// The generation that its status speaks of.
+    pub observed: i64,
+    /// Image of the first container.
+    pub image: String,
+    /// `spec.replicas`.
+    pub replicas: i64,
+    /// Whether the agent alone owns `spec.replicas`: it would fall to 1 if the agent just dropped it.
+    pub owns_replicas_alone: bool,
+    /// Its conditions: type, status, reason, message.
+    pub conditions: Vec<Condition>,
+}
+
+/// One condition of a Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// `type`.
+    pub kind: String,
+    /// `status`.
+    pub status: String,
+    /// `reason`.
+    pub reason: String,
+    /// `message`.
+    pub message: String,
+    /// `lastUpdateTime`.
+    pub updated: String,
+    /// `lastTransitionTime`.
+    pub moved: String,
+}
+
+/// Whose pod it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Of the build Job with this UID.
+    Build(String),
+    /// It serves.
+    Serving,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Which one.
+    pub identity: Identity,
+    /// Whose it is.
+    pub role: Role,
+    /// What keeps it from doing its work, as a reason and a text.
+    pub trouble: Option<(String, String)>,
+    /// What its last container to end said, by that container's name, when it succeeded with the whole build or failed.
+    pub end: Option<End>,
+}
+
+/// How a build's pod ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct End {
+    /// The container that says so.
+    pub container: String,
+    /// Its exit code.
+    pub code: i64,
+    /// `OOMKilled`, `Error`, …
+    pub reason: String,
+    /// What it said.
+    pub said: Termination,
+}
+
+// A report holds how long it took as a number of seconds, which is never NaN: it was read from JSON.
+impl Eq for End {}
+
+/// UID of the Function that controls an object.
+pub fn function_of(live: &Value) -> Option<&str> {
+    controlled_by(live, "Function")
+}
+
+fn controlled_by<'v>(live: &'v Value, kind: &str) -> Option<&'v str> {
+    let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true && owner["kind"] == kind)?;
+    owner["uid"].as_str()
+}
+
+/// What all children have.
+pub fn identity(live: &Value) -> Identity {
+    Identity {
+        name: text(live, "/metadata/name").to_owned(),
+        uid: text(live, "/metadata/uid").to_owned(),
+        version: text(live, "/metadata/resourceVersion").to_owned(),
+        terminating: live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()),
+    }
+}
+
+/// What is remembered of a Job.
+pub fn job(live: &Value) -> Job {
+    let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
+    let end = conditions
+        .into_iter()
+        .flatten()
+        .find(|c| c["status"] == "True" && matches!(c["type"].as_str(), Some("Complete" | "Failed")));
+    let progress = match end {
+        Some(end) if end["type"] == "Complete" => Progress::Complete,
+        Some(end) => Progress::Failed {
+            reason: short(end["reason"].as_str().unwrap_or_default()),
+            message: short(end["message"].as_str().unwrap_or_default()),
+        },
+        None => Progress::Running,
+    };
+    Job {
+        identity: identity(live),
+        tag: noted(live, BUILD_TAG).to_owned(),
+        image: image(live).to_owned(),
+        attempt: noted(live, BUILD_ATTEMPT).parse().unwrap_or(1),
+        progress,
+        created: text(live, "/metadata/creationTimestamp").parse().ok(),
+        namespace: text(live, "/metadata/namespace").into(),
+    }
+}
+
+/// What the container that pushes is told to push.
+fn image(live: &Value) -> &str {
+    let containers = live.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    let push = containers.into_iter().flatten().find(|container| container["name"] == PUSH);
+    let args = push.and_then(|push| push["args"].as_array()).into_iter().flatten();
+    args.filter_map(Value::as_str).find_map(|arg| arg.strip_prefix("--image=")).unwrap_or_default()
+}
+
+/// What is remembered of a Deployment.
+pub fn deployment(live: &Value) -> Deployment {
+    let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
+    let replicas = ["f:spec", "f:replicas"];
+    let ours = fields::applied_by(live, MANAGER).is_some_and(|f| fields::owns(f, &replicas));
+    let shared = fields::entries(live).any(|entry| entry.manager != MANAGER && fields::owns(entry.fields, &replicas));
+    let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
+    Deployment {
+        identity: identity(live),
+        generation: number("/metadata/generation").unwrap_or(0),
+        observed: number("/status/observedGeneration").unwrap_or(0),
+        image: text(live, "/spec/template/spec/containers/0/image").to_owned(),
+        replicas: number("/spec/replicas").unwrap_or(1),
+        owns_replicas_alone: ours && !shared,
+        conditions: conditions.into_iter().flatten().take(8).map(condition).collect(),
+    }
+}
+
+fn condition(live: &Value) -> Condition {
+    let text = |field: &str| short(live[field].as_str().unwrap_or_default());
+    Condition {
+        kind: text("type"),
+        status: text("status"),
+        reason: text("reason"),
+        message: text("message"),
+        updated: text("lastUpdateTime"),
+        moved: text("lastTransitionTime"),
+    }
+}
+
+/// What is remembered of a pod.
+pub fn pod(live: &Value) -> Pod {
+    let role = controlled_by(live, "Job").map_or(Role::Serving, |uid| Role::Build(uid.to_owned()));
+    let end = matches!(role, Role::Build(_)).then(|| end(live)).flatten();
+    Pod { identity: identity(live), trouble: trouble(live), end, role }
+}
+
+/// UID of the Function in a pod's labels: its controller is a Job or a ReplicaSet.
+pub fn function_of_pod(live: &Value) -> Option<&str> {
+    live.pointer("/metadata/labels")?.get(FUNCTION_UID)?.as_str()
+}
+
+fn statuses(live: &Value) -> impl Iterator<Item = &Value> {
+    ["/status/initContainerStatuses", "/status/containerStatuses"]
+        .into_iter()
+        .filter_map(|path| live.pointer(path).and_then(Value::as_array))
+        .flatten()
+}
+
+/// The first container that failed, else the push that succeeded.
+fn end(live: &Value) -> Option<End> {
+    let ended = |status: &Value| {
+        let terminated = status.pointer("/state/terminated")?;
+        let message = terminated["message"].as_str().unwrap_or_default();
+        Some(End {
+            container: status["name"].as_str().unwrap_or_default().to_owned(),
+            code: terminated["exitCode"].as_i64().unwrap_or(0),
+            reason: short(terminated["reason"].as_str().unwrap_or_default()),
+            said: match parse_termination(message) {
+                Termination::Other(log) => Termination::Other(last(&log, LONGEST_MESSAGE).to_owned()),
+                said => said,
+            },
+        })
+    };
+    let ends = statuses(live).filter_map(ended).collect::<Vec<_>>();
+    let failed = ends.iter().find(|end| end.code != 0);
+    failed.or_else(|| ends.iter().find(|end| end.container == PUSH)).cloned()
+}
+
+/// What keeps a pod from doing its work.
+fn trouble(live: &Value) -> Option<(String, String)> {
+    for status in statuses(live) {
+        if let Some(waiting) = status.pointer("/state/waiting") {
+            let reason = waiting["reason"].as_str().unwrap_or_default();
+            if !matches!(reason, "" | "ContainerCreating" | "PodInitializing") {
+                let container = status["name"].as_str().unwrap_or_default();
+                let why = short(waiting["message"].as_str().unwrap_or_default());
+                let last = status.pointer("/lastState/terminated").map(|last| {
+                    let reason = last["reason"].as_str().unwrap_or_default();
+                    format!("; it ended with exit code {} ({reason})", last["exitCode"])
+                });
+                let text = format!("container {container}: {why}{}", last.unwrap_or_default());
+                return Some((short(reason), text));
+            }
+        }
+    }
+    let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
+    let scheduled = conditions.into_iter().flatten().find(|c| c["type"] == "PodScheduled" && c["status"] == "False")?;
+    let text = |field: &str| short(scheduled[field].as_str().unwrap_or_default());
+    Some((text("reason"), text("message")))
+}
+
+fn noted<'v>(live: &'v Value, name: &str) -> &'v str {
+    let read = |field: &str| live.get("metadata")?.get(field)?.get(name)?.as_str();
+    read("annotations").or_else(|| read("labels")).unwrap_or_default()
+}
+
+fn text<'v>(live: &'v Value, path: &str) -> &'v str {
+    live.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A controller's or kubelet's text as one line, cut.
+fn short(text: &str) -> String {
+    cut(text, LONGEST_TEXT).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The longest end of `text` that has at most `most` bytes.
+fn last(text: &str, most: usize) -> &str {
+    let mut start = text.len().saturating_sub(most);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
+}

@@ -1,0 +1,157 @@
+//! From the reference that a Git Function follows to the commit and the tree of its directory.
+//!
+//! All Functions of one remote share its lookups and its mirror: however many there are, one question and one transfer
+//! answer them.
+//!
+//! Invariant: a commit that leaves the directory as it is changes nothing: the commit that is told is the one in which
+//! the present tree first appeared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::context::Context;
+use super::secret::Known;
+use crate::api::function_conditions::Reason;
+use crate::api::git_repository::AuthType;
+use crate::drift::Owner;
+use crate::failure::{Class, chain};
+use crate::source::{self, BaseDir, Credentials, Fault, Reference, Remote, RemoteUrl};
+
+/// What a Git Function is to be built from, as its spec says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Namespace of the Function and of the GitRepository.
+    pub namespace: String,
+    /// Name of the GitRepository.
+    pub repository: String,
+    /// Branch, tag or commit.
+    pub reference: String,
+    /// Directory in the repository.
+    pub base_dir: String,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// Where.
+    pub wanted: Wanted,
+    /// The newest commit that was looked at.
+    pub head: String,
+    /// The commit in which the tree first appeared, as far as it is known.
+    pub commit: String,
+    /// Id of the tree.
+    pub tree: String,
+}
+
+/// What the build needs besides: where the repository is, and which Secret opens it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Address, without credentials.
+    pub url: String,
+    /// How it authenticates, and the name of the Secret for it.
+    pub secret: Option<(AuthType, String)>,
+}
+
+/// Why the source cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The condition's reason.
+    pub reason: Reason,
+    /// The condition's message.
+    pub message: String,
+    /// What kind of failure it is.
+    pub class: Class,
+    /// How long the server asked us to wait.
+    pub retry_after: Option<Duration>,
+}
+
+impl Unread {
+    fn options(class: Class, why: &str) -> Self {
+        let message = format!("Reading git options failed: {why}");
+        Self { reason: Reason::SourceUpdateFailed, message, class, retry_after: None }
+    }
+}
+
+impl From<source::Error> for Unread {
+    fn from(error: source::Error) -> Self {
+        let class = error.class();
+        let retry_after = error.retry_after();
+        if class == Class::Denied {
+            let message = format!("Authorization to git server failed: {}", chain(&error));
+            return Self { reason: Reason::GitAuthorizationFailed, message, class, retry_after };
+        }
+        let message = format!("Sources update failed: {}: {}", kind_of(error.fault()), chain(&error));
+        Self { reason: Reason::SourceUpdateFailed, message, class, retry_after }
+    }
+}
+
+/// What went wrong in a few words, the same for all failures of a kind.
+fn kind_of(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::MissingReference { .. } => "reference not found",
+        Fault::MissingCommit | Fault::NotCommit => "commit not found",
+        Fault::MissingDirectory => "baseDir not found",
+        Fault::NotFound { .. } => "repository not found",
+        Fault::Network { .. } | Fault::Timeout { .. } => "git server not reachable",
+        Fault::TooLarge { .. } => "repository too large",
+        Fault::MissingSecret | Fault::MissingKey { .. } => "credentials missing",
+        Fault::Malformed { .. } | Fault::Unsupported { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => {
+            "address not usable"
+        }
+        _ => "git server failed",
+    }
+}
+
+/// Where the repository is and how it is opened.
+pub(super) async fn remote(context: &Context, owner: &Owner, wanted: &Wanted) -> Result<(Remote, Access), Unread> {
+    let Wanted { namespace, repository, .. } = wanted;
+    let Some(found) = context.repositories.get(namespace, repository) else {
+        let why = format!("GitRepository \"{repository}\" does not exist in namespace {namespace}");
+        return Err(Unread::options(Class::NotReady, &why));
+    };
+    let auth = found.spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone()));
+    let secret = auth.as_ref().map(|(_, name)| name.clone());
+    context.secrets.want(owner, secret.clone().map(|name| (namespace.clone(), name)));
+    let known = match &secret {
+        Some(name) => context.secrets.known(namespace, name).await,
+        None => Known::Absent,
+    };
+    let options = |error: source::Error| Unread::options(error.class(), &chain(&error));
+    if let (Some(name), Known::Nothing) = (&secret, &known) {
+        return Err(Unread::options(Class::NotReady, &format!("Secret \"{name}\" cannot be read yet")));
+    }
+    let credentials: Credentials = source::credentials(found.spec.auth.as_ref(), known.data()).map_err(options)?;
+    let url = RemoteUrl::parse(&found.spec.url).map_err(options)?;
+    let access = Access { url: found.spec.url.clone(), secret: auth };
+    Ok((Remote { url, credentials }, access))
+}
+
+/// The tree that the reference leads to now, or at most `max_age` ago. `last` is what was found last.
+pub(super) async fn tree(
+    context: &Context,
+    remote: &Remote,
+    wanted: &Wanted,
+    last: Option<&Tree>,
+    max_age: Duration,
+) -> Result<Tree, Unread> {
+    let reference = Reference::parse(&wanted.reference)?;
+    let base_dir = BaseDir::parse(&wanted.base_dir)?;
+    let last = last.filter(|last| last.wanted == *wanted);
+    let found = context.source.lookup(remote, &reference, max_age).await?;
+    let head = found.commit.to_string();
+    if let Some(last) = last.filter(|last| last.head == head) {
+        return Ok(last.clone());
+    }
+    let snapshot = context.source.fetch(remote, &found).await?;
+    let Some(tree) = snapshot.tree(&base_dir).await? else {
+        return Err(source::Error::Read {
+            path: base_dir.to_string(),
+            commit: found.commit,
+            cause: Arc::new(Fault::MissingDirectory),
+        }
+        .into());
+    };
+    let tree = tree.to_string();
+    let commit = last.filter(|last| last.tree == tree).map_or_else(|| head.clone(), |last| last.commit.clone());
+    Ok(Tree { wanted: wanted.clone(), head, commit, tree })
+}

@@ -1,0 +1,344 @@
+//! What is there of every Function: one cache, fed by one watch per kind.
+//!
+//! The same watches feed the backward loop, so that an object that was changed by hand is put back at once.
+//!
+//! Invariant: nothing is listed per Function, and a watch that tells nothing costs nothing.
+//! Invariant: a child counts for the Function that controls it, whatever its labels say.
+//! Invariant: what we wrote ourselves is in the cache before anyone decides again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::build_queue::{BuildQueue, JobName, Turn};
+use super::facts::{self, Deployment, Identity, Job, Pod, Progress, Role};
+use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
+use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
+use crate::drift::{Drift, Owner};
+
+/// A kind of children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// ConfigMaps with inline sources.
+    ConfigMap,
+    /// Build Jobs.
+    Job,
+    /// Pods of builds, and pods that serve.
+    Pod,
+    /// Deployments.
+    Deployment,
+    /// Services.
+    Service,
+    /// Autoscalers.
+    Autoscaler,
+}
+
+impl What {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::ConfigMap, Self::Job, Self::Pod, Self::Deployment, Self::Service, Self::Autoscaler];
+
+    /// As the cluster knows it.
+    pub fn kind(self) -> Arc<Kind> {
+        let (version, kind, plural) = match self {
+            Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),
+            Self::Job => ("batch/v1", "Job", "jobs"),
+            Self::Pod => ("v1", "Pod", "pods"),
+            Self::Deployment => ("apps/v1", "Deployment", "deployments"),
+            Self::Service => ("v1", "Service", "services"),
+            Self::Autoscaler => ("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+        };
+        Arc::new(Kind::fixed(version, kind, plural, Scope::Namespaced))
+    }
+}
+
+/// What is there of one Function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Family {
+    /// ConfigMaps.
+    pub config_maps: Vec<Identity>,
+    /// Jobs.
+    pub jobs: Vec<Job>,
+    /// Pods of its builds, and those pods that serve and have trouble.
+    pub pods: Vec<Pod>,
+    /// Deployments.
+    pub deployments: Vec<Deployment>,
+    /// Services.
+    pub services: Vec<Identity>,
+    /// Autoscalers.
+    pub autoscalers: Vec<Identity>,
+}
+
+impl Family {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// All that is there, and who is told when something changes.
+#[derive(Debug)]
+pub struct Cache {
+    inner: Mutex<Inner>,
+    /// Kinds that were seen in full.
+    synced: watch::Sender<HashSet<What>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    families: HashMap<Arc<str>, Family>,
+    /// By the Function's UID and by its name.
+    bells: HashMap<Arc<str>, Arc<Notify>>,
+    names: HashMap<Owner, Arc<str>>,
+    queue: BuildQueue,
+}
+
+/// One child, as it was read from the object.
+enum Child {
+    Plain(What, Identity),
+    Job(Job),
+    Pod(Pod),
+    Deployment(Deployment),
+}
+
+impl Cache {
+    /// An empty cache that lets so many builds run at once.
+    pub fn new(builds: usize) -> Self {
+        let (families, bells, names) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let inner = Inner { families, bells, names, queue: BuildQueue::new(builds) };
+        Self { inner: Mutex::new(inner), synced: watch::Sender::default() }
+    }
+
+    /// Waits until everything that was there at one moment is known.
+    pub async fn complete(&self) {
+        // The sender lives as long as the cache does.
+        let _ = self.synced.subscribe().wait_for(|synced| synced.len() == What::ALL.len()).await;
+    }
+
+    /// What is there of a Function.
+    pub fn family(&self, uid: &str) -> Family {
+        self.lock().families.get(uid).cloned().unwrap_or_default()
+    }
+
+    /// Rings when something of a Function changes, or when it may build.
+    pub fn enter(&self, owner: &Owner, uid: &str) -> Arc<Notify> {
+        let mut inner = self.lock();
+        let uid: Arc<str> = uid.into();
+        inner.names.insert(Arc::clone(owner), Arc::clone(&uid));
+        Arc::clone(inner.bells.entry(uid).or_default())
+    }
+
+    /// The Function is gone.
+    pub fn leave(&self, owner: &Owner, uid: &str) {
+        let mut inner = self.lock();
+        inner.bells.remove(uid);
+        if inner.names.get(owner).is_some_and(|known| **known == *uid) {
+            inner.names.remove(owner);
+        }
+        inner.queue.withdraw(owner);
+        inner.advance();
+    }
+
+    /// A Function wants to build.
+    pub fn ask(&self, owner: &Owner, namespace: &Arc<str>) -> Turn {
+        self.lock().queue.ask(owner, namespace)
+    }
+
+    /// A Function does not want to build any more, or has created its Job.
+    pub fn withdraw(&self, owner: &Owner) {
+        let mut inner = self.lock();
+        inner.queue.withdraw(owner);
+        inner.advance();
+    }
+
+    /// Builds that run or may begin, and Functions that wait.
+    pub fn queue_length(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.queue.building(), inner.queue.waiting())
+    }
+
+    /// An object is there, as a watch or the answer to a write says.
+    pub fn note(&self, what: What, live: &Value) -> Option<(Arc<str>, String)> {
+        let (uid, child) = read(what, live)?;
+        let name = child.identity().name.clone();
+        let mut inner = self.lock();
+        inner.put(&uid, child);
+        inner.ring(&uid);
+        Some((uid, name))
+    }
+
+    /// An object is gone.
+    pub fn drop_child(&self, what: What, live: &Value) {
+        let Some((uid, child)) = read(what, live) else { return };
+        let mut inner = self.lock();
+        inner.remove(&uid, what, |identity| {
+            identity.name == child.identity().name && identity.uid == child.identity().uid
+        });
+        inner.ring(&uid);
+    }
+
+    /// An object of a Function was deleted by us.
+    pub fn drop_identity(&self, what: What, uid: &str, gone: &Identity) {
+        self.lock().remove(&uid.into(), what, |identity| identity.name == gone.name && identity.uid == gone.uid);
+    }
+
+    /// Of this kind, nothing is there but these.
+    fn keep_only(&self, what: What, present: &HashSet<(Arc<str>, String)>) {
+        let mut inner = self.lock();
+        let all = inner.families.keys().cloned().collect::<Vec<_>>();
+        for uid in all {
+            let is_gone = |identity: &Identity| !present.contains(&(Arc::clone(&uid), identity.name.clone()));
+            if inner.remove(&uid, what, is_gone) {
+                inner.ring(&uid);
+            }
+        }
+        drop(inner);
+        self.synced.send_modify(|synced| _ = synced.insert(what));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn ring(&self, uid: &str) {
+        if let Some(bell) = self.bells.get(uid) {
+            bell.notify_one();
+        }
+    }
+
+    fn advance(&mut self) {
+        for owner in self.queue.advance() {
+            if let Some(bell) = self.names.get(&owner).and_then(|uid| self.bells.get(uid)) {
+                bell.notify_one();
+            }
+        }
+    }
+
+    fn put(&mut self, uid: &Arc<str>, child: Child) {
+        let family = self.families.entry(Arc::clone(uid)).or_default();
+        match child {
+            Child::Plain(What::ConfigMap, identity) => upsert(&mut family.config_maps, identity, |i| i),
+            Child::Plain(What::Service, identity) => upsert(&mut family.services, identity, |i| i),
+            Child::Plain(_, identity) => upsert(&mut family.autoscalers, identity, |i| i),
+            Child::Deployment(deployment) => upsert(&mut family.deployments, deployment, |d| &d.identity),
+            Child::Pod(pod) => {
+                // A pod that serves without trouble is not worth a word.
+                if pod.role == Role::Serving && pod.trouble.is_none() {
+                    family.pods.retain(|known| known.identity.name != pod.identity.name);
+                } else {
+                    upsert(&mut family.pods, pod, |p| &p.identity);
+                }
+            }
+            Child::Job(job) => {
+                let name = name_in_queue(&job);
+                let runs = job.progress == Progress::Running && !job.identity.terminating;
+                upsert(&mut family.jobs, job, |j| &j.identity);
+                if runs {
+                    self.queue.runs(&name);
+                } else {
+                    self.queue.ended(&name);
+                    self.advance();
+                }
+            }
+        }
+    }
+
+    /// Takes out those of a kind that are gone; whether there were any.
+    fn remove(&mut self, uid: &Arc<str>, what: What, is_gone: impl Fn(&Identity) -> bool) -> bool {
+        let Some(family) = self.families.get_mut(uid) else { return false };
+        let gone = match what {
+            What::ConfigMap => take(&mut family.config_maps, |identity| is_gone(identity)).len(),
+            What::Service => take(&mut family.services, |identity| is_gone(identity)).len(),
+            What::Autoscaler => take(&mut family.autoscalers, |identity| is_gone(identity)).len(),
+            What::Deployment => take(&mut family.deployments, |deployment| is_gone(&deployment.identity)).len(),
+            What::Pod => take(&mut family.pods, |pod| is_gone(&pod.identity)).len(),
+            What::Job => {
+                let jobs = take(&mut family.jobs, |job| is_gone(&job.identity));
+                for job in &jobs {
+                    self.queue.ended(&name_in_queue(job));
+                }
+                jobs.len()
+            }
+        };
+        if family.is_empty() {
+            self.families.remove(uid);
+        }
+        if what == What::Job {
+            self.advance();
+        }
+        gone > 0
+    }
+}
+
+fn take<T>(list: &mut Vec<T>, mut is_gone: impl FnMut(&T) -> bool) -> Vec<T> {
+    list.extract_if(.., |item| is_gone(item)).collect()
+}
+
+fn name_in_queue(job: &Job) -> JobName {
+    (Arc::clone(&job.namespace), job.identity.name.as_str().into())
+}
+
+impl Child {
+    fn identity(&self) -> &Identity {
+        match self {
+            Self::Plain(_, identity) => identity,
+            Self::Job(job) => &job.identity,
+            Self::Pod(pod) => &pod.identity,
+            Self::Deployment(deployment) => &deployment.identity,
+        }
+    }
+}
+
+fn read(what: What, live: &Value) -> Option<(Arc<str>, Child)> {
+    if what == What::Pod {
+        return Some((facts::function_of_pod(live)?.into(), Child::Pod(facts::pod(live))));
+    }
+    let uid = facts::function_of(live)?.into();
+    let child = match what {
+        What::Job => Child::Job(facts::job(live)),
+        What::Deployment => Child::Deployment(facts::deployment(live)),
+        plain => Child::Plain(plain, facts::identity(live)),
+    };
+    Some((uid, child))
+}
+
+/// Puts what was read in its place, unless something newer is there.
+fn upsert<T>(list: &mut Vec<T>, new: T, identity: impl Fn(&T) -> &Identity) {
+    let Some(old) = list.iter_mut().find(|old| identity(old).name == identity(&new).name) else {
+        list.push(new);
+        return;
+    };
+    let number = |of: &T| identity(of).version.parse::<u64>().ok();
+    match (number(old), number(&new)) {
+        (Some(known), Some(seen)) if seen < known => {}
+        _ => *old = new,
+    }
+}
+
+/// Follows all children of one kind until `stop`, for the cache and for the backward loop.
+pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, what: What, stop: CancellationToken) {
+    let kind = what.kind();
+    let mut events = cluster.watch(&kind, Selection::labelled(MANAGED_BY, FUNCTION_CONTROLLER));
+    let mut missing = HashSet::new();
+    let mut present = HashSet::new();
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        match &event {
+            WatchEvent::Begin => present.clear(),
+            WatchEvent::Initial(live) => present.extend(cache.note(what, live)),
+            WatchEvent::Applied(live) => _ = cache.note(what, live),
+            WatchEvent::Deleted(live) => cache.drop_child(what, live),
+            WatchEvent::Synced(_) => cache.keep_only(what, &std::mem::take(&mut present)),
+            WatchEvent::Trouble(error) => {
+                tracing::debug!(resource = &*kind.resource, why = crate::failure::chain(error), "watch failed");
+            }
+        }
+        if what != What::Pod {
+            drift.hear(&kind, event, &mut missing);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Carries a decision out: writes and deletes children, and says what became of it.
+//!
+//! Invariant: what exists under a child's name and is not the Function's own is left as it is.
+//! Invariant: a refused write ends the pass and is said.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::json;
+
+use super::context::Context;
+use super::facts::{Identity, Job};
+use super::observe::What;
+use super::stage::{Decision, Put, Said, Step};
+use super::status::Pass;
+use crate::api::function_conditions::{Reason, Status, Type};
+use crate::api::names::HANDOVER_MANAGER;
+use crate::cluster::{Apply, Error, Guard, Kind, Propagation, Scope, Selection};
+use crate::drift::{Change, Intent, Owner};
+use crate::failure::{Class, chain};
+
+/// What became of a decision.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// What was said, and what still holds.
+    pub(super) pass: Pass,
+    /// Why the pass ended early.
+    pub(super) failure: Option<Class>,
+    /// How long the server asked us to wait.
+    pub(super) retry_after: Option<Duration>,
+    /// Whether a Job was created.
+    pub(super) started: bool,
+    changed: Vec<Type>,
+}
+
+/// One Function's hands.
+pub(super) struct Performer<'a> {
+    pub(super) context: &'a Context,
+    pub(super) owner: &'a Owner,
+    pub(super) namespace: &'a str,
+    pub(super) uid: &'a str,
+}
+
+impl Performer<'_> {
+    /// Does the steps one after the other.
+    pub(super) async fn perform(&self, decision: &Decision) -> Outcome {
+        let mut outcome = Outcome::default();
+        for step in &decision.steps {
+            let done = match step {
+                Step::Say(said) => {
+                    outcome.pass.said.push(said.clone());
+                    Ok(())
+                }
+                Step::Affirm(kind) => {
+                    outcome.pass.affirmed.push(*kind);
+                    Ok(())
+                }
+                Step::SayUnlessChanged(said) => {
+                    if !outcome.changed.contains(&said.condition) {
+                        outcome.pass.said.push(said.clone());
+                    }
+                    Ok(())
+                }
+                Step::Put(put) => self.put(put, &mut outcome).await,
+                Step::Delete { what, identity } => self.delete(*what, identity).await,
+                Step::HandOver { deployment, replicas } => self.hand_over(deployment, *replicas).await,
+            };
+            if let Err(error) = done {
+                if let Step::Put(put) = step {
+                    outcome.refuse(put, &error);
+                }
+                outcome.failure = Some(error.class());
+                outcome.retry_after = error.retry_after();
+                if !matches!(step, Step::Put(_)) {
+                    tracing::warn!(function = &**self.owner, why = chain(&error), "a step failed");
+                }
+            }
+            if outcome.failure.is_some() {
+                break;
+            }
+        }
+        outcome.pass.record = Some(decision.record.clone());
+        outcome
+    }
+
+    async fn put(&self, put: &Put, outcome: &mut Outcome) -> Result<(), Error> {
+        let desired = &put.desired;
+        let (cluster, name) = (self.context.drift.cluster(), &*desired.key.name);
+        let mut exists = put.exists;
+        if !exists && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await? {
+            if let Some(whose) = self.anothers(&live) {
+                let (kind, namespace) = (&desired.kind.kind, self.namespace);
+                let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
+                outcome.pass.said.push(refusal(put, message));
+                outcome.failure = Some(Class::Invalid);
+                return Ok(());
+            }
+            exists = true;
+        }
+        let intent = Intent {
+            owner: Arc::clone(self.owner),
+            desired: Arc::clone(desired),
+            only_version: None,
+            take_over: None,
+            exists,
+        };
+        let done = self.context.drift.put(intent).await?;
+        self.context.cache.note(put.what, &done.answer);
+        let [created, updated] = put.reasons;
+        let kind = &desired.kind.kind;
+        let said = match done.change {
+            Change::Created => (created, format!("{kind} {name} created")),
+            Change::Changed => (updated, format!("{kind} {name} updated")),
+            Change::Unchanged | Change::Paused | Change::Terminating => return Ok(()),
+        };
+        outcome.started |= put.what == What::Job;
+        outcome.changed.push(put.condition);
+        let status = if put.condition == Type::ConfigurationReady { Status::True } else { Status::Unknown };
+        outcome.pass.said.push(Said { done: true, ..Said::new(put.condition, status, said.0, said.1) });
+        Ok(())
+    }
+
+    /// Whose an object is, if it is not the Function's own.
+    fn anothers(&self, live: &ObjectMeta) -> Option<String> {
+        let owners = live.owner_references.as_deref().unwrap_or_default();
+        match owners.iter().find(|owner| owner.controller == Some(true)) {
+            Some(owner) if owner.uid == self.uid => None,
+            Some(owner) => Some(format!("{} {}", owner.kind, owner.name)),
+            None => {
+                let managers = live.managed_fields.as_deref().unwrap_or_default();
+                let manager = managers.iter().rev().find_map(|entry| entry.manager.as_deref());
+                Some(format!("somebody else (written by {})", manager.unwrap_or("an unknown manager")))
+            }
+        }
+    }
+
+    async fn delete(&self, what: What, identity: &Identity) -> Result<(), Error> {
+        let (kind, drift) = (what.kind(), &self.context.drift);
+        let key = kind.key(Some(self.namespace), &identity.name);
+        drift.tombstone(self.owner, &key);
+        let _alone = drift.alone_with(&key).await;
+        let guard = Guard { uid: Some(&identity.uid), resource_version: None };
+        let deleted =
+            drift.cluster().delete(&kind, Some(self.namespace), &identity.name, guard, Propagation::Background).await;
+        match deleted {
+            Ok(_) => {}
+            // Another object has the name by now.
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+        drift.forget(self.owner, &key);
+        self.context.cache.drop_identity(what, self.uid, identity);
+        Ok(())
+    }
+
+    async fn hand_over(&self, deployment: &str, replicas: i64) -> Result<(), Error> {
+        let kind = What::Deployment.kind();
+        let body = json!({
+            "apiVersion": kind.api_version(), "kind": &*kind.kind,
+            "metadata": {"name": deployment, "namespace": self.namespace}, "spec": {"replicas": replicas},
+        });
+        let cluster = self.context.drift.cluster();
+        let how = Apply::unforced(HANDOVER_MANAGER);
+        match cluster.apply(&kind, Some(self.namespace), deployment, &body, how).await {
+            Ok(_) => Ok(()),
+            // Somebody else has come to own the number: it will not fall.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Why a Job has no pod: the newest complaint in its Events.
+    pub(super) async fn why_podless(&self, job: &Job) -> Option<String> {
+        let kind = Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
+        let selection = Selection {
+            namespace: Some(self.namespace.to_owned()),
+            fields: Some(format!("involvedObject.uid={},type=Warning", job.identity.uid)),
+            ..Selection::default()
+        };
+        let mut events = self.context.drift.cluster().list(&kind, selection).take(50);
+        let mut newest: Option<(Option<Timestamp>, String)> = None;
+        while let Some(Ok(event)) = events.next().await {
+            let text = |field: &str| event[field].as_str().unwrap_or_default();
+            let when = text("lastTimestamp").parse().ok().or_else(|| text("eventTime").parse().ok());
+            if newest.as_ref().is_none_or(|(known, _)| *known <= when) {
+                let message = crate::api::conditions::cut(text("message"), 512).replace(char::is_control, " ");
+                newest = Some((when, format!("{}: {message}", text("reason"))));
+            }
+        }
+        newest.map(|(_, text)| text)
+    }
+}
+
+impl Outcome {
+    fn refuse(&mut self, put: &Put, error: &Error) {
+        self.pass.said.push(refusal(put, chain(error)));
+    }
+}
+
+fn refusal(put: &Put, message: String) -> Said {
+    let reason = if put.what == What::Service { Reason::ServiceFailed } else { Reason::ApplyFailed };
+    Said::new(put.condition, Status::False, reason, message)
+}

@@ -1,0 +1,484 @@
+//! The task of one Function: waits until something may have changed, makes a pass, and reports it.
+//!
+//! Invariant: every pass ends in a status, on success and on failure alike; one that changes nothing writes nothing.
+//! Invariant: waiting costs nothing: no request is made because time passed, but for the ref lookup at the remote.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::context::{Context, Input, owner};
+use super::facts::{Job, Progress, Role};
+use super::git::{self, Access, Tree, Unread};
+use super::observe::Family;
+use super::perform::{Outcome, Performer};
+use super::repository;
+use super::resolve::{Warning, reason, resolve, text};
+use super::secret::Known;
+use super::stage::{self, Decision, Memory, Observed, Said, Wanted};
+use super::status::{self, Pass};
+use super::{Code, ResolvedFunction, tag};
+use crate::api::DriftPolicy;
+use crate::api::Function;
+use crate::api::build::{FailureReason, Termination};
+use crate::api::function::FunctionStatus;
+use crate::api::function_conditions::{self, Reason, Status, Type};
+use crate::cluster::{Kind, Part};
+use crate::drift::{Owner, Policy};
+use crate::failure::{Class, chain};
+use crate::notification::Message;
+use crate::source::{BaseDir, Reference};
+
+/// Longest wait between two attempts to read Git, as a multiple of the first.
+const LAST_GIT_RETRY: u32 = 10;
+/// How often somebody asks why a Job has no pod.
+const ASK_WHY: Duration = Duration::from_secs(30);
+/// How long after a status could not be written it is tried again.
+const WRITE_AGAIN: Duration = Duration::from_secs(2);
+const FAR: Duration = Duration::from_secs(86_400);
+
+/// Keeps the children of one Function as they must be until it is gone or `stop` is cancelled.
+pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
+    let Some(first) = input.borrow().clone() else { return };
+    let uid = first.metadata.uid.clone().unwrap_or_default();
+    let owner = owner(&namespace, &name);
+    let bell = context.cache.enter(&owner, &uid);
+    if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
+        return;
+    }
+    let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), namespace, uid.clone(), &first);
+    let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
+    context.drift.set_policy(&owner, policy, 0, Vec::new());
+    let mut repositories = context.repositories.listen();
+    let mut secrets = context.secrets.listen();
+    let mut look_now = context.look_now.subscribe();
+    loop {
+        let Some(function) = input.borrow_and_update().clone() else { break };
+        if repositories.has_changed().unwrap_or(false) {
+            repositories.mark_unchanged();
+            task.look_at_git();
+        }
+        secrets.mark_unchanged();
+        if look_now.has_changed().unwrap_or(false) {
+            look_now.mark_unchanged();
+            task.look_at_git();
+        }
+        if function.metadata.deletion_timestamp.is_some() {
+            // Its children go with it, by their owner references.
+            break;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = task.turn(&function) => {}
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = input.changed() => if changed.is_err() { return },
+            () = bell.notified() => {}
+            _ = repositories.changed() => repositories.mark_changed(),
+            _ = look_now.changed() => look_now.mark_changed(),
+            _ = secrets.changed() => {}
+            () = sleep_until(task.due().into()) => {}
+        }
+    }
+    context.drift.forget_owner(&owner);
+    context.secrets.want(&owner, None);
+    context.reads(&owner, None);
+    context.cache.leave(&owner, &uid);
+    // What is being deleted stays so; whoever takes its name has another task.
+    while input.borrow_and_update().is_some() {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = input.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+struct Task {
+    context: Arc<Context>,
+    owner: Owner,
+    namespace: Arc<str>,
+    uid: String,
+    /// The status as it is written.
+    status: FunctionStatus,
+    memory: Memory,
+    /// What was last found in Git.
+    tree: Option<Tree>,
+    /// Why Git could not be read the last time.
+    unread: Option<Unread>,
+    git_failures: u32,
+    next_git: Instant,
+    /// The Job for whose sake the reference was looked up again.
+    resolved_for: Option<String>,
+    failures: u32,
+    due: Option<Instant>,
+    /// What of the Function the last pass was made for.
+    seen: Option<Seen>,
+    credentials: Vec<Known>,
+    warned: Vec<Warning>,
+    asked_why: Option<Instant>,
+}
+
+/// What of a Function makes a pass worth while.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// Where the source is, for the stages.
+enum Source {
+    Inline,
+    Git(Box<(Tree, Access)>),
+}
+
+impl Task {
+    fn new(context: Arc<Context>, owner: Owner, namespace: String, uid: String, function: &Function) -> Self {
+        let status = function.status.clone().unwrap_or_default();
+        Self {
+            tree: remembered(&namespace, &status),
+            context,
+            owner,
+            namespace: namespace.into(),
+            uid,
+            status,
+            memory: Memory::default(),
+            unread: None,
+            git_failures: 0,
+            next_git: Instant::now(),
+            resolved_for: None,
+            failures: 0,
+            due: None,
+            seen: None,
+            credentials: Vec::new(),
+            warned: Vec::new(),
+            asked_why: None,
+        }
+    }
+
+    fn look_at_git(&mut self) {
+        self.next_git = Instant::now();
+    }
+
+    fn due(&self) -> Instant {
+        let git = self.tree.is_some() || self.unread.is_some();
+        let first = [self.due, git.then_some(self.next_git)].into_iter().flatten().min();
+        first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
+    }
+
+    /// One pass and its report.
+    async fn turn(&mut self, function: &Function) {
+        let seen = Seen {
+            generation: function.metadata.generation,
+            labels: function.metadata.labels.clone(),
+            annotations: function.metadata.annotations.clone(),
+        };
+        let changed = self.seen.as_ref() != Some(&seen);
+        if changed {
+            self.seen = Some(seen);
+            self.look_at_git();
+        }
+        self.due = None;
+        let mut function = function.clone();
+        function.status = Some(self.status.clone());
+        let pass = self.pass(&function, changed).await;
+        self.report(&function, &pass).await;
+    }
+
+    fn look_within(&mut self, wait: Duration) {
+        let at = Instant::now() + wait;
+        self.due = Some(self.due.map_or(at, |known| known.min(at)));
+    }
+
+    async fn pass(&mut self, function: &Function, changed: bool) -> Pass {
+        let refused = |reason: Reason, message: String| Pass {
+            said: vec![Said::new(Type::ConfigurationReady, Status::False, reason, message)],
+            ..Pass::default()
+        };
+        let resolved = match resolve(function, &self.context.settings) {
+            Ok(resolved) => resolved,
+            Err(violations) => {
+                self.context.cache.withdraw(&self.owner);
+                return refused(reason(&violations), text(&violations));
+            }
+        };
+        self.warn(&resolved.warnings);
+        let mut pass = Pass { runtime: Some(resolved.runtime.name.to_owned()), ..Pass::default() };
+        let repository = match repository::choose(&self.context, &resolved).await {
+            Ok(repository) => repository,
+            Err(why) => {
+                self.context.cache.withdraw(&self.owner);
+                let Pass { said, .. } = refused(Reason::RegistryNotConfigured, why);
+                return Pass { said, ..pass };
+            }
+        };
+        let family = self.context.cache.family(&self.uid);
+        let source = match self.source(&resolved, &family).await {
+            Ok(source) => source,
+            Err(unread) => {
+                let Pass { said, .. } = refused(unread.reason, unread.message);
+                return Pass { said, ..pass };
+            }
+        };
+        self.note_credentials(&resolved, &source, &family, changed);
+        let (tree, access) = match &source {
+            Source::Inline => (None, None),
+            Source::Git(found) => (Some(&found.0), Some(&found.1)),
+        };
+        let recipe = tag::recipe(&resolved, tree.map(|tree| tree.tree.as_str()), &self.context.settings.platform);
+        let wanted = Wanted {
+            function: &resolved,
+            recipe: &recipe,
+            repository: &repository,
+            git: tree.zip(access),
+            settings: &self.context.settings,
+        };
+        let mut decision = self.decide(&wanted, &family);
+        if let Some(unread) = self.unread.as_ref().filter(|_| tree.is_some()) {
+            decision.blame(Said::new(Type::ConfigurationReady, Status::False, unread.reason, &unread.message));
+        }
+        let outcome = self.perform(&decision).await;
+        pass.source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
+        pass.record.clone_from(&outcome.pass.record);
+        pass.said = outcome.pass.said;
+        pass.affirmed = outcome.pass.affirmed;
+        pass
+    }
+
+    fn decide(&self, wanted: &Wanted<'_>, family: &Family) -> Decision {
+        let (drift, cache) = (&self.context.drift, &self.context.cache);
+        let observed = Observed {
+            family,
+            status: &self.status,
+            kept: &|key| drift.kept_at(&self.owner, key),
+            turn: &|| cache.ask(&self.owner, &self.namespace),
+            memory: &self.memory,
+        };
+        stage::drive(wanted, &observed, self.context.now())
+    }
+
+    /// Does what was decided, and what follows from it for the next pass.
+    async fn perform(&mut self, decision: &Decision) -> Outcome {
+        let context = Arc::clone(&self.context);
+        let (owner, namespace, uid) = (Arc::clone(&self.owner), Arc::clone(&self.namespace), self.uid.clone());
+        let hands = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
+        let _room = context.room.acquire().await;
+        let outcome = hands.perform(decision).await;
+        self.memory = decision.memory.clone();
+        if let Some(job) = &decision.podless
+            && self.asked_why.is_none_or(|asked| asked.elapsed() >= ASK_WHY)
+        {
+            let why = hands.why_podless(job).await;
+            self.asked_why = Some(Instant::now());
+            self.memory.trouble = why.map(|why| (job.identity.uid.clone(), why)).or(self.memory.trouble.take());
+            self.look_within(if self.memory.trouble.is_some() { Duration::ZERO } else { ASK_WHY });
+        } else if decision.podless.is_some() {
+            self.memory.trouble.clone_from(&decision.memory.trouble);
+            self.look_within(ASK_WHY);
+        }
+        if !decision.in_queue || outcome.started || outcome.failure.is_some() {
+            self.context.cache.withdraw(&self.owner);
+        }
+        if let Some(wait) = decision.look_again {
+            self.look_within(wait);
+        }
+        match outcome.failure {
+            None => self.failures = 0,
+            Some(class) => {
+                self.failures += 1;
+                let wait = class.again(self.failures).unwrap_or(self.context.settings.requeue);
+                let wait = wait.mul_f64(0.9 + 0.2 * fastrand::f64()).max(outcome.retry_after.unwrap_or_default());
+                self.look_within(wait);
+            }
+        }
+        outcome
+    }
+
+    /// Where the code is: for a Git Function the tree that its reference leads to. While Git cannot be read, what was
+    /// found last will do.
+    async fn source(&mut self, function: &ResolvedFunction, family: &Family) -> Result<Source, Unread> {
+        let Code::Git { repository, reference, base_dir } = &function.code else {
+            self.context.secrets.want(&self.owner, None);
+            self.context.reads(&self.owner, None);
+            (self.tree, self.unread) = (None, None);
+            return Ok(Source::Inline);
+        };
+        let wanted = git::Wanted {
+            namespace: function.namespace.clone(),
+            repository: repository.clone(),
+            reference: reference.to_string(),
+            base_dir: base_dir.to_string(),
+        };
+        self.tree = self.tree.take().filter(|tree| tree.wanted == wanted);
+        let moved = moved(family).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
+        let due = self.next_git <= Instant::now();
+        let found = match git::remote(&self.context, &self.owner, &wanted).await {
+            Ok((remote, access)) => {
+                self.context.reads(&self.owner, Some(&remote));
+                let again = due || moved.is_some() || self.tree.is_none();
+                let fresh = self.seen_anew() || moved.is_some();
+                let max_age = if fresh { Duration::ZERO } else { self.context.settings.git_interval.mul_f64(0.8) };
+                match &self.tree {
+                    Some(tree) if !again => Ok((tree.clone(), access, false)),
+                    last => {
+                        let found = git::tree(&self.context, &remote, &wanted, last.as_ref(), max_age).await;
+                        found.map(|tree| (tree, access.clone(), true)).map_err(|unread| (unread, Some(access)))
+                    }
+                }
+            }
+            Err(unread) => Err((unread, None)),
+        };
+        if let Some(job) = moved {
+            self.resolved_for = Some(job.identity.uid.clone());
+        }
+        match found {
+            Ok((tree, access, looked)) => {
+                if looked {
+                    (self.unread, self.git_failures) = (None, 0);
+                    self.next_git =
+                        Instant::now() + self.context.settings.git_interval.mul_f64(0.9 + 0.2 * fastrand::f64());
+                }
+                self.tree = Some(tree.clone());
+                Ok(Source::Git(Box::new((tree, access))))
+            }
+            Err((unread, access)) => {
+                self.git_failed(&unread);
+                match (self.tree.clone(), access) {
+                    (Some(tree), Some(access)) => Ok(Source::Git(Box::new((tree, access)))),
+                    _ => Err(unread),
+                }
+            }
+        }
+    }
+
+    /// Whether somebody wants to know what is at the remote now.
+    fn seen_anew(&self) -> bool {
+        // The lookup of a poll is due a good while after the last one.
+        self.git_failures > 0 || self.next_git.elapsed() < Duration::from_millis(500)
+    }
+
+    fn git_failed(&mut self, unread: &Unread) {
+        self.git_failures += 1;
+        let first = self.context.settings.git_fetch_requeue;
+        let doubled = first.saturating_mul(2u32.saturating_pow((self.git_failures - 1).min(16)));
+        let most = first.saturating_mul(LAST_GIT_RETRY);
+        let wait = match unread.class {
+            // What is awaited comes soon or rings.
+            Class::NotReady => Class::NotReady.again(self.git_failures).unwrap_or(first).min(first),
+            _ => doubled.min(most),
+        };
+        let wait = wait.mul_f64(0.9 + 0.2 * fastrand::f64()).max(unread.retry_after.unwrap_or_default());
+        self.next_git = Instant::now() + wait;
+        self.unread = Some(unread.clone());
+    }
+
+    /// A build that failed is tried again at once when something changed that may have been the reason.
+    fn note_credentials(&mut self, function: &ResolvedFunction, source: &Source, family: &Family, changed: bool) {
+        let settings = &self.context.settings;
+        let mut names = vec![
+            &settings.external_registry_secret,
+            &settings.default_registry_secret,
+            &settings.package_registry_secret,
+        ];
+        if let Source::Git(found) = source
+            && let Some((_, name)) = &found.1.secret
+        {
+            names.push(name);
+        }
+        let known = names.iter().map(|name| self.context.secrets.get(&function.namespace, name)).collect::<Vec<_>>();
+        let first = self.credentials.is_empty();
+        let differ = std::mem::replace(&mut self.credentials, known) != self.credentials;
+        if !first && (differ || changed) {
+            let failed = family.jobs.iter().filter(|job| matches!(job.progress, Progress::Failed { .. }));
+            let newest = failed.max_by_key(|job| (job.created, job.attempt));
+            self.memory.retry_now = newest.map(|job| job.identity.name.clone());
+        }
+    }
+
+    fn warn(&mut self, warnings: &[Warning]) {
+        for warning in warnings.iter().filter(|warning| !self.warned.contains(warning)) {
+            let message = Message::Noticed {
+                function: self.owner.to_string(),
+                reason: warning.reason.to_owned(),
+                message: warning.message.clone(),
+            };
+            self.context.tell(&self.owner, warning.reason, &message);
+        }
+        self.warned = warnings.to_vec();
+    }
+
+    /// Writes the status if it changed, and tells what is news.
+    async fn report(&mut self, function: &Function, pass: &Pass) {
+        let now: Timestamp = self.context.now();
+        let (new, news) = status::after(&self.status, function, pass, now);
+        if new != self.status {
+            let name = function.metadata.name.as_deref().unwrap_or_default();
+            let patch = status::patch(&self.status, &new);
+            let cluster = self.context.drift.cluster();
+            match cluster.patch_merge(&functions(), Some(&self.namespace), name, Part::Status, &patch).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => return,
+                Err(error) => {
+                    tracing::warn!(function = &*self.owner, why = chain(&error), "status not written");
+                    self.look_within(WRITE_AGAIN.max(error.retry_after().unwrap_or_default()));
+                    return;
+                }
+            }
+            self.status = new;
+        }
+        for said in news {
+            let reason = said.reason.as_str();
+            let message = Message::Stage {
+                function: self.owner.to_string(),
+                condition: said.condition.as_str().to_owned(),
+                status: said.status.as_str().to_owned(),
+                reason: reason.clone(),
+                message: said.message,
+            };
+            self.context.tell(&self.owner, &reason, &message);
+        }
+    }
+}
+
+/// The kind of Functions.
+pub fn functions() -> Kind {
+    Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true)
+}
+
+/// What the status says was last found in Git.
+fn remembered(namespace: &str, status: &FunctionStatus) -> Option<Tree> {
+    let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
+    let commit = text(&status.commit)?;
+    Some(Tree {
+        wanted: git::Wanted {
+            namespace: namespace.to_owned(),
+            repository: text(&status.source)?,
+            reference: Reference::parse(text(&status.reference)?.trim()).ok()?.to_string(),
+            base_dir: BaseDir::parse(text(&status.base_dir)?.trim()).ok()?.to_string(),
+        },
+        head: commit.clone(),
+        commit,
+        tree: text(&status.tree)?,
+    })
+}
+
+/// The Job that failed because its branch has moved on.
+fn moved(family: &Family) -> Option<&Job> {
+    family.jobs.iter().find(|job| {
+        let pods = family.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
+        let mut ends = pods.filter_map(|pod| pod.end.as_ref());
+        ends.any(
+            |end| matches!(&end.said, Termination::Failed(failure) if failure.reason == FailureReason::BranchMoved),
+        )
+    })
+}
+
+/// Whether a condition of a status is True.
+pub fn is_true(status: &FunctionStatus, kind: Type) -> bool {
+    function_conditions::find(&status.conditions, kind).is_some_and(|condition| condition.status == "True")
+}

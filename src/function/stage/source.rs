@@ -1,0 +1,44 @@
+//! The source: a ConfigMap for an inline Function, a tree of a Git repository for the others.
+
+use jiff::Timestamp;
+
+use super::{Decision, Observed, Said, Step, Wanted, one_of, put};
+use crate::api::function_conditions::{Reason, Status, Type};
+use crate::function::children;
+use crate::function::observe::What;
+
+const SUBJECT: Type = Type::ConfigurationReady;
+
+/// The first stage.
+pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
+    let there = observed.family.config_maps.iter().collect::<Vec<_>>();
+    if let Some((tree, _)) = wanted.git {
+        for identity in &there {
+            decision.delete(What::ConfigMap, identity);
+        }
+        let old = observed.status;
+        let told = old.commit.as_deref() == Some(&tree.commit)
+            && old.reference.as_deref() == Some(&tree.wanted.reference)
+            && old.base_dir.as_deref() == Some(&tree.wanted.base_dir)
+            && old.source.as_deref() == Some(&tree.wanted.repository);
+        if told && observed.holds(SUBJECT) {
+            decision.steps.push(Step::Affirm(SUBJECT));
+        } else {
+            let message = format!("Sources {} updated", wanted.function.name);
+            decision.say(SUBJECT, Status::True, Reason::SourceUpdated, message);
+        }
+        return;
+    }
+    let name = one_of(decision, What::ConfigMap, &there, children::name(wanted.function));
+    let Some(document) = children::config_map::build(wanted.function, &name) else { return };
+    let said = (SUBJECT, [Reason::ConfigMapCreated, Reason::ConfigMapUpdated]);
+    put(decision, observed, wanted, What::ConfigMap, &document, &there, said);
+    if observed.holds(SUBJECT) {
+        decision.steps.push(Step::Affirm(SUBJECT));
+    } else {
+        // What was wrong with the specification is right again, or it is a new agent's first look.
+        let message = format!("ConfigMap {name} updated");
+        let said = Said::new(SUBJECT, Status::True, Reason::ConfigMapUpdated, message);
+        decision.steps.push(Step::SayUnlessChanged(said));
+    }
+}

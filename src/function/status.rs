@@ -1,0 +1,125 @@
+//! The status of a Function after a pass, and what of it is news.
+//!
+//! Invariant: equal facts give an equal status, so that nothing is written when nothing changed.
+//! Invariant: `observedGeneration` moves in the same step that says of every condition whether it still holds.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
+
+use super::stage::{Record, Said};
+use crate::api::Function;
+use crate::api::function::FunctionStatus;
+use crate::api::function_conditions::{self as conditions, Reason, Status, Type};
+
+/// What a pass found out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pass {
+    /// What was said, in order.
+    pub said: Vec<Said>,
+    /// Conditions that still are what was last said of them.
+    pub affirmed: Vec<Type>,
+    /// What is recorded of builds; `None`: the pass did not come to it.
+    pub record: Option<Record>,
+    /// Commit and tree of a Git Function.
+    pub source: Option<(String, String)>,
+    /// The runtime.
+    pub runtime: Option<String>,
+}
+
+/// The status after a pass, and what of it is news, in order.
+pub fn after(old: &FunctionStatus, function: &Function, pass: &Pass, now: Timestamp) -> (FunctionStatus, Vec<Said>) {
+    let generation = function.metadata.generation;
+    let mut new = old.clone();
+    let mut news = Vec::new();
+    for said in &pass.said {
+        if say(&mut new, said, generation, now) || said.done {
+            news.push(said.clone());
+        }
+    }
+    for kind in &pass.affirmed {
+        if let Some(condition) = new.conditions.iter_mut().find(|condition| condition.type_ == kind.as_str()) {
+            condition.observed_generation = generation;
+        }
+    }
+    if pass.record.is_none() && old.observed_generation != generation {
+        // What was built and what runs was not looked at: what runs goes on running, the rest is not known.
+        let unsaid = conditions::find(&new.conditions, Type::BuildReady).cloned();
+        if unsaid.is_some_and(|condition| condition.status != Status::Unknown.as_str()) {
+            let message = "waits for the configuration to be right";
+            let said = Said::new(Type::BuildReady, Status::Unknown, Reason::Pending, message);
+            let configuration = new.conditions.first().cloned();
+            say(&mut new, &said, generation, now);
+            // What was said last stays first.
+            if let Some(first) = configuration {
+                new.conditions.retain(|condition| condition.type_ != first.type_);
+                new.conditions.insert(0, first);
+            }
+        }
+    }
+    new.observed_generation = generation;
+    facts(&mut new, function, pass);
+    if let Some(record) = &pass.record {
+        builds(&mut new, record);
+    }
+    (new, news)
+}
+
+/// Whether that is news.
+fn say(status: &mut FunctionStatus, said: &Said, generation: Option<i64>, now: Timestamp) -> bool {
+    let old = conditions::find(&status.conditions, said.condition).cloned();
+    let same = old.as_ref().is_some_and(|old| {
+        old.status == said.status.as_str() && old.reason == said.reason.as_str() && old.message == said.message
+    });
+    let speaks_of = if said.outdated { old.and_then(|old| old.observed_generation) } else { generation };
+    if same {
+        if let Some(condition) = status.conditions.iter_mut().find(|c| c.type_ == said.condition.as_str()) {
+            condition.observed_generation = speaks_of;
+        }
+        return false;
+    }
+    conditions::set(&mut status.conditions, said.condition, said.status, said.reason, &said.message, speaks_of, now)
+}
+
+fn facts(status: &mut FunctionStatus, function: &Function, pass: &Pass) {
+    let spec = &function.spec;
+    status.source = Some(spec.source.clone());
+    if pass.runtime.is_some() {
+        status.runtime.clone_from(&pass.runtime);
+    }
+    status.runtime_image_override.clone_from(&spec.runtime_image_override);
+    if let Some((commit, tree)) = &pass.source {
+        status.commit = Some(commit.clone());
+        status.tree = Some(tree.clone());
+        status.reference.clone_from(&spec.reference);
+        status.base_dir.clone_from(&spec.base_dir);
+    }
+}
+
+fn builds(status: &mut FunctionStatus, record: &Record) {
+    status.built.clone_from(&record.built);
+    status.image.clone_from(&record.image);
+    status.queue = record.queue.and_then(|queue| i64::try_from(queue).ok());
+    status.retry_at = record.retry_at.map(Time);
+    match &record.building {
+        Some((tag, attempt)) => {
+            status.building = Some(tag.clone());
+            status.builds = Some(*attempt);
+        }
+        // How many it took stays to be seen.
+        None => status.building = None,
+    }
+}
+
+/// A merge patch that makes `old` say what `new` says: fields that went away are set to null.
+pub fn patch(old: &FunctionStatus, new: &FunctionStatus) -> Value {
+    let value = |status: &FunctionStatus| serde_json::to_value(status).unwrap_or_default();
+    let (old, mut new) = (value(old), value(new));
+    if let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) {
+        for key in old.keys() {
+            new.entry(key.clone()).or_insert(Value::Null);
+        }
+        new.retain(|key, value| old.get(key) != Some(value));
+    }
+    serde_json::json!({ "status": new })
+}

@@ -1,0 +1,46 @@
+//! The GitRepositories of the cluster, as they were last seen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::api::GitRepository;
+
+/// The GitRepositories of the cluster.
+#[derive(Debug, Default)]
+pub struct Repositories {
+    all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Repositories {
+    /// One of them.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<GitRepository>> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// One of them is new, changed, or (`None`) gone.
+    pub fn set(&self, namespace: &str, name: &str, repository: Option<GitRepository>) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), name.to_owned());
+        match repository {
+            Some(repository) => all.insert(key, Arc::new(repository)),
+            None => all.remove(&key),
+        };
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// These are all that there are.
+    pub fn replace(&self, present: Vec<(String, String)>) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|key, _| present.contains(key));
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Hears of every change.
+    pub fn listen(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}

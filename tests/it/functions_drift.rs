@@ -1,0 +1,159 @@
+//! Children of Functions that somebody changes by hand.
+
+use mainstay::notification::Message;
+use serde_json::{Value, json};
+
+use crate::support::{
+    functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, Kind, SERVICES, inline},
+    world::World,
+};
+
+/// The object, fields and author of the next revert.
+async fn reverted(world: &mut World) -> (String, String, Vec<String>, String) {
+    loop {
+        let message = tokio::time::timeout(std::time::Duration::from_secs(30), world.messages.recv());
+        let message = message.await.expect("a revert is told within 30 s").unwrap();
+        if let Message::Reverted { sync, object, fields, who, .. } = message {
+            return (sync, object, fields, who);
+        }
+    }
+}
+
+async fn check(world: &mut World, kind: Kind, patch: Value, field: &str, path: &str) {
+    let name = world.child_name("hello", kind);
+    let before = world.child("hello", kind).pointer(path).cloned();
+    world.edit(kind.0, kind.1, &name, patch);
+    let (owner, object, fields, who) = reverted(world).await;
+    assert_eq!((owner.as_str(), who.as_str()), ("function default/hello", "kubectl-edit"));
+    assert!(object.contains(&name) && fields.iter().any(|f| f == field), "{object} {fields:?}");
+    world
+        .until_function("it is put back", |w| {
+            w.children("hello", kind).len() == 1 && w.child("hello", kind).pointer(path) == before.as_ref()
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_child_that_is_changed_by_hand_is_put_back_at_once() {
+    let mut world = World::with_functions().await;
+    world.start();
+    let mut spec = inline("1");
+    spec["maxReplicas"] = json!(3);
+    world.function("hello", spec);
+    world.runs("hello").await;
+    let w = &mut world;
+    check(w, CONFIG_MAPS, json!({"data": {"source": "evil"}}), "data.source", "/data/source").await;
+    let patch = json!({"spec": {"template": {"spec": {"securityContext": {"fsGroup": 5}}}}});
+    let path = "/spec/template/spec/securityContext/fsGroup";
+    check(w, DEPLOYMENTS, patch, "spec.template.spec.securityContext.fsGroup", path).await;
+    check(
+        w,
+        SERVICES,
+        json!({"spec": {"selector": {"app": "x", "serverless.kyma-project.io/function-name": "y"}}}),
+        "spec.selector",
+        "/spec/selector/serverless.kyma-project.io~1function-name",
+    )
+    .await;
+    check(w, AUTOSCALERS, json!({"spec": {"maxReplicas": 50}}), "spec.maxReplicas", "/spec/maxReplicas").await;
+    // Without the label by which it is found.
+    let label = "serverless.kyma-project.io/managed-by";
+    let name = w.child_name("hello", CONFIG_MAPS);
+    w.edit("v1", "configmaps", &name, json!({"metadata": {"labels": {label: null}}}));
+    let (_, object, ..) = reverted(w).await;
+    assert!(object.contains(&name), "{object}");
+    w.until_function("labelled again", |w| {
+        w.child("hello", CONFIG_MAPS)["metadata"]["labels"][label] == "function-controller"
+    })
+    .await;
+    assert_eq!(w.children("hello", JOBS).len(), 1, "nothing was built again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_child_that_is_deleted_comes_back_and_nothing_is_built_again() {
+    let mut world = World::with_functions().await;
+    world.start();
+    let mut spec = inline("1");
+    spec["maxReplicas"] = json!(3);
+    world.function("hello", spec);
+    world.runs("hello").await;
+    for kind in [CONFIG_MAPS, DEPLOYMENTS, SERVICES, AUTOSCALERS] {
+        let name = world.child_name("hello", kind);
+        let uid = world.uid(kind.0, kind.1, &name);
+        world.delete(kind.0, kind.1, &name);
+        let (owner, object, fields, _) = reverted(&mut world).await;
+        assert_eq!(
+            (owner.as_str(), fields.as_slice()),
+            ("function default/hello", &["(object)".to_owned()][..]),
+            "{object}"
+        );
+        world
+            .until_function("it is back", |w| {
+                w.get(kind.0, kind.1, &name).is_some_and(|o| o["metadata"]["uid"] != *uid)
+            })
+            .await;
+        world.runs("hello").await;
+    }
+    let job = world.child_name("hello", JOBS);
+    world.delete("batch/v1", "jobs", &job);
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    world.runs("hello").await;
+    assert_eq!(world.children("hello", JOBS).len(), 0, "a finished Job that is deleted does not build again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_build_that_is_deleted_begins_again() {
+    let mut world = World::with_functions().await;
+    world.builds_wait();
+    world.start();
+    world.function("hello", inline("1"));
+    world.says("hello", "BuildReady", "Unknown JobRunning").await;
+    let job = world.child_name("hello", JOBS);
+    let uid = world.uid("batch/v1", "jobs", &job);
+    world.delete("batch/v1", "jobs", &job);
+    world
+        .until_function("it is back", |w| w.get("batch/v1", "jobs", &job).is_some_and(|o| o["metadata"]["uid"] != *uid))
+        .await;
+    world.builds_succeed();
+    world.runs("hello").await;
+    assert_eq!(world.children("hello", JOBS).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_and_annotations_of_others_stay() {
+    let mut world = World::with_functions().await;
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    let name = world.child_name("hello", DEPLOYMENTS);
+    let theirs = json!({"metadata": {"labels": {"argocd": "x"}}, "spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}});
+    world.edit("apps/v1", "deployments", &name, theirs);
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    world
+        .until_function("the variable is there", |w| {
+            w.child("hello", DEPLOYMENTS).to_string().contains(r#""name":"A""#)
+        })
+        .await;
+    let deployment = world.child("hello", DEPLOYMENTS);
+    assert_eq!(deployment["metadata"]["labels"]["argocd"], "x");
+    assert_eq!(deployment["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"], "now");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changed_while_no_agent_ran_is_put_back_by_the_next_one() {
+    let mut world = World::with_functions().await;
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    let (config_map, service) = (world.child_name("hello", CONFIG_MAPS), world.child_name("hello", SERVICES));
+    world.kill().await;
+    world.edit("v1", "configmaps", &config_map, json!({"data": {"source": "evil"}}));
+    world.delete("v1", "services", &service);
+    world.start();
+    world
+        .until_function("both are put back", |w| {
+            w.children("hello", CONFIG_MAPS).iter().all(|map| map["data"]["source"] == "1")
+                && w.children("hello", SERVICES).len() == 1
+        })
+        .await;
+    assert_eq!(world.children("hello", JOBS).len(), 1, "nothing was built again");
+}

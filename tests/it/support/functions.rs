@@ -1,0 +1,213 @@
+//! Functions in a [`World`]: registries, simulated builds, and what is said of them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use devcluster::levers::Simulation;
+use mainstay::notification::Message;
+use serde_json::{Value, json};
+
+use super::world::{NAMESPACE, World};
+
+const API: &str = "serverless.kyma-project.io/v1alpha1";
+/// Label with the name of the Function on its children.
+const NAME: &str = "serverless.kyma-project.io/function-name";
+
+/// A kind of children, as the server knows it.
+pub(crate) type Kind = (&'static str, &'static str);
+
+pub(crate) const CONFIG_MAPS: Kind = ("v1", "configmaps");
+pub(crate) const JOBS: Kind = ("batch/v1", "jobs");
+pub(crate) const PODS: Kind = ("v1", "pods");
+pub(crate) const DEPLOYMENTS: Kind = ("apps/v1", "deployments");
+pub(crate) const SERVICES: Kind = ("v1", "services");
+pub(crate) const AUTOSCALERS: Kind = ("autoscaling/v1", "horizontalpodautoscalers");
+
+/// The spec of an inline Function for Node.js with one pod.
+pub(crate) fn inline(source: &str) -> Value {
+    json!({"runtime": "nodejs22", "source": source, "minReplicas": 1, "maxReplicas": 1})
+}
+
+impl World {
+    /// A world whose builds succeed at once, with a registry for its namespace, and an agent that is not running yet.
+    pub(crate) async fn with_functions() -> Self {
+        let world = Self::new().await;
+        world.builds_succeed();
+        world.registry(NAMESPACE, "registry.example.org");
+        world
+    }
+
+    /// Builds end at once with a digest that follows from what they were told to push.
+    pub(crate) fn builds_succeed(&self) {
+        self.builds_end("push", 0, r#"{"digest":"{digest}","reused":false,"seconds":0.1}"#, Duration::ZERO);
+    }
+
+    /// Builds do not come to an end, until they are told to.
+    pub(crate) fn builds_wait(&self) {
+        self.builds_end("push", 0, "", Duration::from_secs(86_400));
+    }
+
+    /// A container of builds ends so.
+    pub(crate) fn builds_end(&self, container: &str, exit_code: i32, message: &str, after: Duration) {
+        let simulation = Simulation { exit_code, termination_message: Some(message.to_owned()), after };
+        self.server.simulate_container(&self.functions.builder_image, container, simulation);
+    }
+
+    /// Says where images of a namespace are kept.
+    pub(crate) fn registry(&self, namespace: &str, address: &str) {
+        let data = json!({
+            "registryAddress": address, "serverAddress": address, "isInternal": "false", "username": "u", "password": "p",
+        });
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": data,
+            "metadata": {"name": "serverless-registry-config-default", "namespace": namespace},
+        });
+        self.create("v1", "secrets", namespace, secret);
+    }
+
+    /// Creates a Function.
+    #[track_caller]
+    pub(crate) fn function(&self, name: &str, spec: Value) -> Value {
+        self.function_in(NAMESPACE, name, spec)
+    }
+
+    /// Creates a Function in another namespace.
+    #[track_caller]
+    pub(crate) fn function_in(&self, namespace: &str, name: &str, spec: Value) -> Value {
+        let metadata = json!({"name": name, "namespace": namespace});
+        let function = json!({"apiVersion": API, "kind": "Function", "metadata": metadata, "spec": spec});
+        self.create(API, "functions", namespace, function)
+    }
+
+    /// Changes a Function as a person does; `patch` is a merge patch.
+    #[track_caller]
+    pub(crate) fn edit_function(&self, name: &str, patch: Value) -> Value {
+        self.edit(API, "functions", name, patch)
+    }
+
+    /// Deletes a Function.
+    pub(crate) fn delete_function(&self, name: &str) {
+        self.delete(API, "functions", name);
+    }
+
+    /// The Function.
+    pub(crate) fn function_now(&self, name: &str) -> Option<Arc<Value>> {
+        self.get(API, "functions", name)
+    }
+
+    /// The status of a Function; null if it has none.
+    pub(crate) fn function_status(&self, name: &str) -> Value {
+        self.function_now(name).map(|function| function["status"].clone()).unwrap_or_default()
+    }
+
+    /// `<status> <reason>: <message>` of a condition of a Function; "absent" without it.
+    pub(crate) fn said(&self, name: &str, condition: &str) -> String {
+        let status = self.function_status(name);
+        let all = status["conditions"].as_array().cloned().unwrap_or_default();
+        let found = all.iter().find(|c| c["type"] == condition);
+        let text = |c: &Value, field: &str| c[field].as_str().unwrap_or_default().to_owned();
+        found.map_or_else(
+            || "absent".to_owned(),
+            |c| format!("{} {}: {}", text(c, "status"), text(c, "reason"), text(c, "message")),
+        )
+    }
+
+    /// Waits until a condition of a Function begins with a text.
+    pub(crate) async fn says(&self, name: &str, condition: &str, beginning: &str) {
+        let what = format!("{condition} of {name} to begin with {beginning:?}");
+        self.until_function(&what, |w| w.said(name, condition).starts_with(beginning)).await;
+    }
+
+    /// Waits until a Function runs what its newest generation says.
+    pub(crate) async fn runs(&self, name: &str) {
+        self.until_function(&format!("{name} to run"), |w| w.is_running(name)).await;
+    }
+
+    /// Whether a Function runs what its newest generation says.
+    pub(crate) fn is_running(&self, name: &str) -> bool {
+        let Some(function) = self.function_now(name) else { return false };
+        let generation = &function["metadata"]["generation"];
+        let all = function["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.len() == 3 && all.iter().all(|c| c["status"] == "True" && c["observedGeneration"] == *generation)
+    }
+
+    /// Waits until the cluster is as wanted; shows the Functions when it is not.
+    pub(crate) async fn until_function(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
+        let shown = || {
+            let functions = self.server.objects(API, "functions", None);
+            functions.iter().map(|f| format!("{}: {:#}", f["metadata"]["name"], f["status"])).collect::<Vec<_>>()
+        };
+        self.until_or(what, wanted, || shown().join("\n")).await;
+    }
+
+    /// The children of a kind of a Function, by name.
+    pub(crate) fn children(&self, function: &str, (version, resource): Kind) -> Vec<Arc<Value>> {
+        let all = self.server.objects(version, resource, Some(NAMESPACE));
+        all.into_iter().filter(|object| object["metadata"]["labels"][NAME] == function).collect()
+    }
+
+    /// The one child of a kind.
+    #[track_caller]
+    pub(crate) fn child(&self, function: &str, kind: Kind) -> Arc<Value> {
+        let mut all = self.children(function, kind);
+        assert_eq!(all.len(), 1, "{kind:?} of {function}");
+        all.remove(0)
+    }
+
+    /// Name of the one child of a kind.
+    #[track_caller]
+    pub(crate) fn child_name(&self, function: &str, kind: Kind) -> String {
+        self.child(function, kind)["metadata"]["name"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until this has been told of a Function since the last time that was asked: the reasons, in order.
+    pub(crate) async fn told(&mut self, function: &str, expected: &[&str]) {
+        let owner = format!("function {NAMESPACE}/{function}");
+        let mut reasons: Vec<String> = Vec::new();
+        while reasons.len() < expected.len() {
+            let heard = tokio::time::timeout(Duration::from_secs(20), self.messages.recv()).await;
+            let Ok(Ok(message)) = heard else { break };
+            if let Message::Stage { function, reason, .. } = message
+                && function == owner
+            {
+                reasons.push(reason);
+            }
+        }
+        assert_eq!(reasons, expected, "{:#}", self.function_status(function));
+    }
+
+    /// The smallest number of pods that a Function's Deployment asked for from now on.
+    pub(crate) fn lowest_replicas(&self, function: &str) -> impl Fn() -> i64 + use<> {
+        let (lowest, name) = (Arc::new(AtomicI64::new(i64::MAX)), self.child_name(function, DEPLOYMENTS));
+        let (mut events, seen) = (self.server.subscribe(), Arc::clone(&lowest));
+        let server = self.server.clone();
+        tokio::spawn(async move {
+            loop {
+                events.next().await;
+                let object = server.object("apps/v1", "deployments", NAMESPACE, &name);
+                if let Some(replicas) = object.and_then(|object| object["spec"]["replicas"].as_i64()) {
+                    seen.fetch_min(replicas, Ordering::Relaxed);
+                }
+            }
+        });
+        move || lowest.load(Ordering::Relaxed)
+    }
+
+    /// Waits until nothing has been asked of the server for a while.
+    pub(crate) async fn quiet(&self) {
+        let mut before = self.requests();
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let now = self.requests();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    }
+}
