@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use super::image;
 use super::logs::Book;
+use super::marks::Mark;
 use super::probes::{self, Probing, Verdict};
 use super::process::{Context, Group, Program, code, run};
 use super::program::{Refusal, Room, program};
@@ -207,6 +208,10 @@ impl Container {
         let book =
             self.ctx.node().books().open(text(&self.pod, "/metadata/uid"), self.name(), self.room.directory.clone());
         let fresh = book.begin().and_then(|()| std::fs::write(&self.room.termination, ""));
+        let mark = Mark::new(&self.ctx.node().directory());
+        let mut program = program.clone();
+        program.env.push(mark.variable());
+        let program = &program;
         let started = fresh.and_then(|()| Group::start(&self.ctx.server, program));
         let (mut group, stdout, stderr) = match started {
             Ok(started) => started,
@@ -226,6 +231,7 @@ impl Container {
         let fault = self.watch_over(&mut group, program).await;
         ended.code = code(group.wait().await);
         ended.over = Timestamp::now();
+        drop(mark);
         let drained = async { while output.join_next().await.is_some() {} };
         // A process that left its group may hold the pipe; it is not waited for.
         let _ = tokio::time::timeout(DRAIN, drained).await;

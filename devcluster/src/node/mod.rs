@@ -18,6 +18,7 @@ mod container;
 mod environment;
 mod image;
 pub(crate) mod logs;
+mod marks;
 mod options;
 mod paths;
 mod pod;

@@ -22,7 +22,7 @@ pub struct NodeOptions {
     /// Where programs are looked for that are in no image, as in `PATH`; that of this process.
     pub path: String,
     /// Variables for every container, below those of its pod. `{podIP}` becomes the pod's address, `{terminationLog}`
-    /// the file for its termination message.
+    /// the file for its termination message; a path that the container has a mount for becomes the place of that.
     pub env: Vec<(String, String)>,
     /// What a pod may write, in bytes, whatever its volumes allow; 4 GiB.
     pub pod_disk: u64,

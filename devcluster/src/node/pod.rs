@@ -186,22 +186,35 @@ impl Life {
     }
 
     fn lay_out(&self) -> Result<Vec<Volume>, String> {
-        let namespace = self.subject.key.namespace();
-        let config_map = |name: &str| self.ctx.server.object("v1", "configmaps", namespace, name);
-        let secret = |name: &str| self.ctx.server.object("v1", "secrets", namespace, name);
-        let facts = Facts {
-            pod: &self.pod,
-            address: self.view.address.to_string(),
-            host: self.view.host.to_string(),
-            config_map: &config_map,
-            secret: &secret,
-        };
         for folder in ["home", "tmp", "containers", "volumes"] {
             let made = fs::create_dir_all(self.directory.join(folder));
             made.map_err(|e| format!("Failed to create pod sandbox: {e}"))?;
         }
         let claims = self.ctx.node().directory().join("claims");
-        volumes::lay_out(&self.directory.join("volumes"), &claims, &facts)
+        self.with_facts(|facts| volumes::lay_out(&self.directory.join("volumes"), &claims, facts))
+    }
+
+    /// Brings the files of ConfigMaps and Secrets up to date.
+    fn refresh(&mut self) {
+        self.objects.borrow_and_update();
+        let refreshed = self.with_facts(|facts| volumes::refresh(&self.directory.join("volumes"), facts));
+        if let Err(error) = refreshed {
+            let message = format!("MountVolume.SetUp failed: {error}");
+            self.ctx.hands.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
+        }
+    }
+
+    fn with_facts<T>(&self, f: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let namespace = self.subject.key.namespace();
+        let config_map = |name: &str| self.ctx.server.object("v1", "configmaps", namespace, name);
+        let secret = |name: &str| self.ctx.server.object("v1", "secrets", namespace, name);
+        f(&Facts {
+            pod: &self.pod,
+            address: self.view.address.to_string(),
+            host: self.view.host.to_string(),
+            config_map: &config_map,
+            secret: &secret,
+        })
     }
 
     /// Runs the containers until all have come to their end or the pod is deleted.
@@ -209,6 +222,8 @@ impl Life {
         let deadline = self.pod["spec"]["activeDeadlineSeconds"].as_u64().map(Duration::from_secs);
         let deadline = tokio::time::Instant::now() + deadline.unwrap_or(Duration::from_hours(24 * 365));
         let mut measure = tokio::time::interval(MEASURE);
+        let mut given = self.pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let mounts_objects = given.any(|volume| volume["configMap"].is_object() || volume["secret"].is_object());
         self.launch_next(volumes);
         loop {
             if self.over.iter().zip(&self.launched).all(|(over, launched)| *over || !launched) && self.is_over() {
@@ -229,6 +244,7 @@ impl Life {
                     self.end_all(orders).await;
                     return End::Deleted;
                 }
+                Ok(()) = self.objects.changed(), if mounts_objects && !stopping => self.refresh(),
                 () = tokio::time::sleep_until(deadline), if !stopping => {
                     let message = "Pod was active on the node longer than the specified deadline";
                     self.fail("DeadlineExceeded", message.to_owned());
@@ -254,6 +270,10 @@ impl Life {
 
     /// Tells all containers to end and waits until they have.
     async fn end_all(&mut self, orders: &watch::Receiver<Arc<Value>>) {
+        for container in self.view.containers.iter().filter(|c| matches!(c.state, State::Running(..))) {
+            let message = format!("Stopping container {}", container.name);
+            self.ctx.hands.report(&self.pod, "kubelet", "Normal", "Killing", &message);
+        }
         tokio::time::sleep(QUIET).await;
         let grace = grace(&orders.borrow());
         self.stop.send_replace(Some(grace));

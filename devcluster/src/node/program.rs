@@ -109,7 +109,7 @@ fn environment(
     let termination = shown(&room.termination);
     for (name, value) in &options.env {
         let value = value.replace("{podIP}", &room.address.to_string()).replace("{terminationLog}", &termination);
-        set(name, value);
+        set(name, paths.rewrite(&value));
     }
     for variable in variables {
         // A path in a Secret is data, not a place.

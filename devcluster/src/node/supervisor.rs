@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::process::Context;
 use super::proxy::Proxy;
 use super::slot::Slot;
-use super::{pod, usage, watchdog};
+use super::{marks, pod, usage, watchdog};
 use crate::actors::hands::{Hands, text};
 use crate::actors::pods::NODE;
 use crate::history::Event;
@@ -50,6 +50,7 @@ fn clean(ctx: &Context) {
         let name = entry.file_name().to_string_lossy().into_owned();
         if entry.path() == own || Slot::abandoned(&name) {
             watchdog::kill_leftovers(&entry.path().join("processes"));
+            marks::kill_all(&entry.path());
             if let Err(error) = fs::remove_dir_all(entry.path()) {
                 tracing::warn!(%error, path = %entry.path().display(), "what an earlier node has left stays");
             }

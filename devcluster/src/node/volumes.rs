@@ -181,6 +181,27 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
     Ok(())
 }
 
+/// Writes anew what has changed of ConfigMaps and Secrets; what is missing now stays as it was.
+pub(super) fn refresh(directory: &Path, facts: &Facts<'_>) -> io::Result<()> {
+    for volume in facts.pod["spec"]["volumes"].as_array().into_iter().flatten() {
+        let place = directory.join(text(volume, "/name"));
+        if let Ok(Some(files)) = files(volume, facts)
+            && !holds(&place, &files)
+        {
+            write(&place, &files)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a directory has exactly these files at its top.
+fn holds(place: &Path, files: &BTreeMap<String, File>) -> bool {
+    let same = files.iter().all(|(name, (bytes, _))| fs::read(place.join(name)).is_ok_and(|known| known == *bytes));
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    let known = |name: &str| name.starts_with("..") || files.keys().any(|file| file.split('/').next() == Some(name));
+    same && entries.into_iter().all(|entry| known(&entry.file_name().to_string_lossy()))
+}
+
 /// Where the mounts of a container lead.
 pub(super) fn mounts(container: &Value, volumes: &[Volume], expand: impl Fn(&str) -> String) -> Result<Paths, String> {
     let mut paths = Paths::default();

@@ -26,7 +26,7 @@ while read -r line; do
     -*) case $live in *" $group "*) live="${live%% "$group" *} ${live#* "$group" }" ;; esac ;;
   esac
 done
-for group in $live; do kill -9 -- "-$group" 2>/dev/null; done
+for group in $live; do kill -9 "-$group" 2>/dev/null; done
 exit 0
 "#;
 

@@ -1,7 +1,7 @@
 //! A cluster with a node, whose pods are processes of this machine.
 
 use crate::world::World;
-use devcluster::{NodeOptions, Options, Serving};
+use devcluster::{NodeOptions, Options, RegistryOptions, Serving};
 use serde_json::{Value, json};
 use std::{
     path::Path,
@@ -30,11 +30,12 @@ impl Machine {
     /// The same with other options of the node.
     pub(crate) fn with(change: impl FnOnce(&mut NodeOptions)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mut node = NodeOptions::new(directory.path()).host_image(HOST, []);
+        let mut node = NodeOptions::new(directory.path().join("node")).host_image(HOST, []);
         node.env.push(("POD_ADDRESS".into(), "{podIP}".into()));
         node.env.push(("LAST_WORDS".into(), "{terminationLog}".into()));
         change(&mut node);
-        let world = World::with(Options { node: Some(node), ..Options::default() });
+        let registry = Some(RegistryOptions { directory: directory.path().join("images") });
+        let world = World::with(Options { node: Some(node), registry, ..Options::default() });
         drop(world.server.spawn_actors());
         Self { world, directory }
     }
@@ -88,7 +89,7 @@ impl Machine {
         let serving = self.world.server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         let config = self.directory.path().join("kubeconfig");
         std::fs::write(&config, self.world.server.kubeconfig(serving.address(), None)).unwrap();
-        Kubectl { config: config.to_str().unwrap().to_owned(), _serving: serving }
+        Kubectl { config: config.to_str().unwrap().to_owned(), serving }
     }
 }
 
@@ -103,7 +104,9 @@ fn merge(into: &mut Value, change: Value) {
             }
         }
         (Value::Array(into), Value::Array(change)) if into.len() == 1 && change.len() == 1 => {
-            change.into_iter().for_each(|change| merge(&mut into[0], change));
+            for change in change {
+                merge(&mut into[0], change);
+            }
         }
         (into, change) => *into = change,
     }
@@ -112,10 +115,15 @@ fn merge(into: &mut Value, change: Value) {
 /// The real client.
 pub(crate) struct Kubectl {
     config: String,
-    _serving: Serving,
+    serving: Serving,
 }
 
 impl Kubectl {
+    /// The host of images in the cluster's registry.
+    pub(crate) fn host(&self) -> String {
+        self.serving.address().to_string()
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
         command.env("KUBECONFIG", &self.config).args(args);

@@ -3,13 +3,17 @@
 
 mod definitions;
 mod deletion;
+mod endings;
 mod hostile;
 mod images;
 mod lists;
+mod logs;
 mod loopback;
 mod machine;
 mod pods;
+mod services;
 mod simulations;
+mod unpacked;
 mod watches;
 mod world;
 mod writes;
