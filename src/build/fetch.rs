@@ -141,8 +141,8 @@ pub async fn fetch(request: &Request) -> Result<Fetched, Error> {
 fn prepare(request: &Request, tree: &Tree, src: &Path) -> Result<(String, bool), Error> {
     let (workspace, runtime) = (&request.workspace, request.runtime);
     required(tree, src, runtime.handler_file(), runtime)?;
-    let file = required(tree, src, runtime.dependency_file(), runtime)?;
-    let plan = install::plan(runtime, tree, src, &file)?;
+    let dependency_file = required(tree, src, runtime.dependency_file(), runtime)?;
+    let plan = install::plan(runtime, tree, src, &dependency_file)?;
     let digest = plan.digest(runtime, &request.on, src)?;
     let reused = !digest.is_empty() && request.known_dependencies.as_ref() == Some(&digest);
     let script = if reused {

@@ -17,13 +17,14 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 
 use super::fetch::{Error, Finding, Node, Tree};
+use crate::api::build::IMAGE_FORMAT;
 use crate::runtimes::{Language, Runtime};
 
 mod npm;
 mod pip;
 
-/// Raised when the same inputs would give other dependencies than before.
-const FORMAT: &str = "mainstay dependencies 1";
+/// Raised when the same inputs would give other dependencies than before, in the same format of images.
+const FORMAT: &str = "dependencies 1";
 /// Longest file that is read to find out what to install, in bytes.
 pub(super) const FILE_BYTES: u64 = 4 << 20;
 
@@ -60,12 +61,13 @@ pub struct Platform {
     pub platform: String,
 }
 
-/// Finds out what the dependency file of a source in `directory` asks for.
-pub(super) fn plan(runtime: &Runtime, tree: &Tree, directory: &Path, file: &str) -> Result<Plan, Error> {
+/// Finds out what the dependency file of a source in `directory`, which lies at `at`, asks for.
+pub(super) fn plan(runtime: &Runtime, tree: &Tree, directory: &Path, at: &str) -> Result<Plan, Error> {
     let mut read = |path: &str| read_file(directory, path);
+    let file = runtime.dependency_file();
     match runtime.language {
-        Language::NodeJs => npm::plan(tree, file, &mut read),
-        Language::Python => pip::plan(tree, file, &mut read),
+        Language::NodeJs => npm::plan(tree, file, at, &mut read),
+        Language::Python => pip::plan(tree, file, at, &mut read),
     }
 }
 
@@ -95,7 +97,7 @@ impl Plan {
             digest.update((bytes.len() as u64).to_be_bytes());
             digest.update(bytes);
         };
-        for text in [FORMAT, runtime.runs_as, &on.base, &on.platform] {
+        for text in [FORMAT, &IMAGE_FORMAT.to_string(), runtime.runs_as, &on.base, &on.platform] {
             add(text.as_bytes());
         }
         for (path, node) in tree.iter() {
@@ -186,7 +188,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 rm -rf "$work" "$deps/node_modules" "$deps/lib"
 mkdir -p "$work"
-cp -R inputs/. "$work"
+cp -RP inputs/. "$work"
 cd "$work"
 "#;
 
@@ -214,7 +216,7 @@ for link in node_modules/* node_modules/@*/*; do
     *) echo "$link leads out of the Function's directory" >&2; exit 1 ;;
   esac
   rm "$link"
-  cp -R "$target" "$link"
+  cp -RP "$target" "$link"
 done
 mv node_modules "$deps/node_modules"
 "#;
@@ -251,8 +253,8 @@ mod tests {
         }
         let mut read = |path: &str| Ok(files.iter().find(|(name, _)| *name == path).unwrap().1.as_bytes().to_vec());
         let plan = match file {
-            "package.json" => npm::plan(&tree, file, &mut read),
-            _ => pip::plan(&tree, file, &mut read),
+            "package.json" => npm::plan(&tree, file, file, &mut read),
+            _ => pip::plan(&tree, file, file, &mut read),
         };
         let got = match plan {
             Ok(plan) => {

@@ -55,6 +55,12 @@ impl Job {
             .env("HOME", self.path("tmp"))
             .env("MAINSTAY_PACKAGE_REGISTRY", self.path("package-registry"))
             .env("MAINSTAY_TERMINATION_LOG", self.path("message"))
+            // Where a proxy looks into TLS, its authority is named in these.
+            .envs(
+                ["NODE_EXTRA_CA_CERTS", "PIP_CERT"]
+                    .into_iter()
+                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
+            )
             .current_dir(self.room.path());
         command
     }
@@ -321,6 +327,20 @@ async fn refuses_what_must_not_be_written() {
 }
 
 #[tokio::test]
+async fn refuses_names_that_no_repository_may_hold() {
+    for name in ["..", ".git", ".GIT", "."] {
+        let mut origin = Origin::new(function).await;
+        origin.remote.forged(name);
+        let failure = origin.refused("/").await;
+        assert_eq!(failure.reason, FailureReason::SourceInvalid);
+        assert!(failure.message.contains("which no repository may hold"), "{}", failure.message);
+    }
+    let mut origin = Origin::new(function).await;
+    origin.remote.forged("handler.js");
+    assert!(origin.refused("/").await.message.contains("twice"));
+}
+
+#[tokio::test]
 async fn an_inline_source_without_dependencies_gets_an_empty_file() {
     let job = Job::new();
     job.put("sources/source", "exports.main = () => 1\n");
@@ -563,6 +583,21 @@ async fn pip_installs_local_wheels_the_same_each_time_without_a_network() {
 }
 
 #[tokio::test]
+async fn the_two_files_may_be_links() {
+    let origin = Origin::new(|remote| {
+        remote.symlink("handler.py", "app/main.py").symlink("requirements.txt", "app/needs.txt");
+        remote.file("app/main.py", "").file("app/needs.txt", "./one-1.0-py3-none-any.whl\n");
+        remote.file("one-1.0-py3-none-any.whl", wheel("one", ""));
+    })
+    .await;
+    let job = Job::new();
+    job.fetch("python312", &origin.resolved("/")).await;
+    job.install_well().await;
+    assert!(job.exists("workspace/deps/lib/python/one/__init__.py"));
+    assert_eq!(fs::read_link(job.path("workspace/src/handler.py")).unwrap(), Path::new("app/main.py"));
+}
+
+#[tokio::test]
 async fn pip_fails_with_its_own_words() {
     let job = Job::new();
     job.put("package-registry/pip.conf", "[global]\nindex-url = http://127.0.0.1:9/simple\nretries = 0\n");
@@ -570,6 +605,43 @@ async fn pip_fails_with_its_own_words() {
     let output = job.install().await;
     assert!(!output.status.success());
     assert!(String::from_utf8(output.stderr).unwrap().contains("surely-no-such-package"));
+}
+
+/// Whether a public registry answers from here. It is asked without the script under test.
+fn answers(host: &str) -> bool {
+    use std::net::ToSocketAddrs as _;
+    let addresses = (host, 443).to_socket_addrs();
+    addresses.is_ok_and(|mut all| {
+        all.any(|address| std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(5)).is_ok())
+    })
+}
+
+/// Installs a package of a public registry; where nobody answers, the failure has to say so.
+async fn installs_from(host: &str, runtime: &str, dependencies: &str, file: &str, words: &str) {
+    let job = Job::new();
+    job.put("package-registry/.npmrc", "fetch-retries=0\n").put("package-registry/pip.conf", "[global]\nretries = 0\n");
+    job.inline(runtime, "", dependencies, None).await;
+    let output = job.install().await;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if answers(host) {
+        assert!(output.status.success(), "{text}");
+        assert!(job.exists(file));
+    } else {
+        assert!(!output.status.success() && text.contains(words), "{host} does not answer, but:\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn installs_from_the_public_registry_of_npm() {
+    let file = "workspace/deps/node_modules/is-number/package.json";
+    let package = r#"{"dependencies":{"is-number":"7.0.0"}}"#;
+    installs_from("registry.npmjs.org", "nodejs22", package, file, "npm error").await;
+}
+
+#[tokio::test]
+async fn installs_from_the_public_index_of_python() {
+    let file = "workspace/deps/lib/python/iniconfig/__init__.py";
+    installs_from("pypi.org", "python312", "iniconfig==2.0.0\n", file, "No matching distribution").await;
 }
 
 #[tokio::test]

@@ -19,9 +19,10 @@ const OWN: [&str; 4] = ["dependencies", "optionalDependencies", "peerDependencie
 /// Most packages of the source that lead to one another.
 const PACKAGES: usize = 1000;
 
-/// Reads the `package.json` at `file` and those of the packages in the source that it leads to.
-pub(super) fn plan(tree: &Tree, file: &str, read: &mut Reader) -> Result<Plan, Error> {
-    let own = object(file, &read(file)?)?;
+/// Reads the `package.json` that is called `file` and lies at `at`, and those of the packages in the source that it
+/// leads to.
+pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Result<Plan, Error> {
+    let own = object(file, &read(at)?)?;
     let has = |kind: &str| own.get(kind).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     let has_workspaces = own.get("workspaces").is_some_and(|workspaces| !workspaces.is_null());
     for kind in OWN {

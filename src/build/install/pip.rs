@@ -7,74 +7,74 @@ use std::collections::BTreeSet;
 use super::{Inputs, Plan, Reader, parent};
 use crate::build::fetch::{Error, Finding, Place, Tree};
 
-/// Options that name a further file or directory, and whether it is read as requirements too.
+/// Options that name a further file or directory, and what that is.
 const NAMING: [(&[&str], Names); 4] = [
     (&["-r", "--requirement"], Names::Requirements),
-    (&["-c", "--constraint"], Names::Requirements),
-    (&["-f", "--find-links"], Names::Packages),
+    (&["-c", "--constraint"], Names::Constraints),
+    (&["-f", "--find-links"], Names::Links),
     (&["-e", "--editable"], Names::Editable),
 ];
-/// Most files that name one another.
-const FILES: usize = 100;
+/// Most paths that are named.
+const FILES: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
+    /// What is to be installed.
+    Package,
     Requirements,
-    Packages,
+    Constraints,
+    /// Where packages may be found.
+    Links,
     Editable,
 }
 
-/// Reads the `requirements.txt` at `file` and those that it names.
-pub(super) fn plan(tree: &Tree, file: &str, read: &mut Reader) -> Result<Plan, Error> {
+/// Reads the `requirements.txt` that is called `file` and lies at `at`, and those that it names.
+pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Result<Plan, Error> {
     let mut paths = BTreeSet::from([file.to_owned()]);
-    let mut open = vec![file.to_owned()];
+    let mut open = vec![(file.to_owned(), at.to_owned())];
     let mut wanted = false;
-    while let Some(file) = open.pop() {
+    while let Some((file, at)) = open.pop() {
         if paths.len() > FILES {
-            return Err(Finding::dependencies("more than 100 files name one another").into());
+            return Err(Finding::dependencies("more than 1000 files and packages of the source are named").into());
         }
-        let bytes = read(&file)?;
+        let bytes = read(&at)?;
         let text = std::str::from_utf8(&bytes).map_err(|error| {
             let line = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).matches('\n').count() + 1;
             Finding::dependencies(format!("{file} is not UTF-8 text: line {line}"))
         })?;
         for (number, line) in logical_lines(text.trim_start_matches('\u{feff}')) {
             let place = format!("{file}, line {number}");
-            let (path, names) = match option(&line) {
-                Some((names, path)) => (path, Some(names)),
-                None if line.starts_with('-') => continue,
-                None => {
-                    wanted = true;
-                    let Some(path) = local(&line) else { continue };
-                    (path, None)
-                }
+            let Some((path, names)) = named(&line) else {
+                wanted |= !line.starts_with('-');
+                continue;
             };
-            if names == Some(Names::Editable) {
+            wanted |= names == Names::Package;
+            if names == Names::Editable {
                 let text = format!("{place}: an editable install cannot be put into an image; leave out `-e`");
                 return Err(Finding::dependencies(text).into());
             }
             if path.contains("://") && !path.starts_with("file:") {
+                wanted |= names == Names::Requirements;
                 continue;
             }
             // pip reads named files from where the naming one is, and packages from where it runs.
-            let base = if names.is_some() { parent(&file) } else { "" };
-            let at = find(tree, &place, base, &path)?;
-            let is_new = paths.insert(at.clone());
-            if names == Some(Names::Requirements) && is_new && !tree.is_directory(&at) {
-                open.push(at);
+            let base = if names == Names::Package { "" } else { parent(&file) };
+            let (path, at) = find(tree, &place, base, &path)?;
+            if paths.insert(path.clone()) && names == Names::Requirements && !tree.is_directory(&at) {
+                open.push((path, at));
             }
         }
     }
     Ok(if wanted { Plan::Pip { inputs: Inputs(tree.closure(paths)) } } else { Plan::Nothing })
 }
 
-/// Where `path` leads in the source.
-fn find(tree: &Tree, place: &str, base: &str, path: &str) -> Result<String, Finding> {
+/// The path from the root of the source, and where it leads.
+fn find(tree: &Tree, place: &str, base: &str, path: &str) -> Result<(String, String), Finding> {
     let path = path.strip_prefix("file:").unwrap_or(path);
     let path = path.strip_prefix("//localhost").or_else(|| path.strip_prefix("//")).unwrap_or(path);
     let full = if base.is_empty() || path.starts_with('/') { path.to_owned() } else { format!("{base}/{path}") };
     match tree.resolve(&full) {
-        Place::At(at) => Ok(at),
+        Place::At(at) => Ok((full, at)),
         Place::Nowhere => {
             Err(Finding::source(format!("{place}: there is no file or directory `{path}` in the source")))
         }
@@ -109,8 +109,13 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
     lines.into_iter().map(|(number, line)| (number, bare(line))).filter(|(_, line)| !line.is_empty()).collect()
 }
 
+/// The path that a line names, if it does, and what that is.
+fn named(line: &str) -> Option<(String, Names)> {
+    option(line).or_else(|| if line.starts_with('-') { None } else { Some((local(line)?, Names::Package)) })
+}
+
 /// An option that names a file: `-r x`, `-rx`, `--requirement x`, `--requirement=x`.
-fn option(line: &str) -> Option<(Names, String)> {
+fn option(line: &str) -> Option<(String, Names)> {
     for (spellings, names) in NAMING {
         for spelling in spellings {
             let Some(rest) = line.strip_prefix(spelling) else { continue };
@@ -119,7 +124,7 @@ fn option(line: &str) -> Option<(Names, String)> {
             if is_long && rest.len() == value.len() {
                 continue;
             }
-            return Some((names, value.trim().trim_matches(['"', '\'']).to_owned()));
+            return Some((value.trim().trim_matches(['"', '\'']).to_owned(), names));
         }
     }
     None
@@ -155,9 +160,13 @@ mod tests {
 
     #[test]
     fn comments_and_options_need_no_pip() {
-        for text in ["", "\n\n", "# a\n  # b", "--index-url https://example.org/simple\n--pre"] {
+        for text in
+            ["", "\n\n", "# a\n  # b", "--index-url https://example.org/simple\n--pre\n-c https://example.org/c"]
+        {
             check("requirements.txt", &[("requirements.txt", text)], "nothing");
         }
+        let remote = [("requirements.txt", "-r https://example.org/requirements.txt")];
+        check("requirements.txt", &remote, "pip: requirements.txt");
     }
 
     #[test]

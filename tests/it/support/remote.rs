@@ -202,6 +202,23 @@ impl Remote {
         self
     }
 
+    /// Commits what no client would: the next commit's files, and beside them in the root one more entry of this name,
+    /// written without any check. Returns the commit's id.
+    pub(crate) fn forged(&mut self, name: &str) -> String {
+        let honest = self.commit("honest");
+        let tree = self.repository.find_commit(Oid::from_str(&honest).unwrap()).unwrap().tree_id();
+        let database = self.repository.odb().unwrap();
+        let mut bytes = database.read(tree).unwrap().data().to_vec();
+        bytes.extend([b"100644 ", name.as_bytes(), b"\0"].concat());
+        bytes.extend(self.repository.blob(b"forged").unwrap().as_bytes());
+        let tree = database.write(ObjectType::Tree, &bytes).unwrap();
+        let person = "Somebody <somebody@example.org> 1700000000 +0000";
+        let commit = format!("tree {tree}\nparent {honest}\nauthor {person}\ncommitter {person}\n\nforged\n");
+        let id = database.write(ObjectType::Commit, commit.as_bytes()).unwrap();
+        self.repository.reference(&self.full_name(), id, true, "forged").unwrap();
+        id.to_string()
+    }
+
     fn full_name(&self) -> String {
         format!("refs/heads/{}", self.branch)
     }
