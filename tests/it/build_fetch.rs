@@ -394,7 +394,8 @@ async fn npm_installs_packages_of_the_source_the_same_each_time() {
         fs::remove_file(job.path("message")).unwrap();
         job.install_well().await;
         assert!(!job.exists("workspace/deps/.work"));
-        let seen = job.read("workspace/deps/node_modules/curious/seen");
+        let seen = fs::read(job.path("workspace/deps/node_modules/curious/seen")).unwrap();
+        let seen = String::from_utf8_lossy(&seen);
         assert!(seen.contains("npm_lifecycle_event=preinstall") && seen.contains("curious"), "{seen}");
         assert!(!seen.contains("hunter2"));
         fs::remove_file(job.path("workspace/deps/node_modules/curious/seen")).unwrap();
