@@ -107,6 +107,8 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
             }
         },
     )?;
+    // Packages may come to nothing, such as optional ones for other machines: then there is no layer to use again.
+    let has_dependencies = previous.is_some() || ours.dependencies.is_some();
     let ours = ours.marked(previous, &wanted);
     let below = base.layers.iter().map(|layer| Part { layer: layer.clone(), at: at(&request.base, layer) });
     let base_layers = base.layers.clone();
@@ -120,7 +122,7 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
     Ok(BuildReport {
         digest: Digest::of(&manifest).to_string(),
         reused: reused == Was::There,
-        dependencies: wanted,
+        dependencies: if has_dependencies { wanted } else { String::new() },
         seconds: (started.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
     })
 }

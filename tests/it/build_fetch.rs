@@ -1,182 +1,14 @@
 //! `mainstay build fetch` and the script that it writes, with real repositories, npm and pip.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+use std::{fs, path::Path, process::Command};
 
-use mainstay::api::build::{BuildFailure, FailureReason, FetchReport};
-use tempfile::TempDir;
+use mainstay::api::build::{FailureReason, FetchReport};
 
 use crate::support::{
-    git_server::{Fault, GitServer, On},
-    remote::{NAME, Remote},
+    build::{Job, Origin},
+    git_server::{Fault, On},
+    remote::Remote,
 };
-
-/// A Job's volumes in a temporary directory.
-struct Job {
-    room: TempDir,
-}
-
-impl Job {
-    fn new() -> Self {
-        let room = tempfile::tempdir().unwrap();
-        for name in ["workspace", "tmp", "package-registry", "sources", "git-credentials"] {
-            fs::create_dir(room.path().join(name)).unwrap();
-        }
-        Self { room }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.room.path().join(name)
-    }
-
-    fn put(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
-        fs::write(self.path(name), content).unwrap();
-        self
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    fn exists(&self, name: &str) -> bool {
-        fs::symlink_metadata(self.path(name)).is_ok()
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.path("tmp"))
-            .env("MAINSTAY_PACKAGE_REGISTRY", self.path("package-registry"))
-            .env("MAINSTAY_TERMINATION_LOG", self.path("message"))
-            // Where a proxy looks into TLS, its authority is named in these.
-            .envs(
-                ["NODE_EXTRA_CA_CERTS", "PIP_CERT"]
-                    .into_iter()
-                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
-            )
-            .current_dir(self.room.path());
-        command
-    }
-
-    /// Runs the container `fetch`; its termination message, and what it printed.
-    async fn run(&self, runtime: &str, arguments: &[String]) -> (String, Output) {
-        let mut command = self.command(env!("CARGO_BIN_EXE_mainstay"));
-        command
-            .args(["build", "fetch", "--runtime", runtime, "--workspace"])
-            .arg(self.path("workspace"))
-            .args(arguments);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        (fs::read_to_string(self.path("message")).unwrap_or_default(), output)
-    }
-
-    async fn fetch(&self, runtime: &str, arguments: &[String]) -> FetchReport {
-        let (message, output) = self.run(runtime, arguments).await;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_str(&message).unwrap()
-    }
-
-    async fn failure(&self, runtime: &str, arguments: &[String]) -> BuildFailure {
-        let (message, output) = self.run(runtime, arguments).await;
-        assert_eq!(output.status.code(), Some(2));
-        let failure: BuildFailure = serde_json::from_str(&message).unwrap_or_else(|error| panic!("{error}: {message}"));
-        assert!(String::from_utf8_lossy(&output.stderr).contains(failure.message.lines().next().unwrap()));
-        failure
-    }
-
-    async fn inline(&self, runtime: &str, source: &str, dependencies: &str, known: Option<&str>) -> FetchReport {
-        self.put("sources/source", source).put("sources/dependencies", dependencies);
-        self.fetch(runtime, &self.inline_arguments(known)).await
-    }
-
-    fn inline_arguments(&self, known: Option<&str>) -> Vec<String> {
-        let mut arguments = vec!["--inline".to_owned(), self.path("sources").to_str().unwrap().to_owned()];
-        arguments.extend(known.into_iter().flat_map(|known| ["--known-dependencies".to_owned(), known.to_owned()]));
-        arguments
-    }
-
-    /// Runs the container `install`.
-    async fn install(&self) -> Output {
-        let mut command = self.command("sh");
-        command.arg(self.path("workspace/install.sh"));
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
-    }
-
-    async fn install_well(&self) -> String {
-        let output = self.install().await;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{text}");
-        text
-    }
-
-    /// Everything below a directory: kinds, modes, contents.
-    fn listing(&self, name: &str) -> BTreeMap<String, String> {
-        let mut found = BTreeMap::new();
-        let root = self.path(name);
-        let mut open = vec![root.clone()];
-        while let Some(directory) = open.pop() {
-            for entry in fs::read_dir(&directory).unwrap() {
-                let path = entry.unwrap().path();
-                let metadata = fs::symlink_metadata(&path).unwrap();
-                let mode = metadata.permissions().mode() & 0o777;
-                let what = if metadata.is_symlink() {
-                    format!("-> {}", fs::read_link(&path).unwrap().display())
-                } else if metadata.is_dir() {
-                    open.push(path.clone());
-                    format!("{mode:o} directory")
-                } else {
-                    format!("{mode:o} {}", hex::encode(fs::read(&path).unwrap()))
-                };
-                found.insert(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(), what);
-            }
-        }
-        found
-    }
-
-    fn names(&self, name: &str) -> Vec<String> {
-        self.listing(name).into_keys().collect()
-    }
-}
-
-/// A repository with a server, and what was resolved in it.
-struct Origin {
-    remote: Remote,
-    server: GitServer,
-}
-
-impl Origin {
-    async fn new(fill: impl FnOnce(&mut Remote)) -> Self {
-        let mut remote = Remote::new();
-        fill(&mut remote);
-        remote.commit("first");
-        let server = GitServer::start(remote.root()).await;
-        Self { remote, server }
-    }
-
-    /// What the agent would pass on for the branch as it is now.
-    fn resolved(&self, base_dir: &str) -> Vec<String> {
-        let commit = self.remote.head();
-        let object = format!("{commit}:{}", base_dir.trim_matches('/'));
-        let output =
-            Command::new("git").arg("-C").arg(self.remote.path()).args(["rev-parse", &object]).output().unwrap();
-        let tree = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        let tree = if output.status.success() { tree } else { "1".repeat(40) };
-        let url = self.server.url(NAME);
-        let arguments =
-            ["--url", &url, "--commit", &commit, "--tree", &tree, "--reference", "main", "--base-dir", base_dir];
-        arguments.map(str::to_owned).to_vec()
-    }
-
-    async fn refused(&self, base_dir: &str) -> BuildFailure {
-        Job::new().failure("nodejs22", &self.resolved(base_dir)).await
-    }
-}
 
 fn function(remote: &mut Remote) {
     remote.file("handler.js", "module.exports = { main: () => 'hello' };\n").file("package.json", "{}");
@@ -220,7 +52,7 @@ async fn says_that_the_branch_moved_when_the_commit_is_gone() {
     let resolved = origin.resolved("/");
     origin.remote.file("handler.js", "other").orphan("forced");
     origin.server.speak_version_zero();
-    let failure = Job::new().failure("nodejs22", &resolved).await;
+    let failure = Job::new().failure("fetch", "nodejs22", &resolved).await;
     assert_eq!((failure.reason, failure.retry), (FailureReason::BranchMoved, true));
 
     // The same files in another history will do.
@@ -230,7 +62,7 @@ async fn says_that_the_branch_moved_when_the_commit_is_gone() {
 
     let mut stale = origin.resolved("/");
     stale[5] = "2".repeat(40);
-    assert_eq!(Job::new().failure("nodejs22", &stale).await.reason, FailureReason::BranchMoved);
+    assert_eq!(Job::new().failure("fetch", "nodejs22", &stale).await.reason, FailureReason::BranchMoved);
 }
 
 #[tokio::test]
@@ -238,24 +70,24 @@ async fn reads_the_credentials_and_tells_nobody() {
     let origin = Origin::new(function).await;
     origin.server.require("user", "hunter2");
     let job = Job::new();
-    let failure = job.failure("nodejs22", &origin.resolved("/")).await;
+    let failure = job.failure("fetch", "nodejs22", &origin.resolved("/")).await;
     assert_eq!((failure.reason, failure.retry), (FailureReason::GitAuthorization, true));
 
     let mut arguments = origin.resolved("/");
     let credentials = job.path("git-credentials").to_str().unwrap().to_owned();
     arguments.extend(["--auth".into(), "basic".into(), "--credentials".into(), credentials]);
     job.put("git-credentials/username", "user");
-    let failure = job.failure("nodejs22", &arguments).await;
+    let failure = job.failure("fetch", "nodejs22", &arguments).await;
     assert_eq!(failure.reason, FailureReason::GitAuthorization);
     assert!(failure.message.contains("missing field password"), "{}", failure.message);
 
     job.put("git-credentials/password", "hunter1");
-    let failure = job.failure("nodejs22", &arguments).await;
+    let failure = job.failure("fetch", "nodejs22", &arguments).await;
     assert_eq!(failure.reason, FailureReason::GitAuthorization);
     assert!(!failure.message.contains("hunter"), "{}", failure.message);
 
     job.put("git-credentials/password", "hunter2\n");
-    let (_, output) = job.run("nodejs22", &arguments).await;
+    let (_, output) = job.run("fetch", "nodejs22", &arguments).await;
     assert!(output.status.success());
     let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     assert!(!printed.contains("hunter"), "{printed}");
@@ -269,12 +101,12 @@ async fn a_server_in_trouble_is_tried_again() {
     let resolved = origin.resolved("/");
     for fault in [Fault::Status(503), Fault::Truncate(10), Fault::Scramble(7)] {
         origin.server.fail(On::Packs, fault);
-        let failure = Job::new().failure("nodejs22", &resolved).await;
+        let failure = Job::new().failure("fetch", "nodejs22", &resolved).await;
         assert_eq!((failure.reason, failure.retry), (FailureReason::Git, true), "{}", failure.message);
     }
     origin.server.heal();
     origin.server.fail(On::Everything, Fault::Status(404));
-    let failure = Job::new().failure("nodejs22", &resolved).await;
+    let failure = Job::new().failure("fetch", "nodejs22", &resolved).await;
     assert_eq!((failure.reason, failure.retry), (FailureReason::Git, false), "{}", failure.message);
 }
 
@@ -354,11 +186,11 @@ async fn an_inline_source_without_dependencies_gets_an_empty_file() {
     assert!(job.names("workspace/deps").is_empty());
 
     job.put("sources/dependencies", "{,}");
-    let failure = job.failure("nodejs22", &job.inline_arguments(None)).await;
+    let failure = job.failure("fetch", "nodejs22", &job.inline_arguments(None)).await;
     assert_eq!(failure.reason, FailureReason::DependencyInvalid);
     assert!(failure.message.contains("line 1 column 2"), "{}", failure.message);
     fs::remove_file(job.path("sources/source")).unwrap();
-    let failure = job.failure("nodejs22", &job.inline_arguments(None)).await;
+    let failure = job.failure("fetch", "nodejs22", &job.inline_arguments(None)).await;
     assert_eq!(failure.message, "the Function has no source");
 }
 

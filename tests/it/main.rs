@@ -1,6 +1,7 @@
 //! Integration tests: one binary.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod build_chain;
 mod build_fetch;
 mod cli;
 mod cluster;

@@ -1,5 +1,6 @@
 //! What several integration tests need: a Git server over HTTP, repositories to serve, and a whole world.
 
+pub(crate) mod build;
 pub(crate) mod dev;
 pub(crate) mod functions;
 pub(crate) mod gate;

@@ -1,0 +1,191 @@
+//! The containers of a build Job, run as processes of this machine over directories of a test.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use mainstay::api::build::{BuildFailure, BuildReport, FetchReport};
+use tempfile::TempDir;
+
+use super::{
+    git_server::GitServer,
+    remote::{NAME, Remote},
+};
+
+/// A Job's volumes in a temporary directory.
+pub(crate) struct Job {
+    room: TempDir,
+}
+
+impl Job {
+    pub(crate) fn new() -> Self {
+        let room = tempfile::tempdir().unwrap();
+        for name in ["workspace", "tmp", "package-registry", "sources", "git-credentials", "registry"] {
+            fs::create_dir(room.path().join(name)).unwrap();
+        }
+        Self { room }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.room.path().join(name)
+    }
+
+    pub(crate) fn put(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        fs::write(self.path(name), content).unwrap();
+        self
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn exists(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.path(name)).is_ok()
+    }
+
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.path("tmp"))
+            .env("MAINSTAY_PACKAGE_REGISTRY", self.path("package-registry"))
+            .env("MAINSTAY_TERMINATION_LOG", self.path("message"))
+            // Where a proxy looks into TLS, its authority is named in these.
+            .envs(
+                ["NODE_EXTRA_CA_CERTS", "PIP_CERT"]
+                    .into_iter()
+                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
+            )
+            .current_dir(self.room.path());
+        command
+    }
+
+    /// Runs a container of the program; its termination message, and what it printed.
+    pub(crate) async fn run(&self, step: &str, runtime: &str, arguments: &[String]) -> (String, Output) {
+        let mut command = self.command(env!("CARGO_BIN_EXE_mainstay"));
+        command.args(["build", step, "--runtime", runtime, "--workspace"]).arg(self.path("workspace")).args(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (fs::read_to_string(self.path("message")).unwrap_or_default(), output)
+    }
+
+    /// Runs the container `fetch`, which succeeds.
+    pub(crate) async fn fetch(&self, runtime: &str, arguments: &[String]) -> FetchReport {
+        let (message, output) = self.run("fetch", runtime, arguments).await;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_str(&message).unwrap()
+    }
+
+    /// Runs the container `push`, which succeeds.
+    pub(crate) async fn push(&self, runtime: &str, arguments: &[String]) -> BuildReport {
+        let (message, output) = self.run("push", runtime, arguments).await;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_str(&message).unwrap()
+    }
+
+    /// Runs a container that fails.
+    pub(crate) async fn failure(&self, step: &str, runtime: &str, arguments: &[String]) -> BuildFailure {
+        let (message, output) = self.run(step, runtime, arguments).await;
+        assert_eq!(output.status.code(), Some(2));
+        let failure: BuildFailure = serde_json::from_str(&message).unwrap_or_else(|error| panic!("{error}: {message}"));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(failure.message.lines().next().unwrap()));
+        failure
+    }
+
+    pub(crate) async fn inline(
+        &self,
+        runtime: &str,
+        source: &str,
+        dependencies: &str,
+        known: Option<&str>,
+    ) -> FetchReport {
+        self.put("sources/source", source).put("sources/dependencies", dependencies);
+        self.fetch(runtime, &self.inline_arguments(known)).await
+    }
+
+    pub(crate) fn inline_arguments(&self, known: Option<&str>) -> Vec<String> {
+        let mut arguments = vec!["--inline".to_owned(), self.path("sources").to_str().unwrap().to_owned()];
+        arguments.extend(known.into_iter().flat_map(|known| ["--known-dependencies".to_owned(), known.to_owned()]));
+        arguments
+    }
+
+    /// Runs the container `install`.
+    pub(crate) async fn install(&self) -> Output {
+        let mut command = self.command("sh");
+        command.arg(self.path("workspace/install.sh"));
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    pub(crate) async fn install_well(&self) -> String {
+        let output = self.install().await;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}");
+        text
+    }
+
+    /// Everything below a directory: kinds, modes, contents.
+    pub(crate) fn listing(&self, name: &str) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        let root = self.path(name);
+        let mut open = vec![root.clone()];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(&directory).unwrap() {
+                let path = entry.unwrap().path();
+                let metadata = fs::symlink_metadata(&path).unwrap();
+                let mode = metadata.permissions().mode() & 0o777;
+                let what = if metadata.is_symlink() {
+                    format!("-> {}", fs::read_link(&path).unwrap().display())
+                } else if metadata.is_dir() {
+                    open.push(path.clone());
+                    format!("{mode:o} directory")
+                } else {
+                    format!("{mode:o} {}", hex::encode(fs::read(&path).unwrap()))
+                };
+                found.insert(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(), what);
+            }
+        }
+        found
+    }
+
+    pub(crate) fn names(&self, name: &str) -> Vec<String> {
+        self.listing(name).into_keys().collect()
+    }
+}
+
+/// A repository with a server, and what was resolved in it.
+pub(crate) struct Origin {
+    pub(crate) remote: Remote,
+    pub(crate) server: GitServer,
+}
+
+impl Origin {
+    pub(crate) async fn new(fill: impl FnOnce(&mut Remote)) -> Self {
+        let mut remote = Remote::new();
+        fill(&mut remote);
+        remote.commit("first");
+        let server = GitServer::start(remote.root()).await;
+        Self { remote, server }
+    }
+
+    /// What the agent would pass on for the branch as it is now.
+    pub(crate) fn resolved(&self, base_dir: &str) -> Vec<String> {
+        let commit = self.remote.head();
+        let object = format!("{commit}:{}", base_dir.trim_matches('/'));
+        let output =
+            Command::new("git").arg("-C").arg(self.remote.path()).args(["rev-parse", &object]).output().unwrap();
+        let tree = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        let tree = if output.status.success() { tree } else { "1".repeat(40) };
+        let url = self.server.url(NAME);
+        let arguments =
+            ["--url", &url, "--commit", &commit, "--tree", &tree, "--reference", "main", "--base-dir", base_dir];
+        arguments.map(str::to_owned).to_vec()
+    }
+
+    pub(crate) async fn refused(&self, base_dir: &str) -> BuildFailure {
+        Job::new().failure("fetch", "nodejs22", &self.resolved(base_dir)).await
+    }
+}
