@@ -20,6 +20,8 @@ mod kills;
 mod manifests;
 mod ownership;
 mod prune;
+mod push;
+mod push_faults;
 mod real;
 mod schedules;
 mod source;

@@ -117,9 +117,9 @@ impl Fault {
         }
     }
 
-    /// Whether trying again soon may help; a full disk does not mend itself.
+    /// Whether the same request may succeed soon: a full disk does not mend itself, and what is forgotten has to be sent.
     pub fn may_pass(&self) -> bool {
-        !matches!(self, Self::Status { status: 507, .. } | Self::Content(_))
+        !matches!(self, Self::Status { status: 507, .. } | Self::Content(_)) && !self.lacks_parts()
     }
 
     /// Whether the registry says that the bytes are not those of the digest.

@@ -1,10 +1,12 @@
-//! What several integration tests need: a Git server over HTTP, repositories to serve, and a whole world.
+//! What several integration tests need: a Git server over HTTP, repositories to serve, image registries, and a whole world.
 
 pub(crate) mod build;
 pub(crate) mod dev;
 pub(crate) mod functions;
 pub(crate) mod gate;
 pub(crate) mod git_server;
+pub(crate) mod image;
 pub(crate) mod logs;
+pub(crate) mod registry;
 pub(crate) mod remote;
 pub(crate) mod world;
