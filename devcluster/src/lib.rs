@@ -2,7 +2,8 @@
 //!
 //! One generic store driven by a type table ([`kinds`]), with a schema for every kind ([`schema`]), real
 //! server-side apply ([`patch`]), one totally ordered event log, and small controllers that write through the same
-//! paths as any client. Images are kept in a [`registry`]. It serves HTTP on loopback and, in process, as a `tower::Service`.
+//! paths as any client. Images are kept in a [`registry`], and a [`node`] can run pods as processes. It serves HTTP on
+//! loopback and, in process, as a `tower::Service`.
 //!
 //! Invariant: everything that a client can observe (resource versions, ownership, events, error bodies) is what a
 //! real API server would have shown; where it is less than a real one, it refuses instead of pretending.

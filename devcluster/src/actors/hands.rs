@@ -43,6 +43,9 @@ impl Hands {
 
     /// Whether the node runs a pod, so that nobody else speaks for it.
     pub(crate) fn node_runs(&self, pod: &Value) -> bool {
+        if pod["metadata"]["annotations"]["devcluster.dev/outcome"].is_string() {
+            return false;
+        }
         let node = self.server.node();
         node.is_some_and(|node| node.runs(pod, self.server.images())) && super::told::Told::of(self, pod).is_none()
     }

@@ -5,10 +5,13 @@
 //!
 //! Deliberately absent: the pod's status, which is made of the [`News`] (`pod`).
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -322,19 +325,27 @@ impl Container {
 
     /// The termination message.
     fn message(&self, book: &Book, code: i64) -> String {
-        let mut written = Vec::new();
-        if let Ok(file) = std::fs::File::open(&self.room.termination) {
-            use std::io::Read as _;
-            // What cannot be read is as if it had not been written.
-            let _ = file.take(LONGEST_MESSAGE as u64).read_to_end(&mut written);
-        }
-        let written = String::from_utf8_lossy(&written).into_owned();
+        let written = last_written(&self.room.termination);
         let falls_back = text(&self.spec, "/terminationMessagePolicy") == "FallbackToLogsOnError";
         if written.is_empty() && falls_back && code != 0 {
             return book.last_words(LAST_LINES, LAST_BYTES);
         }
         written
     }
+}
+
+/// What a container has left as its message; nothing, when it has left something else than a file there.
+fn last_written(path: &Path) -> String {
+    use std::io::Read as _;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut written = Vec::new();
+    if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from)
+        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+    {
+        // What cannot be read is as if it had not been written.
+        let _ = file.take(LONGEST_MESSAGE as u64).read_to_end(&mut written);
+    }
+    String::from_utf8_lossy(&written).into_owned()
 }
 
 /// Waits for the pod's end; its grace.

@@ -2,7 +2,7 @@
 //!
 //! Delays, periods and thresholds are the kubelet's, with one exception: until the first success of a startup or
 //! readiness probe over the network it is also asked between two periods, so that a pod is ready as soon as it can be.
-//! Only the answers at the periods count against a container.
+//! Only the answers at the end of a period count against a container.
 //!
 //! Deliberately absent: certificates of `HTTPS` probes and the protocol of `grpc` ones; there a connection will do.
 
@@ -22,8 +22,9 @@ use tokio::time::Instant;
 use super::process::{Context, Program, run};
 use crate::actors::hands::text;
 
-/// Pause between two questions that do not count.
-const EAGER: Duration = Duration::from_millis(50);
+/// First pause between two questions that do not count, and the longest.
+const EAGER: Duration = Duration::from_millis(20);
+const LONGEST_EAGER: Duration = Duration::from_secs(1);
 
 /// What the probes of a container have found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,9 +145,13 @@ impl Probe {
         }
         let period = self.seconds("periodSeconds", 10).max(Duration::from_secs(1));
         let mut due = (begun + self.seconds("initialDelaySeconds", 0)).max(Instant::now());
-        let eager = self.kind != Kind::Liveness && !self.spec["exec"].is_object();
-        let (mut passed, mut successes, mut failures) = (false, 0, 0);
+        let alone = self.threshold("successThreshold", 1) == 1;
+        let eager = self.kind != Kind::Liveness && alone && !self.spec["exec"].is_object();
+        let (mut passed, mut successes, mut failures, mut pause) = (false, 0, 0, EAGER);
         tokio::time::sleep_until(due).await;
+        if eager {
+            due += period;
+        }
         loop {
             let counts = Instant::now() >= due;
             if counts {
@@ -182,7 +187,11 @@ impl Probe {
                 }
                 Err(_) => successes = 0,
             }
-            let next = if eager && !passed { due.min(Instant::now() + EAGER) } else { due };
+            let mut next = due;
+            if eager && !passed {
+                next = due.min(Instant::now() + pause);
+                pause = (pause * 5 / 4).min(LONGEST_EAGER);
+            }
             tokio::time::sleep_until(next).await;
         }
     }

@@ -29,6 +29,8 @@ use crate::store::Key;
 const URL: &str = "devcluster.dev/url";
 /// Connections of a port at a time; more wait.
 const CONNECTIONS: usize = 2_048;
+/// How long to wait before a port that was taken is tried again.
+const AGAIN: Duration = Duration::from_secs(3);
 /// How long a pod may take to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -43,6 +45,8 @@ struct Listened {
     address: Ipv4Addr,
     ports: Vec<u16>,
     tasks: Vec<JoinHandle<()>>,
+    /// What was said about a port that cannot be listened on.
+    failed: Option<String>,
 }
 
 impl Drop for Listened {
@@ -66,6 +70,15 @@ impl Proxy {
         }
     }
 
+    /// Waits until ports that were taken are to be tried again; for ever when there are none.
+    pub(super) async fn when_to_try_again(&self) {
+        if self.services.values().any(|listened| listened.failed.is_some()) {
+            tokio::time::sleep(AGAIN).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Listens for a Service as it is now, or no longer.
     pub(super) fn see(&mut self, key: &Key) {
         let service = self.ctx.server.object("v1", "services", key.namespace(), key.name());
@@ -75,11 +88,12 @@ impl Proxy {
             lock(&self.ctx.node().urls).remove(key);
             return;
         };
-        if self.services.get(key).is_some_and(|known| known.address == address && known.ports == ports) {
+        let same = |known: &Listened| known.address == address && known.ports == ports && known.failed.is_none();
+        if self.services.get(key).is_some_and(same) {
             return;
         }
-        self.services.remove(key);
-        let mut listened = Listened { address, ports: ports.clone(), tasks: Vec::new() };
+        let said = self.services.remove(key).and_then(|known| known.failed.clone());
+        let mut listened = Listened { address, ports: ports.clone(), tasks: Vec::new(), failed: None };
         let mut urls = Vec::new();
         let mut moved = false;
         for port in ports {
@@ -96,7 +110,10 @@ impl Proxy {
                 }
                 Err(error) => {
                     let message = format!("cannot listen on {address}:{port}: {error}");
-                    self.ctx.hands.report(&service, "kube-proxy", "Warning", "FailedToListen", &message);
+                    if said.as_ref() != Some(&message) {
+                        self.ctx.hands.report(&service, "kube-proxy", "Warning", "FailedToListen", &message);
+                    }
+                    listened.failed = Some(message);
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -30,7 +31,13 @@ pub(super) async fn run(server: Server) {
     let follow = async {
         pods.begin(&mut proxy);
         loop {
-            let batch = subscription.next().await;
+            let batch = tokio::select! {
+                batch = subscription.next() => batch,
+                () = proxy.when_to_try_again() => {
+                    proxy.begin();
+                    continue;
+                }
+            };
             if batch.missed {
                 pods.begin(&mut proxy);
             }
@@ -56,10 +63,11 @@ fn clean(ctx: &Context) {
             }
         }
     }
-    for folder in ["processes", "pods"] {
-        if let Err(error) = fs::create_dir_all(own.join(folder)) {
-            tracing::error!(%error, path = %own.display(), "the node has no place for its pods");
-        }
+    let made = ["processes", "pods"].into_iter().try_for_each(|folder| fs::create_dir_all(own.join(folder)));
+    // Secrets of pods are in there.
+    let closed = made.and_then(|()| fs::set_permissions(&own, fs::Permissions::from_mode(0o700)));
+    if let Err(error) = closed {
+        tracing::error!(%error, path = %own.display(), "the node has no place for its pods");
     }
 }
 

@@ -45,6 +45,9 @@ fn lay_out_one(directory: &Path, claims: &Path, volume: &Value, facts: &Facts<'_
         limit = most.and_then(|limit| u64::try_from(limit / 1_000_000_000).ok());
         make_open(&place).map_err(|e| failed(e.to_string()))?;
     } else if let Some(claim) = volume["persistentVolumeClaim"]["claimName"].as_str() {
+        if claim.contains('/') || matches!(claim, "." | "..") {
+            return Err(failed(format!("persistentvolumeclaim \"{claim}\" not found")));
+        }
         place = claims.join(text(facts.pod, "/metadata/namespace")).join(claim);
         make_open(&place).map_err(|e| failed(e.to_string()))?;
     } else if let Some(files) = files(volume, facts).map_err(failed)? {
@@ -175,7 +178,9 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
             fs::remove_file(entry.path())?;
         }
     }
-    if let Some(before) = before {
+    // Only what was made here: the container may have put another link in its place.
+    let made_here = |name: &Path| name.components().count() == 1 && name.to_string_lossy().starts_with("..");
+    if let Some(before) = before.filter(|name| made_here(name) && name.as_os_str() != "..") {
         fs::remove_dir_all(place.join(before))?;
     }
     Ok(())

@@ -84,6 +84,15 @@ impl Machine {
         answer.text
     }
 
+    /// Waits until the log of a pod has a text.
+    pub(crate) async fn until_log(&self, name: &str, text: &str) {
+        let begun = Instant::now();
+        while !self.log(name, "").await.contains(text) {
+            assert!(begun.elapsed() < PATIENCE, "the log of {name} has no {text:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Serves the cluster for `kubectl`.
     pub(crate) async fn serve(&self) -> Kubectl {
         let serving = self.world.server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();

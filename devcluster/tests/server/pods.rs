@@ -129,6 +129,7 @@ async fn volumes_of_objects_are_files_that_change_with_them() {
         "ls $ALL; cat ${SOME%%:*}/deep/x $ONE; echo; until [ \"$(cat $ALL/a)\" = 9 ]; do sleep 0.05; done; ls $ALL";
     machine.pod("files", script, change).await;
     machine.phase("files", "Running").await;
+    machine.until_log("files", "12\n").await;
     machine.world.merge(&format!("{maps}/map"), json!({"data": {"a": "9", "b": null, "c": "3"}})).await.expect(200);
     machine.phase("files", "Succeeded").await;
     assert_eq!(machine.log("files", "").await, "a\nb\n12\na\nc\n");
@@ -228,4 +229,17 @@ async fn a_job_with_init_containers_ends_as_on_a_real_cluster() {
         failed["reason"].as_str().unwrap().to_owned()
     };
     assert_eq!((reason("bad"), reason("slow")), ("BackoffLimitExceeded".into(), "DeadlineExceeded".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_no_file_is_none() {
+    let machine = Machine::new();
+    machine.pod("pipe", "rm $LAST_WORDS; mkfifo $LAST_WORDS", json!({})).await;
+    machine.pod("link", "ln -sf /etc/passwd $LAST_WORDS", json!({})).await;
+    machine.pod("flood", "yes > $LAST_WORDS & sleep 0.2", json!({})).await;
+    for (name, length) in [("pipe", 0), ("link", 0), ("flood", 4096)] {
+        let pod = machine.phase(name, "Succeeded").await;
+        let message = state(&pod)["terminated"]["message"].as_str().unwrap_or_default();
+        assert_eq!(message.len(), length, "{name}");
+    }
 }

@@ -126,3 +126,39 @@ async fn a_rolling_update_keeps_serving() {
     assert_eq!(refused, Vec::<String>::new());
     assert!(served.load(Ordering::Relaxed) > 20);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_takes_rights_is_listened_on_or_said_to_be_elsewhere() {
+    let machine = Machine::new();
+    let service = json!({"metadata": {"name": "low"}, "spec": {"selector": {"app": "x"}, "ports": [{"port": 80}]}});
+    let service = machine.world.post(SERVICES, service).await.expect(201);
+    let address = service["spec"]["clusterIP"].as_str().unwrap();
+    let urls = || machine.world.server.service_urls("default", "low");
+    eventually("it is listened on", || !urls().is_empty()).await;
+    let may = std::net::TcpListener::bind("127.1.2.3:80").is_ok();
+    let (port, said) = if may { ("80", Value::Null) } else { ("8080", json!(format!("http://{address}:8080"))) };
+    assert_eq!(urls(), [format!("http://{address}:{port}").trim_end_matches(":80")]);
+    assert!(TcpStream::connect(format!("{address}:{port}")).is_ok());
+    let service = machine.world.get(&format!("{SERVICES}/low")).await.expect(200);
+    assert_eq!(service["metadata"]["annotations"]["devcluster.dev/url"], said);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_taken_is_listened_on_when_it_is_free() {
+    let machine = Machine::new();
+    let service = |name: &str, port: u16| json!({"metadata": {"name": name}, "spec": {"selector": {"app": "x"}, "ports": [{"port": port}]}});
+    let first = machine.world.post(SERVICES, service("first", 9_999)).await.expect(201);
+    let address: std::net::Ipv4Addr = first["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
+    let next = std::net::Ipv4Addr::from(u32::from(address) + 1);
+    let taken = std::net::TcpListener::bind((next, 9_998)).unwrap();
+    let second = machine.world.post(SERVICES, service("second", 9_998)).await.expect(201);
+    assert_eq!(second["spec"]["clusterIP"], next.to_string());
+    let told = || {
+        let events = machine.world.server.objects("v1", "events", Some("default"));
+        events.iter().filter(|event| event["reason"] == "FailedToListen").count()
+    };
+    eventually("it is told", || told() == 1).await;
+    drop(taken);
+    eventually("it is listened on", || TcpStream::connect((next, 9_998)).is_ok()).await;
+    assert_eq!(told(), 1);
+}
