@@ -79,7 +79,12 @@ fn options(directory: &Path, pods: Pods) -> io::Result<Options> {
     let own: PathBuf = env::current_exe()?;
     let mut node = NodeOptions::new(std::path::absolute(directory.join("node"))?)
         .host_image(BUILDER, [("mainstay".to_owned(), own)]);
-    let variables = [("FUNC_HOST", "{podIP}"), (TERMINATION_LOG_ENV, "{terminationLog}")];
+    let variables = [
+        ("FUNC_HOST", "{podIP}"),
+        (TERMINATION_LOG_ENV, "{terminationLog}"),
+        // The install script finds its mount by this: paths inside of scripts are not rewritten.
+        ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),
+    ];
     node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     options.node = Some(node);
     options.registry = Some(RegistryOptions { directory: images });
