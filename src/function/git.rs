@@ -122,7 +122,9 @@ pub(super) async fn remote(context: &Context, owner: &Owner, wanted: &Wanted) ->
     }
     let credentials: Credentials = source::credentials(found.spec.auth.as_ref(), known.data()).map_err(options)?;
     let url = RemoteUrl::parse(&found.spec.url).map_err(options)?;
-    let access = Access { url: found.spec.url.clone(), secret: auth };
+    // A bare path would mean a place in the container.
+    let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());
+    let access = Access { url: file.map_or_else(|| found.spec.url.clone(), String::from), secret: auth };
     Ok((Remote { url, credentials }, access))
 }
 

@@ -108,8 +108,9 @@ fn environment(
     }
     let termination = shown(&room.termination);
     for (name, value) in &options.env {
-        let value = value.replace("{podIP}", &room.address.to_string()).replace("{terminationLog}", &termination);
-        set(name, paths.rewrite(&value));
+        let value = paths.rewrite(value);
+        // These are places of this machine already.
+        set(name, value.replace("{podIP}", &room.address.to_string()).replace("{terminationLog}", &termination));
     }
     for variable in variables {
         // A path in a Secret is data, not a place.

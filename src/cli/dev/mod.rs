@@ -179,7 +179,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
 /// Functions run on what this machine has.
 fn functions() -> function::Settings {
     let base_images = [("*".to_owned(), function::BaseImage::Scratch)].into();
-    function::Settings { base_images, ..function::Settings::default() }
+    function::Settings { base_images, builder_image: embedded::BUILDER.to_owned(), ..function::Settings::default() }
 }
 
 async fn run_agent(

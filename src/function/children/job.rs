@@ -167,6 +167,8 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>) -> Vec<String> {
         Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
         Origin::Git { url, commit, tree, auth } => {
             args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
+            // The agent read it, so it is one that reads the repositories of its own machine.
+            args.extend(url.starts_with("file://").then(|| "--allow-local".to_owned()));
             if let Code::Git { reference, base_dir, .. } = &function.code {
                 args.extend([format!("--reference={reference}"), format!("--base-dir={base_dir}")]);
             }
