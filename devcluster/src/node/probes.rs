@@ -257,11 +257,13 @@ async fn get_over(stream: TcpStream, get: &Value, host: &str) -> Result<(), Stri
     let request = request.body(Empty::<bytes::Bytes>::new()).map_err(|e| e.to_string())?;
     let failed = |e: hyper::Error| format!("Get \"http://{host}{path}\": {e}");
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let answer = sender.send_request(request);
+    let mut answer = std::pin::pin!(sender.send_request(request));
     let response = tokio::select! {
-        response = answer => response.map_err(failed)?,
-        _ = connection => return Err(format!("Get \"http://{host}{path}\": EOF")),
+        response = &mut answer => response,
+        // A server that closes may have answered in the same moment.
+        _ = connection => answer.await,
     };
+    let response = response.map_err(failed)?;
     let code = response.status().as_u16();
     if (200..400).contains(&code) { Ok(()) } else { Err(format!("HTTP probe failed with statuscode: {code}")) }
 }
