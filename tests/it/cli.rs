@@ -5,6 +5,8 @@ use std::{
     process::{Command, Output},
 };
 
+use crate::support::golden::check_golden;
+
 /// Runs the program with nothing of the environment but a home directory that is empty.
 fn mainstay(arguments: &[&str], home: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mainstay"))
@@ -28,22 +30,6 @@ fn transcript(arguments: &[&str]) -> String {
         output.status.code().unwrap()
     );
     text.replace(home.path().to_str().unwrap(), "$HOME")
-}
-
-/// Compares with a file under `tests/golden/`; `UPDATE_GOLDEN=1` rewrites it.
-fn check_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, actual).unwrap();
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        expected == actual,
-        "{} differs (UPDATE_GOLDEN=1 rewrites it):\n{}",
-        path.display(),
-        similar::TextDiff::from_lines(&expected, actual).unified_diff()
-    );
 }
 
 #[test]

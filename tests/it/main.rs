@@ -13,6 +13,8 @@ mod drift_objects;
 mod drift_pauses;
 mod drift_restarts;
 mod forgeries;
+mod function_children;
+mod function_samples;
 mod functions;
 mod functions_drift;
 mod hosting;

@@ -4,13 +4,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
-use devcluster::Serving;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use crate::support::kubectl::Kubectl;
 use crate::support::world::{NAMESPACE, World};
 
 /// Where the manifests are, if they are anywhere.
@@ -34,41 +33,6 @@ fn manifests(directory: &Path) -> Vec<(String, String)> {
         .collect::<Vec<_>>();
     files.sort();
     files
-}
-
-/// `kubectl` against the cluster of a world.
-struct Kubectl {
-    _serving: Serving,
-    home: tempfile::TempDir,
-}
-
-impl Kubectl {
-    async fn of(world: &World) -> Self {
-        let serving = world.server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
-        let home = tempfile::tempdir().unwrap();
-        fs::write(home.path().join("config"), world.server.kubeconfig(serving.address(), None)).unwrap();
-        Self { _serving: serving, home }
-    }
-
-    /// Runs it; it must succeed.
-    async fn run(&self, arguments: &[&str]) -> String {
-        self.edit(arguments, "true").await
-    }
-
-    /// Runs it with an editor.
-    async fn edit(&self, arguments: &[&str], editor: &str) -> String {
-        let mut command = Command::new("kubectl");
-        command
-            .args(arguments)
-            .env("KUBECONFIG", self.home.path().join("config"))
-            .env("HOME", self.home.path())
-            .env("KUBE_EDITOR", editor);
-        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
-        let output = output.expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "kubectl {arguments:?}: {error}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
 }
 
 /// What the manifests name, as it is in the cluster, without what differs from cluster to cluster.
@@ -132,7 +96,7 @@ async fn online_boutique_is_the_same_through_kubectl_and_through_a_git_sync() {
     let Some(directory) = data("online-boutique") else { return };
     let files = manifests(&directory);
     let by_hand = World::new().await;
-    let kubectl = Kubectl::of(&by_hand).await;
+    let kubectl = Kubectl::of(&by_hand.server).await;
     kubectl.run(&["apply", "--server-side", "-f", directory.join("kubernetes-manifests.yaml").to_str().unwrap()]).await;
     let by_commit = synced(&files).await;
     let (theirs, ours) = (applied(&by_hand, &files), applied(&by_commit, &files));
@@ -149,7 +113,7 @@ async fn whatever_kubectl_does_to_online_boutique_is_put_back_and_told() {
     let files = manifests(&directory);
     let world = synced(&files).await;
     let before = applied(&world, &files);
-    let kubectl = Kubectl::of(&world).await;
+    let kubectl = Kubectl::of(&world.server).await;
     kubectl.run(&["scale", "deployment", "loadgenerator", "--replicas", "7"]).await;
     // The repository does not say how many of this one there are, so the number is not its business.
     kubectl.run(&["scale", "deployment", "frontend", "--replicas", "3"]).await;

@@ -1,1 +1,66 @@
-//! Tests of the children.
+//! Names of children.
+
+use crate::api::{Function, FunctionSpec};
+use crate::function::{BaseImage, ResolvedFunction, Settings, resolve};
+
+use super::job::{Build, Origin};
+use super::{job, name};
+
+fn function(name: &str, uid: &str) -> ResolvedFunction {
+    let mut function = Function::new(name, FunctionSpec { source: "x".into(), ..FunctionSpec::default() });
+    function.metadata.namespace = Some("default".into());
+    function.metadata.uid = Some(uid.into());
+    let settings = Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() };
+    resolve(&function, &settings).unwrap()
+}
+
+fn build(tag: &str, attempt: i64) -> Build<'_> {
+    Build {
+        tag,
+        attempt,
+        causes: &[],
+        repository: "r/default-a",
+        registry_secret: "s",
+        from: Origin::ConfigMap("c"),
+        previous: None,
+    }
+}
+
+fn is_dns(name: &str) -> bool {
+    name.len() <= 63
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.ends_with('-')
+}
+
+#[test]
+fn names_end_in_five_characters_that_last_as_long_as_the_function() {
+    let named = name(&function("hello", "1"));
+    assert_eq!(named, name(&function("hello", "1")));
+    assert!(named.starts_with("hello-") && named.len() == "hello-".len() + 5, "{named}");
+    assert_ne!(named, name(&function("hello", "2")), "another Function of the same name has other children");
+}
+
+#[test]
+fn every_tag_and_every_attempt_has_a_job_of_its_own() {
+    let hello = function("hello", "1");
+    let first = job::name(&hello, &build("a", 1));
+    assert!(first.starts_with("hello-build-") && first.len() == "hello-build-".len() + 5, "{first}");
+    assert_eq!(first, job::name(&hello, &build("a", 1)));
+    assert_ne!(first, job::name(&hello, &build("a", 2)));
+    assert_ne!(first, job::name(&hello, &build("b", 1)));
+    let other = Build { repository: "other/default-a", ..build("a", 1) };
+    assert_ne!(first, job::name(&hello, &other));
+}
+
+#[test]
+fn long_names_are_cut_so_that_every_child_can_have_one() {
+    for length in 45..=63 {
+        let long = format!("a{}", "-b".repeat(31));
+        let named = long[..length].trim_end_matches('-');
+        let long = function(named, "1");
+        for child in [name(&long), job::name(&long, &build("a", 1))] {
+            assert!(is_dns(&child), "{child}");
+            assert!(!child.contains("--"), "{child}");
+        }
+    }
+}
