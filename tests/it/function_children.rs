@@ -182,7 +182,7 @@ fn the_service_finds_the_pods_that_serve_and_never_those_that_build() {
             assert_eq!(&container[probe]["httpGet"]["port"], port);
         }
         let env = container["env"].as_array().unwrap();
-        assert!(env.iter().any(|v| v["name"] == "FUNC_PORT" && v["value"] == port.to_string()));
+        assert!(env.iter().any(|v| v["name"] == "FUNC_PORT" && v["value"].as_str() == Some(&*port.to_string())));
     }
 }
 
