@@ -5,26 +5,23 @@
 //!
 //! Deliberately absent: whether a GitRepository, a Secret or a registry exists. That is observed, not decided.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod code;
+mod env;
+mod sizes;
+
+use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
-use serde_json::value::RawValue;
 
 use super::base::BaseImage;
-use super::presets::{Chosen, Presets, ReplicasPreset, ResourcesPreset};
 pub use super::settings::Settings;
+use super::syntax;
 use super::violation::shown;
 pub use super::violation::{Violation, reason, text};
-use super::{resources, syntax};
 use crate::api::function::{EnvVar, FunctionSpec, Resources};
 use crate::api::{Function, names};
-use crate::runtimes::{self, Language, Runtime};
+use crate::runtimes::{self, Runtime};
 use crate::source::{BaseDir, Reference};
-
-/// Most that a ConfigMap holds, in bytes.
-const CONFIG_MAP_ROOM: usize = 1024 * 1024;
-/// Most that the kernel hands to a program as one `NAME=value` with its closing zero, in bytes.
-const VARIABLE_ROOM: usize = 128 * 1024;
 
 /// A Function with every default filled in and every rule kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,14 +133,14 @@ pub fn resolve(function: &Function, settings: &Settings) -> Result<ResolvedFunct
         let what = format!("metadata.name: Invalid value: \"{}\": {words}", shown(&name));
         found.wrong(Violation::invalid(what, "metadata.name"));
     }
-    let is_git = source_type(spec, &mut found);
+    let is_git = code::is_git(spec, &mut found);
     let runtime = runtime(function, settings, is_git, &mut found);
     let base = runtime.and_then(|runtime| base(spec, settings, runtime, &mut found));
-    let code = code(spec, is_git, runtime, &mut found);
-    let env = env(spec, settings, runtime, &mut found);
-    let replicas = replicas(function, settings, &mut found);
-    let resources = resources_of_pod(function, settings, &mut found);
-    let build_resources = resources_of_build(function, settings, &mut found);
+    let code = code::code(spec, is_git, runtime, &mut found);
+    let env = env::env(spec, settings, runtime, &mut found);
+    let replicas = sizes::replicas(function, settings, &mut found);
+    let resources = sizes::of_pod(function, settings, &mut found);
+    let build_resources = sizes::of_build(function, settings, &mut found);
     let internal = internal_labels(&name, &uid);
     let pod_labels = pod_labels(spec, &internal, &mut found);
     let (Some(runtime), Some(base), Some(code), true) = (runtime, base, code, found.violations.is_empty()) else {
@@ -227,19 +224,6 @@ fn pod_labels(
     labels
 }
 
-/// Whether the source is in Git.
-fn source_type(spec: &FunctionSpec, found: &mut Findings) -> bool {
-    match spec.kind.as_deref().unwrap_or_default() {
-        "git" => return true,
-        "" | "inline" => {}
-        other => {
-            let what = format!("type \"{}\" is neither \"inline\" nor \"git\"", shown(other));
-            found.wrong(Violation::invalid(what, "spec.type"));
-        }
-    }
-    false
-}
-
 fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut Findings) -> Option<&'static Runtime> {
     let given = function.spec.runtime.as_deref().filter(|name| !name.is_empty());
     // A Function that left the choice to the default keeps what it was built with.
@@ -281,219 +265,6 @@ fn base(
         found.wrong(Violation::runtime(what, "spec.runtime", details));
     }
     base.cloned()
-}
-
-fn code(spec: &FunctionSpec, is_git: bool, runtime: Option<&Runtime>, found: &mut Findings) -> Option<Code> {
-    let blank = spec.source.trim().is_empty();
-    if blank {
-        found.wrong(Violation::missing("spec.source"));
-    }
-    if is_git {
-        return git(spec, blank, found);
-    }
-    let dependencies = dependencies(spec, runtime?, found);
-    if spec.source.len().saturating_add(dependencies.len()) > CONFIG_MAP_ROOM {
-        let what = format!("source and deps have {} bytes together", spec.source.len() + dependencies.len());
-        let mut violation = Violation::invalid(what, "spec.source");
-        violation.paths.insert(0, "spec.deps".into());
-        violation.details = format!(
-            "a ConfigMap holds at most {CONFIG_MAP_ROOM} bytes; larger sources belong in a Git repository (type: git)"
-        );
-        found.wrong(violation);
-    }
-    Some(Code::Inline { source: spec.source.clone(), dependencies })
-}
-
-/// The dependency file, the same for all ways to say that there are none.
-fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) -> String {
-    let deps = spec.deps.as_deref().unwrap_or_default();
-    let bare = deps.trim();
-    match runtime.language {
-        Language::Python if bare.is_empty() => return String::new(),
-        Language::Python => {}
-        Language::NodeJs if bare.is_empty() => return "{}".into(),
-        Language::NodeJs if !(bare.starts_with('{') && bare.ends_with('}')) => {
-            found.wrong(Violation::invalid("deps should start with '{' and end with '}'", "spec.deps"));
-        }
-        Language::NodeJs => match serde_json::from_str::<BTreeMap<String, &RawValue>>(deps) {
-            Ok(fields) if fields.is_empty() => return "{}".into(),
-            Ok(_) => {}
-            Err(error) => found.wrong(Violation::invalid(format!("deps is not JSON: {error}"), "spec.deps")),
-        },
-    }
-    deps.to_owned()
-}
-
-fn git(spec: &FunctionSpec, blank: bool, found: &mut Findings) -> Option<Code> {
-    if let Some(words) = syntax::subdomain(spec.source.trim()).filter(|_| !blank) {
-        found.wrong(Violation::invalid("source is not the name of a GitRepository", "spec.source").because(words));
-    }
-    let present = |text: &Option<String>| text.as_deref().map(str::trim).unwrap_or_default().to_owned();
-    let (base_dir, reference) = (present(&spec.base_dir), present(&spec.reference));
-    for (text, path) in [(&base_dir, "spec.baseDir"), (&reference, "spec.reference")] {
-        if text.is_empty() {
-            found.wrong(Violation::missing(path));
-        }
-    }
-    if spec.deps.as_deref().is_some_and(|deps| !deps.trim().is_empty()) {
-        let message = "spec.deps is ignored: with type git the dependency file in the repository is used".to_owned();
-        found.warn("DepsIgnored", message);
-    }
-    let base_dir = parse(&base_dir, BaseDir::parse, "spec.baseDir", found);
-    let reference = parse(&reference, Reference::parse, "spec.reference", found);
-    Some(Code::Git { repository: spec.source.trim().to_owned(), reference: reference?, base_dir: base_dir? })
-}
-
-/// A parsed field; what is missing was already told.
-fn parse<T>(
-    text: &str,
-    parse: impl FnOnce(&str) -> Result<T, crate::source::Error>,
-    path: &str,
-    found: &mut Findings,
-) -> Option<T> {
-    if text.is_empty() {
-        return None;
-    }
-    if text.chars().any(char::is_control) {
-        found.wrong(Violation::invalid(format!("\"{}\" has control characters", shown(text)), path));
-        return None;
-    }
-    parse(text).map_err(|error| found.wrong(Violation::invalid(crate::failure::chain(&error), path))).ok()
-}
-
-fn env(
-    spec: &FunctionSpec,
-    settings: &Settings,
-    runtime: Option<&'static Runtime>,
-    found: &mut Findings,
-) -> Vec<EnvVar> {
-    let given = spec.env.as_deref().unwrap_or_default();
-    let ours = ours(runtime);
-    let mut seen: BTreeSet<&str> = ours.iter().map(|variable| variable.name.as_str()).collect();
-    let mut told = BTreeSet::new();
-    let mut kept = Vec::new();
-    for variable in given.iter().rev() {
-        let name = variable.name.as_str();
-        check_variable(variable, settings, found);
-        if seen.insert(name) {
-            kept.push(variable.clone());
-        } else if !settings.reserved_env.iter().any(|reserved| reserved == name) && told.insert(name) {
-            let winner =
-                if ours.iter().any(|v| v.name == name) { "Mainstay sets it itself" } else { "the last one counts" };
-            let message = format!("the environment variable {} is ignored or stands twice: {winner}", shown(name));
-            found.warn("EnvIgnored", message);
-        }
-    }
-    kept.reverse();
-    kept.extend(ours);
-    kept
-}
-
-/// What every Function of this runtime has, in the order of the first system.
-fn ours(runtime: Option<&'static Runtime>) -> Vec<EnvVar> {
-    let of = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
-    let mut all: Vec<_> = runtime.iter().flat_map(|r| r.pod_env()).map(|(name, value)| of(name, value)).collect();
-    all.extend(
-        [("FUNC_HANDLER", "main"), ("MOD_NAME", "handler"), ("FUNC_PORT", "8080")].map(|(k, v)| of(k, v.to_owned())),
-    );
-    all
-}
-
-fn check_variable(variable: &EnvVar, settings: &Settings, found: &mut Findings) {
-    const PATH: &str = "spec.env";
-    let name = variable.name.as_str();
-    let words = syntax::env_name(name);
-    if !words.is_empty() {
-        found.wrong(Violation::key(name, PATH, words.join(", ")));
-    }
-    if settings.reserved_env.iter().any(|reserved| reserved == name) {
-        found.wrong(Violation::key(name, PATH, "env name is reserved for the serverless domain".to_owned()));
-    }
-    let value = variable.value.as_deref().unwrap_or_default();
-    if name.len() + value.len() + 2 > VARIABLE_ROOM {
-        let what = format!("the value of env {} has {} bytes", shown(name), value.len());
-        let why = "no program can be started with a variable of 128 KiB or more";
-        found.wrong(Violation::invalid(what, PATH).because(why));
-    }
-    let Some(from) = &variable.value_from else { return };
-    let sources = usize::from(from.config_map_key_ref.is_some())
-        + usize::from(from.secret_key_ref.is_some())
-        + usize::from(from.field_ref.is_some())
-        + usize::from(from.resource_field_ref.is_some());
-    if sources != 1 {
-        let what = format!("env {} has {sources} sources in valueFrom instead of one", shown(name));
-        found.wrong(Violation::invalid(what, PATH));
-    }
-    if !value.is_empty() {
-        found.wrong(Violation::invalid(format!("env {} has both value and valueFrom", shown(name)), PATH));
-    }
-}
-
-fn replicas(function: &Function, settings: &Settings, found: &mut Findings) -> Replicas {
-    let spec = &function.spec;
-    let preset = preset(function, names::REPLICAS_PRESET, &settings.replicas, found);
-    let fallback = settings.replicas.fallback();
-    let of = |pick: fn(&ReplicasPreset) -> Option<i64>| {
-        preset.and_then(pick).filter(|n| *n != 0).or_else(|| fallback.and_then(pick)).unwrap_or(1)
-    };
-    let (preset_min, preset_max) = (of(|p| p.min), of(|p| p.max));
-    let min = spec.min_replicas.unwrap_or_else(|| spec.max_replicas.map_or(preset_min, |max| preset_min.min(max)));
-    let max = spec.max_replicas.unwrap_or_else(|| preset_max.max(min));
-    let least = settings.min_replicas;
-    if min > max {
-        found.wrong(Violation::invalid(
-            format!("maxReplicas({max}) is less than minReplicas({min})"),
-            "spec.maxReplicas",
-        ));
-    }
-    for (word, number) in [("minReplicas", min), ("maxReplicas", max)] {
-        let path = format!("spec.{word}");
-        if number < least {
-            let what = format!("{word}({number}) is less than the smallest allowed value({least})");
-            found.wrong(Violation::invalid(what, &path));
-        } else if number > i64::from(i32::MAX) {
-            found.wrong(Violation::invalid(format!("{word}({number}) is more than {}", i32::MAX), &path));
-        }
-    }
-    Replicas { min, max }
-}
-
-fn resources_of_pod(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
-    let preset = preset(function, names::FUNCTION_RESOURCES_PRESET, &settings.resources, found);
-    let preset = complete_preset(preset, &settings.resources);
-    let given = function.spec.resources.as_ref();
-    resources::complete(given, &preset, &settings.min_resources, "spec.resources", &mut found.violations)
-}
-
-fn resources_of_build(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
-    let preset = preset(function, names::BUILD_RESOURCES_PRESET, &settings.build_resources, found);
-    let preset = complete_preset(preset, &settings.build_resources);
-    let given = function.spec.build_resources.as_ref();
-    resources::complete(given, &preset, &settings.min_build_resources, "spec.buildResources", &mut found.violations)
-}
-
-fn complete_preset(preset: Option<&ResourcesPreset>, presets: &Presets<ResourcesPreset>) -> ResourcesPreset {
-    match (preset, presets.fallback()) {
-        (Some(preset), Some(fallback)) => preset.or(fallback),
-        (preset, fallback) => preset.or(fallback).cloned().unwrap_or_default(),
-    }
-}
-
-fn preset<'a, T>(function: &Function, label: &str, presets: &'a Presets<T>, found: &mut Findings) -> Option<&'a T> {
-    let name = function.labels().get(label).map(String::as_str);
-    match presets.choose(name)? {
-        Chosen::Known(preset) => Some(preset),
-        Chosen::Unknown(preset) => {
-            let message = format!(
-                "the label {label} names the preset \"{}\", which does not exist; {} is used. There are: {}",
-                shown(name.unwrap_or_default()),
-                presets.default,
-                presets.names()
-            );
-            found.warn("PresetUnknown", message);
-            Some(preset)
-        }
-    }
 }
 
 #[cfg(test)]

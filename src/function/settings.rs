@@ -78,7 +78,7 @@ pub struct Least {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            builder_image: "mainstay:latest".into(),
+            builder_image: concat!("mainstay:", env!("CARGO_PKG_VERSION")).into(),
             base_images: BTreeMap::new(),
             platform: "linux/amd64".into(),
             default_runtime: runtimes::DEFAULT.into(),

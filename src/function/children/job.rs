@@ -121,7 +121,8 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
         BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
     };
     let builder = &settings.builder_image;
-    let fetch = container("fetch", builder, program("fetch"), &fetch_args(function, build), fetch_mounts, function);
+    let fetch =
+        container("fetch", builder, program("fetch"), &fetch_args(function, build, settings), fetch_mounts, function);
     let install_mounts = vec![workspace.clone(), read_only("package-registry", "/package-registry")];
     let install = container("install", install_image, install, &[], install_mounts, function);
     let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
@@ -161,8 +162,14 @@ fn program(step: &str) -> Vec<String> {
 }
 
 /// Each option with its value in one argument: a value cannot be taken for an option.
-fn fetch_args(function: &ResolvedFunction, build: &Build<'_>) -> Vec<String> {
-    let mut args = vec![format!("--runtime={}", function.runtime.name), "--workspace=/workspace".to_owned()];
+fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
+    let mut args = vec![
+        format!("--runtime={}", function.runtime.name),
+        "--workspace=/workspace".to_owned(),
+        // Dependencies that were installed on another base image are not the same ones.
+        format!("--base={}", function.base),
+        format!("--platform={}", settings.platform),
+    ];
     match build.from {
         Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
         Origin::Git { url, commit, tree, auth } => {

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::api::Amount;
+use crate::api::function::Resources;
+use crate::function::presets::{ReplicasPreset, ResourcesPreset};
 
 const NODE: &str = "source: 'module.exports = { main: () => 1 }'\nruntime: nodejs22\n";
 const GIT: &str = "type: git\nsource: repo\nruntime: nodejs22\n";

@@ -1,0 +1,107 @@
+//! Where the code of a Function is, and whether it can be there.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+use super::{Code, Findings};
+use crate::api::FunctionSpec;
+use crate::function::syntax;
+use crate::function::violation::{Violation, shown};
+use crate::runtimes::{Language, Runtime};
+use crate::source::{BaseDir, Reference};
+
+/// Most that a ConfigMap holds, in bytes.
+const CONFIG_MAP_ROOM: usize = 1024 * 1024;
+
+/// Whether the source is in Git.
+pub(super) fn is_git(spec: &FunctionSpec, found: &mut Findings) -> bool {
+    match spec.kind.as_deref().unwrap_or_default() {
+        "git" => return true,
+        "" | "inline" => {}
+        other => {
+            let what = format!("type \"{}\" is neither \"inline\" nor \"git\"", shown(other));
+            found.wrong(Violation::invalid(what, "spec.type"));
+        }
+    }
+    false
+}
+
+/// Where the code is; `None` when it cannot be there, which was told.
+pub(super) fn code(spec: &FunctionSpec, is_git: bool, runtime: Option<&Runtime>, found: &mut Findings) -> Option<Code> {
+    let blank = spec.source.trim().is_empty();
+    if blank {
+        found.wrong(Violation::missing("spec.source"));
+    }
+    if is_git {
+        return git(spec, blank, found);
+    }
+    let dependencies = dependencies(spec, runtime?, found);
+    if spec.source.len().saturating_add(dependencies.len()) > CONFIG_MAP_ROOM {
+        let what = format!("source and deps have {} bytes together", spec.source.len() + dependencies.len());
+        let mut violation = Violation::invalid(what, "spec.source");
+        violation.paths.insert(0, "spec.deps".into());
+        violation.details = format!(
+            "a ConfigMap holds at most {CONFIG_MAP_ROOM} bytes; larger sources belong in a Git repository (type: git)"
+        );
+        found.wrong(violation);
+    }
+    Some(Code::Inline { source: spec.source.clone(), dependencies })
+}
+
+/// The dependency file, the same for all ways to say that there are none.
+fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) -> String {
+    let deps = spec.deps.as_deref().unwrap_or_default();
+    let bare = deps.trim();
+    match runtime.language {
+        Language::Python if bare.is_empty() => return String::new(),
+        Language::Python => {}
+        Language::NodeJs if bare.is_empty() => return "{}".into(),
+        Language::NodeJs if !(bare.starts_with('{') && bare.ends_with('}')) => {
+            found.wrong(Violation::invalid("deps should start with '{' and end with '}'", "spec.deps"));
+        }
+        Language::NodeJs => match serde_json::from_str::<BTreeMap<String, &RawValue>>(deps) {
+            Ok(fields) if fields.is_empty() => return "{}".into(),
+            Ok(_) => {}
+            Err(error) => found.wrong(Violation::invalid(format!("deps is not JSON: {error}"), "spec.deps")),
+        },
+    }
+    deps.to_owned()
+}
+
+fn git(spec: &FunctionSpec, blank: bool, found: &mut Findings) -> Option<Code> {
+    if let Some(words) = syntax::subdomain(spec.source.trim()).filter(|_| !blank) {
+        found.wrong(Violation::invalid("source is not the name of a GitRepository", "spec.source").because(words));
+    }
+    let present = |text: &Option<String>| text.as_deref().map(str::trim).unwrap_or_default().to_owned();
+    let (base_dir, reference) = (present(&spec.base_dir), present(&spec.reference));
+    for (text, path) in [(&base_dir, "spec.baseDir"), (&reference, "spec.reference")] {
+        if text.is_empty() {
+            found.wrong(Violation::missing(path));
+        }
+    }
+    if spec.deps.as_deref().is_some_and(|deps| !deps.trim().is_empty()) {
+        let message = "spec.deps is ignored: with type git the dependency file in the repository is used".to_owned();
+        found.warn("DepsIgnored", message);
+    }
+    let base_dir = parse(&base_dir, BaseDir::parse, "spec.baseDir", found);
+    let reference = parse(&reference, Reference::parse, "spec.reference", found);
+    Some(Code::Git { repository: spec.source.trim().to_owned(), reference: reference?, base_dir: base_dir? })
+}
+
+/// A parsed field; what is missing was already told.
+fn parse<T>(
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, crate::source::Error>,
+    path: &str,
+    found: &mut Findings,
+) -> Option<T> {
+    if text.is_empty() {
+        return None;
+    }
+    if text.chars().any(char::is_control) {
+        found.wrong(Violation::invalid(format!("\"{}\" has control characters", shown(text)), path));
+        return None;
+    }
+    parse(text).map_err(|error| found.wrong(Violation::invalid(crate::failure::chain(&error), path))).ok()
+}

@@ -1,0 +1,82 @@
+//! The environment of a Function's pods: the user's variables, and ours behind them.
+
+use std::collections::BTreeSet;
+
+use super::{Findings, Settings};
+use crate::api::FunctionSpec;
+use crate::api::function::EnvVar;
+use crate::function::syntax;
+use crate::function::violation::{Violation, shown};
+use crate::runtimes::Runtime;
+
+/// Most that the kernel hands to a program as one `NAME=value` with its closing zero, in bytes.
+const VARIABLE_ROOM: usize = 128 * 1024;
+
+/// Environment of the pods that serve, in order, each name once.
+pub(super) fn env(
+    spec: &FunctionSpec,
+    settings: &Settings,
+    runtime: Option<&'static Runtime>,
+    found: &mut Findings,
+) -> Vec<EnvVar> {
+    let given = spec.env.as_deref().unwrap_or_default();
+    let ours = ours(runtime);
+    let mut seen: BTreeSet<&str> = ours.iter().map(|variable| variable.name.as_str()).collect();
+    let mut told = BTreeSet::new();
+    let mut kept = Vec::new();
+    for variable in given.iter().rev() {
+        let name = variable.name.as_str();
+        check_variable(variable, settings, found);
+        if seen.insert(name) {
+            kept.push(variable.clone());
+        } else if !settings.reserved_env.iter().any(|reserved| reserved == name) && told.insert(name) {
+            let winner =
+                if ours.iter().any(|v| v.name == name) { "Mainstay sets it itself" } else { "the last one counts" };
+            let message = format!("the environment variable {} is ignored or stands twice: {winner}", shown(name));
+            found.warn("EnvIgnored", message);
+        }
+    }
+    kept.reverse();
+    kept.extend(ours);
+    kept
+}
+
+/// What every Function of this runtime has, in the order of the first system.
+fn ours(runtime: Option<&'static Runtime>) -> Vec<EnvVar> {
+    let of = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
+    let mut all: Vec<_> = runtime.iter().flat_map(|r| r.pod_env()).map(|(name, value)| of(name, value)).collect();
+    all.extend(
+        [("FUNC_HANDLER", "main"), ("MOD_NAME", "handler"), ("FUNC_PORT", "8080")].map(|(k, v)| of(k, v.to_owned())),
+    );
+    all
+}
+
+fn check_variable(variable: &EnvVar, settings: &Settings, found: &mut Findings) {
+    const PATH: &str = "spec.env";
+    let name = variable.name.as_str();
+    let words = syntax::env_name(name);
+    if !words.is_empty() {
+        found.wrong(Violation::key(name, PATH, words.join(", ")));
+    }
+    if settings.reserved_env.iter().any(|reserved| reserved == name) {
+        found.wrong(Violation::key(name, PATH, "env name is reserved for the serverless domain".to_owned()));
+    }
+    let value = variable.value.as_deref().unwrap_or_default();
+    if name.len() + value.len() + 2 > VARIABLE_ROOM {
+        let what = format!("the value of env {} has {} bytes", shown(name), value.len());
+        let why = "no program can be started with a variable of 128 KiB or more";
+        found.wrong(Violation::invalid(what, PATH).because(why));
+    }
+    let Some(from) = &variable.value_from else { return };
+    let sources = usize::from(from.config_map_key_ref.is_some())
+        + usize::from(from.secret_key_ref.is_some())
+        + usize::from(from.field_ref.is_some())
+        + usize::from(from.resource_field_ref.is_some());
+    if sources != 1 {
+        let what = format!("env {} has {sources} sources in valueFrom instead of one", shown(name));
+        found.wrong(Violation::invalid(what, PATH));
+    }
+    if !value.is_empty() {
+        found.wrong(Violation::invalid(format!("env {} has both value and valueFrom", shown(name)), PATH));
+    }
+}

@@ -1,0 +1,80 @@
+//! How many pods a Function has, and how large they and its builds are: what it says, or what its presets say.
+
+use kube::ResourceExt as _;
+
+use super::{Findings, Replicas, Settings};
+use crate::api::function::Resources;
+use crate::api::{Function, names};
+use crate::function::presets::{Chosen, Presets, ReplicasPreset, ResourcesPreset};
+use crate::function::resources;
+use crate::function::violation::{Violation, shown};
+
+/// How many pods serve.
+pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Findings) -> Replicas {
+    let spec = &function.spec;
+    let preset = preset(function, names::REPLICAS_PRESET, &settings.replicas, found);
+    let fallback = settings.replicas.fallback();
+    let of = |pick: fn(&ReplicasPreset) -> Option<i64>| {
+        preset.and_then(pick).filter(|n| *n != 0).or_else(|| fallback.and_then(pick)).unwrap_or(1)
+    };
+    let (preset_min, preset_max) = (of(|p| p.min), of(|p| p.max));
+    let min = spec.min_replicas.unwrap_or_else(|| spec.max_replicas.map_or(preset_min, |max| preset_min.min(max)));
+    let max = spec.max_replicas.unwrap_or_else(|| preset_max.max(min));
+    let least = settings.min_replicas;
+    if min > max {
+        found.wrong(Violation::invalid(
+            format!("maxReplicas({max}) is less than minReplicas({min})"),
+            "spec.maxReplicas",
+        ));
+    }
+    for (word, number) in [("minReplicas", min), ("maxReplicas", max)] {
+        let path = format!("spec.{word}");
+        if number < least {
+            let what = format!("{word}({number}) is less than the smallest allowed value({least})");
+            found.wrong(Violation::invalid(what, &path));
+        } else if number > i64::from(i32::MAX) {
+            found.wrong(Violation::invalid(format!("{word}({number}) is more than {}", i32::MAX), &path));
+        }
+    }
+    Replicas { min, max }
+}
+
+/// CPU and memory of a pod that serves.
+pub(super) fn of_pod(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
+    let preset = preset(function, names::FUNCTION_RESOURCES_PRESET, &settings.resources, found);
+    let preset = complete_preset(preset, &settings.resources);
+    let given = function.spec.resources.as_ref();
+    resources::complete(given, &preset, &settings.min_resources, "spec.resources", &mut found.violations)
+}
+
+/// CPU and memory of the build.
+pub(super) fn of_build(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
+    let preset = preset(function, names::BUILD_RESOURCES_PRESET, &settings.build_resources, found);
+    let preset = complete_preset(preset, &settings.build_resources);
+    let given = function.spec.build_resources.as_ref();
+    resources::complete(given, &preset, &settings.min_build_resources, "spec.buildResources", &mut found.violations)
+}
+
+fn complete_preset(preset: Option<&ResourcesPreset>, presets: &Presets<ResourcesPreset>) -> ResourcesPreset {
+    match (preset, presets.fallback()) {
+        (Some(preset), Some(fallback)) => preset.or(fallback),
+        (preset, fallback) => preset.or(fallback).cloned().unwrap_or_default(),
+    }
+}
+
+fn preset<'a, T>(function: &Function, label: &str, presets: &'a Presets<T>, found: &mut Findings) -> Option<&'a T> {
+    let name = function.labels().get(label).map(String::as_str);
+    match presets.choose(name)? {
+        Chosen::Known(preset) => Some(preset),
+        Chosen::Unknown(preset) => {
+            let message = format!(
+                "the label {label} names the preset \"{}\", which does not exist; {} is used. There are: {}",
+                shown(name.unwrap_or_default()),
+                presets.default,
+                presets.names()
+            );
+            found.warn("PresetUnknown", message);
+            Some(preset)
+        }
+    }
+}
