@@ -17,6 +17,7 @@ pub(super) const NODEJS: &[ServerFile] = &[
     file!("nodejs", "function.js"),
     file!("nodejs", "media.js"),
     file!("nodejs", "metrics.js"),
+    file!("nodejs", "output.js"),
     file!("nodejs", "package.json"),
     file!("nodejs", "query.js"),
     file!("nodejs", "reply.js"),

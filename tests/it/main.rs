@@ -25,6 +25,7 @@ mod prune;
 mod push;
 mod push_faults;
 mod real;
+mod runtimes;
 mod schedules;
 mod source;
 mod support;

@@ -2,35 +2,42 @@
 // One call: the request is read, the function is called, its result or failure is answered. Always, and in time.
 
 const fs = require('fs');
+const { performance } = require('perf_hooks');
 
 const body = require('./body');
 const event = require('./event');
 const { CONTENT_TYPE } = require('./metrics');
 const reply = require('./reply');
 
+/** What is noted of one call. */
+class Call {
+  constructor(deadline, slot) {
+    this.deadline = deadline; // on the clock of `performance`, in milliseconds
+    this.slot = slot; // in the watchdog's list
+    this.started = 0; // when the function was called, or 0
+    this.settled = false; // the function has returned, thrown or run out of time
+    this.late = false; // the caller has been told so
+  }
+}
+
 class Calls {
-  constructor(settings, metrics, watchdog, log) {
-    Object.assign(this, { settings, metrics, watchdog, log });
+  constructor(settings, metrics, log) {
+    Object.assign(this, { settings, metrics, log });
+    this.watchdog = null;
     this.target = null;
-    this.context = {
-      'function-name': settings.functionName,
-      timeout: settings.timeout,
-      runtime: settings.runtime,
-      'memory-limit': settings.memoryLimit,
-    };
-    this.open = new Set(); // responses that are not done
+    this.open = new Set(); // responses that are not done, the oldest first
     this.draining = false;
     this.drained = null;
     const calls = this;
     this.onClose = function onClose() {
       calls.close(this);
     };
-    this.onTimeout = (response) => this.timeOut(response);
   }
 
   /** Sets the function to call; `null` when it could not be loaded. */
-  use(target) {
+  use(target, watchdog) {
     this.target = target;
+    this.watchdog = watchdog;
   }
 
   answer(request, response, expectsContinue) {
@@ -39,29 +46,21 @@ class Calls {
     request.res = response; // as Express links the two
     this.open.add(response);
     response.on('close', this.onClose);
-    const { method } = request;
+    const { method, url } = request;
     if (method === 'OPTIONS') {
       reply.allow(request, response);
-      return;
+    } else if ((method === 'GET' || method === 'HEAD') && /^\/(healthz|metrics)(\?|$)/.test(url)) {
+      if (url.startsWith('/h')) reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
+      else reply.plain(response, 200, CONTENT_TYPE, this.metrics.text());
+    } else {
+      this.receive(request, response, expectsContinue);
     }
-    if (method === 'GET' || method === 'HEAD') {
-      const [path] = request.url.split('?', 1);
-      if (path === '/healthz') {
-        reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
-        return;
-      }
-      if (path === '/metrics') {
-        reply.plain(response, 200, CONTENT_TYPE, this.metrics.text());
-        return;
-      }
-    }
-    this.receive(request, response, expectsContinue);
   }
 
   receive(request, response, expectsContinue) {
     response.setHeader('Access-Control-Allow-Origin', '*');
-    response.slot = this.watchdog.enter(request.socket);
-    response.timer = setTimeout(this.onTimeout, this.settings.timeoutMillis, response);
+    const slot = this.watchdog.enter(request.socket);
+    response.call = new Call(performance.now() + this.settings.timeoutMillis, slot);
     if (!body.hasBody(request)) {
       this.invoke(request, response, null);
       return;
@@ -84,94 +83,111 @@ class Calls {
   }
 
   invoke(request, response, bytes) {
-    const { method } = request;
     if (this.target === null) {
-      this.metrics.failed(method);
+      this.metrics.failed(request.method);
       this.log('The function is not loaded: see the first lines of this log');
       reply.plain(response, 500, 'text/plain; charset=utf-8', 'User function not loaded');
       return;
     }
     let input;
     try {
-      input = event.make(request, response, bytes);
+      input = event.make(request, response, bytes, this.settings);
     } catch (error) {
       reply.refuse(request, response, error);
       return;
     }
-    this.metrics.called(method);
-    const started = process.hrtime();
-    const settle = (error, result) => {
-      if (response.settled) return;
-      response.settled = true;
-      const [seconds, nanos] = process.hrtime(started);
-      this.metrics.took(method, seconds + nanos / 1e9);
-      this.conclude(request, response, error, result);
-    };
-    response.settle = settle;
-    this.call(input, response, settle);
-  }
-
-  call(input, response, settle) {
+    response.call.started = performance.now();
+    this.metrics.called(request.method);
     const { target } = this;
-    const callback = (result, status, headers) => {
-      if (response.settled || response.headersSent) return;
-      try {
-        if (headers) response.set(headers);
-        if (status) response.status(status);
-        settle(null, { value: result });
-      } catch (error) {
-        settle({ cause: error });
-      }
+    const callback = target.length < 3 ? undefined : (result, status, headers) => {
+      this.callBack(response, result, status, headers);
     };
     let result;
     try {
-      result = target(input, { ...this.context }, callback);
+      result = target(input, this.context(), callback);
     } catch (error) {
-      settle({ cause: error });
+      this.settleFailed(response, error);
       return;
     }
     if (result && typeof result.then === 'function') {
-      // A thenable of the user's may throw when it is asked.
-      Promise.resolve(result).then((value) => settle(null, { value }), (error) => settle({ cause: error }));
-    } else if (result !== undefined || target.length < 3) {
-      settle(null, { value: result });
+      Promise.resolve(result).then((value) => this.settle(response, value), (error) => this.settleFailed(response, error));
+    } else if (result !== undefined || callback === undefined) {
+      this.settle(response, result);
     }
     // Who takes a callback and returns nothing will call it.
   }
 
-  conclude(request, response, error, result) {
-    let failure = error;
-    if (!failure) {
-      try {
-        reply.send(response, result.value);
-        return;
-      } catch (cause) {
-        failure = { cause };
-      }
+  context() {
+    const { settings } = this;
+    return {
+      'function-name': settings.functionName,
+      timeout: settings.timeout,
+      runtime: settings.runtime,
+      'memory-limit': settings.memoryLimit,
+    };
+  }
+
+  /** The function has called back: `callback(body, status, headers)`. */
+  callBack(response, result, status, headers) {
+    if (response.call.settled || response.headersSent) return;
+    try {
+      if (headers) response.set(headers);
+      if (status) response.status(status);
+    } catch (error) {
+      this.settleFailed(response, error);
+      return;
     }
-    this.metrics.failed(request.method);
-    const { cause } = failure;
-    this.log(`Function failed to execute: ${cause instanceof Error ? cause.stack : String(cause)}`);
+    this.settle(response, result);
+  }
+
+  settle(response, result) {
+    if (!this.take(response)) return;
+    try {
+      reply.send(response, result);
+    } catch (error) {
+      this.fail(response, error);
+    }
+  }
+
+  settleFailed(response, error) {
+    if (this.take(response)) this.fail(response, error);
+  }
+
+  /** Ends the call once; false when that has been done. */
+  take(response) {
+    const { call } = response;
+    if (call.settled) return false;
+    call.settled = true;
+    this.metrics.took(response.req.method, (performance.now() - call.started) / 1000);
+    return true;
+  }
+
+  fail(response, error) {
+    this.metrics.failed(response.req.method);
+    this.log(`Function failed to execute: ${error instanceof Error ? error.stack : String(error)}`);
     reply.fail(response);
   }
 
-  timeOut(response) {
-    const { req: request } = response;
-    if (!response.settled && response.settle) {
-      response.settled = true;
-      this.metrics.took(request.method, this.settings.timeout);
-      this.metrics.failed(request.method);
+  /** Answers the calls that have run out of time, which covers the whole response. */
+  expire() {
+    const now = performance.now();
+    for (const response of this.open) {
+      const { call } = response;
+      if (call === null || call.late) continue;
+      if (call.deadline > now) break;
+      if (call.started > 0) this.take(response);
+      call.settled = true;
+      call.late = true;
+      this.metrics.failed(response.req.method);
+      this.log(`The function has not answered within ${this.settings.timeout} s`);
+      if (response.headersSent) response.destroy();
+      else reply.late(response.req, response);
     }
-    if (response.writableFinished) return;
-    this.log(`The function has not answered within ${this.settings.timeout} s`);
-    if (response.headersSent) response.destroy();
-    else reply.late(request, response);
   }
 
   close(response) {
     if (!this.open.delete(response)) return;
-    if (response.timer) clearTimeout(response.timer);
-    if (response.slot) this.watchdog.leave(response.slot);
+    if (response.call !== null) this.watchdog.leave(response.call.slot);
     if (this.drained && this.open.size === 0) this.drained();
   }
 

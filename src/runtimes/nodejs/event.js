@@ -6,11 +6,13 @@ const media = require('./media');
 
 const ATTRIBUTES = ['ce-type', 'ce-source', 'ce-eventtypeversion', 'ce-specversion', 'ce-id', 'ce-time'];
 const REQUIRED = ['specversion', 'type', 'source', 'id'];
+const NOTHING = Buffer.alloc(0);
 const STRUCTURED = 'application/cloudevents+json';
 
 class Event {
   constructor(request, response) {
-    for (const name of ATTRIBUTES) this[name] = request.headers[name];
+    const { headers } = request;
+    for (const name of ATTRIBUTES) this[name] = headers[name];
     this.data = {};
     this.extensions = { request, response };
   }
@@ -45,7 +47,7 @@ class Event {
 function make(request, response, body) {
   const kind = media.essence(request.headers['content-type']);
   const event = new Event(request, response);
-  request.rawBody = body || Buffer.alloc(0);
+  request.rawBody = body || NOTHING;
   if (kind === STRUCTURED) {
     structured(event, parsed(body === null ? '' : body.toString('utf8')));
     return event;

@@ -71,21 +71,24 @@ function fail(response) {
 
 /** The function has not answered in time. */
 function late(request, response) {
+  if (!request.complete) endAfter(request, response);
   bare(response);
-  if (!request.complete) request.resume();
   plain(response, 408, 'text/plain; charset=utf-8', http.STATUS_CODES[408]);
 }
 
 /** The request cannot be given to the function: `error.status` says why, `error.message` says what. */
 function refuse(request, response, error) {
-  response.shouldKeepAlive = request.complete;
-  if (!request.complete) {
-    const { socket } = request;
-    request.resume();
-    response.on('finish', () => setTimeout(() => socket.destroy(), LINGER_MILLIS).unref());
-  }
+  if (!request.complete) endAfter(request, response);
   bare(response);
   plain(response, error.status, 'text/plain; charset=utf-8', `${http.STATUS_CODES[error.status]}: ${error.message}`);
+}
+
+/** Makes the answer the last of its connection; what the client still sends of the body is dropped for a while. */
+function endAfter(request, response) {
+  const { socket } = request;
+  response.shouldKeepAlive = false;
+  request.resume();
+  response.on('finish', () => setTimeout(() => socket.destroy(), LINGER_MILLIS).unref());
 }
 
 /** Forgets what a function has set, so that its failure does not look like its success. */

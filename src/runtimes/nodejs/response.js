@@ -12,6 +12,13 @@ const media = require('./media');
 const EMPTY_TAG = 'W/"0-2jmj7l5rSw0yVb/vlWAYkK/YBwk"';
 
 class Response extends http.ServerResponse {
+  constructor(...args) {
+    super(...args);
+    // What the server notes of a call; see calls.js.
+    this.call = null;
+    this.deferred = false; // the answer comes after the function has returned
+  }
+
   status(code) {
     this.statusCode = code;
     return this;
@@ -221,7 +228,7 @@ class Response extends http.ServerResponse {
       throw new TypeError('path must be absolute or specify root to res.sendFile');
     }
     const full = settings.root ? path.join(settings.root, path.join('/', name)) : name;
-    this.deferred = true; // the answer comes after the function has returned
+    this.deferred = true;
     const stream = fs.createReadStream(full);
     stream.once('open', (fd) => {
       const stat = fs.fstatSync(fd);

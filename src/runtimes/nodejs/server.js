@@ -3,6 +3,8 @@
 //
 // Deliberately absent: TLS and authentication (the mesh's business), and any package that is not part of Node.js.
 
+require('./output').install();
+
 const http = require('http');
 
 const { Calls } = require('./calls');
@@ -28,8 +30,7 @@ function log(line) {
 
 async function start() {
   const metrics = new Metrics(settings.moduleName);
-  const watchdog = new Watchdog(settings.timeoutMillis);
-  const calls = new Calls(settings, metrics, watchdog, log);
+  const calls = new Calls(settings, metrics, log);
 
   process.on('uncaughtException', (error) => log(`Caught exception: ${describe(error)}`));
   process.on('unhandledRejection', (error) => log(`Caught rejection: ${describe(error)}`));
@@ -40,7 +41,8 @@ async function start() {
   });
 
   // Loaded before the port opens: a pod that is ready has its function loaded, or has said why not.
-  calls.use(await load(settings, log));
+  const watchdog = new Watchdog(settings.timeoutMillis, () => calls.expire());
+  calls.use(await load(settings, log), watchdog);
 
   const server = http.createServer(
     { IncomingMessage: Request, ServerResponse: Response, noDelay: true, connectionsCheckingInterval: CHECK_MILLIS },

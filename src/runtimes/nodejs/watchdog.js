@@ -13,32 +13,40 @@ const LONGEST_TURN = 1000; // milliseconds
 const SLOTS = 1024; // calls that can be answered; the others see their connection end
 const BEAT = 0;
 const FIRST_SLOT = 1;
+const DESCRIPTOR = Symbol('descriptor');
 const BODY = 'Request Timeout';
 const ANSWER =
   'HTTP/1.1 408 Request Timeout\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: text/plain; charset=utf-8\r\n' +
   `Content-Length: ${BODY.length}\r\nConnection: close\r\n\r\n${BODY}`;
 
 class Watchdog {
-  constructor(timeoutMillis) {
+  /** Calls `onTurn` about twenty times per timeout, at least once per second. */
+  constructor(timeoutMillis, onTurn) {
     this.shared = new Int32Array(new SharedArrayBuffer(4 * (FIRST_SLOT + SLOTS)));
     this.free = Array.from({ length: SLOTS }, (_, at) => FIRST_SLOT + SLOTS - 1 - at);
+    this.beats = 0;
     const turn = Math.min(Math.max(Math.floor(timeoutMillis / TURNS), SHORTEST_TURN), LONGEST_TURN);
-    setInterval(() => this.beat(), turn).unref();
+    const onBeat = () => {
+      this.beat();
+      onTurn();
+    };
+    setInterval(onBeat, turn).unref();
     const data = { shared: this.shared, turn, turns: Math.ceil(timeoutMillis / turn) + 1, seconds: timeoutMillis / 1000 };
-    const worker = new Worker(__filename, { workerData: data, execArgv: [], stdout: false, stderr: false });
+    const worker = new Worker(__filename, { workerData: data, execArgv: [] });
     worker.on('error', () => {}); // without a watcher the function still serves
     worker.unref();
   }
 
   /** The main thread is alive. */
   beat() {
-    this.shared[BEAT] = (this.shared[BEAT] + 1) | 0;
+    this.beats = (this.beats + 1) | 0;
+    this.shared[BEAT] = this.beats;
   }
 
   /** Notes the connection of a call that awaits its answer, and returns the place to forget it by. */
   enter(socket) {
     this.beat();
-    const fd = socket._handle && socket._handle.fd;
+    const fd = descriptor(socket);
     if (!(fd > 2) || this.free.length === 0) return 0;
     const slot = this.free.pop();
     this.shared[slot] = fd;
@@ -51,6 +59,12 @@ class Watchdog {
     this.shared[slot] = 0;
     this.free.push(slot);
   }
+}
+
+/** The socket's file descriptor; asking for it costs a call into native code, so it is asked for once. */
+function descriptor(socket) {
+  if (socket[DESCRIPTOR] === undefined) socket[DESCRIPTOR] = socket._handle ? socket._handle.fd : -1;
+  return socket[DESCRIPTOR];
 }
 
 function watch({ shared, turn, turns, seconds }) {

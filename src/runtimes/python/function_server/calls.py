@@ -66,6 +66,12 @@ class Calls:
         self._idle += 1
         threading.Thread(target=self._work, daemon=True).start()
 
+    def drain(self):
+        """The calls in flight are the last of their connections."""
+        with self._lock:
+            for call in self._open:
+                call.head.keep_alive = False
+
     def next_deadline(self):
         """When the oldest call exceeds its time, or `None`."""
         with self._lock:

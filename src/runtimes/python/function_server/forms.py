@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import unicodedata
 from urllib.parse import unquote_plus
 
 from .multidict import FormsDict, HeaderDict
@@ -54,7 +55,8 @@ class FileUpload:
     def filename(self):
         """The name of the file, made safe to store under."""
         base = os.path.basename(self.raw_filename.replace("\\", os.path.sep))
-        kept = re.sub(r"[^a-zA-Z0-9-_.\s]", "", base.encode("ascii", "ignore").decode("ascii")).strip()
+        plain = unicodedata.normalize("NFKD", base).encode("ascii", "ignore").decode("ascii")
+        kept = re.sub(r"[^a-zA-Z0-9-_.\s]", "", plain).strip()
         return re.sub(r"[-\s]+", "-", kept).strip(".-")[:255] or "empty"
 
     def save(self, destination, overwrite=False, chunk_size=2**16):

@@ -108,6 +108,7 @@ class Loop:
             self._accept_more(False)
             self._listener.close()
             self._listener = None
+            self._calls.drain()
         for conn in [conn for conn in self._connections if conn.state == READING and conn.head is None]:
             self._close(conn)
         return not self._calls and not any(conn.state in (BUSY, WRITING) for conn in self._connections)

@@ -1,0 +1,54 @@
+'use strict';
+// Standard output and error that wait for their reader. Those of Node.js queue in memory what a pipe does not take at
+// once, so that a function which prints without end would fill the pod's memory.
+
+const fs = require('fs');
+const { Writable } = require('stream');
+
+const PAUSE_MILLIS = 2;
+
+class Output extends Writable {
+  constructor(fd) {
+    super({ decodeStrings: true });
+    this.fd = fd;
+    this.isTTY = false;
+    this.pause = new Int32Array(new SharedArrayBuffer(4));
+  }
+
+  _write(chunk, encoding, done) {
+    let rest = chunk;
+    while (rest.length > 0) {
+      try {
+        rest = rest.subarray(fs.writeSync(this.fd, rest));
+      } catch (error) {
+        if (error.code !== 'EAGAIN') break; // nobody reads any more, and there is nobody to tell
+        Atomics.wait(this.pause, 0, 0, PAUSE_MILLIS);
+      }
+    }
+    done();
+  }
+
+  _destroy(error, done) {
+    done(error); // the file descriptor is the process', not ours
+  }
+}
+
+function isPipe(fd) {
+  try {
+    const stat = fs.fstatSync(fd);
+    return stat.isFIFO() || stat.isSocket();
+  } catch (_) {
+    return false;
+  }
+}
+
+/** Replaces both streams where they are pipes; has to come before anything has printed. */
+function install() {
+  for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
+    if (!isPipe(fd)) continue;
+    const output = new Output(fd);
+    Object.defineProperty(process, name, { configurable: true, enumerable: true, get: () => output });
+  }
+}
+
+module.exports = { install };

@@ -1,0 +1,224 @@
+//! What functions of every language may rely on.
+
+use super::server::Server;
+
+const HELLO: [(&str, &str); 2] = [
+    ("nodejs22", "module.exports = { main: function (event, context) { return 'Hello World!' } }"),
+    ("python312", "def main(event, context):\n    return 'Hello World!'\n"),
+];
+
+/// One function per language that answers by the path: `/throws`, `/data`, and so on.
+const MANY: [(&str, &str); 2] = [
+    (
+        "nodejs22",
+        "const handlers = {
+            throws: () => { throw new Error('the cause') }, boom: () => { throw 'a text' },
+            rejects: async () => { throw new Error('rejected') },
+            later: () => new Promise((resolve) => setTimeout(() => resolve('later'), 20)),
+            never: () => new Promise(() => {}), context: (event, context) => context,
+            data: (event) => ({ kind: typeof event.data, data: event.data }),
+            event: (event) => ({ type: event['ce-type'], source: event['ce-source'], id: event['ce-id'],
+                version: event['ce-specversion'], of: event['ce-eventtypeversion'], time: event['ce-time'],
+                data: event.data }),
+        };
+        module.exports.main = (event, context) =>
+            handlers[event.extensions.request.path.slice(1) || 'data'](event, context);",
+    ),
+    (
+        "python312",
+        "import asyncio, time
+async def later(event, context):
+    await asyncio.sleep(0.02)
+    return 'later'
+def throws(event, context): raise ValueError('the cause')
+def never(event, context): time.sleep(3600)
+def context(event, context): return context
+def data(event, context):
+    data = event['data']
+    return {'kind': type(data).__name__, 'data': data.decode() if isinstance(data, bytes) else data}
+def event(event, context):
+    names = {'type': 'ce-type', 'source': 'ce-source', 'id': 'ce-id', 'version': 'ce-specversion',
+             'of': 'ce-eventtypeversion', 'time': 'ce-time', 'data': 'data'}
+    found = {name: event[key] for name, key in names.items() if event[key] is not None}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
+def main(event_, context_):
+    return globals()[event_['extensions']['request'].path[1:] or 'data'](event_, context_)
+",
+    ),
+];
+
+const ORDER: &[(&str, &str)] = &[
+    ("ce-type", "order.created"),
+    ("ce-source", "shop"),
+    ("ce-id", "7"),
+    ("ce-specversion", "1.0"),
+    ("ce-eventtypeversion", "v1"),
+    ("Content-Type", "application/json"),
+];
+
+#[test]
+fn answers_what_a_function_returns_and_probes_without_it() {
+    for (runtime, source) in HELLO {
+        let server = Server::start(runtime, source, &[]);
+        assert_eq!(server.get("/").short(), "200 Hello World!", "{runtime}");
+        assert_eq!(server.ask("POST", "/any/path?x=1", &[], b"{}").short(), "200 Hello World!", "{runtime}");
+        assert_eq!(server.get("/healthz").short(), "200 OK", "{runtime}");
+        assert!(server.get("/healthz").header("content-type").to_lowercase().starts_with("text/html"), "{runtime}");
+        assert_eq!(server.ask("HEAD", "/healthz", &[], b"").short(), "200 ", "{runtime}");
+        assert_eq!(
+            server.ask("POST", "/healthz", &[], b"").short(),
+            "200 Hello World!",
+            "{runtime}: only GET is a probe"
+        );
+        let head = server.ask("HEAD", "/", &[], b"");
+        assert_eq!(head.short(), "200 ", "{runtime}");
+    }
+}
+
+#[test]
+fn an_old_name_runs_on_a_maintained_row_and_is_told_its_old_name() {
+    let server = Server::start("nodejs12", "exports.main = (event, context) => context", &[("FUNC_TIMEOUT", "30")]);
+    assert_eq!(server.get("/").body, r#"{"function-name":"main","timeout":30,"runtime":"nodejs12"}"#);
+    let server = Server::start("python38", "def main(event, context): return context", &[]);
+    let context = r#"{"function-name": "main", "timeout": 180.0, "runtime": "python38", "memory-limit": null}"#;
+    assert_eq!(server.get("/").body, context);
+}
+
+#[test]
+fn the_module_and_the_function_may_have_other_names() {
+    let env = [("MOD_NAME", "other"), ("FUNC_HANDLER", "run")];
+    let server = Server::with("nodejs22", &[("other.js", "exports.run = () => 'ran'")], &env);
+    assert_eq!(server.get("/").short(), "200 ran");
+    let server = Server::with("python312", &[("other.py", "def run(event, context): return 'ran'")], &env);
+    assert_eq!(server.get("/").short(), "200 ran");
+}
+
+#[test]
+fn dependencies_are_found_where_a_build_puts_them() {
+    let files = [
+        ("handler.js", "exports.main = () => require('greeting')('Ann') + require('./own')"),
+        ("own.js", "module.exports = '!'"),
+        ("node_modules/greeting/index.js", "module.exports = (name) => `Hi ${name}`"),
+    ];
+    assert_eq!(Server::with("nodejs22", &files, &[]).get("/").short(), "200 Hi Ann!");
+    let files = [
+        ("handler.py", "import greeting, own\ndef main(event, context): return greeting.hi('Ann') + own.MARK"),
+        ("own.py", "MARK = '!'"),
+        ("lib/python/greeting/__init__.py", "def hi(name): return 'Hi ' + name"),
+    ];
+    assert_eq!(Server::with("python312", &files, &[]).get("/").short(), "200 Hi Ann!");
+}
+
+#[test]
+fn data_is_what_the_content_type_says() {
+    let node = Server::start(MANY[0].0, MANY[0].1, &[]);
+    let data = |kind: &str, body: &str| node.post(kind, body).body;
+    assert_eq!(data("application/json", r#"{"a":1}"#), r#"{"kind":"object","data":{"a":1}}"#);
+    assert_eq!(data("application/json; charset=utf-8", "42"), r#"{"kind":"number","data":42}"#);
+    assert_eq!(data("text/plain", "é"), r#"{"kind":"string","data":"é"}"#);
+    assert_eq!(data("application/x-www-form-urlencoded", "a=1&b=2"), r#"{"kind":"string","data":"a=1&b=2"}"#);
+    assert_eq!(data("multipart/form-data; boundary=x", "--x--"), r#"{"kind":"object","data":{}}"#);
+    assert_eq!(node.get("/").body, r#"{"kind":"object","data":{}}"#);
+    let python = Server::start(MANY[1].0, MANY[1].1, &[]);
+    let data = |kind: &str, body: &str| python.post(kind, body).body;
+    assert_eq!(data("application/json", r#"{"a":1}"#), r#"{"kind": "dict", "data": {"a": 1}}"#);
+    assert_eq!(data("application/json; charset=utf-8", "42"), r#"{"kind": "int", "data": 42}"#);
+    assert_eq!(data("application/json", ""), r#"{"kind": "NoneType", "data": null}"#);
+    assert_eq!(data("text/plain", "x"), r#"{"kind": "bytes", "data": "x"}"#);
+    assert_eq!(python.get("/").body, r#"{"kind": "bytes", "data": ""}"#);
+}
+
+#[test]
+fn events_come_in_headers_or_as_a_whole() {
+    for (runtime, source) in MANY {
+        let server = Server::start(runtime, source, &[]);
+        let compact = |body: &str| body.replace(' ', "");
+        let expected = r#"{"type":"order.created","source":"shop","id":"7","version":"1.0","of":"v1","data":{"n":1}}"#;
+        let binary = server.ask("POST", "/event", ORDER, br#"{"n":1}"#);
+        assert_eq!((binary.status, compact(&binary.body).as_str()), (200, expected), "{runtime}");
+        let whole = r#"{"specversion":"1.0","type":"order.created","source":"shop","id":"7","eventtypeversion":"v1",
+            "datacontenttype":"application/json","data":{"n":1}}"#;
+        for kind in ["application/cloudevents+json", "application/cloudevents+json; charset=UTF-8"] {
+            let reply = server.ask("POST", "/event", &[("Content-Type", kind)], whole.as_bytes());
+            assert_eq!((reply.status, compact(&reply.body).as_str()), (200, expected), "{runtime} {kind}");
+        }
+    }
+}
+
+#[test]
+fn an_incomplete_event_is_the_callers_error() {
+    for (runtime, source) in MANY {
+        let server = Server::start(runtime, source, &[]);
+        let incomplete = server.ask("POST", "/event", &[("ce-type", "t"), ("ce-source", "s")], b"x");
+        assert_eq!(incomplete.status, 400, "{runtime}");
+        assert!(incomplete.body.contains("ce-specversion"), "{runtime}: {}", incomplete.body);
+        for body in ["{}", "[]", "null", "", "{", r#"{"specversion":"1.0","type":"t","source":"s","id":7}"#] {
+            assert_eq!(server.post("application/cloudevents+json", body).status, 400, "{runtime} {body}");
+        }
+        assert_eq!(server.post("application/json", "{").status, 400, "{runtime}");
+        let one = server.ask("POST", "/event", &[("ce-type", "t")], b"x");
+        assert_eq!(one.status, 200, "{runtime}: a type alone makes no event");
+    }
+}
+
+#[test]
+fn a_function_that_fails_answers_500_and_goes_on() {
+    for (runtime, source) in MANY {
+        let mut server = Server::start(runtime, source, &[]);
+        let reply = server.get("/throws");
+        assert_eq!(reply.status, 500, "{runtime}");
+        assert_eq!(reply.body.to_lowercase(), "internal server error", "{runtime}: the cause is for the log alone");
+        server.await_log("the cause");
+        assert_eq!(server.get("/later").short(), "200 later", "{runtime}");
+        assert!(server.is_running());
+    }
+    let node = Server::start(MANY[0].0, MANY[0].1, &[]);
+    assert_eq!(node.get("/rejects").status, 500);
+    assert_eq!(node.get("/boom").status, 500);
+    assert_eq!(node.get("/throws").header("content-type"), "text/html; charset=utf-8");
+}
+
+#[test]
+fn a_function_that_does_not_answer_in_time_answers_408() {
+    let bodies = ["Request Timeout", "Timeout while processing the function"];
+    for ((runtime, source), body) in MANY.into_iter().zip(bodies) {
+        let mut server = Server::start(runtime, source, &[("FUNC_TIMEOUT", "0.5")]);
+        let reply = server.get("/never");
+        assert_eq!(reply.status, 408, "{runtime}");
+        assert!(reply.body.contains(body), "{runtime}: {}", reply.body);
+        assert_eq!(server.get("/later").short(), "200 later", "{runtime}");
+        assert!(server.is_running(), "{runtime}");
+    }
+}
+
+#[test]
+fn metrics_count_calls_and_failures_and_time_by_method() {
+    let labels = [r#"method="handler-GET""#, r#"method="GET""#];
+    for ((runtime, source), label) in MANY.into_iter().zip(labels) {
+        let server = Server::start(runtime, source, &[]);
+        for path in ["/later", "/throws", "/healthz", "/metrics"] {
+            server.get(path);
+        }
+        let reply = server.get("/metrics");
+        assert!(reply.header("content-type").starts_with("text/plain"), "{runtime}");
+        let value = |name: &str| {
+            let line = reply.body.lines().find(|line| line.starts_with(&format!("{name}{{")) && line.contains(label));
+            line.unwrap_or_else(|| panic!("{name} in\n{}", reply.body))
+                .rsplit(' ')
+                .next()
+                .unwrap()
+                .parse::<f64>()
+                .unwrap()
+        };
+        let infinite = format!(r#"function_duration_seconds_bucket{{le="+Inf",{label}}} 2"#);
+        assert!(reply.body.contains(&infinite), "{runtime}: {}", reply.body);
+        assert!((value("function_calls_total") - 2.0).abs() < 1e-9, "{runtime}");
+        assert!((value("function_failures_total") - 1.0).abs() < 1e-9, "{runtime}");
+        assert!((value("function_duration_seconds_count") - 2.0).abs() < 1e-9, "{runtime}");
+        assert!(value("function_duration_seconds_sum") >= 0.02, "{runtime}");
+        for line in reply.body.lines().filter(|line| !line.starts_with('#')) {
+            let (_, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{runtime}: {line}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The language runtimes: real Node.js and Python run the embedded servers, and real HTTP goes over real sockets.
+
+mod contract;
+mod hostile;
+mod nodejs;
+mod protocol;
+mod python;
+mod server;
