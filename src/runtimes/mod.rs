@@ -225,12 +225,13 @@ mod tests {
 
     #[test]
     fn the_pod_is_told_where_dependencies_are_and_what_was_asked_for() {
-        let text =
-            |name| find(name).unwrap().pod_env().iter().map(|(k, v)| format!("{k}={v} ")).collect::<Vec<_>>().concat();
-        assert_eq!(text("nodejs12"), "NODE_PATH=/kubeless/node_modules FUNC_RUNTIME=nodejs12 ");
+        let env = |name| -> Vec<_> {
+            find(name).unwrap().pod_env().iter().map(|(name, value)| format!("{name}={value}")).collect()
+        };
+        assert_eq!(env("nodejs12"), ["NODE_PATH=/kubeless/node_modules", "FUNC_RUNTIME=nodejs12"]);
         assert_eq!(
-            text("python39"),
-            "PYTHONPATH=/kubeless/lib/python:/kubeless FUNC_RUNTIME=python39 PYTHONUNBUFFERED=TRUE "
+            env("python39"),
+            ["PYTHONPATH=/kubeless/lib/python:/kubeless", "FUNC_RUNTIME=python39", "PYTHONUNBUFFERED=TRUE"]
         );
     }
 }
