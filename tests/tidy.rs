@@ -69,6 +69,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/perform.rs",
     "src/gitsync/read.rs",
     "src/gitsync/reconcile.rs",
+    "src/gitsync/report.rs",
     "src/gitsync/secret.rs",
     "src/gitsync/registry.rs",
     "src/function/context.rs",

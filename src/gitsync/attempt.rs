@@ -71,13 +71,14 @@ pub(super) struct Attempt<'a> {
     pub(super) memory: &'a mut Memory,
 }
 
-/// Value of the label on everything that a GitSync manages: `<namespace>.<name>`, hashed when too long.
+/// Value of the label on everything that a GitSync manages: `<namespace>.<name>`, or, when that is too long, the
+/// beginning of the name and a hash. No name contains the `_` between the two, so no GitSync has another one's label.
 pub fn label(namespace: &str, name: &str) -> Arc<str> {
     let plain = format!("{namespace}.{name}");
     if plain.len() <= LONGEST_LABEL {
         return plain.into();
     }
-    format!("{}.{}", crate::api::conditions::cut(name, 30), Digest::of(plain.as_bytes())).into()
+    format!("{}_{}", crate::api::conditions::cut(name, 30), Digest::of(plain.as_bytes())).into()
 }
 
 /// What a GitSync follows, as one text: what follows the same is planned together.
@@ -200,5 +201,20 @@ impl Attempt<'_> {
             self.memory.settled = Some(question);
         }
         Ok(Some(outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_git_syncs_have_one_label() {
+        assert_eq!(&*label("shop", "web"), "shop.web");
+        let long = label("shop", &"a".repeat(60));
+        assert!(long.len() <= LONGEST_LABEL && long.ends_with(char::is_alphanumeric), "{long}");
+        let (beginning, hash) = long.split_once('_').unwrap();
+        assert_ne!(label(beginning, hash), long, "a name that is made up to be the same");
+        assert_ne!(label("other", &"a".repeat(60)), long);
     }
 }

@@ -21,6 +21,7 @@ pub mod plan;
 mod read;
 mod reconcile;
 pub mod registry;
+mod report;
 pub mod resolve;
 mod secret;
 pub mod status;

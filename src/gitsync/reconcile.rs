@@ -8,34 +8,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{self, Attempt, Refused};
-use super::context::{Context, Input, SyncFacts};
-use super::finalize::{End, git_syncs};
+use super::context::{Context, Input};
+use super::finalize::End;
 use super::memory::{Failed, Memory};
-use super::secret::{SecretData, SecretWatch};
-use super::status::{self, Outcome};
+use super::secret::{SecretData, SecretWatch, without_secret};
+use super::status::Outcome;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::names::{FINALIZER, REQUESTED_AT};
 use crate::api::{GitRepository, GitSync};
-use crate::cluster::Part;
 use crate::drift::{Owner, Policy};
 use crate::failure::Class;
-use crate::notification::Message;
 use crate::source::{self, Remote, RemoteUrl};
 
-/// Least time between two writes of a status.
-const STATUS_EVERY: Duration = Duration::from_secs(5);
-/// How long a status waits for objects to become healthy before it says that they are not.
-const HEALTH_GRACE: Duration = Duration::from_millis(700);
 /// Conflicts in a row that are nobody's concern.
 const CONFLICTS: u32 = 5;
-/// How often a contended object's cooling is looked at.
-const COOLING: Duration = Duration::from_secs(15);
 /// Longest wait for the first word about a Secret.
 const SECRET_WITHIN: Duration = Duration::from_secs(10);
 /// How long changes of objects are gathered before the status is looked at.
@@ -107,32 +98,33 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.reads(&owner, None);
 }
 
-struct Task {
-    context: Arc<Context>,
-    owner: Owner,
-    label: Arc<str>,
-    memory: Memory,
-    secret: SecretWatch,
+/// The task of one GitSync.
+pub(super) struct Task {
+    pub(super) context: Arc<Context>,
+    pub(super) owner: Owner,
+    pub(super) label: Arc<str>,
+    pub(super) memory: Memory,
+    pub(super) secret: SecretWatch,
     /// How the last attempt ended.
-    outcome: Option<Outcome>,
-    failures_in_a_row: u32,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) failures_in_a_row: u32,
     /// Rounds in a row after which deletions were still under way.
-    rounds: u32,
+    pub(super) rounds: u32,
     /// The status as it is written.
-    status: Option<GitSyncStatus>,
-    written: Option<Instant>,
+    pub(super) status: Option<GitSyncStatus>,
+    pub(super) written: Option<Instant>,
     /// What of the GitSync the last attempt was made for.
-    last_seen: Option<Seen>,
+    pub(super) last_seen: Option<Seen>,
     /// A request that is being acted on.
-    request: Option<String>,
-    next_look: Instant,
+    pub(super) request: Option<String>,
+    pub(super) next_look: Instant,
     /// When a changed status is to be written.
-    settling: Option<Instant>,
+    pub(super) settling: Option<Instant>,
 }
 
 /// What of a GitSync makes another attempt worth while.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+pub(super) struct Seen {
     uid: Option<String>,
     generation: Option<i64>,
     annotations: Option<BTreeMap<String, String>>,
@@ -147,7 +139,7 @@ enum Turn {
 }
 
 impl Task {
-    fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
+    pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
         Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, memory: &mut self.memory }
     }
 
@@ -313,29 +305,6 @@ impl Task {
         self.outcome = Some(outcome);
     }
 
-    fn tell_failures(&self, outcome: &Outcome) {
-        if self.outcome.as_ref() == Some(outcome) {
-            return;
-        }
-        let problems = match outcome {
-            Outcome::Suspended => return,
-            Outcome::Refused { message, .. } => message.lines().map(str::to_owned).collect::<Vec<_>>(),
-            Outcome::Applied { failures, guard, .. } => {
-                let before = match &self.outcome {
-                    Some(Outcome::Applied { failures, .. }) => failures.as_slice(),
-                    _ => &[],
-                };
-                let new = failures.iter().filter(|failure| !before.contains(failure));
-                new.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).chain(guard.clone()).collect()
-            }
-        };
-        if !problems.is_empty() {
-            let commit = self.memory.seen.map(|(commit, _)| commit.to_string());
-            let message = Message::Failed { sync: self.owner.to_string(), commit, problems };
-            self.context.tell(&self.owner, "Failed", &message);
-        }
-    }
-
     async fn outcome_of(
         &mut self,
         sync: &GitSync,
@@ -365,9 +334,7 @@ impl Task {
         })?;
         let secret = self.secret_of(sync, repository).await;
         if let (Some(auth), None) = (&repository.spec.auth, &secret) {
-            let message = format!("Secret {} with the credentials does not exist in this namespace", auth.secret_name);
-            let class = Class::NotReady;
-            return Err(Refused { class, reason: Reason::SpecInvalid, message, retry_after: None });
+            return Err(without_secret(&auth.secret_name, self.secret.trouble()));
         }
         let remote = Remote {
             url: RemoteUrl::parse(&repository.spec.url)?,
@@ -384,116 +351,6 @@ impl Task {
         let _ = tokio::time::timeout(SECRET_WITHIN, self.secret.known()).await;
         self.secret.take()
     }
-
-    /// Writes the status if it changed and the last write is long enough ago.
-    async fn report(&mut self, sync: &GitSync) {
-        self.set_facts();
-        let Some(outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) else { return };
-        let now = Instant::now();
-        let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
-        let new = self.status_now(sync, &outcome, &old);
-        self.settling = Self::wake_for(sync, &outcome, &new);
-        if status::same(&old, &new) {
-            self.status = Some(old);
-            return;
-        }
-        let waits_for_health = matches!(&outcome, Outcome::Applied { .. }) && is_progressing(&new);
-        let earliest = match (self.written, &self.request) {
-            (Some(written), None) => written + STATUS_EVERY,
-            (None, None) if waits_for_health => {
-                let grace = now + HEALTH_GRACE;
-                self.written = Some(grace.checked_sub(STATUS_EVERY).unwrap_or(now));
-                grace
-            }
-            (_, Some(_)) | (None, None) => now,
-        };
-        if earliest > now {
-            self.settling = Some(self.settling.map_or(earliest, |at| at.min(earliest)));
-            return;
-        }
-        self.write_status(sync, &old, new).await;
-    }
-
-    /// A new agent that found nothing to do says so.
-    fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
-        let applied = self.memory.applied.is_some();
-        applied.then(|| Outcome::Applied {
-            failures: self.memory.failures(),
-            held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
-            guard: None,
-            pruning: 0,
-            note: None,
-            since: Timestamp::now(),
-        })
-    }
-
-    fn status_now(&self, sync: &GitSync, outcome: &Outcome, old: &GitSyncStatus) -> GitSyncStatus {
-        let summary = self.context.drift.summary(&self.owner);
-        let attempted = self.memory.seen.map(|(commit, _)| commit.to_string());
-        let applied = self
-            .memory
-            .applied
-            .map(|(commit, tree)| (commit.to_string(), tree.map_or_else(String::new, |tree| tree.to_string())));
-        let facts = status::Facts {
-            generation: sync.metadata.generation,
-            attempted: attempted.as_deref(),
-            applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
-            request: self.request.as_deref(),
-            outcome,
-            summary: &summary,
-            wait: sync.spec.wait.then_some(sync.spec.timeout.0),
-        };
-        status::after(old, &facts, Timestamp::now())
-    }
-
-    /// When the status has to be looked at again although nothing happened.
-    fn wake_for(sync: &GitSync, outcome: &Outcome, status: &GitSyncStatus) -> Option<Instant> {
-        let contended = status.conditions.iter().any(|c| c.type_ == "Contended" && c.status == "True");
-        let cooling = contended.then(|| Instant::now() + COOLING);
-        let timeout = match outcome {
-            Outcome::Applied { since, .. } if sync.spec.wait && is_progressing(status) => {
-                let passed = Timestamp::now().duration_since(*since).unsigned_abs();
-                let left = sync.spec.timeout.0.checked_sub(passed);
-                left.map(|left| Instant::now() + left + Duration::from_millis(100))
-            }
-            _ => None,
-        };
-        cooling.into_iter().chain(timeout).min()
-    }
-
-    async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
-        if let Err(refused) = self.attempt(sync).save_verified().await {
-            tracing::warn!(sync = &*self.owner, why = refused.message, "inventory not written");
-        }
-        let namespace = sync.metadata.namespace.as_deref();
-        let name = sync.metadata.name.as_deref().unwrap_or_default();
-        let patch = status::patch(old, &new);
-        let cluster = self.context.drift.cluster();
-        match cluster.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
-            Ok(_) => {
-                self.status = Some(new);
-                self.written = Some(Instant::now());
-                self.request = None;
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => {
-                tracing::warn!(sync = &*self.owner, why = crate::failure::chain(&error), "status not written");
-                self.written = Some(Instant::now());
-                self.settling = Some(Instant::now() + STATUS_EVERY);
-            }
-        }
-    }
-
-    fn set_facts(&self) {
-        let behind =
-            self.memory.seen.filter(|(commit, _)| self.memory.applied.is_none_or(|(applied, _)| applied != *commit));
-        let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.memory.failed.len() };
-        self.context.set_facts(&self.owner, Some(facts));
-    }
-}
-
-fn is_progressing(status: &GitSyncStatus) -> bool {
-    status.healthy < status.objects
 }
 
 /// A GitRepository as far as it matters here.

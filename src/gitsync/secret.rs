@@ -8,10 +8,13 @@ use futures::stream::BoxStream;
 use k8s_openapi::ByteString;
 use serde_json::Value;
 
+use super::attempt::Refused;
 use super::context::Context;
-use crate::cluster::{Kind, Scope, Selection, WatchEvent};
+use crate::api::conditions::Reason;
+use crate::cluster::{Error, Kind, Scope, Selection, WatchEvent};
+use crate::failure::{Class, chain};
 
-/// The Secret with the credentials, watched by name, so that a corrected password works at once.
+/// The watch of one Secret, or of none.
 #[derive(Default)]
 pub(super) struct SecretWatch {
     name: Option<String>,
@@ -20,6 +23,8 @@ pub(super) struct SecretWatch {
     fresh: Option<SecretData>,
     data: Option<SecretData>,
     synced: bool,
+    /// Why nothing has been heard of it since.
+    trouble: Option<Error>,
     /// What was last used.
     used: Option<SecretData>,
 }
@@ -40,11 +45,16 @@ impl SecretWatch {
         self.name = name;
     }
 
-    /// Waits until it is known whether the Secret exists.
+    /// Waits until it is known whether the Secret exists, or that it may not be read.
     pub(super) async fn known(&mut self) {
-        while self.events.is_some() && !self.synced {
+        while self.events.is_some() && !self.synced && !self.trouble.as_ref().is_some_and(Error::is_forbidden) {
             self.hear().await;
         }
+    }
+
+    /// Why it is not known whether the Secret exists; `None` when it is, or when there was no answer yet.
+    pub(super) fn trouble(&self) -> Option<&Error> {
+        self.trouble.as_ref().filter(|_| !self.synced)
     }
 
     /// What it holds now, which counts as used.
@@ -71,14 +81,28 @@ impl SecretWatch {
             Some(WatchEvent::Initial(secret)) => self.fresh = Some(data_of(&secret)),
             Some(WatchEvent::Synced(_)) => {
                 self.data = self.fresh.take();
-                self.synced = true;
+                (self.synced, self.trouble) = (true, None);
             }
             Some(WatchEvent::Applied(secret)) => self.data = Some(data_of(&secret)),
             Some(WatchEvent::Deleted(_)) => self.data = None,
-            Some(WatchEvent::Trouble(_)) => {}
+            Some(WatchEvent::Trouble(error)) => self.trouble = Some(error),
             None => self.events = None,
         }
     }
+}
+
+/// Why there are no credentials, for people.
+pub(super) fn without_secret(name: &str, trouble: Option<&Error>) -> Refused {
+    let (class, reason, message) = match trouble {
+        None => (Class::NotReady, Reason::SpecInvalid, "does not exist in this namespace".to_owned()),
+        Some(error) if error.is_forbidden() => {
+            let needed = "the agent needs get, list and watch on Secrets in this namespace";
+            (Class::Denied, Reason::SpecInvalid, format!("may not be read: {needed}"))
+        }
+        Some(error) => (Class::Unavailable, Reason::ClusterUnavailable, format!("cannot be read: {}", chain(error))),
+    };
+    let message = format!("Secret {name} with the credentials {message}");
+    Refused { class, reason, message, retry_after: None }
 }
 
 fn data_of(secret: &Value) -> SecretData {

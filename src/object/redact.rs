@@ -14,7 +14,8 @@ const WITHHELD: &str = "(the server's text is withheld: it may quote the Secret)
 /// What stands in place of a value.
 const CUT: &str = "…";
 /// What API servers write before a value.
-const MARKERS: &[&str] = &["Invalid value: ", "Unsupported value: ", "Duplicate value: ", "{Value:", "Value:\""];
+const MARKERS: &[&str] =
+    &["Invalid value: ", "Unsupported value: ", "Duplicate value: ", "Not found: ", "{Value:", "Value:\""];
 
 /// A server's message about an object, without the values that it quotes.
 pub fn redact_server_text(key: &Key, text: &str) -> String {
@@ -148,6 +149,7 @@ mod tests {
                 ".data.x: expected string, got &value.valueUnstructured{Value:map[a:hunter2 b:{c}]}",
                 ".data.x: expected string, got &value.valueUnstructured{Value:…",
             ),
+            ("spec.volumes[0].name: Not found: \"hunter2\"", "spec.volumes[0].name: Not found: …"),
             ("spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}", "spec.ports[1]: Duplicate value: …"),
             ("a: Invalid value: {\"open\": \"hunter2\"", "a: Invalid value: …"),
             ("a: Invalid value: v1.Time{date(2020: x), \"hunter2\"}: no", "a: Invalid value: …: no"),

@@ -81,6 +81,20 @@ async fn a_missing_secret_is_named_and_works_once_it_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_that_may_not_be_read_is_told_from_a_missing_one_and_works_once_it_may() {
+    let (mut world, server) = served(json!({"interval": "1h"})).await;
+    server.require("robot", "right-pass");
+    password(&world, "right-pass");
+    repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}}));
+    world.fail_next("watch", "secrets", "", 403, 1000);
+    world.fail_next("list", "secrets", "", 403, 1000);
+    world.start();
+    world.condition_is("demo", "Ready", "False SpecInvalid: Secret git with the credentials may not be read").await;
+    world.server.levers().clear_faults();
+    world.until("the object is applied", |w| w.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stalls_or_lies_changes_nothing_of_what_was_applied() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     world.start();

@@ -1,0 +1,160 @@
+//! Reports an attempt: what a GitSync's status says of it, when that is written, and what failed and is worth telling.
+//!
+//! Invariant: a status is written at most once per 5 s; a request by annotation is answered at once.
+//!
+//! Deliberately absent: what a status says; that is `status`'s.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::context::SyncFacts;
+use super::finalize::git_syncs;
+use super::reconcile::Task;
+use super::status::{self, Outcome};
+use crate::api::GitSync;
+use crate::api::git_sync::GitSyncStatus;
+use crate::cluster::Part;
+use crate::notification::Message;
+
+/// Least time between two writes of a status.
+const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// How long a status waits for objects to become healthy before it says that they are not.
+const HEALTH_GRACE: Duration = Duration::from_millis(700);
+/// How often a contended object's cooling is looked at.
+const COOLING: Duration = Duration::from_secs(15);
+
+impl Task {
+    pub(super) fn tell_failures(&self, outcome: &Outcome) {
+        if self.outcome.as_ref() == Some(outcome) {
+            return;
+        }
+        let problems = match outcome {
+            Outcome::Suspended => return,
+            Outcome::Refused { message, .. } => message.lines().map(str::to_owned).collect::<Vec<_>>(),
+            Outcome::Applied { failures, guard, .. } => {
+                let before = match &self.outcome {
+                    Some(Outcome::Applied { failures, .. }) => failures.as_slice(),
+                    _ => &[],
+                };
+                let new = failures.iter().filter(|failure| !before.contains(failure));
+                new.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).chain(guard.clone()).collect()
+            }
+        };
+        if !problems.is_empty() {
+            let commit = self.memory.seen.map(|(commit, _)| commit.to_string());
+            let message = Message::Failed { sync: self.owner.to_string(), commit, problems };
+            self.context.tell(&self.owner, "Failed", &message);
+        }
+    }
+
+    /// Writes the status if it changed and the last write is long enough ago.
+    pub(super) async fn report(&mut self, sync: &GitSync) {
+        self.set_facts();
+        let Some(outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) else { return };
+        let now = Instant::now();
+        let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        let new = self.status_now(sync, &outcome, &old);
+        self.settling = Self::wake_for(sync, &outcome, &new);
+        if status::same(&old, &new) {
+            self.status = Some(old);
+            return;
+        }
+        let waits_for_health = matches!(&outcome, Outcome::Applied { .. }) && is_progressing(&new);
+        let earliest = match (self.written, &self.request) {
+            (Some(written), None) => written + STATUS_EVERY,
+            (None, None) if waits_for_health => {
+                let grace = now + HEALTH_GRACE;
+                self.written = Some(grace.checked_sub(STATUS_EVERY).unwrap_or(now));
+                grace
+            }
+            (_, Some(_)) | (None, None) => now,
+        };
+        if earliest > now {
+            self.settling = Some(self.settling.map_or(earliest, |at| at.min(earliest)));
+            return;
+        }
+        self.write_status(sync, &old, new).await;
+    }
+
+    /// A new agent that found nothing to do says so.
+    fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
+        let applied = self.memory.applied.is_some();
+        applied.then(|| Outcome::Applied {
+            failures: self.memory.failures(),
+            held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
+            guard: None,
+            pruning: 0,
+            note: None,
+            since: Timestamp::now(),
+        })
+    }
+
+    fn status_now(&self, sync: &GitSync, outcome: &Outcome, old: &GitSyncStatus) -> GitSyncStatus {
+        let summary = self.context.drift.summary(&self.owner);
+        let attempted = self.memory.seen.map(|(commit, _)| commit.to_string());
+        let applied = self
+            .memory
+            .applied
+            .map(|(commit, tree)| (commit.to_string(), tree.map_or_else(String::new, |tree| tree.to_string())));
+        let facts = status::Facts {
+            generation: sync.metadata.generation,
+            attempted: attempted.as_deref(),
+            applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
+            request: self.request.as_deref(),
+            outcome,
+            summary: &summary,
+            wait: sync.spec.wait.then_some(sync.spec.timeout.0),
+        };
+        status::after(old, &facts, Timestamp::now())
+    }
+
+    /// When the status has to be looked at again although nothing happened.
+    fn wake_for(sync: &GitSync, outcome: &Outcome, status: &GitSyncStatus) -> Option<Instant> {
+        let contended = status.conditions.iter().any(|c| c.type_ == "Contended" && c.status == "True");
+        let cooling = contended.then(|| Instant::now() + COOLING);
+        let timeout = match outcome {
+            Outcome::Applied { since, .. } if sync.spec.wait && is_progressing(status) => {
+                let passed = Timestamp::now().duration_since(*since).unsigned_abs();
+                let left = sync.spec.timeout.0.checked_sub(passed);
+                left.map(|left| Instant::now() + left + Duration::from_millis(100))
+            }
+            _ => None,
+        };
+        cooling.into_iter().chain(timeout).min()
+    }
+
+    async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
+        if let Err(refused) = self.attempt(sync).save_verified().await {
+            tracing::warn!(sync = &*self.owner, why = refused.message, "inventory not written");
+        }
+        let namespace = sync.metadata.namespace.as_deref();
+        let name = sync.metadata.name.as_deref().unwrap_or_default();
+        let patch = status::patch(old, &new);
+        let cluster = self.context.drift.cluster();
+        match cluster.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
+            Ok(_) => {
+                self.status = Some(new);
+                self.written = Some(Instant::now());
+                self.request = None;
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => {
+                tracing::warn!(sync = &*self.owner, why = crate::failure::chain(&error), "status not written");
+                self.written = Some(Instant::now());
+                self.settling = Some(Instant::now() + STATUS_EVERY);
+            }
+        }
+    }
+
+    fn set_facts(&self) {
+        let behind =
+            self.memory.seen.filter(|(commit, _)| self.memory.applied.is_none_or(|(applied, _)| applied != *commit));
+        let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.memory.failed.len() };
+        self.context.set_facts(&self.owner, Some(facts));
+    }
+}
+
+fn is_progressing(status: &GitSyncStatus) -> bool {
+    status.healthy < status.objects
+}
