@@ -1,6 +1,7 @@
 //! What Prometheus scrapes: counters and a histogram fed by the messages of both loops, and facts read at each scrape.
 //!
-//! Invariant: the number of time series is bounded by the numbers of GitSyncs and kinds, never by that of objects.
+//! Invariant: the number of time series is bounded by the numbers of GitSyncs, Functions and kinds, never by that of
+//! objects.
 //! Invariant: a GitSync that is gone leaves no series behind.
 //!
 //! Deliberately absent: rates and alerts, which belong to whoever scrapes.
@@ -25,7 +26,7 @@ use prometheus_client::{
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cluster::Counted, notification::Message};
+use crate::{api::function_conditions::Reason, cluster::Counted, function, notification::Message};
 
 /// Upper bounds of the revert latency's buckets, in seconds. Slowed reverts of contended objects reach minutes.
 const LATENCIES: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 300.0];
@@ -45,6 +46,12 @@ pub struct Facts {
     pub lookups: u64,
     /// Fetches from Git remotes since the start.
     pub fetches: u64,
+    /// One row per Function.
+    pub functions: Vec<function::Facts>,
+    /// Builds that run or may begin.
+    pub builds_running: u64,
+    /// Functions that wait for their turn to build.
+    pub builds_waiting: u64,
 }
 
 /// What is true of one GitSync.
@@ -76,6 +83,7 @@ pub struct Metrics {
     reverts: Family<Labels, Counter>,
     drifts: Family<Labels, Counter>,
     applies: Family<Labels, Counter>,
+    builds: Family<Labels, Counter>,
     revert_latency: Histogram,
     apply_duration: Histogram,
     missed: Counter,
@@ -98,6 +106,7 @@ impl Metrics {
         let reverts = family("reverts", "Objects that were put back");
         let drifts = family("drifts_left", "Changes that were seen and, by policy, left");
         let applies = family("applies", "Objects of applied commits by outcome");
+        let builds = family("function_builds", "Builds of Functions by outcome");
         let revert_latency = Histogram::new(LATENCIES);
         let help = "From the receipt of a change to the answer of the write that put it back";
         registry.register_with_unit("revert_latency", help, Unit::Seconds, revert_latency.clone());
@@ -116,6 +125,7 @@ impl Metrics {
             reverts,
             drifts,
             applies,
+            builds,
             revert_latency,
             apply_duration,
             missed,
@@ -160,8 +170,14 @@ impl Metrics {
                 self.one_more(&self.failures, sync);
                 self.applies.get_or_create(&[("outcome", "failed".to_owned())]).inc_by(problems.len() as u64);
             }
+            Message::Stage { reason, .. } => {
+                let outcomes = [(Reason::JobFinished, "finished"), (Reason::JobFailed, "failed")];
+                if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| known.as_str() == *reason) {
+                    self.builds.get_or_create(&[("outcome", (*outcome).to_owned())]).inc();
+                }
+            }
             // How many are contended or paused now is a fact of the moment, read at the scrape.
-            Message::Contended { .. } | Message::Paused { .. } | Message::Stage { .. } | Message::Noticed { .. } => {}
+            Message::Contended { .. } | Message::Paused { .. } | Message::Noticed { .. } => {}
         }
     }
 
@@ -214,6 +230,13 @@ const PER_SYNC: [PerSync; 6] = [
     ("sync_lag_seconds", "Age of the oldest commit that is not applied; 0 when in sync", |facts| facts.lag_seconds),
 ];
 
+/// How long a new Function took, by condition.
+const PER_CONDITION: [(&str, &str); 3] = [
+    ("configured", "From the creation of a Function until it was configured"),
+    ("built", "From the creation of a Function until its image was built"),
+    ("running", "From the creation of a Function until it ran"),
+];
+
 impl Collector for AtScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let facts = (self.0)();
@@ -237,6 +260,28 @@ impl Collector for AtScrape {
             let labels = [("verb", counted.verb.as_str()), ("resource", &*counted.resource)];
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
+        for (name, help, number) in [
+            ("function_builds_running", "Builds of Functions that run or may begin", facts.builds_running),
+            ("function_builds_waiting", "Functions that wait for their turn to build", facts.builds_waiting),
+        ] {
+            let gauge = ConstGauge::new(number);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        for (at, (word, help)) in PER_CONDITION.into_iter().enumerate() {
+            let kind = ConstGauge::new(0.0).metric_type();
+            let name = format!("function_{word}_status_duration_seconds");
+            let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
+            for function in &facts.functions {
+                let Some(took) = function.took[at] else { continue };
+                let labels = [
+                    ("name", function.name.as_str()),
+                    ("namespace", function.namespace.as_str()),
+                    ("type", function.source),
+                    ("runtime", function.runtime.as_str()),
+                ];
+                ConstGauge::new(took.as_secs_f64()).encode(family.encode_family(&labels)?)?;
+            }
+        }
         for (name, help, value) in PER_SYNC {
             let kind = ConstGauge::new(0.0).metric_type();
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
@@ -252,6 +297,7 @@ impl Collector for AtScrape {
 mod tests {
     use super::*;
     use crate::cluster::Verb;
+    use std::time::Duration;
 
     fn applied(sync: &str) -> Message {
         Message::CommitApplied {
@@ -307,11 +353,23 @@ mod tests {
             requests: vec![Counted { verb: Verb::Apply, resource: "configmaps".into(), count: 12 }],
             lookups: 5,
             fetches: 1,
+            functions: vec![function::Facts {
+                namespace: "shop".into(),
+                name: "hello".into(),
+                source: "git",
+                runtime: "nodejs22".into(),
+                took: [Some(Duration::from_millis(1500)), None, None],
+            }],
+            builds_running: 5,
+            builds_waiting: 7,
         });
         let text = metrics.text().unwrap();
         for line in [
             "mainstay_leader 1",
             "mainstay_git_lookups_total 5",
+            "mainstay_function_builds_running 5",
+            "mainstay_function_builds_waiting 7",
+            r#"mainstay_function_configured_status_duration_seconds{name="hello",namespace="shop",type="git",runtime="nodejs22"} 1.5"#,
             r#"mainstay_api_requests_total{verb="apply",resource="configmaps"} 12"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,
             r#"mainstay_sync_lag_seconds{sync="a/b"} 1.5"#,

@@ -75,16 +75,19 @@ pub enum Error {
     Task(#[source] JoinError),
 }
 
+/// What is shared by all GitSyncs, and by all Functions.
+type Contexts = (Arc<Context>, Arc<function::Context>);
+
 /// What the listener shows of the running agent.
 #[derive(Clone, Default)]
-struct Shown(Arc<Mutex<Option<Arc<Context>>>>);
+struct Shown(Arc<Mutex<Option<Contexts>>>);
 
 impl Shown {
-    fn set(&self, context: Option<Arc<Context>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = context;
+    fn set(&self, contexts: Option<Contexts>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = contexts;
     }
 
-    fn get(&self) -> Option<Arc<Context>> {
+    fn get(&self) -> Option<Contexts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -157,7 +160,7 @@ async fn serve(
 }
 
 fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> Facts {
-    let context = shown.get();
+    let (context, functions) = shown.get().unzip();
     let syncs = context.iter().flat_map(|context| {
         context.facts().into_iter().map(|(owner, facts)| {
             let summary = context.drift.summary(&owner);
@@ -172,12 +175,16 @@ fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> F
             }
         })
     });
+    let (running, waiting) = functions.as_ref().map(|functions| functions.queue_length()).unwrap_or_default();
     Facts {
         leader: leadership.map_or(context.is_some(), Leadership::is_leading),
         requests: cluster.requests().snapshot(),
         lookups: context.as_ref().map_or(0, |context| context.source.traffic().lookups),
         fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
         syncs: syncs.collect(),
+        functions: functions.as_ref().map(|functions| functions.facts()).unwrap_or_default(),
+        builds_running: running as u64,
+        builds_waiting: waiting as u64,
     }
 }
 
@@ -231,7 +238,6 @@ async fn lead(
     let repositories = Arc::new(Repositories::default());
     let context =
         Arc::new(Context::new(drift.clone(), source.clone(), Arc::clone(&repositories), trusted, announce(announcer)));
-    shown.set(Some(Arc::clone(&context)));
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
     let end = stop.clone();
     tasks.spawn(async move { drift.run(end).await.map_err(Error::Drift) });
@@ -253,6 +259,7 @@ async fn lead(
         settings.functions.clone(),
         announce(announcer),
     ));
+    shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));
     let following = Functions::new(Arc::clone(&functions), announcer.clone(), stop.clone());
     let following = following.run(cluster.clone(), repositories_of_functions);
     tasks.spawn(async move { following.await.map_err(Error::Task) });

@@ -24,7 +24,7 @@ const MOST_NOTE: usize = 1000;
 /// Longest reason, action, reporting controller and instance in bytes.
 const MOST_WORD: usize = 128;
 /// Writes about one object: this many at once, then one per interval.
-const PER_OBJECT: Bucket = Bucket::new(10.0, 0.1);
+const PER_OBJECT: Bucket = Bucket::new(25.0, 0.1);
 /// Writes altogether.
 const ALTOGETHER: Bucket = Bucket::new(100.0, 20.0);
 
@@ -431,7 +431,7 @@ mod tests {
     fn slows_one_object_down_without_losing_its_last_note() {
         let (mut ledger, now) = ledger();
         let written = (0..100).filter(|n| publish(&mut ledger, &format!("note {n}"), now).is_some()).count();
-        assert_eq!(written, 10);
+        assert_eq!(written, 25);
         assert!(ledger.is_waiting());
         assert_eq!(ledger.due(now + Duration::from_secs(9)), None);
         let write = ledger.due(now + Duration::from_secs(11)).expect("a write");

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
@@ -41,8 +42,25 @@ pub struct Context {
     /// Room for passes that write.
     pub(super) room: Semaphore,
     announce: Box<Announce>,
+    facts: Mutex<HashMap<Owner, Facts>>,
     /// Which remote each Function reads.
     remotes: Mutex<HashMap<Owner, Remote>>,
+}
+
+/// What metrics say of a Function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `inline` or `git`.
+    pub source: &'static str,
+    /// Its runtime.
+    pub runtime: String,
+    /// For each condition how long it took from the Function's creation until it was True for the first time, if that
+    /// was before the Function was changed for the first time.
+    pub took: [Option<Duration>; 3],
 }
 
 /// How a Function is called in messages.
@@ -73,6 +91,7 @@ impl Context {
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
             room: Semaphore::new(AT_ONCE),
             announce: Box::new(announce),
+            facts: Mutex::default(),
             remotes: Mutex::default(),
             settings,
         }
@@ -92,6 +111,19 @@ impl Context {
     /// Builds that run or may begin, and Functions that wait for their turn.
     pub fn queue_length(&self) -> (usize, usize) {
         self.cache.queue_length()
+    }
+
+    /// What metrics say of every Function.
+    pub fn facts(&self) -> Vec<Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(super) fn set_facts(&self, owner: &Owner, facts: Option<Facts>) {
+        let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        match facts {
+            Some(facts) => all.insert(Arc::clone(owner), facts),
+            None => all.remove(owner),
+        };
     }
 
     /// A Function reads this remote from now on, or (`None`) none. What is known of one that nobody reads any more

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::children::job::PUSH;
 use crate::api::build::{LONGEST_MESSAGE, Termination, parse_termination};
 use crate::api::conditions::cut;
-use crate::api::names::{BUILD_ATTEMPT, BUILD_TAG, FUNCTION_UID, MANAGER};
+use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, FUNCTION_UID, MANAGER};
 use crate::drift::fields;
 
 /// Longest text that is remembered of a pod or a condition, in bytes.
@@ -58,6 +58,8 @@ pub struct Job {
     pub image: String,
     /// Which attempt for that tag it is.
     pub attempt: i64,
+    /// Why it was made, as `SOURCE, RETRY`.
+    pub causes: String,
     /// How it fares.
     pub progress: Progress,
     /// When it was created.
@@ -118,6 +120,8 @@ pub struct Pod {
     pub identity: Identity,
     /// Whose it is.
     pub role: Role,
+    /// Whether it has come to its end, by itself or because it was stopped.
+    pub over: bool,
     /// What keeps it from doing its work, as a reason and a text.
     pub trouble: Option<(String, String)>,
     /// What its last container to end said, by that container's name, when it succeeded with the whole build or failed.
@@ -180,6 +184,7 @@ pub fn job(live: &Value) -> Job {
         identity: identity(live),
         tag: noted(live, BUILD_TAG).to_owned(),
         image: image(live).to_owned(),
+        causes: short(&noted(live, BUILD_CAUSE).replace(',', ", ")),
         attempt: noted(live, BUILD_ATTEMPT).parse().unwrap_or(1),
         progress,
         created: text(live, "/metadata/creationTimestamp").parse().ok(),
@@ -229,7 +234,8 @@ fn condition(live: &Value) -> Condition {
 pub fn pod(live: &Value) -> Pod {
     let role = controlled_by(live, "Job").map_or(Role::Serving, |uid| Role::Build(uid.to_owned()));
     let end = matches!(role, Role::Build(_)).then(|| end(live)).flatten();
-    Pod { identity: identity(live), trouble: trouble(live), end, role }
+    let over = matches!(text(live, "/status/phase"), "Succeeded" | "Failed");
+    Pod { identity: identity(live), trouble: if over { None } else { trouble(live) }, end, role, over }
 }
 
 /// UID of the Function in a pod's labels: its controller is a Job or a ReplicaSet.

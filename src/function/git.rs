@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::secret::Known;
+use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::Reason;
 use crate::api::git_repository::AuthType;
 use crate::drift::Owner;
@@ -156,4 +157,21 @@ pub(super) async fn tree(
     let tree = tree.to_string();
     let commit = last.filter(|last| last.tree == tree).map_or_else(|| head.clone(), |last| last.commit.clone());
     Ok(Tree { wanted: wanted.clone(), head, commit, tree })
+}
+
+/// What the status says was last found in Git.
+pub fn remembered(namespace: &str, status: &FunctionStatus) -> Option<Tree> {
+    let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
+    let commit = text(&status.commit)?;
+    Some(Tree {
+        wanted: Wanted {
+            namespace: namespace.to_owned(),
+            repository: text(&status.source)?,
+            reference: Reference::parse(text(&status.reference)?.trim()).ok()?.to_string(),
+            base_dir: BaseDir::parse(text(&status.base_dir)?.trim()).ok()?.to_string(),
+        },
+        head: commit.clone(),
+        commit,
+        tree: text(&status.tree)?,
+    })
 }

@@ -39,8 +39,8 @@ mod variables;
 mod violation;
 
 pub use base::{BaseImage, NotABase};
-pub use context::{Context, Input, owner};
-pub use reconcile::{functions, is_true, run};
+pub use context::{Context, Facts, Input, owner};
+pub use reconcile::{functions, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{Least, Settings};
 pub use variables::{Refused, VARIABLES};

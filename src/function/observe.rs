@@ -90,8 +90,9 @@ pub struct Cache {
 #[derive(Debug)]
 struct Inner {
     families: HashMap<Arc<str>, Family>,
-    /// By the Function's UID and by its name.
-    bells: HashMap<Arc<str>, Arc<Notify>>,
+    /// Whom to tell of a Function with this UID, and how it is called.
+    bells: HashMap<Arc<str>, (Owner, Arc<Notify>)>,
+    /// UIDs by name.
     names: HashMap<Owner, Arc<str>>,
     queue: BuildQueue,
 }
@@ -128,7 +129,8 @@ impl Cache {
         let mut inner = self.lock();
         let uid: Arc<str> = uid.into();
         inner.names.insert(Arc::clone(owner), Arc::clone(&uid));
-        Arc::clone(inner.bells.entry(uid).or_default())
+        let (_, bell) = inner.bells.entry(uid).or_insert_with(|| (Arc::clone(owner), Arc::default()));
+        Arc::clone(bell)
     }
 
     /// The Function is gone.
@@ -180,6 +182,12 @@ impl Cache {
         inner.ring(&uid);
     }
 
+    /// For which Function a Job was made that has come to its end.
+    fn owner_of_ended(&self, job: &Value) -> Option<Owner> {
+        let uid = facts::function_of(job).filter(|_| facts::job(job).progress != Progress::Running)?;
+        self.lock().bells.get(uid).map(|(owner, _)| Arc::clone(owner))
+    }
+
     /// An object of a Function was deleted by us.
     pub fn drop_identity(&self, what: What, uid: &str, gone: &Identity) {
         self.lock().remove(&uid.into(), what, |identity| identity.name == gone.name && identity.uid == gone.uid);
@@ -206,14 +214,14 @@ impl Cache {
 
 impl Inner {
     fn ring(&self, uid: &str) {
-        if let Some(bell) = self.bells.get(uid) {
+        if let Some((_, bell)) = self.bells.get(uid) {
             bell.notify_one();
         }
     }
 
     fn advance(&mut self) {
         for owner in self.queue.advance() {
-            if let Some(bell) = self.names.get(&owner).and_then(|uid| self.bells.get(uid)) {
+            if let Some((_, bell)) = self.names.get(&owner).and_then(|uid| self.bells.get(uid)) {
                 bell.notify_one();
             }
         }
@@ -330,7 +338,17 @@ pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, what: Wha
         match &event {
             WatchEvent::Begin => present.clear(),
             WatchEvent::Initial(live) => present.extend(cache.note(what, live)),
-            WatchEvent::Applied(live) => _ = cache.note(what, live),
+            WatchEvent::Applied(live) => {
+                cache.note(what, live);
+                if what == What::Job
+                    && let Some(owner) = cache.owner_of_ended(live)
+                {
+                    // Whoever deletes it from now on does not want it back.
+                    let identity = facts::identity(live);
+                    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str);
+                    drift.forget(&owner, &kind.key(namespace, &identity.name));
+                }
+            }
             WatchEvent::Deleted(live) => cache.drop_child(what, live),
             WatchEvent::Synced(_) => cache.keep_only(what, &std::mem::take(&mut present)),
             WatchEvent::Trouble(error) => {

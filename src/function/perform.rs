@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::context::Context;
 use super::facts::{Identity, Job};
@@ -89,8 +89,10 @@ impl Performer<'_> {
     async fn put(&self, put: &Put, outcome: &mut Outcome) -> Result<(), Error> {
         let desired = &put.desired;
         let (cluster, name) = (self.context.drift.cluster(), &*desired.key.name);
-        let mut exists = put.exists;
-        if !exists && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await? {
+        let mut known = put.version.clone();
+        if known.is_none()
+            && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await?
+        {
             if let Some(whose) = self.anothers(&live) {
                 let (kind, namespace) = (&desired.kind.kind, self.namespace);
                 let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
@@ -98,20 +100,23 @@ impl Performer<'_> {
                 outcome.failure = Some(Class::Invalid);
                 return Ok(());
             }
-            exists = true;
+            known.clone_from(&live.resource_version);
         }
         let intent = Intent {
             owner: Arc::clone(self.owner),
             desired: Arc::clone(desired),
             only_version: None,
             take_over: None,
-            exists,
+            exists: known.is_some(),
         };
         let done = self.context.drift.put(intent).await?;
         self.context.cache.note(put.what, &done.answer);
         let [created, updated] = put.reasons;
         let kind = &desired.kind.kind;
+        let version = done.answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         let said = match done.change {
+            // A new agent's first look at it.
+            Change::Changed if known.is_some() && version == known.as_deref() => return Ok(()),
             Change::Created => (created, format!("{kind} {name} created")),
             Change::Changed => (updated, format!("{kind} {name} updated")),
             Change::Unchanged | Change::Paused | Change::Terminating => return Ok(()),

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, Input, owner};
+use super::context::{Context, Facts, Input, owner};
 use super::facts::{Job, Progress, Role};
 use super::git::{self, Access, Tree, Unread};
 use super::observe::Family;
@@ -31,7 +31,6 @@ use crate::cluster::{Kind, Part};
 use crate::drift::{Owner, Policy};
 use crate::failure::{Class, chain};
 use crate::notification::Message;
-use crate::source::{BaseDir, Reference};
 
 /// Longest wait between two attempts to read Git, as a multiple of the first.
 const LAST_GIT_RETRY: u32 = 10;
@@ -88,6 +87,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.drift.forget_owner(&owner);
     context.secrets.want(&owner, None);
     context.reads(&owner, None);
+    context.set_facts(&owner, None);
     context.cache.leave(&owner, &uid);
     // What is being deleted stays so; whoever takes its name has another task.
     while input.borrow_and_update().is_some() {
@@ -121,6 +121,8 @@ struct Task {
     credentials: Vec<Known>,
     warned: Vec<Warning>,
     asked_why: Option<Instant>,
+    /// How long the conditions took to become True.
+    took: [Option<Duration>; 3],
 }
 
 /// What of a Function makes a pass worth while.
@@ -141,7 +143,7 @@ impl Task {
     fn new(context: Arc<Context>, owner: Owner, namespace: String, uid: String, function: &Function) -> Self {
         let status = function.status.clone().unwrap_or_default();
         Self {
-            tree: remembered(&namespace, &status),
+            tree: git::remembered(&namespace, &status),
             context,
             owner,
             namespace: namespace.into(),
@@ -158,6 +160,7 @@ impl Task {
             credentials: Vec::new(),
             warned: Vec::new(),
             asked_why: None,
+            took: [None; 3],
         }
     }
 
@@ -412,6 +415,20 @@ impl Task {
         self.warned = warnings.to_vec();
     }
 
+    fn set_facts(&mut self, function: &Function) {
+        let known = std::mem::take(&mut self.took);
+        let now = took(function, &self.status);
+        self.took = std::array::from_fn(|at| known[at].or(now[at]));
+        let facts = Facts {
+            namespace: self.namespace.to_string(),
+            name: function.metadata.name.clone().unwrap_or_default(),
+            source: if function.spec.kind.as_deref() == Some("git") { "git" } else { "inline" },
+            runtime: self.status.runtime.clone().unwrap_or_default(),
+            took: self.took,
+        };
+        self.context.set_facts(&self.owner, Some(facts));
+    }
+
     /// Writes the status if it changed, and tells what is news.
     async fn report(&mut self, function: &Function, pass: &Pass) {
         let now: Timestamp = self.context.now();
@@ -431,6 +448,7 @@ impl Task {
             }
             self.status = new;
         }
+        self.set_facts(function);
         for said in news {
             let reason = said.reason.as_str();
             let message = Message::Stage {
@@ -450,23 +468,6 @@ pub fn functions() -> Kind {
     Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true)
 }
 
-/// What the status says was last found in Git.
-fn remembered(namespace: &str, status: &FunctionStatus) -> Option<Tree> {
-    let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
-    let commit = text(&status.commit)?;
-    Some(Tree {
-        wanted: git::Wanted {
-            namespace: namespace.to_owned(),
-            repository: text(&status.source)?,
-            reference: Reference::parse(text(&status.reference)?.trim()).ok()?.to_string(),
-            base_dir: BaseDir::parse(text(&status.base_dir)?.trim()).ok()?.to_string(),
-        },
-        head: commit.clone(),
-        commit,
-        tree: text(&status.tree)?,
-    })
-}
-
 /// The Job that failed because its branch has moved on.
 fn moved(family: &Family) -> Option<&Job> {
     family.jobs.iter().find(|job| {
@@ -478,7 +479,11 @@ fn moved(family: &Family) -> Option<&Job> {
     })
 }
 
-/// Whether a condition of a status is True.
-pub fn is_true(status: &FunctionStatus, kind: Type) -> bool {
-    function_conditions::find(&status.conditions, kind).is_some_and(|condition| condition.status == "True")
+/// How long each condition took to become True, for a Function that was never changed.
+fn took(function: &Function, status: &FunctionStatus) -> [Option<Duration>; 3] {
+    let created = function.metadata.creation_timestamp.as_ref().filter(|_| function.metadata.generation == Some(1));
+    Type::ALL.map(|kind| {
+        let condition = function_conditions::find(&status.conditions, kind).filter(|c| c.status == "True")?;
+        Duration::try_from(condition.last_transition_time.0.duration_since(created?.0)).ok()
+    })
 }

@@ -144,8 +144,8 @@ pub struct Put {
     pub what: What,
     /// What it must be.
     pub desired: Arc<Desired>,
-    /// Whether it is known to be there and ours.
-    pub exists: bool,
+    /// Resource version that it is known to have, if it is known to be there and ours.
+    pub version: Option<String>,
     /// What it is about.
     pub condition: Type,
     /// What is said when it was created, and when it was changed.
@@ -215,6 +215,11 @@ impl Decision {
         self.steps.push(Step::Say(Said::new(condition, status, reason, message)));
     }
 
+    /// Says that something was just done.
+    fn done(&mut self, condition: Type, status: Status, reason: Reason, message: impl Into<String>) {
+        self.steps.push(Step::Say(Said { done: true, ..Said::new(condition, status, reason, message) }));
+    }
+
     /// Says this of a condition, whatever else was to be said of it.
     pub fn blame(&mut self, said: Said) {
         self.steps.retain(|step| match step {
@@ -275,12 +280,12 @@ fn put(
     said: (Type, [Reason; 2]),
 ) -> bool {
     let Some(desired) = desired(what, wanted.function, document) else { return false };
-    let exists = there.iter().any(|identity| *identity.name == *desired.key.name);
+    let version = there.iter().find(|identity| *identity.name == *desired.key.name).map(|i| i.version.clone());
     if (observed.kept)(&desired.key) == Some(desired.source()) {
         return false;
     }
     let (condition, reasons) = said;
-    decision.steps.push(Step::Put(Box::new(Put { what, desired, exists, condition, reasons })));
+    decision.steps.push(Step::Put(Box::new(Put { what, desired, version, condition, reasons })));
     true
 }
 

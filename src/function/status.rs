@@ -83,6 +83,10 @@ fn say(status: &mut FunctionStatus, said: &Said, generation: Option<i64>, now: T
 
 fn facts(status: &mut FunctionStatus, function: &Function, pass: &Pass) {
     let spec = &function.spec;
+    if pass.source.is_none() && status.source.as_deref() != Some(&spec.source) {
+        // The tree was another repository's.
+        status.tree = None;
+    }
     status.source = Some(spec.source.clone());
     if pass.runtime.is_some() {
         status.runtime.clone_from(&pass.runtime);

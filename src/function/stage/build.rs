@@ -14,7 +14,7 @@ use crate::api::function_conditions::{Reason, Status, Type};
 use crate::function::build_queue::Turn;
 use crate::function::children;
 use crate::function::children::job::{self, Build, Origin, Previous};
-use crate::function::facts::{End, Identity, Job, Progress, Role};
+use crate::function::facts::{End, Identity, Job, Pod, Progress, Role};
 use crate::function::log_tail::log_tail;
 use crate::function::observe::What;
 use crate::function::tag::{self, Cause};
@@ -75,7 +75,7 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
         }
         Progress::Complete => match end.map(|end| &end.said) {
             Some(Termination::Built(report)) if is_digest(&report.digest) => {
-                finished(wanted, job, report, &causes, decision);
+                finished(wanted, job, report, decision);
             }
             Some(_) => {
                 let failure = Failure::of("the build reported no image", true);
@@ -84,8 +84,9 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
             None => await_report(wanted, observed, now, decision, job, &causes),
         },
         Progress::Failed { reason, message } => {
-            let remembered = observed.memory.trouble.as_ref().filter(|(uid, _)| *uid == job.identity.uid);
-            let trouble = trouble.map(text).or_else(|| remembered.map(|(_, text)| text.clone()));
+            let trouble = trouble.map(text).or_else(|| remembered(job, observed));
+            // It is asked again as long as the status is not written.
+            decision.memory.trouble = trouble.clone().map(|trouble| (job.identity.uid.clone(), trouble));
             let failure = match end {
                 Some(end) if end.code != 0 => ended(end),
                 _ => {
@@ -126,21 +127,28 @@ fn short(digest: &str) -> String {
 
 fn runs(job: &Job, trouble: Option<(String, String)>, observed: &Observed<'_>, decision: &mut Decision) {
     let name = &job.identity.name;
-    let known = observed.memory.trouble.as_ref().filter(|(uid, _)| *uid == job.identity.uid);
-    let trouble =
-        trouble.map(text).or_else(|| known.map(|(_, text)| text.clone()).filter(|_| decision.podless.is_some()));
-    let message = match &trouble {
+    let known = remembered(job, observed);
+    let own = |pod: &&Pod| pod.role == Role::Build(job.identity.uid.clone());
+    let works = observed.family.pods.iter().filter(own).any(|pod| !pod.over && pod.trouble.is_none());
+    let podless = decision.podless.is_some();
+    let trouble = trouble.map(text);
+    let message = match trouble.as_ref().or(known.as_ref().filter(|_| podless)) {
         Some(trouble) => format!("Job {name} is still in progress: {trouble}"),
         None => format!("Job {name} is still in progress"),
     };
-    decision.memory.trouble = trouble.map(|trouble| (job.identity.uid.clone(), trouble));
+    // When its deadline is over, its pod is gone: then the last trouble was the reason.
+    let last = trouble.or(known.filter(|_| !works));
+    decision.memory.trouble = last.map(|trouble| (job.identity.uid.clone(), trouble));
     decision.say(SUBJECT, Status::Unknown, Reason::JobRunning, message);
-    if decision.podless.is_none() {
-        let wait = Duration::try_from(POD_WITHIN).unwrap_or_default();
-        if decision.memory.trouble.is_none() && job.created.is_some() && observed.family.pods.is_empty() {
-            decision.look_within(wait + Duration::from_millis(100));
-        }
+    if !podless && !observed.family.pods.iter().any(|pod| own(&pod)) {
+        decision.look_within(Duration::try_from(POD_WITHIN).unwrap_or_default() + Duration::from_millis(100));
     }
+}
+
+/// What was last known to keep a Job's pod from its work.
+fn remembered(job: &Job, observed: &Observed<'_>) -> Option<String> {
+    let (uid, trouble) = observed.memory.trouble.as_ref()?;
+    (*uid == job.identity.uid).then(|| trouble.clone())
 }
 
 fn await_report(
@@ -164,8 +172,8 @@ fn await_report(
     decision.say(SUBJECT, Status::Unknown, Reason::JobRunning, message);
 }
 
-fn finished(wanted: &Wanted<'_>, job: &Job, report: &BuildReport, causes: &[Cause], decision: &mut Decision) {
-    let why = causes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+fn finished(wanted: &Wanted<'_>, job: &Job, report: &BuildReport, decision: &mut Decision) {
+    let why = &job.causes;
     let from = match wanted.git {
         Some((tree, _)) => {
             let directory = tree.wanted.base_dir.trim_matches('/');
@@ -174,7 +182,7 @@ fn finished(wanted: &Wanted<'_>, job: &Job, report: &BuildReport, causes: &[Caus
         None => String::new(),
     };
     let message = format!("Job {} finished ({:.1} s: {why}{from})", job.identity.name, report.seconds.max(0.0));
-    decision.say(SUBJECT, Status::True, Reason::JobFinished, message);
+    decision.done(SUBJECT, Status::True, Reason::JobFinished, message);
     decision.record.building = None;
     decision.record.built = Some(Built {
         repository: wanted.repository.push.clone(),
@@ -311,7 +319,7 @@ fn start_after(
         any = true;
     }
     if any {
-        decision.say(SUBJECT, Status::Unknown, Reason::JobsDeleted, "Old Jobs deleted");
+        decision.done(SUBJECT, Status::Unknown, Reason::JobsDeleted, "Old Jobs deleted");
     }
     decision.in_queue = true;
     if let Turn::Wait { position } = (observed.turn)() {

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::{Decision, Observed, Said, Step, Wanted, one_of, put};
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::function::children;
+use crate::function::git::{self, Tree};
 use crate::function::observe::What;
 
 const SUBJECT: Type = Type::ConfigurationReady;
@@ -16,16 +17,13 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, _: Timestamp, d
         for identity in &there {
             decision.delete(What::ConfigMap, identity);
         }
-        let old = observed.status;
-        let told = old.commit.as_deref() == Some(&tree.commit)
-            && old.reference.as_deref() == Some(&tree.wanted.reference)
-            && old.base_dir.as_deref() == Some(&tree.wanted.base_dir)
-            && old.source.as_deref() == Some(&tree.wanted.repository);
-        if told && observed.holds(SUBJECT) {
-            decision.steps.push(Step::Affirm(SUBJECT));
-        } else {
-            let message = format!("Sources {} updated", wanted.function.name);
-            decision.say(SUBJECT, Status::True, Reason::SourceUpdated, message);
+        let told = git::remembered(&wanted.function.namespace, observed.status);
+        let same = |told: &Tree| told.wanted == tree.wanted && told.commit == tree.commit && told.tree == tree.tree;
+        let message = format!("Sources {} updated", wanted.function.name);
+        match told {
+            Some(told) if same(&told) && observed.holds(SUBJECT) => decision.steps.push(Step::Affirm(SUBJECT)),
+            Some(told) if same(&told) => decision.say(SUBJECT, Status::True, Reason::SourceUpdated, message),
+            _ => decision.done(SUBJECT, Status::True, Reason::SourceUpdated, message),
         }
         return;
     }

@@ -1,8 +1,9 @@
 //! Functions in a [`World`]: registries, simulated builds, and what is said of them.
 
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
@@ -209,5 +210,74 @@ impl World {
             }
             before = now;
         }
+    }
+
+    /// What builds there are from now on.
+    pub(crate) fn builds(&self) -> Builds {
+        let builds = Builds::default();
+        let (mut events, seen, server) = (self.server.subscribe(), builds.clone(), self.server.clone());
+        tokio::spawn(async move {
+            loop {
+                let batch = events.next().await;
+                for event in batch.events.iter().filter(|event| &*event.storage == "jobs.batch") {
+                    let Some(job) = event.new.as_ref().filter(|_| event.old.is_none()) else { continue };
+                    seen.created(&job.value());
+                }
+                let jobs = server.objects("batch/v1", "jobs", None);
+                let running = jobs.iter().filter(|job| is_unfinished(job)).count();
+                let mut inner = seen.0.lock().unwrap();
+                inner.most = inner.most.max(running);
+            }
+        });
+        builds
+    }
+
+    /// Adds a Git Function of a directory of the world's repository.
+    pub(crate) fn git_function(&self, name: &str, base_dir: &str) {
+        self.function(
+            name,
+            json!({
+                "runtime": "nodejs22", "type": "git", "source": "repo", "reference": "main", "baseDir": base_dir,
+                "minReplicas": 1, "maxReplicas": 1,
+            }),
+        );
+    }
+}
+
+fn is_unfinished(job: &Value) -> bool {
+    let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    job["metadata"]["deletionTimestamp"].is_null()
+        && !conditions
+            .iter()
+            .any(|c| matches!(c["type"].as_str(), Some("Complete" | "Failed")) && c["status"] == "True")
+}
+
+/// What builds there were.
+#[derive(Clone, Default)]
+pub(crate) struct Builds(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    /// Images that were built, with every Job for them.
+    jobs: BTreeMap<String, Vec<String>>,
+    most: usize,
+}
+
+impl Builds {
+    fn created(&self, job: &Value) {
+        let args = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+        let image = args.iter().find_map(|arg| arg.as_str().unwrap().strip_prefix("--image=")).unwrap();
+        let name = job["metadata"]["name"].as_str().unwrap().to_owned();
+        self.0.lock().unwrap().jobs.entry(image.to_owned()).or_default().push(name);
+    }
+
+    /// How many builds ran at the same time at most.
+    pub(crate) fn most(&self) -> usize {
+        self.0.lock().unwrap().most
+    }
+
+    /// Every image with the Jobs that were made for it.
+    pub(crate) fn all(&self) -> BTreeMap<String, Vec<String>> {
+        self.0.lock().unwrap().jobs.clone()
     }
 }

@@ -1,0 +1,201 @@
+//! Functions whose source is in Git.
+
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::json;
+
+use crate::support::{
+    functions::{DEPLOYMENTS, JOBS},
+    git_server::{Fault, GitServer, On},
+    remote::NAME,
+    world::{NAMESPACE, World},
+};
+
+const NEVER: Duration = Duration::from_secs(3600);
+
+async fn world() -> World {
+    let mut world = World::with_functions().await;
+    world.functions.git_interval = NEVER;
+    world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").file("other/a", "1").commit("one");
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_function_follows_its_directory_and_nothing_else() {
+    let mut world = world().await;
+    world.start();
+    world.git_function("hello", "/hello");
+    world.runs("hello").await;
+    let first = world.remote.head();
+    let expected = [
+        "SourceUpdated",
+        "JobCreated",
+        "JobRunning",
+        "JobFinished",
+        "DeploymentCreated",
+        "ServiceCreated",
+        "DeploymentWaiting",
+        "DeploymentReady",
+    ];
+    world.told("hello", &expected).await;
+    let status = world.function_status("hello");
+    assert_eq!(
+        (&status["commit"], &status["reference"], &status["baseDir"]),
+        (&json!(first), &json!("main"), &json!("/hello"))
+    );
+    let said = world.said("hello", "BuildReady");
+    assert!(said.ends_with(&format!("(0.1 s: SOURCE {}… in /hello)", &first[..7])), "{said}");
+    let version = world.function_now("hello").unwrap()["metadata"]["resourceVersion"].clone();
+
+    world.remote.file("other/a", "2").commit("elsewhere");
+    world.look();
+    world.quiet().await;
+    assert_eq!(world.function_now("hello").unwrap()["metadata"]["resourceVersion"], version, "nothing was written");
+
+    let second = { world.remote.file("hello/handler.js", "2").commit("here") };
+    world.look();
+    world.until_function("the new commit is built", |w| w.function_status("hello")["commit"] == *second).await;
+    world.runs("hello").await;
+    let expected = [
+        "SourceUpdated",
+        "JobsDeleted",
+        "JobCreated",
+        "JobRunning",
+        "JobFinished",
+        "DeploymentUpdated",
+        "DeploymentWaiting",
+        "DeploymentReady",
+    ];
+    world.told("hello", &expected).await;
+
+    // A new agent knows in which commit the present source appeared.
+    world.remote.file("other/a", "3").commit("elsewhere again");
+    world.kill().await;
+    world.start();
+    world.quiet().await;
+    assert_eq!(world.function_status("hello")["commit"], *second);
+    assert_eq!(world.children("hello", JOBS).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_the_source_is_said_by_its_kind() {
+    let mut world = world().await;
+    world.start();
+    world.git_function("hello", "/nowhere");
+    let failed = "False SourceUpdateFailed: Sources update failed: ";
+    world.says("hello", "ConfigurationReady", &format!("{failed}baseDir not found")).await;
+    world.edit_function("hello", json!({"spec": {"baseDir": "/hello", "reference": "nobranch"}}));
+    world.says("hello", "ConfigurationReady", &format!("{failed}reference not found")).await;
+    world.edit_function("hello", json!({"spec": {"reference": "main", "source": "norepo"}}));
+    let missing = "False SourceUpdateFailed: Reading git options failed: GitRepository \"norepo\" does not exist";
+    world.says("hello", "ConfigurationReady", missing).await;
+    // It works as soon as it is there.
+    world.repository("norepo", &world.remote.path().display().to_string());
+    world.runs("hello").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_corrected_git_password_works_at_once_and_what_serves_goes_on() {
+    let mut world = world().await;
+    world.functions.git_fetch_requeue = NEVER;
+    let server = GitServer::start(world.remote.root()).await;
+    server.require("u", "right");
+    let repository = json!({
+        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+        "metadata": {"name": "private", "namespace": NAMESPACE},
+        "spec": {"url": server.url(NAME), "auth": {"type": "basic", "secretName": "git"}},
+    });
+    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", NAMESPACE, repository);
+    world.start();
+    world.git_function("hello", "/hello");
+    world.edit_function("hello", json!({"spec": {"source": "private"}}));
+    world.says("hello", "ConfigurationReady", "False SourceUpdateFailed: Reading git options failed").await;
+    let password =
+        |text: &str| json!({"username": BASE64_STANDARD.encode("u"), "password": BASE64_STANDARD.encode(text)});
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "data": password("wrong"),
+        "metadata": {"name": "git", "namespace": NAMESPACE},
+    });
+    world.create("v1", "secrets", NAMESPACE, secret);
+    let denied = "False GitAuthorizationFailed: Authorization to git server failed";
+    world.says("hello", "ConfigurationReady", denied).await;
+    assert!(!world.function_status("hello").to_string().contains("wrong"));
+    world.edit("v1", "secrets", "git", json!({"data": password("right")}));
+    world.runs("hello").await;
+    let job = world.child("hello", JOBS).to_string();
+    assert!(job.contains("--auth=basic") && job.contains(r#""secretName":"git""#) && !job.contains("right"), "{job}");
+
+    // Git is away: what is known already is what counts.
+    server.fail(On::Everything, Fault::Status(503));
+    world.look();
+    world.says("hello", "ConfigurationReady", "False SourceUpdateFailed: Sources update failed").await;
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    world
+        .until_function("the variable is there", |w| {
+            w.child("hello", DEPLOYMENTS).to_string().contains(r#""name":"A""#)
+                && w.said("hello", "Running").starts_with("True")
+        })
+        .await;
+    server.heal();
+    world.look();
+    world.runs("hello").await;
+    assert_eq!(world.children("hello", JOBS).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_functions_of_a_repository_are_looked_up_together() {
+    let mut world = world().await;
+    let server = GitServer::start(world.remote.root()).await;
+    world.repository("shared", &server.url(NAME));
+    world.start();
+    for n in 0..8 {
+        let name = format!("f{n}");
+        world.git_function(&name, if n % 2 == 0 { "/hello" } else { "/other" });
+        world.edit_function(&name, json!({"spec": {"source": "shared"}}));
+    }
+    for n in 0..8 {
+        world.runs(&format!("f{n}")).await;
+    }
+    world.quiet().await;
+    server.take_counts();
+    world.remote.file("hello/handler.js", "2").commit("two");
+    let head = world.remote.head();
+    world.look();
+    for n in [0, 2, 4, 6] {
+        world.until_function("built", |w| w.function_status(&format!("f{n}"))["commit"] == *head).await;
+        world.runs(&format!("f{n}")).await;
+    }
+    let counts = server.take_counts();
+    assert!(counts.packs <= 2 && counts.requests <= 8, "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_moved_on_is_looked_up_again_for_the_build() {
+    let mut world = world().await;
+    world.functions.requeue = NEVER;
+    world.builds_wait();
+    world.start();
+    world.git_function("hello", "/hello");
+    world.says("hello", "BuildReady", "Unknown JobRunning").await;
+    let head = world.remote.file("hello/handler.js", "2").commit("two");
+    // Nobody tells the agent but the build, which does not find the commit any more.
+    world.builds_end("push", 1, r#"{"reason":"BranchMoved","message":"moved","retry":true}"#, Duration::ZERO);
+    world.until_function("the new commit", |w| w.function_status("hello")["commit"] == *head).await;
+    world.builds_succeed();
+    world.edit_function("hello", json!({"metadata": {"annotations": {"mainstay.dev/rebuild": "1"}}}));
+    world.runs("hello").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_moves_to_git_loses_its_config_map() {
+    let mut world = world().await;
+    world.start();
+    world.function("hello", crate::support::functions::inline("1"));
+    world.runs("hello").await;
+    assert_eq!(world.children("hello", crate::support::functions::CONFIG_MAPS).len(), 1);
+    let git = json!({"spec": {"type": "git", "source": "repo", "reference": "main", "baseDir": "/hello"}});
+    world.edit_function("hello", git);
+    world.runs("hello").await;
+    assert_eq!(world.children("hello", crate::support::functions::CONFIG_MAPS).len(), 0);
+}
