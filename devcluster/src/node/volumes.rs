@@ -221,8 +221,9 @@ pub(super) fn mounts(container: &Value, volumes: &[Volume], expand: impl Fn(&str
         if !inside.components().all(|part| matches!(part, Component::Normal(_))) {
             return Err(format!("failed to prepare subPath for volumeMount \"{}\"", volume.name));
         }
-        let place = volume.place.join(inside);
-        if !inside.as_os_str().is_empty() && !place.exists() {
+        let whole = inside.as_os_str().is_empty();
+        let place = if whole { volume.place.clone() } else { volume.place.join(inside) };
+        if !place.exists() {
             make_open(&place)
                 .map_err(|_| format!("failed to create subPath directory for volumeMount \"{}\"", volume.name))?;
         }

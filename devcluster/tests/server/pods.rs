@@ -43,6 +43,11 @@ async fn init_containers_run_one_after_the_other_and_share_volumes() {
             "containers": [{"volumeMounts": mounts, "env": [{"name": "WORK", "value": "/work"}]}],
         })
     };
+    let tmp = json!({"volumes": [{"name": "tmp", "emptyDir": {}}], "containers": [{"volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}]});
+    machine.pod("temporary", "echo $TMPDIR > $LAST_WORDS", tmp).await;
+    let pod = machine.phase("temporary", "Succeeded").await;
+    let message = state(&pod)["terminated"]["message"].as_str().unwrap_or_default();
+    assert!(message.ends_with("/volumes/tmp\n"), "{message}");
     machine.pod("steps", "cat $WORK/file; env", spec("sed -i s/1/2/ $WORK/file")).await;
     machine.phase("steps", "Succeeded").await;
     assert!(machine.log("steps", "").await.starts_with("2\n"));
