@@ -186,7 +186,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
-rm -rf "$work" "$deps/node_modules" "$deps/lib"
+rm -rf "$work" deps/node_modules deps/lib
 mkdir -p "$work"
 cp -RP inputs/. "$work"
 cd "$work"

@@ -57,6 +57,13 @@ fn every_command_explains_itself() {
 }
 
 #[test]
+fn every_container_of_a_build_explains_itself() {
+    for step in ["fetch", "push"] {
+        check_golden(&format!("cli/build-{step}.txt"), &transcript(&["build", step, "--help"]));
+    }
+}
+
+#[test]
 fn says_how_to_name_a_cluster_when_there_is_none() {
     check_golden("cli/no-cluster.txt", &transcript(&["sync"]));
 }
