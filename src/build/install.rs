@@ -243,6 +243,43 @@ done
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtimes;
+
+    #[test]
+    fn dependencies_end_where_the_runtime_looks_for_them() {
+        for runtime in runtimes::all() {
+            let inputs = Inputs::default();
+            let plan = match runtime.language {
+                Language::NodeJs => Plan::Npm { inputs, locked: true, offline: false },
+                Language::Python => Plan::Pip { inputs },
+            };
+            let place = format!("\"$deps/{}\"", runtime.dependency_dir());
+            assert!(plan.script().contains(&place), "{}", runtime.name);
+        }
+    }
+
+    #[test]
+    fn the_digest_tells_apart_what_gives_other_dependencies() {
+        let room = tempfile::tempdir().unwrap();
+        let on = |base: &str| Platform { base: base.into(), platform: "linux/amd64".into() };
+        let digest = |name: &str, base: &str, content: &str, executable: bool| {
+            fs::write(room.path().join("package.json"), content).unwrap();
+            let mut tree = Tree::default();
+            tree.add("package.json", Node::File { executable }).unwrap();
+            let plan = Plan::Npm { inputs: Inputs(tree), locked: false, offline: false };
+            plan.digest(runtimes::find(name).unwrap(), &on(base), room.path()).unwrap()
+        };
+        let first = digest("nodejs22", "scratch", "{}", false);
+        assert_eq!(first, digest("nodejs12", "scratch", "{}", false), "it runs on the same");
+        for other in [
+            digest("python312", "scratch", "{}", false),
+            digest("nodejs22", "base@sha256:00", "{}", false),
+            digest("nodejs22", "scratch", "{ }", false),
+            digest("nodejs22", "scratch", "{}", true),
+        ] {
+            assert_ne!(first, other);
+        }
+    }
 
     /// Plans for a source with these files, and compares with what is to be run and its inputs, or with what is wrong.
     #[track_caller]

@@ -1,6 +1,6 @@
 //! A Function becomes its children: ConfigMap, build Job, Deployment, Service and autoscaler.
 //!
-//! - [`resolve`]: the specification, the presets and the defaults become a [`ResolvedFunction`], or violations
+//! - [`mod@resolve`]: the specification, the presets and the defaults become a [`ResolvedFunction`], or violations
 //! - [`tag`]: what an image is built from, as one digest, and why the next one is built
 //! - [`children`]: the objects, ready to be applied
 //! - [`stage`]: what is to be done next, for what was [observed](observe)
