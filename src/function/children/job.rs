@@ -112,8 +112,7 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
         json!({ "name": "tmp", "emptyDir": { "sizeLimit": TMP_SIZE } }),
     ];
     volumes.extend(source);
-    let workspace = mount("workspace", "/workspace");
-    let mut fetch_mounts = vec![workspace.clone()];
+    let mut fetch_mounts = vec![mount("workspace", "/workspace")];
     fetch_mounts.extend(code_mount);
     let install = ["sh", "/workspace/install.sh"].map(str::to_owned).to_vec();
     let install_image = match &function.base {
@@ -123,7 +122,12 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
     let builder = &settings.builder_image;
     let fetch =
         container("fetch", builder, program("fetch"), &fetch_args(function, build, settings), fetch_mounts, function);
-    let install_mounts = vec![workspace.clone(), read_only("package-registry", "/package-registry")];
+    // Code from packages writes where dependencies belong and nowhere else: what `fetch` has found stays true.
+    let install_mounts = vec![
+        read_only("workspace", "/workspace"),
+        json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
+        read_only("package-registry", "/package-registry"),
+    ];
     let install = container("install", install_image, install, &[], install_mounts, function);
     let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
     let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
