@@ -7,6 +7,7 @@ mod cli;
 mod cluster;
 mod decode;
 mod dev;
+mod dev_functions;
 mod drift;
 mod drift_fights;
 mod drift_objects;

@@ -29,6 +29,7 @@ pub(super) enum Pods {
 /// A running cluster; it ends when this is dropped.
 pub(super) struct Embedded {
     pub(super) serving: Serving,
+    pub(super) server: devcluster::Server,
     _directory: Option<tempfile::TempDir>,
 }
 
@@ -63,7 +64,7 @@ pub(super) async fn start(wanted: Wanted<'_>) -> Result<Embedded, Error> {
     let serving = server.serve(listen, token.map(str::to_owned)).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
     kubeconfig::write(kubeconfig, &server.kubeconfig(serving.address(), token)).map_err(Error::Kubeconfig)?;
-    Ok(Embedded { serving, _directory: held })
+    Ok(Embedded { serving, server, _directory: held })
 }
 
 fn options(directory: &Path, pods: Pods) -> io::Result<Options> {
@@ -72,10 +73,12 @@ fn options(directory: &Path, pods: Pods) -> io::Result<Options> {
         return Ok(options);
     }
     let images = directory.join("images");
-    match fs::remove_dir_all(&images) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => fs::create_dir_all(&images)?,
+    if let Err(error) = fs::remove_dir_all(&images)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
     }
+    fs::create_dir_all(&images)?;
     let own: PathBuf = env::current_exe()?;
     let mut node = NodeOptions::new(std::path::absolute(directory.join("node"))?)
         .host_image(BUILDER, [("mainstay".to_owned(), own)]);

@@ -114,7 +114,8 @@ impl Error {
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
-    logs::start(logs::Format::Text, "warn");
+    // What is announced is told below.
+    logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
     let stop = stop::on_signal()?;
     let subject = if arguments.cluster_only { None } else { Some(choose(arguments.repository.as_deref())?) };
     if !arguments.cluster_only || arguments.kubeconfig.starts_with(DIRECTORY) {
@@ -148,7 +149,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let mut parts: JoinSet<Result<(), CommandError>> = JoinSet::new();
     output::print(&arguments.output.started(&started))?;
     parts.spawn(registry);
-    parts.spawn(telling::tell(teller.listen(), arguments.output, stop.clone()));
+    let services = embedded.server.clone();
+    let urls = move |namespace: &str, name: &str| services.service_urls(namespace, name);
+    parts.spawn(telling::tell(teller.listen(), arguments.output, urls, stop.clone()));
     let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
     source.allow_local = true;
     let settings = agent::Settings {

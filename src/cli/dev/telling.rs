@@ -50,14 +50,20 @@ impl Format {
         text(started, &kubeconfig)
     }
 
-    fn message(self, message: &Message) -> Result<String, CommandError> {
+    /// A message, and where what it tells of can be reached.
+    fn message(self, message: &Message, url: Option<String>) -> Result<String, CommandError> {
         match self {
             Self::Text => {
                 let time = jiff::Zoned::now().strftime("%H:%M:%S");
-                Ok(format!("{time}  {}\n", message.to_string().replace("\n    ", "\n          ")))
+                let told = message.to_string().replace("\n    ", "\n          ");
+                let url = url.map(|url| format!("  {url}")).unwrap_or_default();
+                Ok(format!("{time}  {told}{url}\n"))
             }
-            Self::Json => serde_json::to_string(message)
-                .map(|line| format!("{line}\n"))
+            Self::Json => serde_json::to_value(message)
+                .map(|mut line| {
+                    line.as_object_mut().zip(url).map(|(line, url)| line.insert("url".to_owned(), url.into()));
+                    format!("{line}\n")
+                })
                 .map_err(|cause| CommandError::Understand { what: "a message".into(), cause }),
         }
     }
@@ -74,7 +80,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
     if started.pods == Pods::Simulated {
         text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");
     }
-    tries.push("kubectl get gitsyncs,deployments --all-namespaces".into());
+    tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
     match &subject.local {
         Some(path) if path.ends_with(".mainstay/demo") => tries.extend([
             "kubectl -n shop edit deployment web               # put back at once".into(),
@@ -104,6 +110,7 @@ fn quoted(path: &Path) -> String {
 pub(super) async fn tell(
     mut messages: broadcast::Receiver<Message>,
     format: Format,
+    urls: impl Fn(&str, &str) -> Vec<String> + Send,
     stop: CancellationToken,
 ) -> Result<(), CommandError> {
     loop {
@@ -112,10 +119,23 @@ pub(super) async fn tell(
             message = messages.recv() => message,
         };
         match message {
-            Ok(message) => output::print(&format.message(&message)?)?,
+            Ok(message) => {
+                let url = ready(&message).and_then(|(namespace, name)| urls(namespace, name).into_iter().next());
+                output::print(&format.message(&message, url)?)?;
+            }
             Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "messages came faster than they could be printed"),
             Err(RecvError::Closed) => return Ok(()),
         }
+    }
+}
+
+/// Namespace and name of the Function that a message says is ready, which are those of its Service.
+fn ready(message: &Message) -> Option<(&str, &str)> {
+    match message {
+        Message::Stage { function, condition, status, .. } if condition == "Running" && status == "True" => {
+            function.strip_prefix("function ")?.split_once('/')
+        }
+        _ => None,
     }
 }
 

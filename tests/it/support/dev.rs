@@ -37,6 +37,8 @@ impl Dev {
             .args(arguments)
             .env_clear()
             .env("HOME", home)
+            // Pods run the programs of this machine.
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .current_dir(home)
             .stdout(Stdio::piped())
             .spawn()
