@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use devcluster::{Options, RegistryOptions, Server, registry::Lookup};
 use mainstay::api::build::{Termination, parse_termination};
 use mainstay::build::image::Bounds;
 use serde_json::{Value, json};
@@ -55,6 +56,26 @@ async fn unpacked(build: &Build, from: &[&str]) -> std::path::PathBuf {
     let bundle = build.path("bundle");
     run("umoci", &["unpack", "--rootless", "--image", &format!("{layout}:it"), bundle.to_str().unwrap()]).await;
     bundle.join("rootfs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_embedded_registry_keeps_what_is_pushed_for_its_node() {
+    let build = Build::new();
+    let registry = Some(RegistryOptions { directory: build.path("images") });
+    let server = Server::new(Options { registry, ..Options::default() });
+    let serving = server.serve("127.0.0.1:0".parse().unwrap(), Some(PASSWORD.to_owned())).await.unwrap();
+    let build = build.registry(&serving.address().to_string());
+    let name = format!("{}/ns-fn:t", serving.address());
+    let digest = outcome(&build.request(&name)).await;
+    assert_eq!(outcome(&build.request(&name)).await, format!("{digest} reused"));
+    let Lookup::Found(image) = server.images().unwrap().image(&name).await else { panic!("{digest} is not there") };
+    assert_eq!((&image.digest, image.layers.len()), (&digest, 3));
+    let remote = format!("docker://{name}");
+    let credentials = format!("anyone:{PASSWORD}");
+    let root = unpacked(&build, &["--src-tls-verify=false", "--src-creds", &credentials, &remote]).await;
+    assert!(root.join("kubeless/handler.js").is_file());
+    build.write("registry/password", "wrong");
+    assert!(outcome(&build.request(&name)).await.starts_with("RegistryAuthorization: "));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -94,7 +94,7 @@ async fn a_base_that_is_not_what_its_digest_says_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blobs_that_theregistry_forgets_are_sent_again() {
+async fn blobs_that_the_registry_forgets_are_sent_again() {
     let place = Place::new().await;
     assert!(place.push().await.starts_with("sha256:"));
     place.build.write("workspace/src/handler.js", "another");
@@ -174,4 +174,30 @@ async fn certificates_of_strangers_are_not_trusted() {
     build.write("registry/registryAddress", "other.example.com");
     let ended = outcome(&build.request(&name)).await;
     assert!(ended.starts_with("RegistryAuthorization: ") && ended.contains("without credentials"), "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_servers_can_answer_anything() {
+    let answers = [
+        ("{}".to_owned(), "there is no token"),
+        ("<html>".to_owned(), "there is no token"),
+        ("{\"token\":\"a\\r\\nX-Other: b\"}".to_owned(), "its token fits no header"),
+        (
+            format!("{{\"token\":\"{}\"}}", "t".repeat(70 << 10)),
+            "the answer of the token server is longer than 65536 bytes",
+        ),
+    ];
+    for (answer, inside) in answers {
+        let place = Place::new().await;
+        place.front.want_tokens();
+        place.front.fail(Method::GET, "/token", Fault::Answer(answer), 1000);
+        let ended = place.push().await;
+        assert!(ended.starts_with("Registry: ") && ended.contains(inside), "{ended}");
+    }
+    // A token that nobody accepts is asked for once in each request, not for ever.
+    let place = Place::new().await;
+    place.front.want_tokens();
+    place.front.fail(Method::GET, "/token", Fault::Answer("{\"token\":\"other\"}".into()), 1000);
+    let ended = place.push().await;
+    assert!(ended.starts_with("RegistryAuthorization: ") && ended.contains("answered 401"), "{ended}");
 }

@@ -123,6 +123,8 @@ pub(crate) enum Fault {
     Code(u16, &'static str),
     /// Redirects to the same path and query under this address.
     Redirect(String),
+    /// Answers 200 with this body.
+    Answer(String),
     /// Sends another body of the same length.
     OtherBytes,
     /// Names another digest.
@@ -237,6 +239,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         Some(Fault::Code(status, code)) => {
             return plain(*status, format!("{{\"errors\":[{{\"code\":\"{code}\",\"message\":\"{given:?}\"}}]}}"));
         }
+        Some(Fault::Answer(body)) => return plain(200, body.clone()),
         Some(Fault::Redirect(base)) => {
             let to = format!("{base}{}", head.uri);
             return Response::builder().status(307).header(header::LOCATION, to).body(Body::empty()).unwrap();
