@@ -20,7 +20,7 @@ impl Place {
         let registry = DockerRegistry::start(Served::Plainly).await;
         let front = Front::of(&registry).await;
         let build = Build::new().registry(&front.host());
-        Self { registry: registry, front, build }
+        Self { registry, front, build }
     }
 
     fn name(&self) -> String {
