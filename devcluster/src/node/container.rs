@@ -6,6 +6,7 @@
 //! Deliberately absent: the pod's status, which is made of the [`News`] (`pod`).
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,12 +17,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::image;
+use super::image::{self, Image};
 use super::logs::Book;
 use super::marks::Mark;
 use super::probes::{self, Probing, Verdict};
 use super::process::{Context, Group, Program, code, run};
-use super::program::{Refusal, Room, program};
+use super::program::{Room, program};
 use super::status::{Ended, State};
 use super::usage::{Fault, Limits};
 use super::volumes::Volume;
@@ -71,6 +72,8 @@ pub(super) struct Container {
     pub(super) stop: watch::Receiver<Option<Duration>>,
     /// Wakes when a ConfigMap or a Secret has changed.
     pub(super) objects: watch::Receiver<u64>,
+    /// Held while the container may run: the files of an image go when nobody holds it.
+    pub(super) image: Option<Arc<Image>>,
 }
 
 /// When a container runs again.
@@ -172,8 +175,11 @@ impl Container {
                 Ok(image) => {
                     self.tell(News::Image(image.id.clone())).await;
                     match program(&self.ctx, &self.pod, &self.spec, &self.room, &self.volumes, &image) {
-                        Ok(program) => return Some(program),
-                        Err(Refusal::Config(message)) => ("CreateContainerConfigError", message),
+                        Ok(program) => {
+                            self.image = Some(image);
+                            return Some(program);
+                        }
+                        Err(message) => ("CreateContainerConfigError", message),
                     }
                 }
                 Err(message) => ("ErrImagePull", message),
@@ -220,7 +226,10 @@ impl Container {
             Ok(started) => started,
             Err(error) => {
                 book.end();
-                ended.message = format!("failed to start {:?}: {error}", program.name);
+                ended.message = match error.kind() {
+                    ErrorKind::NotFound => format!("exec: {:?}: executable file not found in $PATH", program.name),
+                    _ => format!("exec: {:?}: {error}", program.name),
+                };
                 self.event("Warning", "Failed", &format!("Error: {}", ended.message));
                 return ended;
             }

@@ -1,13 +1,16 @@
 //! What an image brings: files and words.
 //!
-//! An image of the embedded registry is unpacked once per digest into a directory that all of its containers share;
-//! its files cannot be written there. A host image brings nothing but its programs.
+//! An image of the embedded registry is unpacked into a directory that all of its containers share; its files cannot be
+//! written there. A host image brings nothing but its programs.
+//!
+//! Invariant: the files of an image are there as long as a container may run, and a few images longer.
 //!
 //! Deliberately absent: other registries; nothing is fetched over the network.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use serde_json::Value;
 
@@ -28,6 +31,63 @@ pub(super) struct Image {
     pub(super) directory: String,
     /// The names at the top of its file system, and where they are.
     tops: Vec<(String, PathBuf)>,
+    /// Held, not used.
+    _files: Option<Arc<Files>>,
+}
+
+/// Unpacked images that are kept although no container has them.
+const KEPT: usize = 4;
+
+/// The files of an unpacked image; they go with this.
+#[derive(Debug)]
+struct Files {
+    digest: String,
+    place: PathBuf,
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let place = std::mem::take(&mut self.place);
+        // Many files take a while. A thread of its own, because there may be no runtime any more.
+        std::thread::spawn(move || {
+            if let Err(error) = fs::remove_dir_all(&place) {
+                tracing::debug!(%error, "the files of an image stay until the node begins again");
+            }
+        });
+    }
+}
+
+/// The unpacked images of a node.
+#[derive(Debug, Default)]
+pub(super) struct Images {
+    known: Vec<Weak<Files>>,
+    /// The last that were asked for, so that the next pod of a workload need not unpack them again.
+    recent: VecDeque<Arc<Files>>,
+}
+
+impl Images {
+    fn find(&mut self, digest: &str) -> Option<Arc<Files>> {
+        self.known.retain(|files| files.strong_count() > 0);
+        self.known.iter().filter_map(Weak::upgrade).find(|files| files.digest == digest)
+    }
+
+    async fn unpack(&mut self, ctx: &Context, found: &registry::Image) -> Result<Arc<Files>, String> {
+        let name = format!("{}-{:08x}", found.digest.replace(':', "-"), fastrand::u32(..));
+        let place = ctx.node().directory().join("images").join(name);
+        let (layers, root) = (found.layers.clone(), place.clone());
+        let done = tokio::task::spawn_blocking(move || unpack::unpack(&layers, &root)).await;
+        let done = done.map_err(|_| "unpacking was interrupted".to_owned())?;
+        done.map_err(|e| format!("unpacking {}: {e}", found.id))?;
+        let files = Arc::new(Files { digest: found.digest.clone(), place });
+        self.known.push(Arc::downgrade(&files));
+        Ok(files)
+    }
+
+    fn keep(&mut self, files: &Arc<Files>) {
+        self.recent.retain(|known| known.digest != files.digest);
+        self.recent.push_front(files.clone());
+        self.recent.truncate(KEPT);
+    }
 }
 
 impl Image {
@@ -50,20 +110,15 @@ pub(super) async fn ready(ctx: &Context, reference: &str) -> Result<Arc<Image>, 
         Lookup::Missing(why) => return Err(why),
         Lookup::Elsewhere => return Err(format!("{reference} is in another registry")),
     };
-    let name = found.digest.replace(':', "-");
-    let root = ctx.node().directory().join("images").join(name);
     // One at a time: two containers of an image would unpack it twice.
-    let unpacking = ctx.node().unpacking.lock().await;
-    if fs::metadata(&root).is_err() {
-        let (layers, place) = (found.layers.clone(), root.clone());
-        let done = tokio::task::spawn_blocking(move || unpack::unpack(&layers, &place)).await;
-        done.map_err(|_| "unpacking was interrupted".to_owned())?.map_err(|e| format!("unpacking {reference}: {e}"))?;
-    }
-    drop(unpacking);
-    Ok(Arc::new(read(&found, root)))
+    let mut images = ctx.node().images.lock().await;
+    let known = images.find(&found.digest);
+    let files = if let Some(files) = known { files } else { images.unpack(ctx, &found).await? };
+    images.keep(&files);
+    Ok(Arc::new(read(&found, files)))
 }
 
-fn read(found: &registry::Image, root: PathBuf) -> Image {
+fn read(found: &registry::Image, files: Arc<Files>) -> Image {
     let config = &found.config["config"];
     let words = |field: &str| -> Vec<String> {
         config[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -71,7 +126,7 @@ fn read(found: &registry::Image, root: PathBuf) -> Image {
     let env = words("Env");
     let env =
         env.iter().filter_map(|entry| entry.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let tops = fs::read_dir(&root).into_iter().flatten().flatten().map(|entry| {
+    let tops = fs::read_dir(&files.place).into_iter().flatten().flatten().map(|entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         (name, entry.path())
     });
@@ -82,5 +137,6 @@ fn read(found: &registry::Image, root: PathBuf) -> Image {
         command: words("Cmd"),
         directory: config["WorkingDir"].as_str().unwrap_or_default().to_owned(),
         tops: tops.collect(),
+        _files: Some(files),
     }
 }

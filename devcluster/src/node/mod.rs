@@ -48,6 +48,7 @@ use crate::store::Key;
 
 pub use self::options::{HostImage, NodeOptions};
 
+use self::image::Images;
 use self::logs::Books;
 use self::slot::Slot;
 use self::usage::Usage;
@@ -61,8 +62,7 @@ pub(crate) struct Node {
     books: Books,
     watchdog: Watchdog,
     usage: Usage,
-    /// Held while an image is unpacked.
-    unpacking: tokio::sync::Mutex<()>,
+    images: tokio::sync::Mutex<Images>,
     urls: Mutex<HashMap<Key, Vec<String>>>,
     started: AtomicBool,
 }
@@ -82,7 +82,7 @@ impl Node {
             books: Books::default(),
             watchdog,
             usage: Usage::default(),
-            unpacking: tokio::sync::Mutex::default(),
+            images: tokio::sync::Mutex::default(),
             urls: Mutex::default(),
             started: AtomicBool::new(false),
         }

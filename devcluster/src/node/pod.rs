@@ -379,6 +379,7 @@ impl Life {
             news: self.tell.clone(),
             stop: self.stop.subscribe(),
             objects: self.objects.clone(),
+            image: None,
         };
         self.tasks.spawn(container.run());
     }

@@ -30,14 +30,7 @@ pub(super) struct Room {
     pub(super) address: Ipv4Addr,
 }
 
-/// Why a container cannot be started, yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// Something that its pod refers to is missing or wrong.
-    Config(String),
-}
-
-/// The program of a container.
+/// The program of a container; what it lacks to be started as `Err`.
 pub(super) fn program(
     ctx: &Context,
     pod: &Value,
@@ -45,14 +38,14 @@ pub(super) fn program(
     room: &Room,
     volumes: &[Volume],
     image: &Image,
-) -> Result<Program, Refusal> {
+) -> Result<Program, String> {
     let namespace = text(pod, "/metadata/namespace");
     let config_map = |name: &str| ctx.server.object("v1", "configmaps", namespace, name);
     let secret = |name: &str| ctx.server.object("v1", "secrets", namespace, name);
     let host = HOST.to_string();
     let facts = Facts { pod, address: room.address.to_string(), host, config_map: &config_map, secret: &secret };
-    let variables = resolve(container, &facts).map_err(Refusal::Config)?;
-    let mut paths = mounts(container, volumes, |text| expand(text, &variables)).map_err(Refusal::Config)?;
+    let variables = resolve(container, &facts)?;
+    let mut paths = mounts(container, volumes, |text| expand(text, &variables))?;
     paths.add(text(container, "/terminationMessagePath"), room.termination.clone());
     image.add_to(&mut paths);
     let own = |list: &str| -> Vec<String> {
@@ -68,20 +61,20 @@ pub(super) fn program(
         words.extend(args);
     }
     if words.is_empty() {
-        return Err(Refusal::Config("no command specified".to_owned()));
+        return Err("no command specified".to_owned());
     }
     let env = environment(ctx, pod, room, &variables, image, &paths);
     let name = words.remove(0);
     let host_image = ctx.node().host_image(text(container, "/image"));
     let search = env.get("PATH").cloned().unwrap_or_default();
-    let path = find(&name, host_image, &paths, &search)
-        .ok_or_else(|| Refusal::Config(format!("exec: \"{name}\": executable file not found in $PATH")))?;
+    // What is not found is not started, and that is the end of an attempt.
+    let path = find(&name, host_image, &paths, &search).unwrap_or_else(|| PathBuf::from(&name));
     let directory = match text(container, "/workingDir") {
         "" => image.directory.as_str(),
         given => given,
     };
     let directory = paths.place(directory).unwrap_or_else(|| room.home.clone());
-    fs::create_dir_all(&directory).map_err(|e| Refusal::Config(format!("the working directory: {e}")))?;
+    fs::create_dir_all(&directory).map_err(|e| format!("the working directory: {e}"))?;
     let args = words.iter().map(|word| paths.rewrite(word)).collect();
     Ok(Program { path, name, args, env: env.into_iter().collect(), directory })
 }

@@ -248,3 +248,15 @@ async fn a_message_that_is_no_file_is_none() {
         assert_eq!(message.len(), length, "{name}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_there_is_a_failed_attempt() {
+    let machine = Machine::new();
+    let container = json!({"name": "main", "image": HOST, "command": ["no-such-program"]});
+    let pod = json!({"metadata": {"name": "none"}, "spec": {"restartPolicy": "Never", "containers": [container]}});
+    machine.world.post(PODS, pod).await.expect(201);
+    let pod = machine.phase("none", "Failed").await;
+    let ended = &state(&pod)["terminated"];
+    assert_eq!((&ended["reason"], &ended["exitCode"]), (&json!("StartError"), &json!(128)));
+    assert_eq!(ended["message"], "exec: \"no-such-program\": executable file not found in $PATH");
+}

@@ -113,3 +113,32 @@ async fn an_image_that_leads_outside_is_refused() {
     };
     machine.until("p", "refused", refused).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_that_nobody_runs_do_not_pile_up() {
+    let machine = Machine::new();
+    let kubectl = machine.serve().await;
+    let image = format!("{}/app:v1", kubectl.host());
+    push(&machine, json!({}), vec![layer(&[("app/run", "#!/bin/sh\ntest -e $0 && exec sleep 1000\n", 0o755)])]).await;
+    let mut held = pod(&image, &json!({"command": ["/app/run"]}));
+    held["metadata"]["name"] = "held".into();
+    machine.world.post(PODS, held).await.expect(201);
+    machine.phase("held", "Running").await;
+    let unpacked = || {
+        let nodes = fs::read_dir(machine.directory.path().join("node")).unwrap().flatten();
+        nodes.flat_map(|node| fs::read_dir(node.path().join("images")).unwrap().flatten()).count()
+    };
+    for round in 0..8 {
+        push(&machine, json!({}), vec![layer(&[("app/text", &format!("{round}\n"), 0o644)])]).await;
+        machine.world.post(PODS, pod(&image, &json!({"command": ["cat", "/app/text"]}))).await.expect(201);
+        machine.phase("p", "Succeeded").await;
+        assert_eq!(machine.log("p", "").await, format!("{round}\n"));
+        machine.world.delete(&format!("{PODS}/p"), json!({})).await.expect(200);
+        machine.until("p", "gone", Value::is_null).await;
+    }
+    crate::machine::eventually("only four are kept, and the one that runs", || unpacked() == 5).await;
+    let run = fs::read_dir(machine.directory.path().join("node")).unwrap().flatten().any(|node| {
+        fs::read_dir(node.path().join("images")).unwrap().flatten().any(|image| image.path().join("app/run").exists())
+    });
+    assert!(run);
+}
