@@ -126,7 +126,9 @@ async fn run(server: &Server, mut subscription: crate::call::Subscription) {
             notice(&mut actors, &mut agenda, &event);
         }
         let mut looks = 0;
-        while let Some((actor, subject)) = agenda.due(Instant::now()).filter(|_| looks < LOOKS_IN_A_ROW) {
+        while looks < LOOKS_IN_A_ROW
+            && let Some((actor, subject)) = agenda.due(Instant::now())
+        {
             looks += 1;
             actors[actor].look(&hands, &subject, &mut Wishes { agenda: &mut agenda, actor });
         }

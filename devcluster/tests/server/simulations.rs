@@ -70,3 +70,25 @@ async fn an_init_container_that_is_told_to_fail_ends_the_build() {
     assert_eq!(init[1]["state"]["waiting"]["reason"], "PodInitializing");
     assert_eq!(pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"], "PodInitializing");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_forget_nothing_when_there_is_much_to_do() {
+    let world = World::with(Options::default());
+    let pods = "/api/v1/namespaces/default/pods";
+    for number in 0..300 {
+        let spec = json!({"containers": [{"name": "main", "image": "x:1"}]});
+        world.post(pods, json!({"metadata": {"name": format!("p{number}")}, "spec": spec})).await.expect(201);
+    }
+    drop(world.server.spawn_actors());
+    let mut changes = world.server.subscribe();
+    let all = async {
+        loop {
+            let pods = world.server.objects("v1", "pods", Some("default"));
+            if pods.iter().all(|pod| pod["status"]["phase"] == "Running") {
+                return;
+            }
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("all pods run");
+}
