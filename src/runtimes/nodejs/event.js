@@ -3,6 +3,7 @@
 
 const { Refusal } = require('./body');
 const media = require('./media');
+const { publish, build } = require('./publish');
 
 const ATTRIBUTES = ['ce-type', 'ce-source', 'ce-eventtypeversion', 'ce-specversion', 'ce-id', 'ce-time'];
 const REQUIRED = ['specversion', 'type', 'source', 'id'];
@@ -10,7 +11,10 @@ const NOTHING = Buffer.alloc(0);
 const STRUCTURED = 'application/cloudevents+json';
 
 class Event {
-  constructor(request, response) {
+  #publisher;
+
+  constructor(request, response, publisher) {
+    this.#publisher = publisher;
     const { headers } = request;
     for (const name of ATTRIBUTES) this[name] = headers[name];
     this.data = {};
@@ -29,6 +33,16 @@ class Event {
     this.extensions.response.status(status);
   }
 
+  /** Publishes a whole CloudEvent. */
+  publishCloudEvent(event) {
+    return publish(this.#publisher, event);
+  }
+
+  /** Publishes a CloudEvent that is made of these; `attributes` are optional. */
+  emitCloudEvent(type, source, data, attributes) {
+    return publish(this.#publisher, build(type, source, data, attributes));
+  }
+
   /** The CloudEvent that answers this one. */
   buildResponseCloudEvent(id, type, data) {
     return {
@@ -44,9 +58,9 @@ class Event {
 }
 
 /** Throws a `Refusal` for what only the caller can mend. `body` is `null` when there is none to read. */
-function make(request, response, body) {
+function make(request, response, body, settings) {
   const kind = media.essence(request.headers['content-type']);
-  const event = new Event(request, response);
+  const event = new Event(request, response, settings.publisher);
   request.rawBody = body || NOTHING;
   if (kind === STRUCTURED) {
     structured(event, parsed(body === null ? '' : body.toString('utf8')));

@@ -1,6 +1,8 @@
 //! What functions of every language may rely on.
 
-use super::server::Server;
+use std::{io::Write, net::TcpListener, thread};
+
+use super::server::{Server, read_request};
 
 const HELLO: [(&str, &str); 2] = [
     ("nodejs22", "module.exports = { main: function (event, context) { return 'Hello World!' } }"),
@@ -220,5 +222,85 @@ fn metrics_count_calls_and_failures_and_time_by_method() {
             let (_, value) = line.rsplit_once(' ').unwrap();
             assert!(value.parse::<f64>().is_ok(), "{runtime}: {line}");
         }
+    }
+}
+
+#[test]
+fn functions_publish_events_and_answer_with_events() {
+    let sources = [
+        (
+            "nodejs22",
+            "exports.main = async (event) => {
+                await event.emitCloudEvent('order.paid', 'shop', { n: 1 }, { eventtypeversion: 'v2' });
+                event.setResponseHeader('X-A', '1');
+                event.setResponseStatus(202);
+                return event.buildResponseCloudEvent('8', 'order.seen', { n: 2 });
+            }",
+        ),
+        (
+            "python312",
+            "def main(event, context):
+    event.emitCloudEvent('order.paid', 'shop', {'n': 1}, {'eventtypeversion': 'v2'})
+    event['extensions']['response'].status = 202
+    return event.buildResponseCloudEvent('8', 'order.seen', {'n': 2})
+",
+        ),
+    ];
+    for (runtime, source) in sources {
+        let publisher = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/publish", publisher.local_addr().unwrap());
+        let published = thread::spawn(move || {
+            let (mut stream, _) = publisher.accept().unwrap();
+            let request = read_request(&mut stream);
+            stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+            request
+        });
+        let server = Server::start(runtime, source, &[("PUBLISHER_PROXY_ADDRESS", &address)]);
+        let reply = server.ask("POST", "/", ORDER, b"{}");
+        let answered: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+        assert_eq!(reply.status, 202, "{runtime}");
+        assert_eq!(
+            answered,
+            serde_json::json!({"id": "8", "type": "order.seen", "source": "shop", "specversion": "1.0",
+                "eventtypeversion": "v1", "data": {"n": 2}, "datacontenttype": "application/json"}),
+            "{runtime}"
+        );
+        let (head, body) = published.join().unwrap();
+        assert!(head.starts_with("POST /publish HTTP/1.1\r\n"), "{runtime}: {head}");
+        assert!(head.to_lowercase().contains("content-type: application/cloudevents+json\r\n"), "{runtime}: {head}");
+        let event: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((&event["type"], &event["source"]), (&"order.paid".into(), &"shop".into()), "{runtime}");
+        assert_eq!((&event["data"]["n"], &event["eventtypeversion"]), (&1.into(), &"v2".into()), "{runtime}");
+        assert_eq!((event["specversion"].as_str(), event["id"].is_string()), (Some("1.0"), true), "{runtime}");
+        assert!(event["time"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{runtime}");
+    }
+}
+
+#[test]
+fn accesses_are_logged_when_asked_for() {
+    for (runtime, source) in HELLO {
+        let server = Server::start(runtime, source, &[("KYMA_INTERNAL_LOGGER_ENABLED", "true")]);
+        server.ask("GET", "/path?x=1", &[("User-Agent", "a \"b\""), ("Referer", "http://r/")], b"");
+        let log = server.await_log("\"GET /path?x=1 HTTP/1.1\" 200 ");
+        let line = log.lines().find(|line| line.contains("/path")).unwrap();
+        assert!(line.starts_with("127.0.0.1 - - ["), "{runtime}: {line}");
+        assert!(line.ends_with(r#" "http://r/" "a \"b\"""#), "{runtime}: {line}");
+        let quiet = Server::start(runtime, source, &[]);
+        quiet.get("/path");
+        quiet.get("/healthz");
+        assert!(!quiet.log().contains("/path"), "{runtime}");
+    }
+}
+
+#[test]
+fn without_an_address_it_listens_on_all_and_a_taken_port_is_an_error() {
+    for (runtime, source) in HELLO {
+        let server = Server::start(runtime, source, &[("FUNC_HOST", "")]);
+        assert_eq!(server.get("/").short(), "200 Hello World!", "{runtime}");
+        let file = if runtime.starts_with("node") { "handler.js" } else { "handler.py" };
+        let taken = Server::start(runtime, source, &[]);
+        let mut second = Server::launch(runtime, &[(file, source)], &[("FUNC_PORT", &taken.port.to_string())]);
+        assert_eq!(second.await_exit(), Some(1), "{runtime}");
+        assert!(second.log().contains("The server cannot listen on port"), "{runtime}: {}", second.log());
     }
 }

@@ -268,6 +268,21 @@ pub(crate) fn read_one(stream: &mut TcpStream) -> Option<Reply> {
     Some(reply)
 }
 
+/// Reads one request as a server: its head and its body.
+pub(crate) fn read_request(stream: &mut TcpStream) -> (String, String) {
+    let mut all = Vec::new();
+    let mut byte = [0; 1];
+    while !all.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        all.push(byte[0]);
+    }
+    let head = String::from_utf8(all).unwrap();
+    let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
 fn write(root: &Path, path: &str, contents: &[u8]) {
     let full = root.join(path);
     fs::create_dir_all(full.parent().unwrap()).unwrap();

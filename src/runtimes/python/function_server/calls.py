@@ -145,7 +145,7 @@ class Calls:
         bottle.enter(request, response)
         call.started = time.monotonic()
         try:
-            argument = event.make(request, response, head, call.body)
+            argument = event.make(request, response, head, call.body, self._settings.publisher)
         except event.Refusal as refusal:
             text = "%s: %s" % (message.REASONS[refusal.status], refusal.text)
             return message.simple(refusal.status, text, "text/plain; charset=UTF-8", head, head.keep_alive), None

@@ -3,6 +3,8 @@
 import base64
 import json
 
+from . import publish
+
 ATTRIBUTES = ("ce-type", "ce-source", "ce-eventtypeversion", "ce-specversion", "ce-id", "ce-time")
 _REQUIRED = ("specversion", "type", "source", "id")
 _STRUCTURED = "application/cloudevents+json"
@@ -20,7 +22,8 @@ class Refusal(Exception):
 class Event:
     """The first argument of every function; read and written like a dictionary."""
 
-    def __init__(self, request, response):
+    def __init__(self, request, response, publisher=None):
+        self._publisher = publisher
         self.ceHeaders = dict.fromkeys(ATTRIBUTES)
         self.ceHeaders["data"] = None
         self.ceHeaders["extensions"] = {"request": request, "response": response}
@@ -53,6 +56,14 @@ class Event:
     def items(self):
         return self.ceHeaders.items()
 
+    def publishCloudEvent(self, data):
+        """Publishes a whole CloudEvent."""
+        return publish.publish(self._publisher, data)
+
+    def emitCloudEvent(self, type, source, data, optionalCloudEventAttributes=None):
+        """Publishes a CloudEvent that is made of these."""
+        return publish.publish(self._publisher, publish.build(type, source, data, optionalCloudEventAttributes))
+
     def buildResponseCloudEvent(self, id, type, data):
         """The CloudEvent that answers this one."""
         return {
@@ -66,10 +77,10 @@ class Event:
         }
 
 
-def make(request, response, head, body):
+def make(request, response, head, body, publisher):
     """Raises a [`Refusal`] for what only the caller can mend."""
     kind = head.get("content-type", "").partition(";")[0].strip().lower()
-    event = Event(request, response)
+    event = Event(request, response, publisher)
     if kind == _STRUCTURED:
         _structured(event, _parsed(body))
         return event

@@ -5,8 +5,10 @@ the connection back.
 """
 
 import collections
+import json
 import selectors
 import socket
+import sys
 import time
 
 from . import connection, message
@@ -45,14 +47,16 @@ class Loop:
         return self._waker.fileno()
 
     def listen(self):
-        settings = self._settings
-        family = socket.AF_INET6 if ":" in settings.host or not settings.host and socket.has_dualstack_ipv6() else (
-            socket.AF_INET
-        )
-        dual = family == socket.AF_INET6 and not settings.host
-        self._listener = socket.create_server(
-            (settings.host, settings.port), family=family, backlog=BACKLOG, dualstack_ipv6=dual
-        )
+        """Opens the port; without a host on all addresses of both families, where the machine has both."""
+        at = (self._settings.host, self._settings.port)
+        try:
+            dual = not at[0]
+            family = socket.AF_INET6 if dual or ":" in at[0] else socket.AF_INET
+            self._listener = socket.create_server(at, family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+        except (OSError, ValueError):
+            if at[0]:
+                raise
+            self._listener = socket.create_server(at, backlog=BACKLOG)
         self._listener.setblocking(False)
         self._accept_more(True)
         return self._listener.getsockname()
@@ -241,6 +245,8 @@ class Loop:
     def _answer(self, call, data):
         """Sends a call's answer; called by the thread that has it."""
         conn = call.connection
+        if self._settings.access_log:
+            log_access(conn, call.head, data)
         done = conn.start_answer(data, not call.head.keep_alive)
         self._returned.append((conn, done))
         self._wake()
@@ -261,3 +267,18 @@ class Loop:
                 self._close(conn)
         if self._listener is not None and len(self._connections) < MOST_CONNECTIONS:
             self._accept_more(True)
+
+
+def log_access(conn, head, data):
+    """One line in Apache's combined format."""
+    stamp = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime())
+    size = len(data) - data.find(b"\r\n\r\n") - 4
+
+    def quoted(text):
+        return json.dumps(text)
+
+    line = quoted("%s %s HTTP/%s" % (head.method, head.target, head.version))
+    referrer, agent = quoted(head.get("referer", "-")), quoted(head.get("user-agent", "-"))
+    status = data[9:12].decode("ascii")
+    sys.stdout.write("%s - - [%s] %s %s %d %s %s\n" % (conn.remote[0], stamp, line, status, size, referrer, agent))
+    sys.stdout.flush()

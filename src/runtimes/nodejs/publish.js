@@ -1,0 +1,50 @@
+'use strict';
+// Sends CloudEvents to the publisher that the pod's environment names, over HTTP.
+
+const crypto = require('crypto');
+const http = require('http');
+const https = require('https');
+
+const ANSWER_MILLIS = 30000;
+
+/** Posts the event, in structured form; resolves with the status and the body of the answer. */
+function publish(address, event) {
+  return new Promise((resolve, reject) => {
+    if (!address) throw new Error('PUBLISHER_PROXY_ADDRESS is not set, so there is nobody to publish to');
+    const body = JSON.stringify(event);
+    const options = {
+      method: 'POST',
+      timeout: ANSWER_MILLIS,
+      headers: { 'Content-Type': 'application/cloudevents+json', 'Content-Length': Buffer.byteLength(body) },
+    };
+    const sent = (address.startsWith('https:') ? https : http).request(address, options, (response) => {
+      const chunks = [];
+      response.on('data', (chunk) => chunks.push(chunk));
+      response.on('error', reject);
+      response.on('end', () => {
+        const { statusCode: status } = response;
+        if (status >= 200 && status < 300) resolve({ status, data: Buffer.concat(chunks).toString('utf8') });
+        else reject(new Error(`the publisher has answered ${status}`));
+      });
+    });
+    sent.on('timeout', () => sent.destroy(new Error('the publisher has not answered in time')));
+    sent.on('error', reject);
+    sent.end(body);
+  });
+}
+
+/** A new event with everything that the specification asks for. */
+function build(type, source, data, attributes) {
+  return {
+    specversion: '1.0',
+    id: crypto.randomUUID(),
+    time: new Date().toISOString(),
+    datacontenttype: typeof data === 'object' ? 'application/json' : 'text/plain',
+    ...attributes,
+    type,
+    source,
+    data,
+  };
+}
+
+module.exports = { publish, build };
