@@ -146,8 +146,8 @@ impl Runtime {
 
     /// Environment variables of the pod that depend on the runtime, in the order in which the pod lists them.
     ///
-    /// The seeds write `$(KUBELESS_INSTALL_VOLUME)/…`, which the kubelet leaves as it is because that variable belongs
-    /// to the image; here the paths are the real ones. The servers find both folders without them, too.
+    /// The paths are spelled out: the kubelet leaves `$(KUBELESS_INSTALL_VOLUME)/…` as it is, because that variable belongs
+    /// to the image. The servers find both folders without these, too.
     pub fn pod_env(&self) -> Vec<(&'static str, String)> {
         let runtime = ("FUNC_RUNTIME", self.name.to_owned());
         let dependencies = format!("{CODE_DIR}/{}", self.dependency_dir());

@@ -21,7 +21,7 @@ from .settings import log
 MOST_CONNECTIONS = 1024
 BACKLOG = 512
 TICK = 0.5  # seconds; how exactly idle connections are timed
-# As the seeds' runtimes have it, in every release.
+# No release of the documented runtime has taken PUT or OPTIONS, so callers may rely on the refusal.
 ALLOWED = ("DELETE", "GET", "HEAD", "PATCH", "POST")
 
 
@@ -73,7 +73,8 @@ class Loop:
         while True:
             now = time.monotonic()
             deadline = self._calls.next_deadline()
-            wait = tick - now if self._connections or deadline else None
+            is_idle = not self._connections and deadline is None and (self._accepting or self._listener is None)
+            wait = None if is_idle else tick - now
             if deadline is not None:
                 wait = min(wait, deadline - now)
             events = self._selector.select(None if wait is None else max(wait, 0))
@@ -115,7 +116,8 @@ class Loop:
             self._calls.drain()
         for conn in [conn for conn in self._connections if conn.state == READING and conn.head is None]:
             self._close(conn)
-        return not self._calls and not any(conn.state in (BUSY, WRITING) for conn in self._connections)
+        in_flight = (conn for conn in self._connections if conn.state in (BUSY, WRITING) or conn.head is not None)
+        return not self._calls and next(in_flight, None) is None
 
     def _accept_more(self, wanted):
         if wanted and not self._accepting and self._listener is not None:
