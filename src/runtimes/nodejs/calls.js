@@ -47,7 +47,10 @@ class Calls {
     this.open.add(response);
     response.on('close', this.onClose);
     const { method, url } = request;
-    if (method === 'OPTIONS') {
+    if (request.headers.host === undefined && request.httpVersion === '1.1') {
+      response.shouldKeepAlive = false; // older Node.js lets it through
+      reply.refuse(request, response, new body.Refusal(400, 'the Host header is missing'));
+    } else if (method === 'OPTIONS') {
       reply.allow(request, response);
     } else if ((method === 'GET' || method === 'HEAD') && /^\/(healthz|metrics)(\?|$)/.test(url)) {
       if (url.startsWith('/h')) reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');

@@ -63,8 +63,8 @@ async function start() {
 
   const drain = () => {
     if (calls.draining) return;
-    process.stdout.write('Shutting down..\n');
     server.close();
+    process.stdout.write('Shutting down..\n');
     if (server.closeIdleConnections) server.closeIdleConnections();
     calls.drain(() => {
       process.stdout.write('Server stopped\n');

@@ -114,6 +114,8 @@ class Loop:
             self._listener.close()
             self._listener = None
             self._calls.drain()
+            sys.stdout.write("Shutting down..\n")
+            sys.stdout.flush()
         for conn in [conn for conn in self._connections if conn.state == READING and conn.head is None]:
             self._close(conn)
         in_flight = (conn for conn in self._connections if conn.state in (BUSY, WRITING) or conn.head is not None)

@@ -54,8 +54,6 @@ def run():
     loop = Loop(settings, function, Metrics())
 
     def end(*_):
-        sys.stdout.write("Shutting down..\n")
-        sys.stdout.flush()
         loop.stop(0)
 
     signal.signal(signal.SIGTERM, end)
