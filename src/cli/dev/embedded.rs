@@ -46,12 +46,11 @@ pub(super) struct Wanted<'a> {
 /// Serves a new, empty cluster.
 pub(super) async fn start(wanted: Wanted<'_>) -> Result<Embedded, Error> {
     let Wanted { listen, token, kubeconfig, pods, directory } = wanted;
-    let (path, held) = match directory {
-        Some(path) => (path.to_owned(), None),
-        None => {
-            let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
-            (held.path().to_owned(), Some(held))
-        }
+    let (path, held) = if let Some(path) = directory {
+        (path.to_owned(), None)
+    } else {
+        let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
+        (held.path().to_owned(), Some(held))
     };
     let server = devcluster::Server::new(options(&path, pods).map_err(|cause| Error::Write { path, cause })?);
     if pods == Pods::Simulated {
