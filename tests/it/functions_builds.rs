@@ -9,6 +9,8 @@ use crate::support::{
     world::World,
 };
 
+/// Pods that the simulated cluster has room for.
+const ROOM: usize = 2000;
 const NOW: Duration = Duration::ZERO;
 const SOON: Duration = Duration::from_millis(300);
 const NEVER: Duration = Duration::from_secs(3600);
@@ -229,4 +231,27 @@ async fn a_new_agent_finds_nothing_to_write() {
     world.quiet().await;
     assert_eq!(world.function_now("hello").unwrap()["metadata"]["resourceVersion"], before);
     assert_eq!(versions(&world), children);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_build_has_no_pod_is_told() {
+    let mut world = World::with_functions().await;
+    let fill = |n: usize| {
+        let spec = json!({"containers": [{"name": "a", "image": "a"}]});
+        let metadata = json!({"name": format!("p{n}"), "namespace": "default"});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    };
+    for n in 0..ROOM {
+        world.create("v1", "pods", "default", fill(n));
+    }
+    world.start();
+    world.function("hello", inline("1"));
+    world
+        .until_function("the cause", |w| w.said("hello", "BuildReady").contains("FailedCreate: Error creating:"))
+        .await;
+    assert!(world.said("hello", "BuildReady").starts_with("Unknown JobRunning"));
+    for n in 0..5 {
+        world.delete("v1", "pods", &format!("p{n}"));
+    }
+    world.runs("hello").await;
 }

@@ -18,10 +18,13 @@ use super::replica_sets::{is_active, pod_from};
 use super::{Actor, Hands, Subject, Wishes};
 use crate::history::Event;
 use crate::kinds::hooks;
+use crate::status::Status;
 use crate::verbs::delete::Propagation;
 
 const JOBS: &str = "jobs.batch";
 const SOURCE: &str = "job-controller";
+/// When the pod of a Job is tried again that could not be created.
+const AGAIN: Duration = Duration::from_secs(1);
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 
 /// The controller of Jobs.
@@ -65,8 +68,10 @@ impl Actor for Jobs {
         if !hands.set_status(CONTROLLER, subject, &job, next) {
             return;
         }
-        if let Some(job) = hands.get(subject) {
-            round.perform(hands, subject, &job);
+        if let Some(job) = hands.get(subject)
+            && round.perform(hands, subject, &job).is_err()
+        {
+            wishes.after(subject.clone(), AGAIN);
         }
     }
 }
@@ -235,7 +240,7 @@ impl<'a> Round<'a> {
 
     /// What follows from the status that was just written: counted pods are released, spare ones deleted, missing
     /// ones made.
-    fn perform(&self, hands: &Hands, subject: &Subject, job: &Value) {
+    fn perform(&self, hands: &Hands, subject: &Subject, job: &Value) -> Result<(), Status> {
         if self.listed {
             for pod in self.succeeded.iter().chain(&self.failed) {
                 release(hands, pod);
@@ -250,7 +255,7 @@ impl<'a> Round<'a> {
                 Some(end) => hands.report(job, SOURCE, "Warning", text(end, "/reason"), text(end, "/message")),
                 None => {}
             }
-            return;
+            return Ok(());
         }
         let ending = conditions(job).iter().any(|c| matches!(text(c, "/type"), "SuccessCriteriaMet" | "FailureTarget"));
         if self.suspended || ending {
@@ -259,7 +264,7 @@ impl<'a> Round<'a> {
                 let message = format!("Deleted pod: {}", text(pod, "/metadata/name"));
                 hands.report(job, SOURCE, "Normal", "SuccessfulDelete", &message);
             }
-            return;
+            return Ok(());
         }
         let mut wanted = count(job, "/spec/parallelism");
         if let Some(completions) = job["spec"]["completions"].as_i64() {
@@ -269,10 +274,19 @@ impl<'a> Round<'a> {
         for _ in 0..missing {
             let mut pod = pod_from(&job["spec"]["template"], job);
             pod["metadata"]["finalizers"] = json!([TRACKING]);
-            let Ok(pod) = hands.create(CONTROLLER, "pods", subject.key.namespace(), pod) else { return };
-            let message = format!("Created pod: {}", text(&pod, "/metadata/name"));
-            hands.report(job, SOURCE, "Normal", "SuccessfulCreate", &message);
+            match hands.create(CONTROLLER, "pods", subject.key.namespace(), pod) {
+                Ok(pod) => {
+                    let message = format!("Created pod: {}", text(&pod, "/metadata/name"));
+                    hands.report(job, SOURCE, "Normal", "SuccessfulCreate", &message);
+                }
+                Err(status) => {
+                    let message = format!("Error creating: {}", status.message);
+                    hands.report(job, SOURCE, "Warning", "FailedCreate", &message);
+                    return Err(status);
+                }
+            }
         }
+        Ok(())
     }
 }
 

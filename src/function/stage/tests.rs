@@ -1,1 +1,310 @@
-//! Tests of the stages.
+//! Tests of the stages: what is decided for what was observed, without a cluster.
+
+use std::cell::Cell;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::Function;
+use crate::function::facts;
+use crate::function::{resolve, tag};
+
+const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// One Function in one situation.
+struct Case {
+    function: Function,
+    family: Family,
+    status: FunctionStatus,
+    memory: Memory,
+    turn: Turn,
+    now: Timestamp,
+}
+
+impl Case {
+    fn new() -> Self {
+        let function = json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function",
+            "metadata": {"name": "hello", "namespace": "default", "uid": "u1", "generation": 1},
+            "spec": {"source": "1", "runtime": "nodejs22", "minReplicas": 1, "maxReplicas": 1},
+        });
+        Self {
+            function: serde_json::from_value(function).unwrap(),
+            family: Family::default(),
+            status: FunctionStatus::default(),
+            memory: Memory::default(),
+            turn: Turn::Now,
+            now: "2026-01-01T00:10:00Z".parse().unwrap(),
+        }
+    }
+
+    /// The children that are there are kept at any document.
+    fn drive(&self) -> Decision {
+        let settings = Settings {
+            base_images: [("*".to_owned(), crate::function::BaseImage::Scratch)].into(),
+            ..Settings::default()
+        };
+        let resolved = resolve(&self.function, &settings).unwrap();
+        let recipe = tag::recipe(&resolved, None, &settings.platform);
+        let repository =
+            Repository { push: "r/default-hello".into(), pull: "p/default-hello".into(), secret: "s".into() };
+        let wanted =
+            Wanted { function: &resolved, recipe: &recipe, repository: &repository, git: None, settings: &settings };
+        let asked = Cell::new(0);
+        let turn = || {
+            asked.set(asked.get() + 1);
+            self.turn
+        };
+        let observed =
+            Observed { family: &self.family, status: &self.status, kept: &|_| None, turn: &turn, memory: &self.memory };
+        let decision = drive(&wanted, &observed, self.now);
+        assert_eq!(decision.in_queue, asked.get() > 0, "who asks for a turn takes part in the queue");
+        decision
+    }
+
+    fn tag(&self) -> String {
+        let settings = Settings {
+            base_images: [("*".to_owned(), crate::function::BaseImage::Scratch)].into(),
+            ..Settings::default()
+        };
+        let resolved = resolve(&self.function, &settings).unwrap();
+        tag::recipe(&resolved, None, &settings.platform).tag
+    }
+
+    fn job(&mut self, name: &str, attempt: i64, status: Value) -> &mut Self {
+        let image = format!("--image=r/default-hello:{}", self.tag());
+        let job = json!({
+            "metadata": {
+                "name": name, "namespace": "default", "uid": name, "resourceVersion": "5",
+                "creationTimestamp": "2026-01-01T00:09:59Z",
+                "annotations": {
+                    "mainstay.dev/build-tag": self.tag(), "mainstay.dev/build-attempt": attempt.to_string(),
+                    "mainstay.dev/build-cause": "SOURCE",
+                },
+            },
+            "spec": {"template": {"spec": {"containers": [{"name": "push", "args": [image]}]}}},
+            "status": status,
+        });
+        self.family.jobs.push(facts::job(&job));
+        self
+    }
+
+    fn pod(&mut self, job: &str, status: Value) -> &mut Self {
+        let owner = json!({"kind": "Job", "uid": job, "controller": true});
+        let pod = json!({"metadata": {"name": format!("{job}-x"), "ownerReferences": [owner]}, "status": status});
+        self.family.pods.push(facts::pod(&pod));
+        self
+    }
+
+    fn deployment(&mut self, generation: i64, observed: i64, conditions: Value) -> &mut Self {
+        let deployment = json!({
+            "metadata": {"name": "hello-abcde", "uid": "d", "generation": generation},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": "p/default-hello:t@sha256:1"}]}}},
+            "status": {"observedGeneration": observed, "conditions": conditions},
+        });
+        self.family.deployments.push(facts::deployment(&deployment));
+        self
+    }
+}
+
+/// The decision as short words.
+fn words(decision: &Decision) -> Vec<String> {
+    let word = |step: &Step| match step {
+        Step::Say(said) | Step::SayUnlessChanged(said) => format!("{:?} {:?}", said.status, said.reason),
+        Step::Affirm(kind) => format!("affirm {kind:?}"),
+        Step::Put(put) => format!("put {:?}", put.what),
+        Step::Delete { what, identity } => format!("delete {what:?} {}", identity.name),
+        Step::HandOver { replicas, .. } => format!("hand over {replicas}"),
+    };
+    decision.steps.iter().map(word).collect()
+}
+
+fn message(decision: &Decision, reason: Reason) -> String {
+    let said = decision.steps.iter().find_map(|step| match step {
+        Step::Say(said) | Step::SayUnlessChanged(said) if said.reason == reason => Some(said.message.clone()),
+        _ => None,
+    });
+    said.unwrap_or_else(|| panic!("{reason:?} is not said: {:?}", words(decision)))
+}
+
+fn ended(kind: &str, reason: &str) -> Value {
+    json!({"conditions": [{"type": kind, "status": "True", "reason": reason, "message": "m"}]})
+}
+
+fn terminated(container: &str, code: i64, said: &str) -> Value {
+    let terminated = json!({"exitCode": code, "reason": "Error", "message": said});
+    let statuses = json!([{"name": container, "state": {"terminated": terminated}}]);
+    json!({"phase": if code == 0 { "Succeeded" } else { "Failed" }, "containerStatuses": statuses})
+}
+
+#[test]
+fn a_new_function_gets_a_config_map_and_a_job_and_nothing_that_serves() {
+    let decision = Case::new().drive();
+    assert_eq!(words(&decision), ["put ConfigMap", "True ConfigMapUpdated", "put Job"]);
+    assert_eq!(decision.record.building.as_ref().map(|(_, attempt)| *attempt), Some(1));
+}
+
+#[test]
+fn a_function_that_waits_says_its_place_and_says_it_again_only_now_and_then() {
+    let mut case = Case::new();
+    case.turn = Turn::Wait { position: 3 };
+    let decision = case.drive();
+    assert!(words(&decision).contains(&"Unknown JobQueued".to_owned()), "{:?}", words(&decision));
+    assert!(message(&decision, Reason::JobQueued).ends_with("position 3"));
+    assert_eq!((decision.record.queue, decision.look_again), (Some(3), Some(Duration::from_secs(5))));
+    let mut conditions = Vec::new();
+    let (kind, reason) = (Type::BuildReady, Reason::JobQueued);
+    function_conditions::set(&mut conditions, kind, Status::Unknown, reason, "position 3", Some(1), case.now);
+    case.status = FunctionStatus { conditions, queue: Some(3), ..FunctionStatus::default() };
+    case.memory.queue_told = Some(case.now - jiff::SignedDuration::from_secs(2));
+    case.turn = Turn::Wait { position: 2 };
+    let decision = case.drive();
+    assert_eq!((decision.record.queue, decision.look_again), (Some(3), Some(Duration::from_secs(3))));
+}
+
+#[test]
+fn a_complete_job_is_nothing_without_its_report_and_is_waited_for_only_so_long() {
+    let mut case = Case::new();
+    case.job("j", 1, ended("Complete", "CompletionsReached"));
+    let decision = case.drive();
+    assert!(words(&decision).contains(&"Unknown JobRunning".to_owned()));
+    assert_eq!(decision.record.built, None);
+    case.memory = decision.memory;
+    case.now += jiff::SignedDuration::from_secs(20);
+    assert!(message(&case.drive(), Reason::JobFailed).contains("the build's pod is gone"));
+    // What is reported must be a digest.
+    case.pod("j", terminated("push", 0, r#"{"digest":"latest"}"#));
+    assert!(message(&case.drive(), Reason::JobFailed).contains("the build reported no image"));
+}
+
+#[test]
+fn a_reported_image_is_recorded_and_rolled_out_by_its_digest() {
+    let mut case = Case::new();
+    case.job("j", 1, ended("Complete", "CompletionsReached"));
+    case.pod("j", terminated("push", 0, &json!({"digest": DIGEST, "seconds": 0.84}).to_string()));
+    let decision = case.drive();
+    assert_eq!(message(&decision, Reason::JobFinished), "Job j finished (0.8 s: SOURCE)");
+    assert_eq!(words(&decision)[3..], ["put Deployment", "put Service"]);
+    let built = decision.record.built.unwrap();
+    assert_eq!((built.repository.as_str(), built.digest.as_str()), ("r/default-hello", DIGEST));
+    let document = decision.steps.iter().find_map(|step| match step {
+        Step::Put(put) if put.what == What::Deployment => Some(put.desired.body()),
+        _ => None,
+    });
+    let image = format!("p/default-hello:{}@{DIGEST}", case.tag());
+    assert_eq!(document.unwrap()["spec"]["template"]["spec"]["containers"][0]["image"], image);
+    // Without the Job it is still known, and nothing is built.
+    case.status.built = Some(built);
+    (case.family.jobs, case.family.pods) = (vec![], vec![]);
+    assert!(!words(&case.drive()).contains(&"put Job".to_owned()));
+}
+
+#[test]
+fn a_pod_of_another_owner_reports_nothing() {
+    let mut case = Case::new();
+    case.job("j", 1, ended("Complete", "CompletionsReached"));
+    case.pod("another", terminated("push", 0, &json!({"digest": DIGEST}).to_string()));
+    assert_eq!(case.drive().record.built, None);
+}
+
+#[test]
+fn a_failed_build_waits_longer_each_time_and_is_made_again_when_its_time_has_come() {
+    let mut case = Case::new();
+    case.job("j", 3, ended("Failed", "BackoffLimitExceeded"));
+    case.pod("j", terminated("fetch", 1, r#"{"reason":"Git","message":"503","retry":true}"#));
+    let decision = case.drive();
+    let due = case.now + Duration::from_secs(240);
+    assert_eq!(decision.record.retry_at, Some(due));
+    assert!(message(&decision, Reason::JobFailed).starts_with("Job j failed, it will be re-run: Git: 503 (attempt 3"));
+    case.status.building = Some(case.tag());
+    case.status.builds = Some(3);
+    case.status.retry_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(due));
+    case.now = due;
+    let decision = case.drive();
+    assert!(words(&decision).contains(&"put Job".to_owned()));
+    assert_eq!(decision.record.building.map(|(_, attempt)| attempt), Some(4));
+}
+
+#[test]
+fn a_failed_job_that_somebody_deletes_is_made_again_at_once() {
+    let mut case = Case::new();
+    case.status.building = Some(case.tag());
+    case.status.builds = Some(2);
+    case.status.retry_at =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(case.now + Duration::from_secs(9)));
+    assert_eq!(case.drive().record.building.map(|(_, attempt)| attempt), Some(3));
+}
+
+#[test]
+fn a_job_without_a_pod_is_asked_about_and_its_pods_trouble_is_told() {
+    let mut case = Case::new();
+    case.job("j", 1, json!({"active": 1}));
+    assert_eq!(case.drive().podless, None);
+    case.now += jiff::SignedDuration::from_secs(10);
+    assert_eq!(case.drive().podless.map(|job| job.identity.name), Some("j".to_owned()));
+    case.memory.trouble = Some(("j".into(), "FailedCreate: exceeded quota".into()));
+    assert_eq!(message(&case.drive(), Reason::JobRunning), "Job j is still in progress: FailedCreate: exceeded quota");
+    let unplaced = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
+    case.pod("j", json!({"phase": "Pending", "conditions": [unplaced]}));
+    assert_eq!(message(&case.drive(), Reason::JobRunning), "Job j is still in progress: Unschedulable: no room");
+}
+
+#[test]
+fn a_deployment_is_ready_only_when_its_status_speaks_of_its_newest_generation() {
+    let ready = json!([
+        {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+        {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+    ]);
+    let said = |generation, observed, conditions: Value| {
+        let mut case = Case::new();
+        case.deployment(generation, observed, conditions);
+        words(&case.drive()).pop().unwrap()
+    };
+    assert_eq!(said(2, 2, ready.clone()), "True DeploymentReady");
+    assert_eq!(said(2, 1, ready), "Unknown DeploymentWaiting");
+    assert_eq!(said(1, 1, json!([])), "Unknown DeploymentWaiting", "no condition says nothing");
+    let of = |available: &str, progressing: &str, reason: &str| {
+        json!([
+            {"type": "Available", "status": available, "reason": "x"},
+            {"type": "Progressing", "status": progressing, "reason": reason},
+        ])
+    };
+    assert_eq!(said(1, 1, of("False", "True", "ReplicaSetUpdated")), "Unknown DeploymentWaiting");
+    assert_eq!(said(1, 1, of("False", "False", "ProgressDeadlineExceeded")), "False DeploymentFailed");
+    assert_eq!(said(1, 1, of("False", "True", "NewReplicaSetAvailable")), "Unknown MinReplicasNotAvailable");
+    let refused = json!([
+        {"type": "Progressing", "status": "True", "reason": "NewReplicaSetCreated"},
+        {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"},
+    ]);
+    assert_eq!(said(1, 1, refused), "False DeploymentFailed");
+}
+
+#[test]
+fn the_number_of_pods_is_handed_over_before_it_is_dropped() {
+    let mut case = Case::new();
+    case.function.spec.max_replicas = Some(5);
+    let inputs = case.drive().record;
+    assert_eq!(inputs.built, None);
+    case.job("j", 1, ended("Complete", "CompletionsReached"));
+    case.pod("j", terminated("push", 0, &json!({"digest": DIGEST}).to_string()));
+    case.deployment(1, 1, json!([]));
+    case.family.deployments[0].owns_replicas_alone = true;
+    let all = words(&case.drive());
+    let at = |word: &str| all.iter().position(|w| w == word).unwrap_or_else(|| panic!("{word}: {all:?}"));
+    assert!(at("hand over 2") < at("put Deployment") && at("put Deployment") < at("put Autoscaler"));
+    case.family.deployments[0].owns_replicas_alone = false;
+    assert!(!words(&case.drive()).contains(&"hand over 2".to_owned()));
+}
+
+#[test]
+fn what_is_obsolete_goes_and_an_older_child_is_adopted() {
+    let mut case = Case::new();
+    let identity = |name: &str| Identity { name: name.into(), uid: name.into(), ..Identity::default() };
+    case.family.config_maps = vec![identity("hello-old1"), identity("hello-old2")];
+    case.family.services = vec![identity("other")];
+    case.family.autoscalers = vec![identity("hello-hpa")];
+    let all = words(&case.drive());
+    assert_eq!(all[0], "delete ConfigMap hello-old2", "one is kept under the name that it has");
+    assert!(all.contains(&"delete Service other".to_owned()), "{all:?}");
+    assert!(all.contains(&"delete Autoscaler hello-hpa".to_owned()), "{all:?}");
+}
