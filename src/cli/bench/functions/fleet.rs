@@ -69,6 +69,7 @@ impl Fleet {
     async fn start(functions: usize) -> Result<Self, Error> {
         let mut stand = Stand::start(None, MEMORY).await?;
         stand.set("MAINSTAY_BUILDER_IMAGE", BUILDER);
+        stand.set("MAINSTAY_BASE_IMAGES", r#"{"*":"scratch"}"#);
         let load = Load::new(&stand.directory().join("repository"), functions)?;
         let git = GitServer::start(load.directory()).await?;
         stand.simulate(BUILDER, REPORT).await?;
@@ -205,8 +206,8 @@ fn registry() -> serde_json::Value {
         "metadata": { "name": names::DEFAULT_REGISTRY_SECRET },
         "stringData": {
             "username": "bench", "password": "bench", "isInternal": "true",
-            "registryAddress": "registry.invalid:5000", "serverAddress": "registry.invalid:5000",
-            ".dockerconfigjson": r#"{"auths":{"registry.invalid:5000":{"auth":"YmVuY2g6YmVuY2g="}}}"#,
+            "registryAddress": "registry.example:5000", "serverAddress": "registry.example:5000",
+            ".dockerconfigjson": r#"{"auths":{"registry.example:5000":{"auth":"YmVuY2g6YmVuY2g="}}}"#,
         },
     })
 }

@@ -17,7 +17,7 @@ const MEMORY: f64 = 80.0;
 pub(super) async fn measure(functions: u32, idle: u64) -> Result<Vec<table::Row>, Error> {
     let mut stand = stand::Stand::start(None, MEMORY).await?;
     stand.start_agent().await?;
-    let mut rows = serving::all(&stand).await?;
+    let mut rows = if std::env::var_os("SKIP").is_some() { Vec::new() } else { serving::all(&stand).await? };
     drop(stand);
     rows.extend(fleet::all(functions as usize, idle).await?);
     Ok(rows)
