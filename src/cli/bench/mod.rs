@@ -72,6 +72,8 @@ pub(super) enum Error {
     NotHandled { seconds: u64 },
     #[error("could not tell the embedded cluster what to simulate")]
     Simulate(#[source] reqwest::Error),
+    #[error("could not ask the registry")]
+    Registry(#[source] reqwest::Error),
     #[error("no runtime has this name")]
     NoRuntime,
     #[error("could not understand the address of a function")]

@@ -5,6 +5,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs, io,
+    path::Path,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -28,10 +29,15 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts this very program with other arguments and additional environment variables. Its standard error is ours.
-    pub(super) fn start<A: AsRef<OsStr>>(arguments: &[A], environment: &[(OsString, OsString)]) -> Result<Self, Error> {
+    /// Starts this very program with other arguments and additional environment variables in a directory of its own.
+    /// Its standard error is ours.
+    pub(super) fn start<A: AsRef<OsStr>>(
+        arguments: &[A],
+        environment: &[(OsString, OsString)],
+        directory: &Path,
+    ) -> Result<Self, Error> {
         let mut command = Command::new(std::env::current_exe().map_err(Error::Start)?);
-        command.args(arguments);
+        command.args(arguments).current_dir(directory);
         // What the agent says at `info` is of no interest here, and there is a lot of it.
         command.env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".into()));
         command.envs(environment.iter().map(|(name, value)| (name, value)));

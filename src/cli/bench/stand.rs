@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fs,
     net::TcpListener,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -103,7 +104,7 @@ impl Stand {
         arguments.push(format!("--listen=127.0.0.1:{}", self.port).into());
         arguments.extend(["--kubeconfig".into(), self.kubeconfig.clone().into()]);
         arguments.extend(["--data".into(), self.directory.path().join("agent").into()]);
-        let mut agent = Process::start(&arguments, &self.environment)?;
+        let mut agent = Process::start(&arguments, &self.environment, self.directory.path())?;
         let ready = agent.answers(&format!("http://127.0.0.1:{}/readyz", self.port)).await?;
         self.agent = Some(agent);
         Ok(ready)
@@ -196,9 +197,11 @@ impl Stand {
 /// An embedded cluster in a process of its own: the process, its kubeconfig and its address.
 async fn embedded(directory: &Path) -> Result<(Process, PathBuf, String), Error> {
     let path = directory.join("kubeconfig");
+    // With this directory there, pods and images are kept in it.
+    fs::create_dir_all(directory.join(".mainstay")).map_err(Error::Directory)?;
     let mut arguments: Vec<OsString> = ["dev", "--cluster-only", "--output=json"].map(Into::into).to_vec();
     arguments.extend(["--kubeconfig".into(), path.clone().into()]);
-    let mut process = Process::start(&arguments, &[])?;
+    let mut process = Process::start(&arguments, &[], directory)?;
     let line = process.first_line().await?;
     let started: Value = serde_json::from_str(&line).map_err(Error::Counts)?;
     let server = started["server"].as_str().ok_or(Error::NotStarted)?.to_owned();

@@ -13,7 +13,7 @@ use super::{Error, kubeconfig};
 use crate::api::build::TERMINATION_LOG_ENV;
 
 /// Image whose programs are those of this machine, and this very program.
-pub(super) const BUILDER: &str = "mainstay.localhost/builder:dev";
+pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
 /// Container of a build that reports the image.
 const PUSH: &str = "push";
 

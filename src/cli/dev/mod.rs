@@ -30,7 +30,9 @@ use crate::{
     notification::Teller,
     source,
 };
+pub(super) use embedded::BUILDER;
 use embedded::Pods;
+pub(super) use registry::secret as registry_secret;
 use subject::Subject;
 
 /// What `mainstay dev` keeps beside the kubeconfig: mirrors and the demonstration repository.

@@ -28,7 +28,7 @@ pub(super) async fn introduce(
         async move { cluster.kind("v1", name).await?.ok_or_else(|| Error::UnknownKind(name.to_owned())) }
     };
     let (namespaces, secrets) = (kind("Namespace").await?, kind("Secret").await?);
-    let body = secret(registry, token.as_deref());
+    let body = secret(&registry.to_string(), token.as_deref());
     let mut events = cluster.watch(&namespaces, Selection::default().metadata_only());
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         if let WatchEvent::Initial(namespace) | WatchEvent::Applied(namespace) = event {
@@ -52,8 +52,9 @@ async fn put(cluster: &Cluster, secrets: &Kind, namespace: &Value, body: &Value)
     }
 }
 
-fn secret(registry: SocketAddr, token: Option<&str>) -> Value {
-    let (address, password) = (registry.to_string(), token.unwrap_or_default());
+/// The Secret that leads to a registry at this address, with the token as its password.
+pub(in crate::cli) fn secret(address: &str, token: Option<&str>) -> Value {
+    let password = token.unwrap_or_default();
     let auth = BASE64_STANDARD.encode(format!("mainstay:{password}"));
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
@@ -61,7 +62,7 @@ fn secret(registry: SocketAddr, token: Option<&str>) -> Value {
         "stringData": {
             "username": "mainstay", "password": password, "isInternal": "true",
             "registryAddress": address, "serverAddress": address,
-            ".dockerconfigjson": json!({ "auths": { address.as_str(): { "auth": auth } } }).to_string(),
+            ".dockerconfigjson": json!({ "auths": { address: { "auth": auth } } }).to_string(),
         },
     })
 }
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn leads_to_the_registry_with_the_token_as_the_password() {
-        let secret = secret("127.0.0.1:5000".parse().unwrap(), Some("t0ken"));
+        let secret = secret("127.0.0.1:5000", Some("t0ken"));
         let data = &secret["stringData"];
         assert_eq!((&data["registryAddress"], &data["password"]), (&json!("127.0.0.1:5000"), &json!("t0ken")));
         let config: Value = serde_json::from_str(data[".dockerconfigjson"].as_str().unwrap()).unwrap();

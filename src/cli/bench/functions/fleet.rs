@@ -14,29 +14,30 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
-use serde_json::json;
 
 use super::{
     Error, MEMORY,
     counters::Requests,
     git_server::GitServer,
     load::{self, Load},
+    nudge,
     observer::{Observer, Seen},
-    progress,
+    progress, readiness,
     stand::{DEADLINE, MANAGER, NAMESPACE, Stand},
     table::{Row, Target, duration},
     versions::Versions,
 };
-use crate::api::{
-    Function, GitRepository,
-    function_conditions::{self, Type},
-    names,
+use crate::{
+    api::{Function, GitRepository, names},
+    cli::dev,
 };
 
 /// Functions that are created at the same time.
 const IN_FLIGHT: usize = 16;
 /// Image of the build pods; no machine has it.
 const BUILDER: &str = "mainstay-bench/builder";
+/// A registry that nobody talks to.
+const REGISTRY: &str = "registry.example:5000";
 /// What their last container reports.
 const REPORT: &str = r#"{"digest":"{digest}","seconds":0.1}"#;
 /// All that may be created and ready in the promised time.
@@ -73,13 +74,9 @@ impl Fleet {
         let load = Load::new(&stand.directory().join("repository"), functions)?;
         let git = GitServer::start(load.directory()).await?;
         stand.simulate(BUILDER, REPORT).await?;
-        let repository = json!({
-            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
-            "metadata": { "name": load::REPOSITORY }, "spec": { "url": git.url() },
-        });
-        stand.apply::<GitRepository>(load::REPOSITORY, &repository).await?;
-        stand.apply::<Secret>(names::DEFAULT_REGISTRY_SECRET, &registry()).await?;
-        let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), ready).await?;
+        stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url())).await?;
+        stand.apply::<Secret>(names::DEFAULT_REGISTRY_SECRET, &dev::registry_secret(REGISTRY, None)).await?;
+        let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), readiness::ready).await?;
         Ok(Self { stand, load, git, observer })
     }
 
@@ -125,19 +122,19 @@ impl Fleet {
 
     async fn commit(&mut self, number: usize) -> Result<Row, Error> {
         let name = Load::name(number);
-        self.load.change(number)?;
+        self.load.change(number, "changed")?;
         let before = Versions::read(&self.stand.client).await?;
         self.observer.forget();
         let (mark, asked) = (self.stand.mark().await?, self.git.asked());
         let start = Instant::now();
-        self.touch(&name).await?;
+        nudge::look_now(&self.stand, &name).await?;
         let wanted = self.wanted([number])?;
         let reached = self.observer.all(wanted, DEADLINE).await?;
         let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
         let asked = self.git.asked().since(asked);
         let row = self.stand.row(mark, "", duration(wall), |_| Vec::new()).await?;
         let after = Versions::read(&self.stand.client).await?;
-        let builds = after.count("Job") - before.count("Job");
+        let builds = after.made("Job", &before);
         let others = after.written_besides(&name, &before);
         let situation = format!("commit that changes one of {} Functions, until it serves; {asked}", self.load.len());
         let mut targets = vec![
@@ -148,14 +145,6 @@ impl Fleet {
         ];
         targets.extend(row.targets);
         Ok(Row { situation, targets, ..row })
-    }
-
-    /// Makes the agent look at the remote now rather than within its interval.
-    async fn touch(&self, function: &str) -> Result<(), Error> {
-        let api = Api::<Function>::namespaced(self.stand.client.clone(), NAMESPACE);
-        let token = jiff::Timestamp::now().to_string();
-        let patch = json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } });
-        api.patch(function, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop).map_err(Error::Ask)
     }
 
     /// The agent is killed, a Service is deleted, and the agent started: it is at work when the Service is back.
@@ -175,7 +164,7 @@ impl Fleet {
         let after = Versions::read(&self.stand.client).await?;
         let situation = "restart after `kill -9`, until a Service that was deleted meanwhile is back".to_owned();
         let mut targets = vec![
-            Target::new("no build", after.count("Job") == before.count("Job")),
+            Target::new("no build", after.made("Job", &before) == 0),
             Target::new("no write to the others", after.written_besides(&name, &before) == 0),
         ];
         targets.extend(row.targets);
@@ -183,31 +172,6 @@ impl Fleet {
     }
 }
 
-/// A Function whose three conditions are True and speak of what its spec says now, with the tree that it was built
-/// from.
-fn ready(function: Function) -> Option<Seen> {
-    let status = function.status?;
-    let current = status.observed_generation == function.metadata.generation;
-    let is_true =
-        |kind| function_conditions::find(&status.conditions, kind).is_some_and(|condition| condition.status == "True");
-    let all = [Type::ConfigurationReady, Type::BuildReady, Type::Running].into_iter().all(is_true);
-    (current && all).then_some(())?;
-    Some(Seen { name: function.metadata.name.unwrap_or_default(), state: status.tree.unwrap_or_default() })
-}
-
 fn there(service: Service) -> Option<Seen> {
     Some(Seen { name: service.metadata.name?, state: String::new() })
-}
-
-/// A registry that nobody talks to.
-fn registry() -> serde_json::Value {
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
-        "metadata": { "name": names::DEFAULT_REGISTRY_SECRET },
-        "stringData": {
-            "username": "bench", "password": "bench", "isInternal": "true",
-            "registryAddress": "registry.example:5000", "serverAddress": "registry.example:5000",
-            ".dockerconfigjson": r#"{"auths":{"registry.example:5000":{"auth":"YmVuY2g6YmVuY2g="}}}"#,
-        },
-    })
 }

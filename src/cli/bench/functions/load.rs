@@ -13,16 +13,44 @@ use crate::{cli::commit, runtimes::Language};
 /// Name of the GitRepository.
 pub(super) const REPOSITORY: &str = "load";
 
+/// A package that lies beside the source which needs it, so that no package registry is asked.
+const PACKAGE: &str = "words";
+
 /// A repository in a temporary directory.
 pub(super) struct Load {
     directory: PathBuf,
     functions: usize,
+    depends: Depends,
+}
+
+/// Whether Functions need anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depends {
+    OnNothing,
+    OnPackage,
+}
+
+/// The GitRepository at this address.
+pub(super) fn repository(url: &str) -> Value {
+    json!({
+        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+        "metadata": { "name": REPOSITORY }, "spec": { "url": url },
+    })
 }
 
 impl Load {
     /// Makes the repository with one commit of this many Functions.
     pub(super) fn new(directory: &Path, functions: usize) -> Result<Self, Error> {
-        let load = Self { directory: directory.to_owned(), functions };
+        Self::begin(directory, functions, Depends::OnNothing)
+    }
+
+    /// Makes the repository with one commit of one Function that needs a package.
+    pub(super) fn with_dependency(directory: &Path) -> Result<Self, Error> {
+        Self::begin(directory, 1, Depends::OnPackage)
+    }
+
+    fn begin(directory: &Path, functions: usize, depends: Depends) -> Result<Self, Error> {
+        let load = Self { directory: directory.to_owned(), functions, depends };
         fs::create_dir_all(directory).map_err(Error::Load)?;
         commit::init(directory).map_err(Error::Commit)?;
         for number in 0..functions {
@@ -61,8 +89,8 @@ impl Load {
     }
 
     /// Changes the source of one Function in a commit.
-    pub(super) fn change(&self, number: usize) -> Result<(), Error> {
-        self.write(number, "changed")?;
+    pub(super) fn change(&self, number: usize, word: &str) -> Result<(), Error> {
+        self.write(number, word)?;
         self.commit("change one function")
     }
 
@@ -77,16 +105,29 @@ impl Load {
 
     fn write(&self, number: usize, word: &str) -> Result<(), Error> {
         let directory = self.directory.join(Self::name(number));
-        let source = format!("// {word} {number}\n{}", servers::hello(Language::NodeJs));
-        let written = fs::create_dir_all(&directory)
-            .and_then(|()| fs::write(directory.join("handler.js"), source))
-            .and_then(|()| fs::write(directory.join("package.json"), "{}\n"));
-        written.map_err(Error::Load)
+        let source = servers::hello(Language::NodeJs);
+        let (requires, dependencies) = match self.depends {
+            Depends::OnNothing => (String::new(), json!({})),
+            Depends::OnPackage => (format!("require('{PACKAGE}');\n"), json!({ PACKAGE: format!("file:./{PACKAGE}") })),
+        };
+        write(&directory.join("handler.js"), &format!("// {word} {number}\n{requires}{source}"))?;
+        write(&directory.join("package.json"), &json!({ "dependencies": dependencies }).to_string())?;
+        if self.depends == Depends::OnPackage {
+            let package = json!({ "name": PACKAGE, "version": "1.0.0", "main": "index.js" });
+            write(&directory.join(PACKAGE).join("package.json"), &package.to_string())?;
+            write(&directory.join(PACKAGE).join("index.js"), "module.exports = 'Hello World!';\n")?;
+        }
+        Ok(())
     }
 
     fn commit(&self, message: &str) -> Result<(), Error> {
         commit::everything(&self.directory, message).map_err(Error::Commit)
     }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
+    folder.and_then(|()| fs::write(path, text)).map_err(Error::Load)
 }
 
 #[cfg(test)]
@@ -99,7 +140,7 @@ mod tests {
         let load = Load::new(folder.path(), 3).unwrap();
         let trees = || (0..3).map(|number| load.tree(number).unwrap()).collect::<Vec<_>>();
         let before = trees();
-        load.change(1).unwrap();
+        load.change(1, "changed").unwrap();
         let after = trees();
         assert_eq!((&before[0], &before[2]), (&after[0], &after[2]));
         assert_ne!(before[1], after[1]);

@@ -1,9 +1,16 @@
-//! What Functions cost: how fast they answer, how fast they are built, and what many of them cost the agent.
+//! What Functions cost: how fast they are built, how fast they answer, and what many of them cost the agent.
+//!
+//! Building and answering are measured where pods are processes and images are in a registry; what many cost, where
+//! pods are simulated, so that the machine's time is the agent's.
 
+mod builds;
 mod calls;
 mod fleet;
 mod git_server;
 mod load;
+mod nudge;
+mod pipeline;
+mod readiness;
 mod servers;
 mod serving;
 mod versions;
@@ -15,10 +22,10 @@ const MEMORY: f64 = 80.0;
 
 /// Measures everything, with this many Functions.
 pub(super) async fn measure(functions: u32, idle: u64) -> Result<Vec<table::Row>, Error> {
-    let mut stand = stand::Stand::start(None, MEMORY).await?;
-    stand.start_agent().await?;
-    let mut rows = if std::env::var_os("SKIP").is_some() { Vec::new() } else { serving::all(&stand).await? };
-    drop(stand);
+    let mut pipeline = pipeline::Pipeline::start().await?;
+    let mut rows = builds::all(&mut pipeline).await?;
+    rows.extend(serving::all(&mut pipeline).await?);
+    drop(pipeline);
     rows.extend(fleet::all(functions as usize, idle).await?);
     Ok(rows)
 }

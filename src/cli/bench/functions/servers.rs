@@ -1,16 +1,13 @@
-//! Servers that are measured without a cluster: the runtimes' own, and a plain one to compare with.
+//! What is served: a hello-world in each language, and a plain server to compare with.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use tokio::process::Command;
 
 use super::{Error, process::Process, stand::free_port};
-use crate::runtimes::{CODE_DIR_ENV, Language, Runtime, SERVER_DIR};
+use crate::runtimes::Language;
 
-/// What every function that is measured does.
+/// What a function of Node.js does.
 const HELLO_JS: &str = "module.exports = { main: function (event, context) { return 'Hello World!'; } };\n";
 /// The same in Python.
 const HELLO_PY: &str = "def main(event, context):\n    return 'Hello World!'\n";
@@ -40,34 +37,8 @@ pub(super) async fn plain(directory: &Path) -> Result<Server, Error> {
     let port = free_port()?;
     let mut command = Command::new("node");
     command.arg(&file).arg(port.to_string());
-    answering(command, port, "/").await
-}
-
-/// Starts the hello-world under the runtime's server, as a pod would.
-pub(super) async fn runtime(directory: &Path, runtime: &Runtime) -> Result<Server, Error> {
-    let home = directory.join(runtime.name);
-    let write = |path: PathBuf, contents: &[u8]| {
-        let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-        folder.and_then(|()| fs::write(&path, contents)).map_err(Error::Load)
-    };
-    write(home.join("code").join(runtime.handler_file()), hello(runtime.language).as_bytes())?;
-    for file in runtime.server_files() {
-        write(home.join("server").join(file.path), file.contents)?;
-    }
-    let port = free_port()?;
-    let mut words = runtime.entrypoint().iter();
-    let mut command = Command::new(words.next().copied().unwrap_or_default());
-    command.args(words.map(|word| match word.strip_prefix(SERVER_DIR) {
-        Some(file) => format!("{}{file}", home.join("server").display()),
-        None => (*word).to_owned(),
-    }));
-    command.env(CODE_DIR_ENV, home.join("code")).env("FUNC_HOST", "127.0.0.1").env("FUNC_PORT", port.to_string());
-    answering(command, port, "/healthz").await
-}
-
-async fn answering(command: Command, port: u16, path: &str) -> Result<Server, Error> {
     let mut process = Process::spawn(command)?;
     let address = format!("http://127.0.0.1:{port}/");
-    process.answers(&format!("http://127.0.0.1:{port}{path}")).await?;
+    process.answers(&address).await?;
     Ok(Server { address, _process: process })
 }

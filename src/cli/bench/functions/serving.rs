@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::{
-    Error,
+    Error, builds,
     calls::Caller,
+    pipeline::Pipeline,
     progress, servers,
-    stand::Stand,
     table::{Row, Target, duration},
 };
-use crate::runtimes::{self, Language};
+use crate::runtimes::{self, Language, Runtime};
 
 /// Requests per second at which latency is promised.
 const PACE: u32 = 50;
@@ -23,52 +23,55 @@ const TURN: Duration = Duration::from_secs(2);
 const TURNS: usize = 5;
 
 /// Latency of both languages, and throughput of Node.js beside a plain server.
-pub(super) async fn all(stand: &Stand) -> Result<Vec<Row>, Error> {
+pub(super) async fn all(pipeline: &mut Pipeline) -> Result<Vec<Row>, Error> {
     progress("requests at a fixed rate");
-    let node = latency(stand, "nodejs22", Duration::from_millis(3)).await?;
-    let python = latency(stand, "python312", Duration::from_millis(5)).await?;
+    let node = latency(pipeline, builds::INLINE, runtimes::DEFAULT, Duration::from_millis(3)).await?;
+    let python = latency(pipeline, "hello-python", "python312", Duration::from_millis(5)).await?;
     progress("requests at saturation");
-    Ok(vec![node, python, throughput(stand).await?])
+    Ok(vec![node, python, throughput(pipeline, builds::INLINE).await?])
 }
 
-async fn latency(stand: &Stand, runtime: &str, promised: Duration) -> Result<Row, Error> {
+async fn latency(pipeline: &mut Pipeline, name: &str, runtime: &str, promised: Duration) -> Result<Row, Error> {
     let runtime = runtimes::find(runtime).ok_or(Error::NoRuntime)?;
-    let server = servers::runtime(stand.directory(), runtime).await?;
-    let caller = Caller::new(&server.address)?;
+    pipeline.inline(name, runtime, "hello").await?;
+    pipeline.ready(name).await?;
+    let caller = Caller::new(&pipeline.service(name).await?)?;
     caller.saturated(WARM_UP).await?;
-    let mark = stand.mark().await?;
+    let mark = pipeline.stand.mark().await?;
     let latencies = caller.paced(PACE, PACED).await?;
     let (p50, p95) = (latencies.percentile(0.5), latencies.percentile(0.95));
-    let language = name(runtime.language);
+    let language = language(runtime);
     let wall = format!("p50 {}, p95 {}", duration(p50), duration(p95));
     let target = Target::new(format!("p95 ≤ {} ms", promised.as_millis()), p95 <= promised);
-    stand.row(mark, format!("hello-world in {language}, {PACE} requests/s"), wall, |_| vec![target]).await
+    let situation = format!("hello-world in {language} by its Service, {PACE} requests/s");
+    pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
 }
 
-async fn throughput(stand: &Stand) -> Result<Row, Error> {
-    let runtime = runtimes::find("nodejs22").ok_or(Error::NoRuntime)?;
-    let (function, plain) =
-        (servers::runtime(stand.directory(), runtime).await?, servers::plain(stand.directory()).await?);
-    let callers = [Caller::new(&function.address)?, Caller::new(&plain.address)?];
+/// The pod itself beside a plain server, so that both are one hop away; and its Service, for comparison.
+async fn throughput(pipeline: &Pipeline, name: &str) -> Result<Row, Error> {
+    let plain = servers::plain(pipeline.stand.directory()).await?;
+    let addresses = [pipeline.pod(name).await?, plain.address.clone(), pipeline.service(name).await?];
+    let callers = addresses.iter().map(|address| Caller::new(address)).collect::<Result<Vec<_>, _>>()?;
     for caller in &callers {
         caller.saturated(WARM_UP).await?;
     }
-    let mark = stand.mark().await?;
-    let mut rates = [Vec::new(), Vec::new()];
+    let mark = pipeline.stand.mark().await?;
+    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..TURNS {
         for (caller, rates) in callers.iter().zip(&mut rates) {
             rates.push(caller.saturated(TURN).await?);
         }
     }
-    let [function, plain] = rates.map(median);
-    let share = function / plain;
-    let wall = format!("{function:.0}/s; plain {plain:.0}/s");
-    let target = Target::new(format!("≥ 0.70 of a plain `node:http` server ({share:.2})"), share >= 0.7);
-    stand.row(mark, "hello-world in Node.js, as many requests as it answers", wall, |_| vec![target]).await
+    let [pod, plain, service] = rates.map(median);
+    let share = pod / plain;
+    let wall = format!("{pod:.0}/s; plain server {plain:.0}/s; by its Service {service:.0}/s");
+    let target = Target::new("≥ 0.7 of a plain `node:http` server", share >= 0.7);
+    let situation = format!("hello-world in Node.js, as many requests as it answers: {share:.2} of a plain server");
+    pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
 }
 
-fn name(language: Language) -> &'static str {
-    match language {
+fn language(runtime: &Runtime) -> &'static str {
+    match runtime.language {
         Language::NodeJs => "Node.js",
         Language::Python => "Python",
     }

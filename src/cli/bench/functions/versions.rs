@@ -59,6 +59,11 @@ impl Versions {
         self.0.keys().filter(|(of, _)| of == kind).count()
     }
 
+    /// How many objects of a kind were made since `earlier`.
+    pub(super) fn made(&self, kind: &str, earlier: &Self) -> usize {
+        self.0.keys().filter(|key| key.0 == kind && !earlier.0.contains_key(*key)).count()
+    }
+
     /// Objects of other Functions than this one that were written, made or deleted since `earlier`.
     pub(super) fn written_besides(&self, function: &str, earlier: &Self) -> usize {
         let other = |(owner, _): &&(String, String)| owner != function;
@@ -83,6 +88,6 @@ mod tests {
         let before = versions(&[("a-1", "a", "1"), ("b-1", "b", "2"), ("c-1", "c", "3")]);
         let after = versions(&[("a-1", "a", "9"), ("a-2", "a", "10"), ("b-1", "b", "11")]);
         assert_eq!((after.written_besides("a", &before), before.written_besides("a", &before)), (2, 0));
-        assert_eq!(after.count("Job"), 3);
+        assert_eq!((after.count("Job"), after.made("Job", &before)), (3, 1));
     }
 }

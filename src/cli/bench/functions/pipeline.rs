@@ -1,0 +1,153 @@
+//! A cluster whose pods are processes, with a registry: Functions in it are really built and really run.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
+use kube::{Api, ResourceExt as _, api::ListParams};
+use serde_json::{Value, json};
+
+use super::{
+    Error, MEMORY,
+    git_server::GitServer,
+    load::{self, Load},
+    observer::{Observer, Seen},
+    readiness, servers,
+    stand::{DEADLINE, NAMESPACE, Stand},
+};
+use crate::{
+    api::{Function, GitRepository, names},
+    cli::dev,
+    runtimes::{Language, Runtime},
+};
+
+/// Port of the runtime servers.
+const PORT: u16 = 8080;
+/// How often the registry is asked whether an image is there.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The cluster with its agent, a Git server, and who sees what becomes of Functions and build pods.
+pub(super) struct Pipeline {
+    pub stand: Stand,
+    pub load: Load,
+    pub git: GitServer,
+    pub functions: Observer,
+    pub builds: Observer,
+    registry: String,
+}
+
+impl Pipeline {
+    /// Starts cluster and agent. The Git server has one Function, with dependencies.
+    pub(super) async fn start() -> Result<Self, Error> {
+        let mut stand = Stand::start(None, MEMORY).await?;
+        let registry = stand.server.clone().ok_or(Error::NotStarted)?;
+        stand.set("MAINSTAY_BUILDER_IMAGE", dev::BUILDER);
+        stand.set("MAINSTAY_BASE_IMAGES", r#"{"*":"scratch"}"#);
+        let address = registry.rsplit('/').next().unwrap_or_default().to_owned();
+        let secret = dev::registry_secret(&address, None);
+        stand.apply::<Secret>(names::DEFAULT_REGISTRY_SECRET, &secret).await?;
+        let load = Load::with_dependency(&stand.directory().join("repository"))?;
+        let git = GitServer::start(load.directory()).await?;
+        stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url())).await?;
+        let functions = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), readiness::ready).await?;
+        let builds = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), build_pod).await?;
+        stand.start_agent().await?;
+        Ok(Self { stand, load, git, functions, builds, registry })
+    }
+
+    /// Writes an inline Function; returns the moment before.
+    pub(super) async fn inline(&self, name: &str, runtime: &Runtime, word: &str) -> Result<Instant, Error> {
+        let start = Instant::now();
+        self.stand.apply::<Function>(name, &inline(name, runtime, word)).await?;
+        Ok(start)
+    }
+
+    /// Waits until a Function is as its spec says now.
+    pub(super) async fn ready(&mut self, name: &str) -> Result<(), Error> {
+        let function = self.function(name).await?;
+        let Some(state) = readiness::wanted(&function) else { return Err(Error::NotStarted) };
+        if readiness::ready(function).is_some_and(|seen| seen.state == state) {
+            return Ok(());
+        }
+        self.functions.all(HashMap::from([(name.to_owned(), state)]), DEADLINE).await.map(drop)
+    }
+
+    async fn function(&self, name: &str) -> Result<Function, Error> {
+        Api::namespaced(self.stand.client.clone(), NAMESPACE).get(name).await.map_err(Error::Ask)
+    }
+
+    /// Tags of a Function's images in the registry.
+    pub(super) async fn tags(&self, client: &reqwest::Client, name: &str) -> Result<usize, Error> {
+        let url = format!("{}/v2/{NAMESPACE}-{name}/tags/list", self.registry);
+        let answer = client.get(url).send().await.map_err(Error::Registry)?;
+        if answer.status() == reqwest::StatusCode::NOT_FOUND {
+            return Ok(0);
+        }
+        let text = answer.text().await.map_err(Error::Registry)?;
+        let list: Value = serde_json::from_str(&text).map_err(Error::Counts)?;
+        Ok(list["tags"].as_array().map_or(0, Vec::len))
+    }
+
+    /// Waits until the registry has this many images of a Function.
+    pub(super) async fn pushed(&self, client: &reqwest::Client, name: &str, count: usize) -> Result<Instant, Error> {
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end {
+            if self.tags(client, name).await? >= count {
+                return Ok(Instant::now());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Err(Error::NotReached { missing: 1, seconds: DEADLINE.as_secs() })
+    }
+
+    /// How long the pod of a Function's next build lives, from the moment it is seen first until it has succeeded.
+    pub(super) async fn build(&mut self, name: &str) -> Result<Duration, Error> {
+        let moment = |state: &str| HashMap::from([(name.to_owned(), state.to_owned())]);
+        let start = self.builds.all(moment("Pending"), DEADLINE).await?;
+        let end = self.builds.all(moment("Succeeded"), DEADLINE).await?;
+        let (start, end) = (start.into_values().next(), end.into_values().next());
+        Ok(start.zip(end).map_or(Duration::ZERO, |(start, end)| end.saturating_duration_since(start)))
+    }
+
+    /// Address of a Function: its Service, as a client in the cluster reaches it.
+    pub(super) async fn service(&self, name: &str) -> Result<String, Error> {
+        let services = Api::<Service>::namespaced(self.stand.client.clone(), NAMESPACE);
+        let service = services.get(name).await.map_err(Error::Ask)?;
+        if let Some(url) = service.annotations().get("devcluster.dev/url") {
+            return Ok(url.clone());
+        }
+        let spec = service.spec.unwrap_or_default();
+        let port = spec.ports.and_then(|ports| ports.first().map(|port| port.port)).unwrap_or(80);
+        Ok(format!("http://{}:{port}/", spec.cluster_ip.unwrap_or_default()))
+    }
+
+    /// Address of the pod that serves a Function.
+    pub(super) async fn pod(&self, name: &str) -> Result<String, Error> {
+        let pods = Api::<Pod>::namespaced(self.stand.client.clone(), NAMESPACE);
+        let labels = format!("{}={name},{}={}", names::FUNCTION_NAME, names::RESOURCE, names::DEPLOYMENT);
+        let list = pods.list(&ListParams::default().labels(&labels)).await.map_err(Error::Ask)?;
+        let mut serving = list.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        let address = serving.find_map(|pod| pod.status?.pod_ip).ok_or(Error::NotStarted)?;
+        Ok(format!("http://{address}:{PORT}/"))
+    }
+}
+
+fn inline(name: &str, runtime: &Runtime, word: &str) -> Value {
+    let comment = if runtime.language == Language::Python { '#' } else { '/' };
+    let source = format!("{comment}{comment} {word}\n{}", servers::hello(runtime.language));
+    json!({
+        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function",
+        "metadata": { "name": name },
+        "spec": { "source": source, "runtime": runtime.name, "minReplicas": 1, "maxReplicas": 1 },
+    })
+}
+
+/// The pod of a build, under the name of its Function, with its phase.
+fn build_pod(pod: Pod) -> Option<Seen> {
+    let labels = pod.metadata.labels?;
+    labels.contains_key("batch.kubernetes.io/job-name").then_some(())?;
+    let name = labels.get(names::FUNCTION_NAME)?.clone();
+    Some(Seen { name, state: pod.status?.phase.unwrap_or_else(|| "Pending".into()) })
+}
