@@ -96,6 +96,11 @@ impl Observer {
     }
 }
 
+/// How long it took from `start` until the last of what [`Observer::all`] returned.
+pub(super) fn until_last(start: Instant, reached: &HashMap<String, Instant>) -> Duration {
+    reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start))
+}
+
 /// Remembers how far the watch came; returns the object, unless it is gone.
 fn follow<K: Resource<DynamicType = ()> + Clone>(event: WatchEvent<K>, version: &mut String) -> Option<K> {
     let reached = |object: &K| object.resource_version().unwrap_or_default();

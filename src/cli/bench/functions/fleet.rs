@@ -21,7 +21,7 @@ use super::{
     git_server::GitServer,
     load::{self, Load},
     nudge,
-    observer::{Observer, Seen},
+    observer::{Observer, Seen, until_last},
     progress, readiness,
     stand::{DEADLINE, MANAGER, NAMESPACE, Stand},
     table::{Row, Target, duration},
@@ -98,7 +98,7 @@ impl Fleet {
         });
         created.buffer_unordered(IN_FLIGHT).try_for_each(|_| std::future::ready(Ok(()))).await?;
         let reached = self.observer.all(wanted, DEADLINE).await?;
-        let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+        let wall = until_last(start, &reached);
         let asked = self.git.asked().since(asked);
         let builds = Versions::read(&self.stand.client).await?.count("Job");
         self.stand
@@ -130,7 +130,7 @@ impl Fleet {
         nudge::look_now(&self.stand, &name).await?;
         let wanted = self.wanted([number])?;
         let reached = self.observer.all(wanted, DEADLINE).await?;
-        let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+        let wall = until_last(start, &reached);
         let asked = self.git.asked().since(asked);
         let row = self.stand.row(mark, "", duration(wall), |_| Vec::new()).await?;
         let after = Versions::read(&self.stand.client).await?;
@@ -159,7 +159,7 @@ impl Fleet {
         let start = Instant::now();
         self.stand.start_agent().await?;
         let reached = seen.all(HashMap::from([(name.clone(), String::new())]), DEADLINE).await?;
-        let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+        let wall = until_last(start, &reached);
         let row = self.stand.row(mark, "", duration(wall), |_| Vec::new()).await?;
         let after = Versions::read(&self.stand.client).await?;
         let situation = "restart after `kill -9`, until a Service that was deleted meanwhile is back".to_owned();

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::{
     Error,
     load::Load,
+    observer::until_last,
     stand::DEADLINE,
     table::{Latencies, Row, Target, duration},
     world::World,
@@ -69,7 +70,7 @@ async fn first_sync(world: &mut World) -> Result<Row, Error> {
     let start = world.follow_load().await?;
     let wanted = world.wanted(0..world.load.len());
     let reached = world.observer.all(wanted, DEADLINE).await?;
-    let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+    let wall = until_last(start, &reached);
     world
         .row(mark, "first sync, until the last object is there", duration(wall), |requests| {
             vec![
@@ -96,7 +97,7 @@ async fn one_file(world: &mut World) -> Result<Row, Error> {
     let count = changed.len() as u64;
     let wanted = world.wanted(changed);
     let reached = world.observer.all(wanted, DEADLINE).await?;
-    let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+    let wall = until_last(start, &reached);
     world.handled(&token).await?;
     world
         .row(mark, format!("commit that changes one file ({count} objects)"), duration(wall), |requests| {
@@ -146,7 +147,7 @@ async fn burst(world: &mut World, numbers: std::ops::Range<usize>) -> Result<Row
     strikes.buffer_unordered(IN_FLIGHT).try_for_each(|_| std::future::ready(Ok(()))).await?;
     let wanted = world.wanted(numbers.clone());
     let reached = world.observer.all(wanted, PATIENCE).await?;
-    let wall = reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start));
+    let wall = until_last(start, &reached);
     let targets = |_: &super::counters::Requests| vec![Target::new("≤ 10 s", wall <= Duration::from_secs(10))];
     world.row(mark, format!("{} edits at once, until all are put back", numbers.len()), duration(wall), targets).await
 }
