@@ -9,13 +9,14 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::Node;
 use crate::server::Server;
 
 /// Largest file that a container may write, in bytes.
+#[cfg(target_os = "linux")]
 const LARGEST_FILE: u64 = 8 << 30;
 
 /// A program and all that it is given.
@@ -109,7 +110,9 @@ impl Drop for Group {
 }
 
 /// No core dumps, no file that fills the disk. What cannot be limited is watched (`usage`).
+#[cfg(target_os = "linux")]
 fn restrict(pid: Pid) {
+    use rustix::process::{Resource, Rlimit, prlimit};
     for (resource, most) in [(Resource::Core, 0), (Resource::Fsize, LARGEST_FILE)] {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         if let Err(error) = prlimit(Some(pid), resource, limit) {
@@ -117,6 +120,10 @@ fn restrict(pid: Pid) {
         }
     }
 }
+
+/// Other systems do not limit a process that runs already.
+#[cfg(not(target_os = "linux"))]
+fn restrict(_: Pid) {}
 
 /// How a process has ended: its exit code as containers have it, 128 + the signal for a killed one.
 pub(super) fn code(status: io::Result<ExitStatus>) -> i64 {
