@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::children::job::PUSH;
+use super::children::job::{INSTALL, PUSH};
 use crate::api::build::{LONGEST_MESSAGE, Termination, parse_termination};
 use crate::api::conditions::cut;
 use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, FUNCTION_UID, MANAGER};
@@ -17,6 +17,10 @@ use crate::drift::fields;
 
 /// Longest text that is remembered of a pod or a condition, in bytes.
 const LONGEST_TEXT: usize = 1024;
+/// Group of the Functions.
+const GROUP: &str = "serverless.kyma-project.io";
+/// Most attempts that a Job may be said to be: what counts on from it never overflows.
+const MOST_ATTEMPTS: i64 = 1_000_000;
 
 /// What all children have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,12 +150,15 @@ impl Eq for End {}
 
 /// UID of the Function that controls an object.
 pub fn function_of(live: &Value) -> Option<&str> {
-    controlled_by(live, "Function")
+    controlled_by(live, GROUP, "Function")
 }
 
-fn controlled_by<'v>(live: &'v Value, kind: &str) -> Option<&'v str> {
+/// A reference to another group's kind of that name is nobody's: the garbage collector does not know it either.
+fn controlled_by<'v>(live: &'v Value, group: &str, kind: &str) -> Option<&'v str> {
     let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true && owner["kind"] == kind)?;
+    let version = owner["apiVersion"].as_str()?;
+    version.split_once('/').filter(|(of, _)| *of == group)?;
     owner["uid"].as_str()
 }
 
@@ -185,7 +192,7 @@ pub fn job(live: &Value) -> Job {
         tag: noted(live, BUILD_TAG).to_owned(),
         image: image(live).to_owned(),
         causes: short(&noted(live, BUILD_CAUSE).replace(',', ", ")),
-        attempt: noted(live, BUILD_ATTEMPT).parse().unwrap_or(1),
+        attempt: noted(live, BUILD_ATTEMPT).parse().unwrap_or(1).clamp(1, MOST_ATTEMPTS),
         progress,
         created: text(live, "/metadata/creationTimestamp").parse().ok(),
         namespace: text(live, "/metadata/namespace").into(),
@@ -232,7 +239,7 @@ fn condition(live: &Value) -> Condition {
 
 /// What is remembered of a pod.
 pub fn pod(live: &Value) -> Pod {
-    let role = controlled_by(live, "Job").map_or(Role::Serving, |uid| Role::Build(uid.to_owned()));
+    let role = controlled_by(live, "batch", "Job").map_or(Role::Serving, |uid| Role::Build(uid.to_owned()));
     let end = matches!(role, Role::Build(_)).then(|| end(live)).flatten();
     let over = matches!(text(live, "/status/phase"), "Succeeded" | "Failed");
     Pod { identity: identity(live), trouble: if over { None } else { trouble(live) }, end, role, over }
@@ -260,6 +267,8 @@ fn end(live: &Value) -> Option<End> {
             code: terminated["exitCode"].as_i64().unwrap_or(0),
             reason: short(terminated["reason"].as_str().unwrap_or_default()),
             said: match parse_termination(message) {
+                // Code from packages can write whatever it wants where reports of ours are expected.
+                _ if status["name"] == INSTALL => Termination::Other(last(message, LONGEST_MESSAGE).to_owned()),
                 Termination::Other(log) => Termination::Other(last(&log, LONGEST_MESSAGE).to_owned()),
                 said => said,
             },

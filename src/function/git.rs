@@ -3,6 +3,7 @@
 //! All Functions of one remote share its lookups and its mirror: however many there are, one question and one transfer
 //! answer them.
 //!
+//! Invariant: no credential stands in an address that goes to a Job: its arguments are for many eyes.
 //! Invariant: a commit that leaves the directory as it is changes nothing: the commit that is told is the one in which
 //! the present tree first appeared.
 
@@ -123,9 +124,16 @@ pub(super) async fn remote(context: &Context, owner: &Owner, wanted: &Wanted) ->
     }
     let credentials: Credentials = source::credentials(found.spec.auth.as_ref(), known.data()).map_err(options)?;
     let url = RemoteUrl::parse(&found.spec.url).map_err(options)?;
+    if url.holds_credentials() && auth.is_none() {
+        let why = format!(
+            "the address in GitRepository \"{repository}\" holds a user name or password; put them into a Secret with the \
+             keys username and password, and name it in spec.auth"
+        );
+        return Err(Unread::options(Class::Invalid, &why));
+    }
     // A bare path would mean a place in the container.
     let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());
-    let access = Access { url: file.map_or_else(|| found.spec.url.clone(), String::from), secret: auth };
+    let access = Access { url: file.map_or_else(|| url.to_string(), String::from), secret: auth };
     Ok((Remote { url, credentials }, access))
 }
 

@@ -3,7 +3,8 @@
 //! The same watches feed the backward loop, so that an object that was changed by hand is put back at once.
 //!
 //! Invariant: nothing is listed per Function, and a watch that tells nothing costs nothing.
-//! Invariant: a child counts for the Function that controls it, whatever its labels say.
+//! Invariant: a child counts for the Function of its own namespace that controls it, whatever its labels say: a
+//! reference to another namespace's Function, which anybody can write, leads to nobody.
 //! Invariant: what we wrote ourselves is in the cache before anyone decides again.
 
 use std::collections::{HashMap, HashSet};
@@ -87,12 +88,18 @@ pub struct Cache {
     synced: watch::Sender<HashSet<What>>,
 }
 
+/// Which family it is: namespace and UID of the Function.
+fn family_of(namespace: &str, uid: &str) -> Arc<str> {
+    format!("{namespace}/{uid}").into()
+}
+
+/// All by their family's name.
 #[derive(Debug)]
 struct Inner {
     families: HashMap<Arc<str>, Family>,
-    /// Whom to tell of a Function with this UID, and how it is called.
+    /// Whom to tell, and how the Function is called.
     bells: HashMap<Arc<str>, (Owner, Arc<Notify>)>,
-    /// UIDs by name.
+    /// Families by the Function's name.
     names: HashMap<Owner, Arc<str>>,
     queue: BuildQueue,
 }
@@ -120,24 +127,25 @@ impl Cache {
     }
 
     /// What is there of a Function.
-    pub fn family(&self, uid: &str) -> Family {
-        self.lock().families.get(uid).cloned().unwrap_or_default()
+    pub fn family(&self, namespace: &str, uid: &str) -> Family {
+        self.lock().families.get(&family_of(namespace, uid)).cloned().unwrap_or_default()
     }
 
     /// Rings when something of a Function changes, or when it may build.
-    pub fn enter(&self, owner: &Owner, uid: &str) -> Arc<Notify> {
+    pub fn enter(&self, owner: &Owner, namespace: &str, uid: &str) -> Arc<Notify> {
         let mut inner = self.lock();
-        let uid: Arc<str> = uid.into();
-        inner.names.insert(Arc::clone(owner), Arc::clone(&uid));
-        let (_, bell) = inner.bells.entry(uid).or_insert_with(|| (Arc::clone(owner), Arc::default()));
+        let family = family_of(namespace, uid);
+        inner.names.insert(Arc::clone(owner), Arc::clone(&family));
+        let (_, bell) = inner.bells.entry(family).or_insert_with(|| (Arc::clone(owner), Arc::default()));
         Arc::clone(bell)
     }
 
     /// The Function is gone.
-    pub fn leave(&self, owner: &Owner, uid: &str) {
+    pub fn leave(&self, owner: &Owner, namespace: &str, uid: &str) {
         let mut inner = self.lock();
-        inner.bells.remove(uid);
-        if inner.names.get(owner).is_some_and(|known| **known == *uid) {
+        let family = family_of(namespace, uid);
+        inner.bells.remove(&family);
+        if inner.names.get(owner) == Some(&family) {
             inner.names.remove(owner);
         }
         inner.queue.withdraw(owner);
@@ -184,13 +192,14 @@ impl Cache {
 
     /// For which Function a Job was made that has come to its end.
     fn owner_of_ended(&self, job: &Value) -> Option<Owner> {
-        let uid = facts::function_of(job).filter(|_| facts::job(job).progress != Progress::Running)?;
-        self.lock().bells.get(uid).map(|(owner, _)| Arc::clone(owner))
+        let (family, _) = read(What::Job, job).filter(|_| facts::job(job).progress != Progress::Running)?;
+        self.lock().bells.get(&family).map(|(owner, _)| Arc::clone(owner))
     }
 
     /// An object of a Function was deleted by us.
-    pub fn drop_identity(&self, what: What, uid: &str, gone: &Identity) {
-        self.lock().remove(&uid.into(), what, |identity| identity.name == gone.name && identity.uid == gone.uid);
+    pub fn drop_identity(&self, what: What, namespace: &str, uid: &str, gone: &Identity) {
+        let family = family_of(namespace, uid);
+        self.lock().remove(&family, what, |identity| identity.name == gone.name && identity.uid == gone.uid);
     }
 
     /// Of this kind, nothing is there but these.
@@ -303,16 +312,17 @@ impl Child {
 }
 
 fn read(what: What, live: &Value) -> Option<(Arc<str>, Child)> {
+    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
     if what == What::Pod {
-        return Some((facts::function_of_pod(live)?.into(), Child::Pod(facts::pod(live))));
+        return Some((family_of(namespace, facts::function_of_pod(live)?), Child::Pod(facts::pod(live))));
     }
-    let uid = facts::function_of(live)?.into();
+    let family = family_of(namespace, facts::function_of(live)?);
     let child = match what {
         What::Job => Child::Job(facts::job(live)),
         What::Deployment => Child::Deployment(facts::deployment(live)),
         plain => Child::Plain(plain, facts::identity(live)),
     };
-    Some((uid, child))
+    Some((family, child))
 }
 
 /// Puts what was read in its place, unless something newer is there.
@@ -358,5 +368,34 @@ pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, what: Wha
         if what != What::Pod {
             drift.hear(&kind, event, &mut missing);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn job(namespace: &str, api_version: &str) -> Value {
+        json!({
+            "metadata": {
+                "name": "hello-build-x", "namespace": namespace, "uid": namespace,
+                "ownerReferences": [{"apiVersion": api_version, "kind": "Function", "uid": "1", "controller": true}],
+            }
+        })
+    }
+
+    #[test]
+    fn a_child_in_another_namespace_or_of_another_kind_of_function_is_nobodys() {
+        let (cache, version) = (Cache::new(1), "serverless.kyma-project.io/v1alpha1");
+        cache.note(What::Job, &job("theirs", version));
+        cache.note(What::Job, &job("ours", "example.org/v1"));
+        assert_eq!(cache.family("ours", "1"), Family::default());
+        cache.note(What::Job, &job("ours", version));
+        cache.note(What::Job, &job("theirs", version));
+        let jobs = cache.family("ours", "1").jobs;
+        assert_eq!(jobs.iter().map(|job| &*job.identity.uid).collect::<Vec<_>>(), ["ours"]);
+        cache.drop_child(What::Job, &job("theirs", version));
+        assert_eq!(cache.family("ours", "1").jobs.len(), 1);
     }
 }

@@ -157,7 +157,7 @@ impl Performer<'_> {
             Err(error) => return Err(error),
         }
         drift.forget(self.owner, &key);
-        self.context.cache.drop_identity(what, self.uid, identity);
+        self.context.cache.drop_identity(what, self.namespace, self.uid, identity);
         Ok(())
     }
 

@@ -27,6 +27,7 @@ use crate::api::Function;
 use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{self, Reason, Status, Type};
+use crate::api::git_repository::GitRepositorySpec;
 use crate::cluster::{Kind, Part};
 use crate::drift::{Owner, Policy};
 use crate::failure::{Class, chain};
@@ -36,8 +37,10 @@ use crate::notification::Message;
 const LAST_GIT_RETRY: u32 = 10;
 /// How often somebody asks why a Job has no pod.
 const ASK_WHY: Duration = Duration::from_secs(30);
-/// How long after a status could not be written it is tried again.
+/// How long at least after a status could not be written it is tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(2);
+/// How long after a status was refused as such.
+const UNWRITABLE: Duration = Duration::from_secs(300);
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// Keeps the children of one Function as they must be until it is gone or `stop` is cancelled.
@@ -45,23 +48,26 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let Some(first) = input.borrow().clone() else { return };
     let uid = first.metadata.uid.clone().unwrap_or_default();
     let owner = owner(&namespace, &name);
-    let bell = context.cache.enter(&owner, &uid);
+    let bell = context.cache.enter(&owner, &namespace, &uid);
     if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
         return;
     }
-    let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), namespace, uid.clone(), &first);
+    let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), namespace.clone(), uid.clone(), &first);
     let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
     context.drift.set_policy(&owner, policy, 0, Vec::new());
     let mut repositories = context.repositories.listen();
     let mut secrets = context.secrets.listen();
     let mut look_now = context.look_now.subscribe();
+    let mut surroundings: Option<Surroundings> = None;
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
-        if repositories.has_changed().unwrap_or(false) {
-            repositories.mark_unchanged();
+        repositories.mark_unchanged();
+        secrets.mark_unchanged();
+        let around = Some(task.surroundings(&function));
+        if surroundings.take().zip(around.as_ref()).is_some_and(|(old, new)| old.repository != new.repository) {
             task.look_at_git();
         }
-        secrets.mark_unchanged();
+        surroundings = around;
         if look_now.has_changed().unwrap_or(false) {
             look_now.mark_unchanged();
             task.look_at_git();
@@ -74,21 +80,25 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = stop.cancelled() => return,
             () = task.turn(&function) => {}
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = input.changed() => if changed.is_err() { return },
-            () = bell.notified() => {}
-            _ = repositories.changed() => repositories.mark_changed(),
-            _ = look_now.changed() => look_now.mark_changed(),
-            _ = secrets.changed() => {}
-            () = sleep_until(task.due().into()) => {}
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = input.changed() => if changed.is_err() { return },
+                () = bell.notified() => {}
+                // Whoever changes an object that others read costs them nothing but this look.
+                _ = repositories.changed() => if Some(task.surroundings(&function)) == surroundings { continue },
+                _ = secrets.changed() => if Some(task.surroundings(&function)) == surroundings { continue },
+                _ = look_now.changed() => look_now.mark_changed(),
+                () = sleep_until(task.due().into()) => {}
+            }
+            break;
         }
     }
     context.drift.forget_owner(&owner);
     context.secrets.want(&owner, None);
     context.reads(&owner, None);
     context.set_facts(&owner, None);
-    context.cache.leave(&owner, &uid);
+    context.cache.leave(&owner, &namespace, &uid);
     // What is being deleted stays so; whoever takes its name has another task.
     while input.borrow_and_update().is_some() {
         tokio::select! {
@@ -115,6 +125,8 @@ struct Task {
     /// The Job for whose sake the reference was looked up again.
     resolved_for: Option<String>,
     failures: u32,
+    /// How often in a row the status could not be written.
+    unwritten: u32,
     due: Option<Instant>,
     /// What of the Function the last pass was made for.
     seen: Option<Seen>,
@@ -123,6 +135,14 @@ struct Task {
     asked_why: Option<Instant>,
     /// How long the conditions took to become True.
     took: [Option<Duration>; 3],
+}
+
+/// What a Function depends on beside itself and its children, as it is known.
+#[derive(Debug, PartialEq)]
+struct Surroundings {
+    /// Its GitRepository.
+    repository: Option<GitRepositorySpec>,
+    secrets: Vec<Known>,
 }
 
 /// What of a Function makes a pass worth while.
@@ -155,6 +175,7 @@ impl Task {
             next_git: Instant::now(),
             resolved_for: None,
             failures: 0,
+            unwritten: 0,
             due: None,
             seen: None,
             credentials: Vec::new(),
@@ -172,6 +193,26 @@ impl Task {
         let git = self.tree.is_some() || self.unread.is_some();
         let first = [self.due, git.then_some(self.next_git)].into_iter().flatten().min();
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
+    }
+
+    fn surroundings(&self, function: &Function) -> Surroundings {
+        let is_git = function.spec.kind.as_deref() == Some("git");
+        let source = Some(function.spec.source.trim()).filter(|_| is_git);
+        let repository = source.and_then(|source| self.context.repositories.get(&self.namespace, source));
+        let repository = repository.map(|repository| repository.spec.clone());
+        let names = self.secret_names(repository.as_ref().and_then(|spec| Some(&*spec.auth.as_ref()?.secret_name)));
+        Surroundings {
+            secrets: names.map(|name| self.context.secrets.get(&self.namespace, name)).collect(),
+            repository,
+        }
+    }
+
+    /// The Secrets of every Function, and the one of its repository.
+    fn secret_names<'a>(&'a self, of_repository: Option<&'a str>) -> impl Iterator<Item = &'a str> {
+        let settings = &self.context.settings;
+        let everywhere: [&str; 3] =
+            [&settings.external_registry_secret, &settings.default_registry_secret, &settings.package_registry_secret];
+        everywhere.into_iter().chain(of_repository)
     }
 
     /// One pass and its report.
@@ -220,7 +261,7 @@ impl Task {
                 return Pass { said, ..pass };
             }
         };
-        let family = self.context.cache.family(&self.uid);
+        let family = self.context.cache.family(&self.namespace, &self.uid);
         let source = match self.source(&resolved, &family).await {
             Ok(source) => source,
             Err(unread) => {
@@ -382,18 +423,12 @@ impl Task {
 
     /// A build that failed is tried again at once when something changed that may have been the reason.
     fn note_credentials(&mut self, function: &ResolvedFunction, source: &Source, family: &Family, changed: bool) {
-        let settings = &self.context.settings;
-        let mut names = vec![
-            &settings.external_registry_secret,
-            &settings.default_registry_secret,
-            &settings.package_registry_secret,
-        ];
-        if let Source::Git(found) = source
-            && let Some((_, name)) = &found.1.secret
-        {
-            names.push(name);
-        }
-        let known = names.iter().map(|name| self.context.secrets.get(&function.namespace, name)).collect::<Vec<_>>();
+        let of_repository = match source {
+            Source::Git(found) => found.1.secret.as_ref().map(|(_, name)| &**name),
+            Source::Inline => None,
+        };
+        let names = self.secret_names(of_repository);
+        let known = names.map(|name| self.context.secrets.get(&function.namespace, name)).collect::<Vec<_>>();
         let first = self.credentials.is_empty();
         let differ = std::mem::replace(&mut self.credentials, known) != self.credentials;
         if !first && (differ || changed) {
@@ -442,10 +477,13 @@ impl Task {
                 Err(error) if error.is_not_found() => return,
                 Err(error) => {
                     tracing::warn!(function = &*self.owner, why = chain(&error), "status not written");
-                    self.look_within(WRITE_AGAIN.max(error.retry_after().unwrap_or_default()));
+                    self.unwritten += 1;
+                    let wait = error.class().again(self.unwritten).unwrap_or(UNWRITABLE).max(WRITE_AGAIN);
+                    self.look_within(wait.max(error.retry_after().unwrap_or_default()));
                     return;
                 }
             }
+            self.unwritten = 0;
             self.status = new;
         }
         self.set_facts(function);

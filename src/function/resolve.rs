@@ -165,6 +165,9 @@ pub fn resolve(function: &Function, settings: &Settings) -> Result<ResolvedFunct
     })
 }
 
+/// Most warnings that are told: each is an Event, and a Function can name a variable twice very often.
+const MOST_WARNINGS: usize = 20;
+
 /// What was found on the way.
 #[derive(Default)]
 struct Findings {
@@ -178,7 +181,9 @@ impl Findings {
     }
 
     fn warn(&mut self, reason: &'static str, message: String) {
-        self.warnings.push(Warning { reason, message });
+        if self.warnings.len() < MOST_WARNINGS {
+            self.warnings.push(Warning { reason, message });
+        }
     }
 }
 

@@ -81,17 +81,25 @@ fn say(status: &mut FunctionStatus, said: &Said, generation: Option<i64>, now: T
     conditions::set(&mut status.conditions, said.condition, said.status, said.reason, &said.message, speaks_of, now)
 }
 
+/// Longest text that is repeated from the specification, in bytes. An inline source may take most of the room that the
+/// API server has for an object; twice it would not fit, and no status could be written at all.
+const LONGEST_COPY: usize = 64 << 10;
+
+fn copied(text: Option<&String>) -> Option<String> {
+    text.filter(|text| text.len() <= LONGEST_COPY).cloned()
+}
+
 fn facts(status: &mut FunctionStatus, function: &Function, pass: &Pass) {
     let spec = &function.spec;
     if pass.source.is_none() && status.source.as_deref() != Some(&spec.source) {
         // The tree was another repository's.
         status.tree = None;
     }
-    status.source = Some(spec.source.clone());
+    status.source = copied(Some(&spec.source));
     if pass.runtime.is_some() {
         status.runtime.clone_from(&pass.runtime);
     }
-    status.runtime_image_override.clone_from(&spec.runtime_image_override);
+    status.runtime_image_override = copied(spec.runtime_image_override.as_ref());
     if let Some((commit, tree)) = &pass.source {
         status.commit = Some(commit.clone());
         status.tree = Some(tree.clone());
@@ -126,4 +134,21 @@ pub fn patch(old: &FunctionStatus, new: &FunctionStatus) -> Value {
         new.retain(|key, value| old.get(key) != Some(value));
     }
     serde_json::json!({ "status": new })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::FunctionSpec;
+
+    #[test]
+    fn a_large_source_is_not_repeated() {
+        let source = |bytes: usize| {
+            let spec = FunctionSpec { source: "x".repeat(bytes), ..FunctionSpec::default() };
+            let function = Function::new("hello", spec);
+            let (status, _) = after(&FunctionStatus::default(), &function, &Pass::default(), Timestamp::UNIX_EPOCH);
+            status.source.map(|source| source.len())
+        };
+        assert_eq!([source(10), source(1 << 20)], [Some(10), None]);
+    }
 }

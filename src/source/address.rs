@@ -62,6 +62,11 @@ impl RemoteUrl {
         }
     }
 
+    /// Whether a user or a password stood in the address.
+    pub fn holds_credentials(&self) -> bool {
+        self.0.embedded != Credentials::Anonymous
+    }
+
     /// Credentials that stood in the address.
     pub(super) fn embedded(&self) -> &Credentials {
         &self.0.embedded
@@ -187,6 +192,7 @@ mod tests {
         let url = RemoteUrl::parse("https://us%40er:hunter%32@example.org/x").unwrap();
         assert_eq!(url.to_string(), "https://example.org/x");
         assert!(!format!("{url:?}").contains("hunter"));
+        assert!(url.holds_credentials() && !RemoteUrl::parse(&url.to_string()).unwrap().holds_credentials());
         let Credentials::Basic { username, password } = url.embedded() else { panic!("no credentials") };
         assert_eq!((username.as_str(), password.expose().as_str()), ("us@er", "hunter2"));
     }

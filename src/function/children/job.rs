@@ -16,6 +16,8 @@ use crate::function::{BaseImage, Code, ResolvedFunction, Settings};
 const WORKSPACE_SIZE: &str = "4Gi";
 /// Most that package managers may write to `/tmp`.
 const TMP_SIZE: &str = "2Gi";
+/// Name of the container that runs code from packages.
+pub const INSTALL: &str = "install";
 /// Name of the container that reports the digest.
 pub const PUSH: &str = "push";
 
@@ -128,7 +130,7 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
         json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
         read_only("package-registry", "/package-registry"),
     ];
-    let install = container("install", install_image, install, &[], install_mounts, function);
+    let install = container(INSTALL, install_image, install, &[], install_mounts, function);
     let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
     let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
     let mut pod = json!({

@@ -235,7 +235,7 @@ fn failed(
         }
         let after =
             if failure.reason == Some(FailureReason::PreviousGone) { After::PreviousGone } else { After::Other };
-        start_after(wanted, observed, now, decision, job.attempt + 1, &causes, after);
+        start_after(wanted, observed, now, decision, job.attempt.saturating_add(1), &causes, after);
         return;
     }
     decision.record.retry_at = Some(due);
@@ -283,7 +283,7 @@ fn start(
         decision.record.building = Some((wanted.recipe.tag.clone(), last));
         return;
     }
-    let attempt = last.map_or(attempt, |last| last.max(0) + 1);
+    let attempt = last.map_or(attempt, |last| last.max(0).saturating_add(1));
     start_after(wanted, observed, now, decision, attempt, causes, After::Other);
 }
 
