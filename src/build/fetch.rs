@@ -147,10 +147,10 @@ fn prepare(request: &Request, tree: &Tree, src: &Path) -> Result<(String, bool),
     let reused = !digest.is_empty() && request.known_dependencies.as_ref() == Some(&digest);
     let script = if reused {
         write(&workspace.join(REUSED), digest.as_bytes())?;
-        install::no_script("the dependencies of the previous image are used again")
+        install::no_script(runtime, "the dependencies of the previous image are used again")
     } else {
         plan.copy_inputs(src, &workspace.join(INPUTS))?;
-        plan.script()
+        plan.script(runtime)
     };
     write(&workspace.join(SCRIPT), script.as_bytes())?;
     write(&workspace.join(DEPENDENCIES), digest.as_bytes())?;

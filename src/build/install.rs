@@ -133,23 +133,32 @@ impl Plan {
     }
 
     /// The script, a POSIX shell's.
-    pub(super) fn script(&self) -> String {
-        match self {
-            Self::Nothing => no_script("no dependencies"),
+    pub(super) fn script(&self, runtime: &Runtime) -> String {
+        let steps = match self {
+            Self::Nothing => return no_script(runtime, "no dependencies"),
             Self::Npm { locked, offline, .. } => {
                 let command = if *locked { "ci" } else { "install" };
                 let offline = if *offline { " --offline" } else { "" };
-                let steps = NPM.replace("@COMMAND@", command).replace("@OFFLINE@", offline);
-                format!("{BEGIN}{steps}")
+                NPM.replace("@COMMAND@", command).replace("@OFFLINE@", offline)
             }
-            Self::Pip { .. } => format!("{BEGIN}{PIP}"),
-        }
+            Self::Pip { .. } => PIP.to_owned(),
+        };
+        format!("{}{PREPARE}{steps}", begin(runtime))
     }
 }
 
 /// A script that installs nothing, and says why.
-pub(super) fn no_script(why: &'static str) -> String {
-    format!("#!/bin/sh\necho '{why}'\n")
+pub(super) fn no_script(runtime: &Runtime, why: &'static str) -> String {
+    format!("{}echo '{why}'\n", begin(runtime))
+}
+
+/// The beginning of every script: a handler that its language cannot read makes no image.
+fn begin(runtime: &Runtime) -> String {
+    let check = match runtime.language {
+        Language::NodeJs => "node --check",
+        Language::Python => r#"python3 -c 'import sys; compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec")'"#,
+    };
+    format!("#!/bin/sh\nset -eu\numask 022\ncd \"${{0%/*}}\"\n{check} src/{}\n", runtime.handler_file())
 }
 
 fn content_digest(path: &Path) -> Result<[u8; 32], Error> {
@@ -173,11 +182,7 @@ fn parent(path: &str) -> &str {
 
 /// The package manager works on a copy of the inputs, which goes at the end, with the credentials in it, however it
 /// ends. Times are fixed, so that what is built from source is the same each time.
-const BEGIN: &str = r#"#!/bin/sh
-set -eu
-umask 022
-cd "${0%/*}"
-registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
+const PREPARE: &str = r#"registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
 deps=$PWD/deps
 work=$deps/.work
 export HOME="${HOME:-/tmp}" SOURCE_DATE_EPOCH=315532800
@@ -254,7 +259,7 @@ mod tests {
                 Language::Python => Plan::Pip { inputs },
             };
             let place = format!("\"$deps/{}\"", runtime.dependency_dir());
-            assert!(plan.script().contains(&place), "{}", runtime.name);
+            assert!(plan.script(runtime).contains(&place), "{}", runtime.name);
         }
     }
 

@@ -117,3 +117,69 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     assert!(dev.kubectl(&["logs", deployment.trim()]).contains("Listening"));
     assert_eq!(dev.interrupt().code(), Some(0));
 }
+
+/// Status, reason and message of a condition.
+fn condition(dev: &Dev, name: &str, kind: &str) -> (String, String) {
+    let status = status(dev, name);
+    let all = status["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    (text("status"), format!("{}: {}", text("reason"), text("message")))
+}
+
+#[test]
+fn the_samples_that_users_know_run_or_say_what_is_wrong() {
+    let home = tempfile::tempdir().unwrap();
+    let work = home.path().join("samples");
+    fs::create_dir_all(&work).unwrap();
+    let variables = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: my-vars-cm, namespace: default}\n\
+                     data: {my-var: from the ConfigMap}\n";
+    fs::write(work.join("variables.yaml"), variables).unwrap();
+    git(home.path(), &["init", "-q", "-b", "main", "samples"]);
+    git(&work, &["add", "-A"]);
+    git(&work, &["commit", "-qm", "variables"]);
+    let dev = Dev::start(home.path(), &["samples"]);
+    dev.event("commitApplied");
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples");
+    let apply = |sample: &str| dev.kubectl(&["apply", "-n", "default", "-f", samples.join(sample).to_str().unwrap()]);
+
+    for sample in ["env-from-config-map.yaml", "env-nodejs.yaml", "complete.yaml", "repository.yaml"] {
+        apply(sample);
+    }
+    ready(&dev, &["sample-cm-env-values", "sample-fn-with-envs"]);
+    assert_eq!(get(&url(&dev, "sample-cm-env-values")), "from the ConfigMap");
+    assert_eq!(get(&url(&dev, "sample-fn-with-envs")), "Hello World!");
+
+    // Its packages come from npm's registry, which is not everywhere to be reached.
+    wait_long("the complete sample is built, or npm says why not", || {
+        let (built, why) = condition(&dev, "my-test-function", "BuildReady");
+        built == "True" || why.contains("npm")
+    });
+    if condition(&dev, "my-test-function", "BuildReady").0 == "True" {
+        ready(&dev, &["my-test-function"]);
+        assert_eq!(get(&url(&dev, "my-test-function")), "Hello John");
+    }
+
+    // Python with a slip of the pen, and without a runtime: the version before keeps answering.
+    apply("env-python.yaml");
+    wait_long("the slip is named", || condition(&dev, "sample-fn-with-envs", "BuildReady").1.contains("SyntaxError"));
+    assert_eq!(get(&url(&dev, "sample-fn-with-envs")), "Hello World!");
+
+    // Its GitRepository is not there.
+    dev.kubectl(&["delete", "function", "my-test-function"]);
+    apply("git.yaml");
+    wait_long("the missing GitRepository is named", || {
+        let (status, why) = condition(&dev, "my-test-function", "ConfigurationReady");
+        status == "False" && why.starts_with("SourceUpdateFailed") && why.contains("auth-basic")
+    });
+    assert_eq!(dev.interrupt().code(), Some(0));
+}
+
+/// Waits until `holds`, as long as builds may take.
+fn wait_long(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + BUILDS;
+    while !holds() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
