@@ -23,6 +23,7 @@ use super::marks::Mark;
 use super::probes::{self, Probing, Verdict};
 use super::process::{Context, Group, Program, code, run};
 use super::program::{Room, program};
+use super::seconds;
 use super::status::{Ended, State};
 use super::usage::{Fault, Limits};
 use super::volumes::Volume;
@@ -35,6 +36,8 @@ const LAST_BYTES: usize = 2048;
 /// First delay between crashes, and the longest.
 const BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
+/// How long to wait before an image that was missing is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A container that ran so long has left its crashes behind.
 const FORGIVEN: Duration = Duration::from_mins(10);
 /// How long the output of a dead container may take to arrive.
@@ -165,7 +168,6 @@ impl Container {
     /// The program, as soon as it can be had; `None` when the pod is to end before.
     async fn prepare(&mut self, restarts: i64) -> Option<Program> {
         let mut said = String::new();
-        let mut pull_delay = BACKOFF;
         loop {
             if self.stop.borrow().is_some() {
                 return None;
@@ -185,7 +187,10 @@ impl Container {
                 Err(message) => ("ErrImagePull", message),
             };
             let state = State::Waiting(reason, message.clone());
-            self.tell(News::State(state, restarts)).await;
+            // A missing image is told once, and then that it is awaited: who follows the pod hears of no change.
+            if reason != "ErrImagePull" || said != message {
+                self.tell(News::State(state, restarts)).await;
+            }
             if said != message {
                 self.event("Warning", "Failed", &format!("Error: {message}"));
                 said.clone_from(&message);
@@ -194,9 +199,7 @@ impl Container {
                 let message = format!("Back-off pulling image \"{}\": {message}", text(&self.spec, "/image"));
                 self.tell(News::State(State::Waiting("ImagePullBackOff", message), restarts)).await;
                 // Pushes are no events here; what is tried costs a look at one file.
-                let wait = pull_delay.min(Duration::from_secs(1));
-                pull_delay *= 2;
-                if !self.pause(wait).await {
+                if !self.pause(LOOK_AGAIN).await {
                     return None;
                 }
                 continue;
@@ -293,7 +296,7 @@ impl Container {
                         self.event("Normal", "Killing", &message);
                         self.tell(News::Ready(false)).await;
                         let grace = count(&self.pod, "/spec/terminationGracePeriodSeconds");
-                        self.end(group, program, Duration::from_secs(grace.try_into().unwrap_or(30))).await;
+                        self.end(group, program, seconds(grace.try_into().unwrap_or(30))).await;
                         return None;
                     }
                 },

@@ -39,6 +39,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -65,6 +66,11 @@ pub(crate) struct Node {
     images: tokio::sync::Mutex<Images>,
     urls: Mutex<HashMap<Key, Vec<String>>>,
     started: AtomicBool,
+}
+
+/// A number of seconds as a pod gives it, cut at a year: what is added to the present never overflows.
+fn seconds(given: u64) -> Duration {
+    Duration::from_secs(given.min(365 * 24 * 3600))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

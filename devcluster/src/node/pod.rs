@@ -21,7 +21,7 @@ use super::process::Context;
 use super::program::Room;
 use super::status::{self, State, View};
 use super::volumes::{self, Volume};
-use super::{slot, usage};
+use super::{seconds, slot, usage};
 use crate::actors::Subject;
 use crate::actors::hands::{count, is_terminating, text};
 
@@ -75,7 +75,7 @@ async fn deleted(orders: &mut watch::Receiver<Arc<Value>>) -> bool {
 fn grace(pod: &Value) -> Duration {
     let given = pod["metadata"]["deletionGracePeriodSeconds"].as_u64();
     let given = given.or_else(|| count(pod, "/spec/terminationGracePeriodSeconds").try_into().ok());
-    Duration::from_secs(given.unwrap_or(30))
+    seconds(given.unwrap_or(30))
 }
 
 struct Life {
@@ -219,8 +219,8 @@ impl Life {
 
     /// Runs the containers until all have come to their end or the pod is deleted.
     async fn containers(&mut self, orders: &mut watch::Receiver<Arc<Value>>, volumes: &Arc<Vec<Volume>>) -> End {
-        let deadline = self.pod["spec"]["activeDeadlineSeconds"].as_u64().map(Duration::from_secs);
-        let deadline = tokio::time::Instant::now() + deadline.unwrap_or(Duration::from_hours(24 * 365));
+        let deadline = self.pod["spec"]["activeDeadlineSeconds"].as_u64();
+        let deadline = tokio::time::Instant::now() + seconds(deadline.unwrap_or(u64::MAX));
         let mut measure = tokio::time::Instant::now() + MEASURE;
         let mut given = self.pod["spec"]["volumes"].as_array().into_iter().flatten();
         let mounts_objects = given.any(|volume| volume["configMap"].is_object() || volume["secret"].is_object());

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::process::{Context, Program, run};
+use super::seconds;
 use crate::actors::hands::text;
 
 /// First pause between two questions that do not count, and the longest.
@@ -122,7 +123,7 @@ struct Probe {
 
 impl Probe {
     fn seconds(&self, field: &str, default: u64) -> Duration {
-        Duration::from_secs(self.spec[field].as_u64().unwrap_or(default))
+        seconds(self.spec[field].as_u64().unwrap_or(default))
     }
 
     fn threshold(&self, field: &str, default: u64) -> u64 {
