@@ -90,7 +90,7 @@ impl Case {
     }
 
     fn pod(&mut self, job: &str, status: Value) -> &mut Self {
-        let owner = json!({"kind": "Job", "uid": job, "controller": true});
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "uid": job, "controller": true});
         let pod = json!({"metadata": {"name": format!("{job}-x"), "ownerReferences": [owner]}, "status": status});
         self.family.pods.push(facts::pod(&pod));
         self
