@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     /// Measure Functions instead of a GitSync: how they are built and served, and what this many of them cost
     #[arg(
         long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", conflicts_with_all = ["objects", "kubeconfig"],
-        value_parser = clap::value_parser!(u32).range(1..=5_000),
+        value_parser = clap::value_parser!(u32).range(1..=2_000),
     )]
     functions: Option<u32>,
     /// How long the agent is watched doing nothing, in seconds
