@@ -265,6 +265,7 @@ impl Task {
         let source = match self.source(&resolved, &family).await {
             Ok(source) => source,
             Err(unread) => {
+                self.context.cache.withdraw(&self.owner);
                 let Pass { said, .. } = refused(unread.reason, unread.message);
                 return Pass { said, ..pass };
             }
