@@ -90,6 +90,8 @@ pub fn build(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
+            // Said, so that whoever suspends it is put right: it would hold a place among the builds for ever.
+            "suspend": false,
             "ttlSecondsAfterFinished": settings.build_ttl.as_secs(),
             "template": {
                 "metadata": {

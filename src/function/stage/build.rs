@@ -40,7 +40,7 @@ struct Failure {
 
 /// The second stage.
 pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp, decision: &mut Decision) {
-    let built = observed.status.built.as_ref();
+    let built = observed.status.built.as_ref().filter(|built| is_digest(&built.digest));
     let repository = &wanted.repository.push;
     let causes = tag::causes(wanted.recipe, repository, built);
     let image = format!("{repository}:{}", wanted.recipe.tag);
