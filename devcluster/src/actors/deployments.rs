@@ -114,8 +114,10 @@ fn without_hash(template: &Value) -> Value {
 /// Takes over ReplicaSets that fit the selector and have no controller.
 fn adopt(hands: &Hands, subject: &Subject, deployment: &Value) {
     for set in hands.list(SETS, subject.key.namespace()) {
-        let fits = hooks::selects(&deployment["spec"]["selector"], &set["metadata"]["labels"]);
-        if fits && controller(&set).is_none() && !is_terminating(&set) {
+        if controller(&set).is_none()
+            && !is_terminating(&set)
+            && hooks::selects(&deployment["spec"]["selector"], &set["metadata"]["labels"])
+        {
             let mut references = owners(&set).to_vec();
             references.push(controller_reference(deployment));
             let patch = json!({"metadata": {"ownerReferences": references, "uid": set["metadata"]["uid"]}});

@@ -2,40 +2,84 @@
 //!
 //! Deliberately absent: the old Endpoints twin, and slices for Services without selector, which are made by hand.
 
+use std::collections::{BTreeSet, HashMap};
+
 use serde_json::{Value, json};
 
 use super::hands::{CONTROLLER, controller_reference, is_terminating, is_true, subject, text};
 use super::{Actor, Hands, Subject, Wishes};
 use crate::history::{Change, Event};
 use crate::kinds::hooks;
+use crate::store::Key;
 
 const SERVICES: &str = "services";
 const SLICES: &str = "endpointslices.discovery.k8s.io";
 const SERVICE: &str = "kubernetes.io/service-name";
-/// All Services of a namespace; no Service can be named so.
-const EVERY: &str = "";
 
-/// The controller of EndpointSlices.
-pub(super) struct Endpoints;
+/// Namespace, and a label with its value.
+type Asked = (String, String, String);
+
+/// The controller of EndpointSlices. It knows which Services ask for a label, so that a pod costs those alone.
+#[derive(Default)]
+pub(super) struct Endpoints {
+    /// One label of each Service's selector, which every pod of it has.
+    labels: HashMap<Key, Asked>,
+    services: HashMap<Asked, BTreeSet<Key>>,
+}
+
+impl Endpoints {
+    /// Remembers what a Service asks for, or that it is gone.
+    fn learn(&mut self, key: &Key, service: Option<&Value>) {
+        if let Some(asked) = self.labels.remove(key)
+            && let Some(services) = self.services.get_mut(&asked)
+        {
+            services.remove(key);
+            if services.is_empty() {
+                self.services.remove(&asked);
+            }
+        }
+        let pairs = service.and_then(selector).and_then(Value::as_object).into_iter().flatten();
+        // The longest value is the least likely to be shared by many.
+        let rarest = pairs.filter_map(|(label, value)| Some((label, value.as_str()?))).max_by_key(|(_, v)| v.len());
+        if let Some((label, value)) = rarest {
+            let asked = (key.namespace().to_owned(), label.clone(), value.to_owned());
+            self.services.entry(asked.clone()).or_default().insert(key.clone());
+            self.labels.insert(key.clone(), asked);
+        }
+    }
+
+    /// The Services that may lead to a pod.
+    fn leading_to(&self, pod: &Value) -> impl Iterator<Item = &Key> {
+        let namespace = text(pod, "/metadata/namespace");
+        let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
+        let asked = labels.filter_map(move |(label, value)| {
+            self.services.get(&(namespace.to_owned(), label.clone(), value.as_str()?.to_owned()))
+        });
+        asked.flatten()
+    }
+}
 
 impl Actor for Endpoints {
     fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
         match &*event.storage {
-            SERVICES if event.change() != Change::Deleted => wishes.now(Subject::of(event)),
-            "pods" => wishes.now(Subject::new(SERVICES, event.key.namespace(), EVERY)),
+            SERVICES => {
+                self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
+                if event.change() != Change::Deleted {
+                    wishes.now(Subject::of(event));
+                }
+            }
+            "pods" => {
+                for pod in event.old.iter().chain(&event.new) {
+                    for service in self.leading_to(&pod.value()) {
+                        wishes.now(Subject { storage: SERVICES.into(), key: service.clone() });
+                    }
+                }
+            }
             _ => {}
         }
     }
 
-    fn look(&mut self, hands: &Hands, subject: &Subject, wishes: &mut Wishes<'_>) {
-        if subject.key.name() == EVERY {
-            for service in hands.list(SERVICES, subject.key.namespace()) {
-                if selector(&service).is_some() {
-                    wishes.now(super::hands::subject(SERVICES, &service));
-                }
-            }
-            return;
-        }
+    fn look(&mut self, hands: &Hands, subject: &Subject, _: &mut Wishes<'_>) {
         let Some(service) = hands.get(subject).filter(|service| !is_terminating(service)) else { return };
         if selector(&service).is_some() {
             publish(hands, &service);

@@ -91,7 +91,7 @@ fn cast() -> Vec<Box<dyn Actor>> {
         Box::new(jobs::Jobs),
         Box::new(pods::Pods::default()),
         Box::new(volumes::Volumes),
-        Box::new(endpoints::Endpoints),
+        Box::<endpoints::Endpoints>::default(),
     ]
 }
 
