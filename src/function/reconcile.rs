@@ -122,6 +122,8 @@ struct Task {
     unread: Option<Unread>,
     git_failures: u32,
     next_git: Instant,
+    /// Whether somebody wants to know what is at the remote now, rather than it being time to look.
+    anew: bool,
     /// The Job for whose sake the reference was looked up again.
     resolved_for: Option<String>,
     failures: u32,
@@ -173,6 +175,7 @@ impl Task {
             unread: None,
             git_failures: 0,
             next_git: Instant::now(),
+            anew: true,
             resolved_for: None,
             failures: 0,
             unwritten: 0,
@@ -186,6 +189,7 @@ impl Task {
     }
 
     fn look_at_git(&mut self) {
+        self.anew = true;
         self.next_git = Instant::now();
     }
 
@@ -366,7 +370,8 @@ impl Task {
             Ok((remote, access)) => {
                 self.context.reads(&self.owner, Some(&remote));
                 let again = due || moved.is_some() || self.tree.is_none();
-                let fresh = self.seen_anew() || moved.is_some();
+                // A poll takes what another Function's poll of the same remote has just found.
+                let fresh = self.anew || self.git_failures > 0 || moved.is_some();
                 let max_age = if fresh { Duration::ZERO } else { self.context.settings.git_interval.mul_f64(0.8) };
                 match &self.tree {
                     Some(tree) if !again => Ok((tree.clone(), access, false)),
@@ -384,7 +389,7 @@ impl Task {
         match found {
             Ok((tree, access, looked)) => {
                 if looked {
-                    (self.unread, self.git_failures) = (None, 0);
+                    (self.unread, self.git_failures, self.anew) = (None, 0, false);
                     self.next_git =
                         Instant::now() + self.context.settings.git_interval.mul_f64(0.9 + 0.2 * fastrand::f64());
                 }
@@ -399,12 +404,6 @@ impl Task {
                 }
             }
         }
-    }
-
-    /// Whether somebody wants to know what is at the remote now.
-    fn seen_anew(&self) -> bool {
-        // The lookup of a poll is due a good while after the last one.
-        self.git_failures > 0 || self.next_git.elapsed() < Duration::from_millis(500)
     }
 
     fn git_failed(&mut self, unread: &Unread) {
