@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 /// Pods that the simulated cluster has room for.
-const ROOM: usize = 5000;
+const ROOM: usize = 2500;
 const NOW: Duration = Duration::ZERO;
 const SOON: Duration = Duration::from_millis(300);
 const NEVER: Duration = Duration::from_secs(3600);

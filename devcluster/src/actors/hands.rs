@@ -26,7 +26,7 @@ pub(crate) struct Hands {
 pub(crate) const CONTROLLER: &str = "kube-controller-manager";
 
 /// Pods of all workloads together, so that a mistyped replica count does not fill the memory.
-const MOST_PODS: usize = 5_000;
+const MOST_PODS: usize = 2_500;
 
 /// Events beyond which controllers keep silent; a real cluster forgets them after an hour.
 const MOST_EVENTS: usize = 20_000;

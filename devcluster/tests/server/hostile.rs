@@ -399,7 +399,7 @@ async fn a_mistyped_replica_count_does_not_fill_the_memory() {
             break;
         }
     }
-    assert!(world.server.store().count("pods") <= 5_000);
+    assert!(world.server.store().count("pods") <= 2_500);
 }
 
 #[tokio::test]
