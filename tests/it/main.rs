@@ -21,6 +21,7 @@ mod functions_builds;
 mod functions_drift;
 mod functions_git;
 mod functions_kills;
+mod functions_kills_real;
 mod hosting;
 mod kills;
 mod manifests;

@@ -189,3 +189,26 @@ impl Origin {
         Job::new().failure("fetch", "nodejs22", &self.resolved(base_dir)).await
     }
 }
+
+/// A wheel, as Python's own tools would make it.
+pub(crate) fn wheel(name: &str, requires: &str) -> Vec<u8> {
+    let room = tempfile::tempdir().unwrap();
+    let script = r#"
+import sys, zipfile
+name, requires = sys.argv[1:]
+info = f"{name}-1.0.dist-info"
+files = {
+    f"{name}/__init__.py": f"word = '{name}'\n",
+    f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}",
+    f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:word\n",
+}
+with zipfile.ZipFile("x.whl", "w") as archive:
+    record = "".join(f"{path},,\n" for path in files) + f"{info}/RECORD,,\n"
+    for path, text in [*files.items(), (f"{info}/RECORD", record)]:
+        archive.writestr(path, text)
+"#;
+    let made = Command::new("python3").args(["-c", script, name, requires]).current_dir(room.path()).status();
+    assert!(made.expect("`python3` is installed (apt-get install python3 python3-pip)").success());
+    fs::read(room.path().join("x.whl")).unwrap()
+}

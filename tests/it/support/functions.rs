@@ -61,8 +61,14 @@ impl World {
 
     /// Says where images of a namespace are kept.
     pub(crate) fn registry(&self, namespace: &str, address: &str) {
+        self.registry_for(namespace, address, "u", "p");
+    }
+
+    /// The same with a user name and a password of one's own.
+    pub(crate) fn registry_for(&self, namespace: &str, address: &str, username: &str, password: &str) {
         let data = json!({
-            "registryAddress": address, "serverAddress": address, "isInternal": "false", "username": "u", "password": "p",
+            "registryAddress": address, "serverAddress": address, "isInternal": "false", "username": username,
+            "password": password,
         });
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "stringData": data,

@@ -9,6 +9,7 @@ pub(crate) mod golden;
 pub(crate) mod image;
 pub(crate) mod kubectl;
 pub(crate) mod logs;
+pub(crate) mod machine;
 pub(crate) mod pod_security;
 pub(crate) mod registry;
 pub(crate) mod remote;

@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     gate::{Gate, Gated},
+    machine::Machine,
     remote::Remote,
 };
 
@@ -68,6 +69,10 @@ pub(crate) struct World {
     pub(crate) functions: function::Settings,
     /// Through which the agent's requests go.
     pub(crate) gate: Gate,
+    /// Longest wait for anything.
+    pub(crate) patience: Duration,
+    /// What its pods run on, where they are more than simulated.
+    pub(crate) machine: Option<Machine>,
     asked: AtomicU64,
 }
 
@@ -90,7 +95,11 @@ impl World {
     /// A cluster with our definitions and a GitRepository `repo`; the agent is not running yet.
     #[expect(clippy::unused_async, reason = "the controllers need a runtime to run on")]
     pub(crate) async fn new() -> Self {
-        let server = Server::new(Options::default());
+        Self::of(Server::new(Options::default()))
+    }
+
+    /// The same with a cluster of one's own. Needs a runtime for its controllers.
+    pub(crate) fn of(server: Server) -> Self {
         server.spawn_actors();
         let teller = Teller::default();
         let world = Self {
@@ -106,6 +115,8 @@ impl World {
                 ..function::Settings::default()
             },
             gate: Gate::default(),
+            patience: PATIENCE,
+            machine: None,
             asked: AtomicU64::new(0),
             server,
         };
@@ -273,8 +284,8 @@ impl World {
                 let _ = tokio::time::timeout(LOOK_EVERY, events.next()).await;
             }
         };
-        let outcome = tokio::time::timeout(PATIENCE, reached).await;
-        assert!(outcome.is_ok(), "not within {PATIENCE:?}: {what}\n{}", shown());
+        let outcome = tokio::time::timeout(self.patience, reached).await;
+        assert!(outcome.is_ok(), "not within {:?}: {what}\n{}", self.patience, shown());
     }
 
     /// Waits until a GitSync is Ready at the newest commit of the repository.
