@@ -9,6 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+use tokio::sync::watch;
 
 /// Combinations that are counted at most, so that nobody fills the memory with made-up names.
 const MAX_COUNTS: usize = 10_000;
@@ -110,7 +111,7 @@ pub struct Simulation {
     pub exit_code: i32,
     /// Its termination message; `{digest}` becomes `sha256:` and the SHA-256 of its `args`, joined by NUL.
     pub termination_message: Option<String>,
-    /// When it ends, after the pod was placed.
+    /// When it ends, after the pod was placed. What is told while it runs counts too.
     pub after: Duration,
 }
 
@@ -118,6 +119,7 @@ pub struct Simulation {
 #[derive(Debug, Default)]
 pub struct Levers {
     simulations: Mutex<BTreeMap<(String, String), Simulation>>,
+    told: watch::Sender<()>,
     faults: Mutex<Vec<Fault>>,
     counts: Mutex<BTreeMap<(String, String, String), u64>>,
 }
@@ -161,10 +163,16 @@ impl Levers {
         let key = (image.to_owned(), container.to_owned());
         if simulations.len() < MAX_SIMULATIONS || simulations.contains_key(&key) {
             simulations.insert(key, simulation);
+            self.told.send_replace(());
         }
     }
 
-    /// Forgets all simulations; containers that have ended stay so.
+    /// Wakes when it is told how containers end.
+    pub fn simulations(&self) -> watch::Receiver<()> {
+        self.told.subscribe()
+    }
+
+    /// Forgets all simulations; what was told of containers that run or have ended stays.
     pub fn clear_simulations(&self) {
         lock(&self.simulations).clear();
     }

@@ -116,12 +116,16 @@ async fn run(server: &Server, mut subscription: crate::call::Subscription) {
     let mut agenda = Agenda::default();
     pods::register_node(&hands);
     begin(&hands, &mut actors, &mut agenda);
+    let mut simulations = server.levers().simulations();
     loop {
         let batch = subscription.take();
-        if batch.missed {
+        // A pod that runs may have been told another end.
+        let told = simulations.has_changed().unwrap_or(false);
+        if batch.missed || told {
+            simulations.mark_unchanged();
             begin(&hands, &mut actors, &mut agenda);
         }
-        let idle = batch.events.is_empty() && !batch.missed;
+        let idle = batch.events.is_empty() && !batch.missed && !told;
         for event in batch.events {
             notice(&mut actors, &mut agenda, &event);
         }
@@ -143,6 +147,7 @@ async fn run(server: &Server, mut subscription: crate::call::Subscription) {
         let pause = agenda.next().map(|at| at.saturating_duration_since(Instant::now()));
         tokio::select! {
             () = subscription.changed() => {}
+            Ok(()) = simulations.changed() => simulations.mark_changed(),
             () = sleep(pause) => {}
         }
     }

@@ -30,7 +30,7 @@ const STOPPING: Duration = Duration::from_millis(50);
 /// Scheduler and kubelet.
 #[derive(Default)]
 pub(super) struct Pods {
-    /// What was told about pods when they were placed, and when that was.
+    /// What was told last about pods, and when they were placed.
     told: HashMap<Subject, (String, Instant, Told)>,
 }
 
@@ -72,17 +72,16 @@ impl Actor for Pods {
 }
 
 impl Pods {
-    /// How a pod fares that was told how to end; what is told while it runs comes too late for it.
+    /// How a pod fares that was told how to end. Its time counts from the moment it was placed, whenever it was told.
     fn told(&mut self, hands: &Hands, subject: &Subject, pod: &Value, wishes: &mut Wishes<'_>) -> Option<Outcome> {
         let uid = text(pod, "/metadata/uid");
-        if self.told.get(subject).is_none_or(|(known, _, _)| known != uid) {
-            let told = Told::of(hands, pod)?;
-            self.told.insert(subject.clone(), (uid.to_owned(), Instant::now(), told));
-        }
-        let (_, since, told) = self.told.get(subject)?;
+        let known = self.told.get(subject).filter(|(known, _, _)| known == uid);
+        let since = known.map_or_else(Instant::now, |(_, since, _)| *since);
+        let told = Told::of(hands, pod).or_else(|| known.map(|(_, _, told)| told.clone()))?;
+        self.told.insert(subject.clone(), (uid.to_owned(), since, told.clone()));
         let left = told.after.saturating_sub(since.elapsed());
         if left.is_zero() {
-            return Some(Outcome::Told(told.clone()));
+            return Some(Outcome::Told(told));
         }
         wishes.after(subject.clone(), left);
         Some(Outcome::Busy { init: told.init_fails })

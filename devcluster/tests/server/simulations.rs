@@ -72,6 +72,24 @@ async fn an_init_container_that_is_told_to_fail_ends_the_build() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_of_a_container_that_runs_counts_too() {
+    let world = World::with(Options::default());
+    drop(world.server.spawn_actors());
+    let told = |after| Simulation { after, ..Simulation::default() };
+    world.server.simulate("builder:1", told(Duration::from_hours(24)));
+    world.post(JOBS, job()).await.expect(201);
+    let mut changes = world.server.subscribe();
+    let runs = async {
+        while !world.server.objects("v1", "pods", None).iter().any(|pod| pod["status"]["phase"] == "Running") {
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), runs).await.expect("the pod runs");
+    world.server.simulate("builder:1", told(Duration::ZERO));
+    assert_eq!(ended(&world).await["status"]["phase"], "Succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn controllers_forget_nothing_when_there_is_much_to_do() {
     let world = World::with(Options::default());
     let pods = "/api/v1/namespaces/default/pods";
