@@ -51,15 +51,10 @@ pub struct Settings {
     pub target_cpu_percentage: i64,
     /// First delay before a failed build or a failed pass is tried again.
     pub requeue: Duration,
-    /// How often a Function that is ready is looked at without any event.
-    pub ready_requeue: Duration,
     /// First delay before Git is asked again after a failure.
     pub git_fetch_requeue: Duration,
     /// How often the reference of a Git Function is looked up.
     pub git_interval: Duration,
-    /// Whether an image that the registry has under the right tag is taken without having been recorded. Only for a
-    /// registry that nobody else writes to.
-    pub trust_registry: bool,
     /// How long a build may take.
     pub build_deadline: Duration,
     /// How long a finished build Job is kept.
@@ -99,10 +94,8 @@ impl Default for Settings {
             max_simultaneous_jobs: 5,
             target_cpu_percentage: 50,
             requeue: Duration::from_secs(60),
-            ready_requeue: Duration::from_secs(300),
             git_fetch_requeue: Duration::from_secs(30),
             git_interval: Duration::from_secs(60),
-            trust_registry: false,
             build_deadline: Duration::from_secs(900),
             build_ttl: Duration::from_secs(3600),
         }

@@ -34,7 +34,6 @@ pub const VARIABLES: &[(&str, Set)] = &[
     ("MAINSTAY_BASE_IMAGES", |s, v| base_images(&mut s.base_images, v)),
     ("MAINSTAY_PLATFORM", |s, v| platform(&mut s.platform, v)),
     ("MAINSTAY_GIT_INTERVAL", |s, v| duration(&mut s.git_interval, v)),
-    ("MAINSTAY_TRUST_REGISTRY", |s, v| parsed(&mut s.trust_registry, v, "true or false")),
     ("MAINSTAY_BUILD_DEADLINE", |s, v| duration(&mut s.build_deadline, v)),
     ("MAINSTAY_BUILD_TTL", |s, v| duration(&mut s.build_ttl, v)),
     ("APP_FUNCTION_IMAGE_REGISTRY_DEFAULT_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.default_registry_secret, v)),
@@ -44,7 +43,6 @@ pub const VARIABLES: &[(&str, Set)] = &[
     ("APP_FUNCTION_BUILD_SERVICE_ACCOUNT_NAME", |s, v| text(s.build_service_account.get_or_insert_default(), v)),
     ("APP_FUNCTION_TARGET_CPU_UTILIZATION_PERCENTAGE", |s, v| at_least_one(&mut s.target_cpu_percentage, v)),
     ("APP_FUNCTION_REQUEUE_DURATION", |s, v| duration(&mut s.requeue, v)),
-    ("APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION", |s, v| duration(&mut s.ready_requeue, v)),
     ("APP_FUNCTION_GIT_FETCH_REQUEUE_DURATION", |s, v| duration(&mut s.git_fetch_requeue, v)),
     ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", |s, v| at_least_one(&mut s.max_simultaneous_jobs, v)),
     ("WEBHOOK_VALIDATION_RESERVED_ENVS", |s, v| {
@@ -68,6 +66,15 @@ pub const VARIABLES: &[(&str, Set)] = &[
     }),
 ];
 
+/// Variables that mean nothing to Mainstay, and why not: whoever sets one expects something that does not happen.
+const REFUSED: [(&str, &str); 2] = [
+    ("MAINSTAY_TRUST_REGISTRY", "only an image whose digest a build reported is run, whatever the registry holds"),
+    (
+        "APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION",
+        "a Function that is ready is looked at when something of it changes, not after a time",
+    ),
+];
+
 /// Prefixes of which every variable has to be one of [`VARIABLES`].
 const OURS: [&str; 3] = ["APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
@@ -78,14 +85,10 @@ impl Settings {
         let mut settings = base;
         let mut refused = Vec::new();
         for (name, value) in variables {
-            let known = VARIABLES.iter().find(|(known, _)| *known == name);
-            let outcome = match known {
+            let outcome = match VARIABLES.iter().find(|(known, _)| *known == name) {
                 Some(_) if value.is_empty() => Ok(()),
                 Some((_, set)) => set(&mut settings, value.trim()),
-                None if OURS.iter().any(|prefix| name.starts_with(prefix)) && !is_service_link(&name, &value) => {
-                    Err("it is not a setting of Mainstay; remove it, or correct its name".to_owned())
-                }
-                None => Ok(()),
+                None => expect_no_setting(&name, &value),
             };
             refused.extend(outcome.err().map(|why| Refused { name, why }));
         }
@@ -93,6 +96,18 @@ impl Settings {
         refused.sort_by(|a, b| a.name.cmp(&b.name));
         if refused.is_empty() { Ok(settings) } else { Err(refused) }
     }
+}
+
+/// Says what is wrong with a variable that is no setting, when it looks like one.
+fn expect_no_setting(name: &str, value: &str) -> Result<(), String> {
+    if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+        let why = format!("it is not a setting of Mainstay; remove it: {why}");
+        return if value.is_empty() { Ok(()) } else { Err(why) };
+    }
+    if OURS.iter().any(|prefix| name.starts_with(prefix)) && !is_service_link(name, value) {
+        return Err("it is not a setting of Mainstay; remove it, or correct its name".to_owned());
+    }
+    Ok(())
 }
 
 /// Whether the kubelet set the variable for a Service.

@@ -13,6 +13,8 @@ fn without_variables_the_settings_are_the_shipped_ones() {
     assert_eq!(from(&[("PATH", "/bin"), ("MAINSTAY_IDENTITY", "x")]), Ok(Settings::default()));
     let empty: Vec<_> = VARIABLES.iter().map(|(name, _)| (*name, "")).collect();
     assert_eq!(from(&empty), Ok(Settings::default()));
+    let empty: Vec<_> = REFUSED.iter().map(|(name, _)| (*name, "")).collect();
+    assert_eq!(from(&empty), Ok(Settings::default()));
 }
 
 #[test]
@@ -68,7 +70,18 @@ fn a_bad_value_is_told_with_the_name_of_its_variable() {
         ("MAINSTAY_BUILDER_IMAGE", " ", "it must be one word"),
         ("APP_FUNCTION_REQUEUE_DURATION", "5", "a duration is written like 30s, 1m or 1h30m"),
         ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than nothing"),
-        ("MAINSTAY_TRUST_REGISTRY", "yes", "\"yes\" is not true or false"),
+        (
+            "MAINSTAY_TRUST_REGISTRY",
+            "true",
+            "it is not a setting of Mainstay; remove it: only an image whose digest a build reported is run, whatever \
+             the registry holds",
+        ),
+        (
+            "APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION",
+            "5m",
+            "it is not a setting of Mainstay; remove it: a Function that is ready is looked at when something of it \
+             changes, not after a time",
+        ),
         ("MAINSTAY_PLATFORM", "amd64", "\"amd64\" is not written like linux/amd64"),
         ("WEBHOOK_DEFAULTING_RUNTIME", "cobol85", "there is no such runtime"),
         ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_CPU", "x", "\"x\" is no quantity"),
