@@ -37,10 +37,6 @@ pub const FINALIZER: &str = "mainstay.dev/git-sync";
 
 /// Flux v1's annotation that leaves a document out when it is `"true"`.
 pub const FLUX_IGNORE: &str = "fluxcd.io/ignore";
-/// Annotation that `kubectl rollout restart` sets in pod templates.
-pub const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
-/// Annotation in which client-side `kubectl apply` keeps what it applied.
-pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// File that leaves paths out, in gitignore syntax.
 pub const IGNORE_FILE: &str = ".mainstayignore";
 
@@ -61,8 +57,6 @@ pub const FUNCTION_UID: &str = "serverless.kyma-project.io/uuid";
 pub const RESOURCE: &str = "serverless.kyma-project.io/resource";
 /// Value of [`MANAGED_BY`] on the children of Functions.
 pub const FUNCTION_CONTROLLER: &str = "function-controller";
-/// Value of [`MANAGED_BY`] on a Secret that is the user's own and never overwritten.
-pub const USER: &str = "user";
 /// Value of [`RESOURCE`].
 pub const DEPLOYMENT: &str = "deployment";
 /// On a Function: preset for the number of its pods.
@@ -71,10 +65,6 @@ pub const REPLICAS_PRESET: &str = "serverless.kyma-project.io/replicas-preset";
 pub const FUNCTION_RESOURCES_PRESET: &str = "serverless.kyma-project.io/function-resources-preset";
 /// On a Function: preset for the CPU and memory of its build.
 pub const BUILD_RESOURCES_PRESET: &str = "serverless.kyma-project.io/build-resources-preset";
-/// On a Secret: `config` marks the credentials of a registry.
-pub const REMOTE_REGISTRY: &str = "serverless.kyma-project.io/remote-registry";
-/// On a Secret of the base namespace: `credentials` has it copied to all namespaces.
-pub const CONFIG: &str = "serverless.kyma-project.io/config";
 /// On a Function: another value asks for another build of the same source.
 pub const REBUILD: &str = "mainstay.dev/rebuild";
 /// On a build Job: tag of the image that it builds.

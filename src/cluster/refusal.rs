@@ -156,11 +156,6 @@ impl Refusal {
     pub fn class(&self) -> Class {
         self.class
     }
-
-    /// Whether one of the causes has this reason, such as `NamespaceTerminating`.
-    pub fn has_cause(&self, reason: &str) -> bool {
-        self.causes.iter().any(|cause| cause.reason == reason)
-    }
 }
 
 impl fmt::Display for Refusal {

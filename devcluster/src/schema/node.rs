@@ -166,11 +166,6 @@ impl Schema {
             _ => None,
         }
     }
-
-    /// Whether a field of this name is declared (not merely allowed).
-    pub fn declares(&self, name: &str) -> bool {
-        matches!(&self.view().node.shape, Shape::Object(object) if object.properties.contains_key(name))
-    }
 }
 
 /// A borrowed place in a schema.
