@@ -9,5 +9,6 @@ pub mod health;
 mod inputs;
 pub mod metrics;
 mod run;
+mod tasks;
 
 pub use run::{Error, Nudge, Settings, run};

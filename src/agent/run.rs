@@ -11,10 +11,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
-use super::functions::Functions;
-use super::health;
-use super::inputs::{self, Syncs};
 use super::metrics::{Facts, Metrics, SyncFacts};
+use super::{functions, health, inputs};
 use crate::api::names::LEASE;
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::{self, Drift};
@@ -249,9 +247,15 @@ async fn lead(
         watching.await;
         Ok(())
     });
-    let syncs = Syncs::new(Arc::clone(&context), announcer.clone(), stop.clone());
-    let watching = syncs.run(cluster.clone(), repositories_known, syncs_known);
-    tasks.spawn(async move { watching.await.map_err(Error::Task) });
+    let following = inputs::syncs(
+        Arc::clone(&context),
+        announcer.clone(),
+        cluster.clone(),
+        repositories_known,
+        syncs_known,
+        stop.clone(),
+    );
+    tasks.spawn(async move { following.await.map_err(Error::Task) });
     let functions = Arc::new(function::Context::new(
         context.drift.clone(),
         context.source.clone(),
@@ -260,8 +264,13 @@ async fn lead(
         announce(announcer),
     ));
     shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));
-    let following = Functions::new(Arc::clone(&functions), announcer.clone(), stop.clone());
-    let following = following.run(cluster.clone(), repositories_of_functions);
+    let following = functions::follow(
+        Arc::clone(&functions),
+        announcer.clone(),
+        cluster.clone(),
+        repositories_of_functions,
+        stop.clone(),
+    );
     tasks.spawn(async move { following.await.map_err(Error::Task) });
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.look_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));

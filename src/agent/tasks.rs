@@ -1,0 +1,184 @@
+//! Every object of a kind has a task: a watch feeds it, and it ends with its object.
+//!
+//! Invariant: of two objects that had the same name one after the other, the task of the first ends before that of the
+//! second begins.
+//!
+//! Deliberately absent: what the tasks do. It comes in as a [`Work`].
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::announce::Announcer;
+use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
+use crate::drift::Owner;
+
+/// Namespace and name.
+pub(super) type Name = (String, String);
+
+/// The newest state of one object; `None` once it is gone.
+pub(super) type Input<T> = watch::Receiver<Option<Arc<T>>>;
+
+/// What is done for the objects of one kind.
+pub(super) trait Work {
+    /// Such an object.
+    type Object: Resource + DeserializeOwned + Send + Sync + 'static;
+
+    /// The kind.
+    fn kind(&self) -> Kind;
+
+    /// How an object is called in messages.
+    fn owner(&self, name: &Name) -> Owner;
+
+    /// An object is there: called before its task begins.
+    fn enter(&self, _owner: &Owner, _name: &Name) {}
+
+    /// All objects that there are have a task.
+    fn complete(&self) {}
+
+    /// The task of one object, until the object is gone or `stop`.
+    fn run(
+        &self,
+        name: Name,
+        input: Input<Self::Object>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// One object's task and what feeds it.
+struct Running<T> {
+    feed: watch::Sender<Option<Arc<T>>>,
+    uid: Option<String>,
+    /// Cancelled when the task has come to its end.
+    over: CancellationToken,
+}
+
+/// Follows the objects of a kind and runs a task for each.
+pub(super) struct Tasks<W: Work> {
+    work: W,
+    kind: Arc<Kind>,
+    announcer: Announcer,
+    running: HashMap<Name, Running<W::Object>>,
+    /// Tasks that are coming to their end; a new object of the same name waits for the old one's.
+    ended: HashMap<Name, CancellationToken>,
+    all: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl<W: Work> Tasks<W> {
+    /// Tasks besides `others`, which run as long as they do.
+    pub(super) fn new(work: W, announcer: Announcer, others: JoinSet<()>, stop: CancellationToken) -> Self {
+        let kind = Arc::new(work.kind());
+        Self { work, kind, announcer, running: HashMap::new(), ended: HashMap::new(), all: others, stop }
+    }
+
+    /// Runs until `stop`, or until a task breaks.
+    pub(super) async fn run(mut self, cluster: &Cluster) -> Result<(), JoinError> {
+        let mut events = cluster.watch(&self.kind, Selection::default());
+        let mut missing: HashSet<Name> = HashSet::new();
+        loop {
+            let event = tokio::select! {
+                () = self.stop.cancelled() => break,
+                Some(ended) = self.all.join_next() => {
+                    ended?;
+                    continue;
+                }
+                event = events.next() => event,
+            };
+            match event {
+                Some(WatchEvent::Begin) => missing = self.running.keys().cloned().collect(),
+                Some(WatchEvent::Initial(value) | WatchEvent::Applied(value)) => {
+                    let Some(name) = name_of(&value) else { continue };
+                    missing.remove(&name);
+                    if let Some(object) = read::<W::Object>(value) {
+                        self.feed(name, object);
+                    }
+                }
+                Some(WatchEvent::Deleted(value)) => {
+                    if let Some(name) = name_of(&value) {
+                        self.end(&name);
+                    }
+                }
+                Some(WatchEvent::Synced(_)) => {
+                    for name in std::mem::take(&mut missing) {
+                        self.end(&name);
+                    }
+                    self.work.complete();
+                }
+                Some(WatchEvent::Trouble(error)) => {
+                    tracing::warn!(why = crate::failure::chain(&error), "{}s cannot be watched", self.kind.kind);
+                }
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, name: Name, object: W::Object) {
+        let uid = object.meta().uid.clone();
+        if let Some(running) = self.running.get(&name) {
+            if running.uid == uid && !running.over.is_cancelled() {
+                running.feed.send_replace(Some(Arc::new(object)));
+                return;
+            }
+            // Deleted and created again: the old task ends before the new one begins.
+            self.end(&name);
+        }
+        let owner = self.work.owner(&name);
+        let key = self.kind.key(Some(&name.0), &name.1);
+        let subject = Regarding { key, api_version: self.kind.api_version(), uid: uid.clone() };
+        self.announcer.know(&owner, Some(subject));
+        self.work.enter(&owner, &name);
+        let (feed, input) = watch::channel(Some(Arc::new(object)));
+        let over = CancellationToken::new();
+        let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());
+        let task = self.work.run(name.clone(), input, self.stop.clone());
+        self.all.spawn(async move {
+            let _ending = ending;
+            if let Some(old) = old {
+                old.cancelled().await;
+            }
+            task.await;
+        });
+        self.running.insert(name, Running { feed, uid, over });
+    }
+
+    fn end(&mut self, name: &Name) {
+        if let Some(running) = self.running.remove(name) {
+            running.feed.send_replace(None);
+            self.ended.retain(|_, over| !over.is_cancelled());
+            self.ended.insert(name.clone(), running.over);
+            self.announcer.know(&self.work.owner(name), None);
+        }
+    }
+}
+
+pub(super) fn name_of(value: &Value) -> Option<Name> {
+    let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
+    Some((text("/metadata/namespace")?, text("/metadata/name")?))
+}
+
+/// Reads a resource of ours, without its `managedFields`. One that cannot be read is passed over with a warning: its
+/// schema keeps that from happening, unless the definition is another than ours.
+pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Option<T> {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    let named = value.get("metadata").cloned().and_then(|m| serde_json::from_value::<ObjectMeta>(m).ok());
+    match serde_json::from_value(value) {
+        Ok(resource) => Some(resource),
+        Err(error) => {
+            let name = named.and_then(|m| m.name).unwrap_or_default();
+            tracing::warn!(name, why = error.to_string(), "a resource cannot be read; is its definition up to date?");
+            None
+        }
+    }
+}
