@@ -14,7 +14,7 @@ use super::secret::Secrets;
 use crate::api::Function;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::notification::Message;
-use crate::source::{Remote, Repositories, Source};
+use crate::source::{Repositories, Source};
 
 /// Functions that are written to the cluster at the same time.
 const AT_ONCE: usize = 16;
@@ -43,8 +43,6 @@ pub struct Context {
     pub(super) room: Semaphore,
     announce: Box<Announce>,
     facts: Mutex<HashMap<Owner, Facts>>,
-    /// Which remote each Function reads.
-    remotes: Mutex<HashMap<Owner, Remote>>,
 }
 
 /// What metrics say of a Function.
@@ -92,7 +90,6 @@ impl Context {
             room: Semaphore::new(AT_ONCE),
             announce: Box::new(announce),
             facts: Mutex::default(),
-            remotes: Mutex::default(),
             settings,
         }
     }
@@ -124,20 +121,6 @@ impl Context {
             Some(facts) => all.insert(Arc::clone(owner), facts),
             None => all.remove(owner),
         };
-    }
-
-    /// A Function reads this remote from now on, or (`None`) none. What is known of one that nobody reads any more
-    /// goes.
-    pub(super) fn reads(&self, owner: &Owner, remote: Option<&Remote>) {
-        let mut remotes = self.remotes.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = match remote {
-            Some(remote) if remotes.get(owner) == Some(remote) => None,
-            Some(remote) => remotes.insert(Arc::clone(owner), remote.clone()),
-            None => remotes.remove(owner),
-        };
-        if let Some(old) = old.filter(|old| !remotes.values().any(|other| other == old)) {
-            self.source.forget(&old);
-        }
     }
 
     pub(super) fn tell(&self, owner: &Owner, reason: &str, message: &Message) {

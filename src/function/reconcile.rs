@@ -32,6 +32,7 @@ use crate::cluster::{Kind, Part};
 use crate::drift::{Owner, Policy};
 use crate::failure::{Class, chain};
 use crate::notification::Message;
+use crate::source::{Reader, ReaderKind};
 
 /// Longest wait between two attempts to read Git, as a multiple of the first.
 const LAST_GIT_RETRY: u32 = 10;
@@ -52,7 +53,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
         return;
     }
-    let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), namespace.clone(), uid.clone(), &first);
+    let reader = Reader { kind: ReaderKind::Function, namespace: namespace.clone(), name };
+    let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), reader.clone(), uid.clone(), &first);
     let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
     context.drift.set_policy(&owner, policy, 0, Vec::new());
     let mut repositories = context.repositories.listen();
@@ -96,7 +98,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     }
     context.drift.forget_owner(&owner);
     context.secrets.want(&owner, None);
-    context.reads(&owner, None);
+    context.source.reads(&reader, None);
     context.set_facts(&owner, None);
     context.cache.leave(&owner, &namespace, &uid);
     // What is being deleted stays so; whoever takes its name has another task.
@@ -112,6 +114,7 @@ struct Task {
     context: Arc<Context>,
     owner: Owner,
     namespace: Arc<str>,
+    reader: Reader,
     uid: String,
     /// The status as it is written.
     status: FunctionStatus,
@@ -162,13 +165,14 @@ enum Source {
 }
 
 impl Task {
-    fn new(context: Arc<Context>, owner: Owner, namespace: String, uid: String, function: &Function) -> Self {
+    fn new(context: Arc<Context>, owner: Owner, reader: Reader, uid: String, function: &Function) -> Self {
         let status = function.status.clone().unwrap_or_default();
         Self {
-            tree: git::remembered(&namespace, &status),
+            tree: git::remembered(&reader.namespace, &status),
             context,
             owner,
-            namespace: namespace.into(),
+            namespace: reader.namespace.as_str().into(),
+            reader,
             uid,
             status,
             memory: Memory::default(),
@@ -353,7 +357,7 @@ impl Task {
     async fn source(&mut self, function: &ResolvedFunction, family: &Family) -> Result<Source, Unread> {
         let Code::Git { repository, reference, base_dir } = &function.code else {
             self.context.secrets.want(&self.owner, None);
-            self.context.reads(&self.owner, None);
+            self.context.source.reads(&self.reader, None);
             (self.tree, self.unread) = (None, None);
             return Ok(Source::Inline);
         };
@@ -368,7 +372,7 @@ impl Task {
         let due = self.next_git <= Instant::now();
         let found = match git::remote(&self.context, &self.owner, &wanted).await {
             Ok((remote, access)) => {
-                self.context.reads(&self.owner, Some(&remote));
+                self.context.source.reads(&self.reader, Some(&remote));
                 let again = due || moved.is_some() || self.tree.is_none();
                 // A poll takes what another Function's poll of the same remote has just found.
                 let fresh = self.anew || self.git_failures > 0 || moved.is_some();

@@ -12,7 +12,7 @@ use crate::api::GitSync;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::manifest;
 use crate::notification::Message;
-use crate::source::{Remote, Repositories, Source};
+use crate::source::{Repositories, Source};
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -40,8 +40,6 @@ pub struct Context {
     /// Rings when every remote is to be looked at now.
     pub look_now: watch::Sender<u64>,
     facts: Mutex<HashMap<Owner, SyncFacts>>,
-    /// Which remote each GitSync reads.
-    remotes: Mutex<HashMap<Owner, Remote>>,
 }
 
 /// What metrics say of a GitSync.
@@ -74,20 +72,6 @@ impl Context {
             announce: Box::new(announce),
             look_now: watch::Sender::new(0),
             facts: Mutex::default(),
-            remotes: Mutex::default(),
-        }
-    }
-
-    /// A GitSync reads this remote from now on, or (`None`) none. The mirror of one that nobody reads any more goes.
-    pub(super) fn reads(&self, owner: &Owner, remote: Option<&Remote>) {
-        let mut remotes = self.remotes.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = match remote {
-            Some(remote) if remotes.get(owner) == Some(remote) => None,
-            Some(remote) => remotes.insert(Arc::clone(owner), remote.clone()),
-            None => remotes.remove(owner),
-        };
-        if let Some(old) = old.filter(|old| !remotes.values().any(|other| other == old)) {
-            self.source.forget(&old);
         }
     }
 

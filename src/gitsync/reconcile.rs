@@ -23,7 +23,7 @@ use crate::api::names::{FINALIZER, REQUESTED_AT};
 use crate::api::{GitRepository, GitSync};
 use crate::drift::{Owner, Policy};
 use crate::failure::Class;
-use crate::source::{self, Remote, RemoteUrl};
+use crate::source::{self, Reader, ReaderKind, Remote, RemoteUrl};
 
 /// Conflicts in a row that are nobody's concern.
 const CONFLICTS: u32 = 5;
@@ -41,7 +41,9 @@ const FAR: Duration = Duration::from_secs(86_400);
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let owner: Owner = format!("{namespace}/{name}").into();
+    let reader = Reader { kind: ReaderKind::GitSync, namespace: namespace.clone(), name: name.clone() };
     let mut task = Task {
+        reader: reader.clone(),
         label: attempt::label(&namespace, &name),
         context: Arc::clone(&context),
         owner: Arc::clone(&owner),
@@ -95,13 +97,14 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.drift.forget_owner(&owner);
     context.registry.remove(&owner);
     context.set_facts(&owner, None);
-    context.reads(&owner, None);
+    context.source.reads(&reader, None);
 }
 
 /// The task of one GitSync.
 pub(super) struct Task {
     pub(super) context: Arc<Context>,
     pub(super) owner: Owner,
+    reader: Reader,
     pub(super) label: Arc<str>,
     pub(super) memory: Memory,
     pub(super) secret: SecretWatch,
@@ -340,7 +343,7 @@ impl Task {
             url: RemoteUrl::parse(&repository.spec.url)?,
             credentials: source::credentials(repository.spec.auth.as_ref(), secret.as_ref())?,
         };
-        self.context.reads(&self.owner, Some(&remote));
+        self.context.source.reads(&self.reader, Some(&remote));
         self.attempt(sync).sync(&remote, max_age).await
     }
 

@@ -16,6 +16,7 @@ use super::id::{Commit, Id};
 use super::mirror::{Generation, Mirror, Open};
 use super::objects::Objects;
 use super::poll::Poll;
+use super::readers::{Identity, Reader, Readers};
 use super::reference::{Found, Reference, Refs, Wanted};
 use super::snapshot::{Slots, Snapshot};
 use super::transport::{self, Asked, History, Http, Negotiated};
@@ -42,7 +43,7 @@ impl Remote {
     }
 
     /// What makes two remotes one: address and credentials.
-    fn identity(&self) -> [u8; 32] {
+    fn identity(&self) -> Identity {
         let mut digest = Sha256::new();
         let mut add = |text: &str| {
             digest.update((text.len() as u64).to_be_bytes());
@@ -66,7 +67,8 @@ struct Inner {
     slots: Slots,
     http: OnceLock<Http>,
     open: Open,
-    remotes: Mutex<HashMap<[u8; 32], Arc<State>>>,
+    remotes: Mutex<HashMap<Identity, Arc<State>>>,
+    readers: Mutex<Readers>,
     lookups: AtomicU64,
     fetches: AtomicU64,
 }
@@ -101,9 +103,9 @@ impl Source {
     /// Touches neither disk nor network yet.
     pub fn new(settings: Settings) -> Self {
         let slots = Slots::new(settings.slots);
-        let (http, open, remotes) = (OnceLock::new(), Open::default(), Mutex::default());
+        let (http, open, remotes, readers) = (OnceLock::new(), Open::default(), Mutex::default(), Mutex::default());
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self(Arc::new(Inner { settings, slots, http, open, remotes, lookups, fetches }))
+        Self(Arc::new(Inner { settings, slots, http, open, remotes, readers, lookups, fetches }))
     }
 
     /// How often remotes were asked since the start.
@@ -344,9 +346,20 @@ impl Source {
         self.0.slots.run(opened).await?
     }
 
-    /// Forgets what is known of a remote and drops its mirror, as soon as nobody reads from it.
-    pub fn forget(&self, remote: &Remote) {
-        let state = lock(&self.0.remotes).remove(&remote.identity());
+    /// The reader reads this remote from now on, or (`None`) none. What is known of a remote that nobody reads any more
+    /// is forgotten, and its mirror goes.
+    ///
+    /// A reader that ends with the process keeps its mirror, so that the next process finds it.
+    pub fn reads(&self, reader: &Reader, remote: Option<&Remote>) {
+        // Held until it is forgotten: whoever comes next to read the remote begins anew.
+        let mut readers = lock(&self.0.readers);
+        if let Some(unread) = readers.set(reader, remote.map(Remote::identity)) {
+            self.forget(&unread);
+        }
+    }
+
+    fn forget(&self, remote: &Identity) {
+        let state = lock(&self.0.remotes).remove(remote);
         // A fetch that is running keeps the mirror; it goes with the next process that finds it unused.
         let Some(state) = state else { return };
         if let Ok(mut mirror) = state.mirror.try_lock()

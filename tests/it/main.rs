@@ -29,6 +29,7 @@ mod ownership;
 mod prune;
 mod push;
 mod push_faults;
+mod readers;
 mod real;
 mod runtimes;
 mod schedules;

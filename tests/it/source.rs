@@ -9,8 +9,8 @@ use std::{
 use mainstay::{
     failure::{Class, chain},
     source::{
-        BaseDir, Credentials, EntryKind, Error, Reference, Remote, RemoteUrl, Secret, Settings, Snapshot, Source,
-        watch_local,
+        BaseDir, Credentials, EntryKind, Error, Reader, ReaderKind, Reference, Remote, RemoteUrl, Secret, Settings,
+        Snapshot, Source, watch_local,
     },
 };
 use tempfile::TempDir;
@@ -96,6 +96,13 @@ fn expected(files: &[(&str, &str)]) -> BTreeMap<String, String> {
     files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned())).collect()
 }
 
+/// Somebody reads the remote, and then nobody does.
+fn forget(source: &Source, remote: &Remote) {
+    let reader = Reader { kind: ReaderKind::GitSync, namespace: "shop".into(), name: "web".into() };
+    source.reads(&reader, Some(remote));
+    source.reads(&reader, None);
+}
+
 fn small() -> Origin {
     let mut origin = Origin::new();
     origin.file("a.yaml", "a: 1\n").file("apps/b.yaml", "b: 1\n").commit("first");
@@ -165,7 +172,7 @@ async fn references_are_tried_as_full_name_commit_branch_and_tag() {
         assert_eq!(commit("heavy").await, commit("light").await, "annotated tags are followed");
         assert_eq!(commit(&old).await, old);
         assert_eq!(commit(&old.to_uppercase()).await, old);
-        bench.source.forget(&bench.remote());
+        forget(&bench.source, &bench.remote());
         bench.server.speak_version_zero();
     }
 }
@@ -183,7 +190,7 @@ async fn a_commit_that_is_on_no_branch_tip_is_found_where_the_server_has_only_ve
     assert_eq!(class, Class::Invalid, "{text}");
     assert!(text.contains("no such commit"), "{text}");
 
-    bench.source.forget(&bench.remote());
+    forget(&bench.source, &bench.remote());
     bench.origin.configure("uploadpack.allowAnySHA1InWant", "true");
     bench.server.take_counts();
     assert!(bench.sync(&old).await.is_ok());
@@ -325,7 +332,7 @@ async fn credentials_follow_a_redirect_on_their_own_host() {
     assert!(sync(&bench.source, &remote, "main").await.is_ok());
     assert_eq!(bench.server.take_counts().requests, 1, "where it moved to is remembered");
 
-    bench.source.forget(&remote);
+    forget(&bench.source, &remote);
     bench.server.fail(On::Advertisement, Fault::Redirect(bench.server.base()));
     bench.server.take_counts();
     let error = sync(&bench.source, &remote, "main").await.unwrap_err();
@@ -399,7 +406,7 @@ async fn a_scrambled_answer_is_an_error_or_makes_no_difference() {
     let mut errors = 0;
     for seed in 0..10 {
         for on in [On::Advertisement, On::References, On::Packs] {
-            bench.source.forget(&bench.remote());
+            forget(&bench.source, &bench.remote());
             bench.server.heal();
             bench.server.fail(on, Fault::Scramble(seed));
             match bench.sync("main").await {
@@ -740,11 +747,17 @@ async fn commits_of_the_git_program_in_a_work_tree_are_noticed() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_is_removed_from_the_disk() {
+async fn what_nobody_reads_any_more_is_removed_from_the_disk() {
     let bench = Bench::new(small()).await;
+    let reader = |kind| Reader { kind, namespace: "shop".into(), name: "web".into() };
+    let (sync, function) = (reader(ReaderKind::GitSync), reader(ReaderKind::Function));
+    bench.source.reads(&sync, Some(&bench.remote()));
+    bench.source.reads(&function, Some(&bench.remote()));
     drop(bench.sync("main").await.unwrap());
     assert_eq!(packs(bench.mirrors.path()).len(), 1);
-    bench.source.forget(&bench.remote());
+    bench.source.reads(&function, None);
+    assert_eq!(packs(bench.mirrors.path()).len(), 1, "the other one reads it");
+    bench.source.reads(&sync, None);
     assert_eq!(packs(bench.mirrors.path()).len(), 0);
     assert!(bench.sync("main").await.is_ok(), "and can be used again");
 }

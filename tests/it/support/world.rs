@@ -183,6 +183,13 @@ impl World {
         self.agent = Some(Agent { stop, task: tokio::spawn(running) });
     }
 
+    /// How many mirrors the agents have on the disk.
+    pub(crate) fn mirrors(&self) -> usize {
+        let agents = std::fs::read_dir(self.mirrors.path()).unwrap();
+        let mirrors = agents.flat_map(|agent| std::fs::read_dir(agent.unwrap().path()).unwrap());
+        mirrors.filter(|mirror| mirror.as_ref().unwrap().path().extension().is_some_and(|end| end == "git")).count()
+    }
+
     /// Lets the agent run on by itself, so that another one can be started beside it.
     pub(crate) fn detach(&mut self) -> Agent {
         self.agent.take().unwrap()
