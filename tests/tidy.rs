@@ -53,6 +53,7 @@ const ACTING: &[&str] = &[
     "src/cli/",
     "src/cluster/",
     "src/source/remote.rs",
+    "src/source/slots.rs",
     "src/source/snapshot.rs",
     "src/source/watch.rs",
     "src/source/mirror.rs",

@@ -148,12 +148,13 @@ pub(super) async fn tree(
     let reference = Reference::parse(&wanted.reference)?;
     let base_dir = BaseDir::parse(&wanted.base_dir)?;
     let last = last.filter(|last| last.wanted == *wanted);
-    let found = context.source.lookup(remote, &reference, max_age).await?;
+    let source = context.source.for_namespace(&wanted.namespace);
+    let found = source.lookup(remote, &reference, max_age).await?;
     let head = found.commit.to_string();
     if let Some(last) = last.filter(|last| last.head == head) {
         return Ok(last.clone());
     }
-    let snapshot = context.source.fetch(remote, &found).await?;
+    let snapshot = source.fetch(remote, &found).await?;
     let Some(tree) = snapshot.tree(&base_dir).await? else {
         return Err(source::Error::Read {
             path: base_dir.to_string(),

@@ -18,7 +18,7 @@ use crate::drift::Owner;
 use crate::failure::{Class, chain};
 use crate::notification::Message;
 use crate::object::{Digest, Key};
-use crate::source::{BaseDir, Reference, Remote, RemoteUrl};
+use crate::source::{BaseDir, Reference, Remote, RemoteUrl, Source};
 
 /// Longest value of a label.
 const LONGEST_LABEL: usize = 63;
@@ -91,6 +91,11 @@ impl Attempt<'_> {
         self.sync.metadata.namespace.as_deref().unwrap_or_default()
     }
 
+    /// Git, on behalf of the GitSync's namespace.
+    pub(super) fn source(&self) -> Source {
+        self.context.source.for_namespace(self.namespace())
+    }
+
     pub(super) fn inventory_owner(&self) -> InventoryOwner<'_> {
         InventoryOwner {
             namespace: self.namespace(),
@@ -154,7 +159,7 @@ impl Attempt<'_> {
     pub(super) async fn sync(&mut self, remote: &Remote, max_age: Duration) -> Result<Option<Outcome>, Refused> {
         let reference = Reference::parse(&self.sync.spec.reference)?;
         let base_dir = BaseDir::parse(&self.sync.spec.base_dir)?;
-        let found = match self.context.source.lookup(remote, &reference, max_age).await {
+        let found = match self.source().lookup(remote, &reference, max_age).await {
             Ok(found) => found,
             Err(error) => {
                 self.keep_what_was_applied(remote, &base_dir).await;

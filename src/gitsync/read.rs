@@ -31,7 +31,7 @@ impl Attempt<'_> {
             return Ok(wanted.clone());
         }
         // Held no longer than it is read: an open mirror is memory.
-        let snapshot = self.context.source.fetch(remote, found).await?;
+        let snapshot = self.source().fetch(remote, found).await?;
         let tree = match snapshot.tree(base_dir).await? {
             Some(tree) => Some(tree),
             None if question.allows_prune() => None,
@@ -86,8 +86,8 @@ impl Attempt<'_> {
         self.memory.looked_back = true;
         let kept = async {
             let reference = Reference::parse(&commit)?;
-            let found = self.context.source.lookup(remote, &reference, Duration::MAX).await?;
-            let snapshot = self.context.source.fetch(remote, &found).await?;
+            let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
+            let snapshot = self.source().fetch(remote, &found).await?;
             self.decode(&snapshot, base_dir).await
         };
         match kept.await {

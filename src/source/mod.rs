@@ -24,8 +24,10 @@ mod reference;
 mod remote;
 mod repositories;
 mod settings;
+mod slots;
 mod snapshot;
 mod transport;
+mod turns;
 mod watch;
 
 pub use crate::object::Secret;

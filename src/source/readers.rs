@@ -59,6 +59,11 @@ impl Readers {
         self.remotes.remove(&old?);
         old
     }
+
+    /// The namespaces of everyone who reads a remote.
+    pub(super) fn namespaces(&self, remote: &Identity) -> impl Iterator<Item = &str> {
+        self.remotes.get(remote).into_iter().flatten().map(|reader| &*reader.namespace)
+    }
 }
 
 #[cfg(test)]
@@ -80,6 +85,7 @@ mod tests {
         assert_eq!(readers.set(&sync, None), None, "the Function still reads it");
         assert_eq!(readers.set(&sync, None), None, "it is gone already");
         assert_eq!(readers.set(&function, Some(two)), Some(one));
+        assert_eq!(readers.namespaces(&two).collect::<Vec<_>>(), ["shop"]);
         assert_eq!(readers.set(&function, None), Some(two));
         assert!(readers.reads.is_empty() && readers.remotes.is_empty(), "nothing is kept of those who are gone");
     }

@@ -18,8 +18,10 @@ use super::objects::Objects;
 use super::poll::Poll;
 use super::readers::{Identity, Reader, Readers};
 use super::reference::{Found, Reference, Refs, Wanted};
-use super::snapshot::{Slots, Snapshot};
+use super::slots::{Share, Slots};
+use super::snapshot::Snapshot;
 use super::transport::{self, Asked, History, Http, Negotiated};
+use super::turns::Party;
 use super::{Credentials, RemoteUrl, Settings};
 
 /// Branches that are asked for together when a server does not give a commit by its id.
@@ -60,7 +62,11 @@ impl Remote {
 
 /// Everything that is known of the remotes, shared by all who use them. Cheap to clone.
 #[derive(Clone)]
-pub struct Source(Arc<Inner>);
+pub struct Source {
+    inner: Arc<Inner>,
+    /// On whose behalf it works.
+    party: Party,
+}
 
 struct Inner {
     settings: Settings,
@@ -95,7 +101,10 @@ struct State {
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("settings", &self.0.settings).finish_non_exhaustive()
+        f.debug_struct("Source")
+            .field("settings", &self.inner.settings)
+            .field("party", &self.party)
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,12 +114,30 @@ impl Source {
         let slots = Slots::new(settings.slots);
         let (http, open, remotes, readers) = (OnceLock::new(), Open::default(), Mutex::default(), Mutex::default());
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self(Arc::new(Inner { settings, slots, http, open, remotes, readers, lookups, fetches }))
+        let inner = Inner { settings, slots, http, open, remotes, readers, lookups, fetches };
+        Self { inner: Arc::new(inner), party: Party::default() }
+    }
+
+    /// The same source on behalf of a namespace: however much one of them asks for, another one gets its turn.
+    pub fn for_namespace(&self, namespace: &str) -> Self {
+        Self { inner: Arc::clone(&self.inner), party: namespace.into() }
+    }
+
+    /// For work that only this namespace waits for.
+    fn own(&self) -> Share {
+        self.inner.slots.share(&self.party)
+    }
+
+    /// For work on what is shared by all who read the remote: while it is done, all of them wait for it.
+    fn shared(&self, remote: &Remote) -> Share {
+        let readers = lock(&self.inner.readers);
+        self.inner.slots.share_of_all(&self.party, readers.namespaces(&remote.identity()))
     }
 
     /// How often remotes were asked since the start.
     pub fn traffic(&self) -> Traffic {
-        let (lookups, fetches) = (self.0.lookups.load(Ordering::Relaxed), self.0.fetches.load(Ordering::Relaxed));
+        let (lookups, fetches) =
+            (self.inner.lookups.load(Ordering::Relaxed), self.inner.fetches.load(Ordering::Relaxed));
         Traffic { lookups, fetches }
     }
 
@@ -155,9 +182,9 @@ impl Source {
             return answer;
         }
         let began = Instant::now();
-        self.0.lookups.fetch_add(1, Ordering::Relaxed);
+        self.inner.lookups.fetch_add(1, Ordering::Relaxed);
         let (covers, wanted) = lock(&state.poll).question();
-        let deadline = self.0.settings.deadlines.lookup;
+        let deadline = self.inner.settings.deadlines.lookup;
         let outcome = match tokio::time::timeout(deadline, self.list_refs(&state, remote, &wanted)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(Fault::Timeout { after: deadline, what: "looking up references" }),
@@ -170,11 +197,11 @@ impl Source {
     async fn list_refs(&self, state: &State, remote: &Remote, wanted: &Wanted) -> Result<Refs, Fault> {
         if let Some(path) = remote.url.local_path() {
             let (path, wanted) = (path.to_owned(), wanted.clone());
-            return self.0.slots.run(move || transport::local::list_refs(&path, &wanted)).await?;
+            return self.shared(remote).run(move || transport::local::list_refs(&path, &wanted)).await?;
         }
         let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
         let known = lock(&state.negotiated).clone();
-        let limit = self.0.settings.limits.advertisement_bytes;
+        let limit = self.inner.settings.limits.advertisement_bytes;
         let asked = transport::list_refs(self.http()?, url, remote.credentials(), known.as_ref(), wanted, limit).await;
         let (negotiated, refs) = match asked {
             Ok((negotiated, refs)) => (Some(negotiated), Ok(refs)),
@@ -186,7 +213,7 @@ impl Source {
 
     /// The commit that was found, with its files, from the mirror or brought there now.
     pub async fn fetch(&self, remote: &Remote, found: &Found) -> Result<Snapshot, Error> {
-        let deadline = self.0.settings.deadlines.fetch;
+        let deadline = self.inner.settings.deadlines.fetch;
         let fetched = match tokio::time::timeout(deadline, self.snapshot(remote, found)).await {
             Ok(fetched) => fetched,
             Err(_) => Err(Fault::Timeout { after: deadline, what: "fetching" }),
@@ -198,27 +225,28 @@ impl Source {
         self.check(remote)?;
         if let Some(path) = remote.url.local_path() {
             let path = path.to_owned();
-            let opened = self.open(None, found.commit, move || Objects::open(&transport::local::objects(&path)?));
+            let opened =
+                self.open(remote, None, found.commit, move || Objects::open(&transport::local::objects(&path)?));
             return opened.await?.ok_or(Fault::MissingCommit);
         }
-        let until = Instant::now() + self.0.settings.deadlines.fetch;
+        let until = Instant::now() + self.inner.settings.deadlines.fetch;
         let state = self.state(remote);
         let mut held = state.mirror.lock().await;
         if held.is_none() {
-            let (directory, identity) = (self.0.settings.directory.clone(), remote.identity());
-            let open = self.0.open.clone();
-            *held = Some(self.0.slots.run(move || Mirror::find(&directory, &identity, &open)).await??);
+            let (directory, identity) = (self.inner.settings.directory.clone(), remote.identity());
+            let open = self.inner.open.clone();
+            *held = Some(self.shared(remote).run(move || Mirror::find(&directory, &identity, &open)).await??);
         }
         let mirror = held.as_mut().ok_or(Fault::Stopped)?;
-        let mut usable = self.usable(mirror.current()).await?;
+        let mut usable = self.usable(remote, mirror.current()).await?;
         if let Some(generation) = usable.as_ref().filter(|generation| generation.holds(found.commit)) {
-            match self.read_from(generation, found.commit).await {
+            match self.read_from(remote, generation, found.commit).await {
                 Ok(Some(snapshot)) => return Ok(snapshot),
                 Ok(None) | Err(Fault::Corrupt { .. }) => usable = None,
                 Err(other) => return Err(other),
             }
         }
-        self.0.fetches.fetch_add(1, Ordering::Relaxed);
+        self.inner.fetches.fetch_add(1, Ordering::Relaxed);
         if let Some(generation) = usable {
             match self.bring(&state, remote, found, &generation, until).await {
                 // A pack that builds on damaged objects of ours looks damaged itself.
@@ -227,27 +255,31 @@ impl Source {
             }
         }
         let next = mirror.next();
-        let fresh = Arc::new(self.0.slots.run(move || Generation::create(next)).await??);
+        let fresh = Arc::new(self.shared(remote).run(move || Generation::create(next)).await??);
         let snapshot = self.bring(&state, remote, found, &fresh, until).await?;
-        self.check_size(&fresh).await?;
+        self.check_size(remote, &fresh).await?;
         mirror.adopt(fresh);
         Ok(snapshot)
     }
 
     /// The generation, unless it is damaged or has grown too large.
-    async fn usable(&self, generation: Option<Arc<Generation>>) -> Result<Option<Arc<Generation>>, Fault> {
+    async fn usable(
+        &self,
+        remote: &Remote,
+        generation: Option<Arc<Generation>>,
+    ) -> Result<Option<Arc<Generation>>, Fault> {
         let Some(generation) = generation.filter(|generation| !generation.is_suspect()) else { return Ok(None) };
-        let limits = self.0.settings.limits;
+        let limits = self.inner.settings.limits;
         let measured = Arc::clone(&generation);
-        let size = self.0.slots.run(move || measured.size()).await?;
+        let size = self.shared(remote).run(move || measured.size()).await?;
         let fits = size.is_ok_and(|(bytes, packs)| bytes <= limits.mirror_bytes && packs < limits.mirror_packs);
         Ok(fits.then_some(generation))
     }
 
-    async fn check_size(&self, generation: &Arc<Generation>) -> Result<(), Fault> {
-        let limit = self.0.settings.limits.mirror_bytes;
+    async fn check_size(&self, remote: &Remote, generation: &Arc<Generation>) -> Result<(), Fault> {
+        let limit = self.inner.settings.limits.mirror_bytes;
         let measured = Arc::clone(generation);
-        let (bytes, _) = self.0.slots.run(move || measured.size()).await??;
+        let (bytes, _) = self.shared(remote).run(move || measured.size()).await??;
         if bytes > limit { Err(Fault::TooLarge { what: "the mirror in bytes", limit }) } else { Ok(()) }
     }
 
@@ -268,9 +300,9 @@ impl Source {
                 return Err(fault);
             }
         };
-        let snapshot = self.read_from(generation, found.commit).await?.ok_or_else(missing)?;
+        let snapshot = self.read_from(remote, generation, found.commit).await?.ok_or_else(missing)?;
         let (keeper, commit) = (Arc::clone(generation), found.commit);
-        self.0.slots.run(move || keeper.keep(commit, history)).await??;
+        self.shared(remote).run(move || keeper.keep(commit, history)).await??;
         Ok(snapshot)
     }
 
@@ -319,31 +351,37 @@ impl Source {
         generation: &Arc<Generation>,
         until: Instant,
     ) -> Result<BTreeSet<Id>, Fault> {
-        let limits = self.0.settings.limits;
+        let limits = self.inner.settings.limits;
         let spooler = Arc::clone(generation);
-        let file = self.0.slots.run(move || spooler.spool()).await??;
+        let file = self.shared(remote).run(move || spooler.spool()).await??;
         let credentials = remote.credentials();
         let delivered = transport::fetch_pack(self.http()?, negotiated, credentials, asked, &limits, file).await;
         let delivered = delivered.map_err(|fault| transport::hushed(credentials, fault))?;
         let indexer = Arc::clone(generation);
-        self.0.slots.run(move || indexer.index(delivered.file, until)).await??;
+        self.shared(remote).run(move || indexer.index(delivered.file, until)).await??;
         Ok(delivered.shallow)
     }
 
-    async fn read_from(&self, generation: &Arc<Generation>, commit: Commit) -> Result<Option<Snapshot>, Fault> {
+    async fn read_from(
+        &self,
+        remote: &Remote,
+        generation: &Arc<Generation>,
+        commit: Commit,
+    ) -> Result<Option<Snapshot>, Fault> {
         let opener = Arc::clone(generation);
-        self.open(Some(Arc::clone(generation)), commit, move || opener.objects()).await
+        self.open(remote, Some(Arc::clone(generation)), commit, move || opener.objects()).await
     }
 
     async fn open(
         &self,
+        remote: &Remote,
         generation: Option<Arc<Generation>>,
         commit: Commit,
         objects: impl FnOnce() -> Result<Objects, Fault> + Send + 'static,
     ) -> Result<Option<Snapshot>, Fault> {
-        let (limits, slots) = (self.0.settings.limits, self.0.slots.clone());
-        let opened = move || Snapshot::open(objects()?, commit, generation, limits, slots);
-        self.0.slots.run(opened).await?
+        let (limits, own) = (self.inner.settings.limits, self.own());
+        let opened = move || Snapshot::open(objects()?, commit, generation, limits, own);
+        self.shared(remote).run(opened).await?
     }
 
     /// The reader reads this remote from now on, or (`None`) none. What is known of a remote that nobody reads any more
@@ -352,14 +390,14 @@ impl Source {
     /// A reader that ends with the process keeps its mirror, so that the next process finds it.
     pub fn reads(&self, reader: &Reader, remote: Option<&Remote>) {
         // Held until it is forgotten: whoever comes next to read the remote begins anew.
-        let mut readers = lock(&self.0.readers);
+        let mut readers = lock(&self.inner.readers);
         if let Some(unread) = readers.set(reader, remote.map(Remote::identity)) {
             self.forget(&unread);
         }
     }
 
     fn forget(&self, remote: &Identity) {
-        let state = lock(&self.0.remotes).remove(remote);
+        let state = lock(&self.inner.remotes).remove(remote);
         // A fetch that is running keeps the mirror; it goes with the next process that finds it unused.
         let Some(state) = state else { return };
         if let Ok(mut mirror) = state.mirror.try_lock()
@@ -370,22 +408,22 @@ impl Source {
     }
 
     fn check(&self, remote: &Remote) -> Result<(), Fault> {
-        if remote.url.local_path().is_some() && !self.0.settings.allow_local {
+        if remote.url.local_path().is_some() && !self.inner.settings.allow_local {
             return Err(Fault::LocalForbidden);
         }
         Ok(())
     }
 
     fn state(&self, remote: &Remote) -> Arc<State> {
-        Arc::clone(lock(&self.0.remotes).entry(remote.identity()).or_default())
+        Arc::clone(lock(&self.inner.remotes).entry(remote.identity()).or_default())
     }
 
     fn http(&self) -> Result<&Http, Fault> {
-        if let Some(http) = self.0.http.get() {
+        if let Some(http) = self.inner.http.get() {
             return Ok(http);
         }
-        let http = Http::new(self.0.settings.deadlines)?;
-        Ok(self.0.http.get_or_init(|| http))
+        let http = Http::new(self.inner.settings.deadlines)?;
+        Ok(self.inner.http.get_or_init(|| http))
     }
 }
 

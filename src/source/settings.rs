@@ -14,7 +14,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What one remote may cost in time.
     pub deadlines: Deadlines,
-    /// How many threads may index packs and read objects at the same time.
+    /// How many threads may index packs and read objects at the same time. One namespace never takes more than half of
+    /// those that it finds free.
     pub slots: usize,
 }
 
@@ -26,7 +27,7 @@ impl Settings {
             allow_local: false,
             limits: Limits::default(),
             deadlines: Deadlines::default(),
-            slots: 4,
+            slots: 8,
         }
     }
 }

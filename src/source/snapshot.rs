@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
 use super::mirror::Generation;
 use super::objects::Objects;
 use super::reference::BaseDir;
 use super::settings::Limits;
+use super::slots::Share;
 
 /// One commit with its files, immutable. Cheap to clone; keeps the mirror that it reads from alive.
 #[derive(Clone)]
@@ -28,7 +27,7 @@ struct Inner {
     /// `None`: a local repository.
     generation: Option<Arc<Generation>>,
     limits: Limits,
-    slots: Slots,
+    share: Share,
 }
 
 /// A file, or what stands in a file's place.
@@ -64,10 +63,10 @@ impl Snapshot {
         commit: Commit,
         generation: Option<Arc<Generation>>,
         limits: Limits,
-        slots: Slots,
+        share: Share,
     ) -> Result<Option<Self>, Fault> {
         let Some(facts) = objects.commit(commit)? else { return Ok(None) };
-        let inner = Inner { root: facts.tree, objects, generation, limits, slots };
+        let inner = Inner { root: facts.tree, objects, generation, limits, share };
         inner.objects.directory(inner.root, &BaseDir::root())?;
         Ok(Some(Self { commit, subject: facts.subject.into(), inner: Arc::new(inner) }))
     }
@@ -101,13 +100,13 @@ impl Snapshot {
         read.map_err(|cause| self.unread(entry.path.clone(), cause))
     }
 
-    /// Runs `work`, which may block, on one of the source's slots.
+    /// Runs `work`, which may block, on one of the source's slots, on behalf of the namespace that fetched it.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let snapshot = self.clone();
-        let done = self.inner.slots.run(move || work(&snapshot)).await;
+        let done = self.inner.share.run(move || work(&snapshot)).await;
         done.map_err(|cause| self.unread("files".to_owned(), cause))
     }
 
@@ -122,26 +121,5 @@ impl Snapshot {
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Snapshot({})", self.commit)
-    }
-}
-
-/// The threads that may index packs and read objects: a bound for all remotes together.
-#[derive(Clone, Debug)]
-pub(super) struct Slots(Arc<Semaphore>);
-
-impl Slots {
-    pub(super) fn new(slots: usize) -> Self {
-        Self(Arc::new(Semaphore::new(slots.max(1))))
-    }
-
-    /// Runs `work` on a blocking thread when a slot is free, and holds the slot until it ends.
-    pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
-        let slot = Arc::clone(&self.0).acquire_owned().await.map_err(|_| Fault::Stopped)?;
-        let work = tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(slot);
-            result
-        });
-        work.await.map_err(|_| Fault::Stopped)
     }
 }

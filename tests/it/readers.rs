@@ -1,17 +1,19 @@
 //! Many who read the same remotes: what one does is not in the way of another.
 
-use std::time::Duration;
+use std::{fs::OpenOptions, path::PathBuf, process::Command, time::Duration};
 
 use serde_json::json;
 
 use crate::support::{
     git_server::GitServer,
-    remote::NAME,
+    remote::{NAME, Remote as Origin},
     world::{World, config_map},
 };
 
 /// Bytes of a file that a clone brings and what comes later does not.
 const LARGE: usize = 300_000;
+/// API version of GitSyncs.
+const SYNCS: &str = "mainstay.dev/v1alpha1";
 
 /// A GitSync `demo` and a Git Function `hello` of one remote, which are both up to date.
 async fn both() -> (World, GitServer) {
@@ -59,8 +61,8 @@ async fn a_mirror_stays_as_long_as_a_git_sync_or_a_function_reads_it() {
 
     function(&world);
     world.runs("hello").await;
-    world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
-    world.until("the GitSync is gone", |w| w.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").is_none()).await;
+    world.delete(SYNCS, "gitsyncs", "demo");
+    world.until("the GitSync is gone", |w| w.get(SYNCS, "gitsyncs", "demo").is_none()).await;
     world.quiet().await;
     assert_eq!(world.mirrors(), 1, "the Function reads it");
     let head = world.remote.file("hello/handler.js", "2").commit("three");
@@ -71,4 +73,62 @@ async fn a_mirror_stays_as_long_as_a_git_sync_or_a_function_reads_it() {
 
     world.delete_function("hello");
     world.until("nobody reads it", |w| w.mirrors() == 0).await;
+}
+
+/// A repository that never comes to an answer: looking for its references waits for whoever writes a pipe.
+struct Stalled {
+    origin: Origin,
+    pipe: PathBuf,
+}
+
+impl Stalled {
+    fn new() -> Self {
+        let mut origin = Origin::new();
+        origin.file("a.yaml", config_map("stalled", "1")).commit("one");
+        let pipe = origin.path().join("packed-refs");
+        let made = Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("`mkfifo` is installed (apt-get install coreutils)").success());
+        Self { origin, pipe }
+    }
+}
+
+/// Lets those go who wait, or the test would never end.
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        let writer = OpenOptions::new().read(true).write(true).open(&self.pipe);
+        let _ = std::fs::remove_file(&self.pipe);
+        drop(writer);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_remotes_of_one_namespace_do_not_delay_another_namespace() {
+    let mut world = World::with_functions().await;
+    world.deadlines.lookup = Duration::from_secs(2);
+    world.remote.file("hello/handler.js", "1").file("objects/a.yaml", config_map("a", "1")).commit("one");
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "slow"}});
+    world.create("v1", "namespaces", "", namespace);
+    world.start();
+    let stalled = (0..12).map(|_| Stalled::new()).collect::<Vec<_>>();
+    for (number, stalled) in stalled.iter().enumerate() {
+        let metadata = json!({"name": format!("stalled-{number}"), "namespace": "slow"});
+        let api = "serverless.kyma-project.io/v1alpha1";
+        let spec = json!({"url": stalled.origin.path().display().to_string()});
+        let repository = json!({"apiVersion": api, "kind": "GitRepository", "metadata": metadata, "spec": spec});
+        world.create(api, "gitrepositories", "slow", repository);
+        let spec = json!({"gitRepository": format!("stalled-{number}"), "interval": "1h"});
+        let sync = json!({"apiVersion": SYNCS, "kind": "GitSync", "metadata": metadata, "spec": spec});
+        world.create(SYNCS, "gitsyncs", "slow", sync);
+    }
+    let gave_up = |world: &World| {
+        let syncs = world.server.objects(SYNCS, "gitsyncs", Some("slow"));
+        syncs.iter().filter(|sync| sync["status"].to_string().contains("looking up references")).count()
+    };
+    world.until("all slots that the namespace may have are taken", |w| gave_up(w) == stalled.len()).await;
+
+    world.sync("demo", json!({"baseDir": "/objects"}));
+    world.ready("demo").await;
+    world.git_function("hello", "/hello");
+    world.runs("hello").await;
+    assert_eq!(gave_up(&world), stalled.len(), "the others are stalled all the same");
 }
