@@ -7,41 +7,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, Facts, Input, owner};
-use super::facts::{Job, Progress, Role};
-use super::git::{self, Access, Tree, Unread};
+use super::context::{Context, Input, owner};
+use super::facts::Progress;
 use super::observe::Family;
 use super::perform::{Outcome, Performer};
+use super::polling::{Polling, Source};
 use super::repository;
 use super::resolve::{Warning, reason, resolve, text};
 use super::secret::Known;
 use super::stage::{self, Decision, Memory, Observed, Said, Wanted};
-use super::status::{self, Pass};
-use super::{Code, ResolvedFunction, tag};
+use super::status::Pass;
+use super::{ResolvedFunction, tag};
 use crate::api::DriftPolicy;
 use crate::api::Function;
-use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
-use crate::api::function_conditions::{self, Reason, Status, Type};
+use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::GitRepositorySpec;
-use crate::cluster::{Kind, Part};
+use crate::cluster::Kind;
 use crate::drift::{Owner, Policy};
-use crate::failure::{Class, chain};
-use crate::notification::Message;
-use crate::source::{Reader, ReaderKind};
 
-/// Longest wait between two attempts to read Git, as a multiple of the first.
-const LAST_GIT_RETRY: u32 = 10;
 /// How often somebody asks why a Job has no pod.
 const ASK_WHY: Duration = Duration::from_secs(30);
-/// How long at least after a status could not be written it is tried again.
-const WRITE_AGAIN: Duration = Duration::from_secs(2);
-/// How long after a status was refused as such.
-const UNWRITABLE: Duration = Duration::from_secs(300);
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// Keeps the children of one Function as they must be until it is gone or `stop` is cancelled.
@@ -53,8 +42,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
         return;
     }
-    let reader = Reader { kind: ReaderKind::Function, namespace: namespace.clone(), name };
-    let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), reader.clone(), uid.clone(), &first);
+    let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), namespace.clone(), uid.clone(), &first);
     let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
     context.drift.set_policy(&owner, policy, 0, Vec::new());
     let mut repositories = context.repositories.listen();
@@ -67,12 +55,12 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         secrets.mark_unchanged();
         let around = Some(task.surroundings(&function));
         if surroundings.take().zip(around.as_ref()).is_some_and(|(old, new)| old.repository != new.repository) {
-            task.look_at_git();
+            task.polling.look_now();
         }
         surroundings = around;
         if look_now.has_changed().unwrap_or(false) {
             look_now.mark_unchanged();
-            task.look_at_git();
+            task.polling.look_now();
         }
         if function.metadata.deletion_timestamp.is_some() {
             // Its children go with it, by their owner references.
@@ -97,8 +85,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
     }
     context.drift.forget_owner(&owner);
-    context.secrets.want(&owner, None);
-    context.source.reads(&reader, None);
+    task.polling.end(&context);
     context.set_facts(&owner, None);
     context.cache.leave(&owner, &namespace, &uid);
     // What is being deleted stays so; whoever takes its name has another task.
@@ -110,36 +97,26 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     }
 }
 
-struct Task {
-    context: Arc<Context>,
-    owner: Owner,
-    namespace: Arc<str>,
-    reader: Reader,
+pub(super) struct Task {
+    pub(super) context: Arc<Context>,
+    pub(super) owner: Owner,
+    pub(super) namespace: Arc<str>,
     uid: String,
     /// The status as it is written.
-    status: FunctionStatus,
+    pub(super) status: FunctionStatus,
     memory: Memory,
-    /// What was last found in Git.
-    tree: Option<Tree>,
-    /// Why Git could not be read the last time.
-    unread: Option<Unread>,
-    git_failures: u32,
-    next_git: Instant,
-    /// Whether somebody wants to know what is at the remote now, rather than it being time to look.
-    anew: bool,
-    /// The Job for whose sake the reference was looked up again.
-    resolved_for: Option<String>,
+    polling: Polling,
     failures: u32,
     /// How often in a row the status could not be written.
-    unwritten: u32,
+    pub(super) unwritten: u32,
     due: Option<Instant>,
     /// What of the Function the last pass was made for.
     seen: Option<Seen>,
     credentials: Vec<Known>,
-    warned: Vec<Warning>,
+    pub(super) warned: Vec<Warning>,
     asked_why: Option<Instant>,
     /// How long the conditions took to become True.
-    took: [Option<Duration>; 3],
+    pub(super) took: [Option<Duration>; 3],
 }
 
 /// What a Function depends on beside itself and its children, as it is known.
@@ -158,29 +135,18 @@ struct Seen {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Where the source is, for the stages.
-enum Source {
-    Inline,
-    Git(Box<(Tree, Access)>),
-}
-
 impl Task {
-    fn new(context: Arc<Context>, owner: Owner, reader: Reader, uid: String, function: &Function) -> Self {
+    fn new(context: Arc<Context>, owner: Owner, namespace: String, uid: String, function: &Function) -> Self {
+        let name = function.metadata.name.as_deref().unwrap_or_default();
         let status = function.status.clone().unwrap_or_default();
         Self {
-            tree: git::remembered(&reader.namespace, &status),
+            polling: Polling::new(&owner, &namespace, name, &status),
             context,
             owner,
-            namespace: reader.namespace.as_str().into(),
-            reader,
+            namespace: namespace.into(),
             uid,
             status,
             memory: Memory::default(),
-            unread: None,
-            git_failures: 0,
-            next_git: Instant::now(),
-            anew: true,
-            resolved_for: None,
             failures: 0,
             unwritten: 0,
             due: None,
@@ -192,14 +158,8 @@ impl Task {
         }
     }
 
-    fn look_at_git(&mut self) {
-        self.anew = true;
-        self.next_git = Instant::now();
-    }
-
     fn due(&self) -> Instant {
-        let git = self.tree.is_some() || self.unread.is_some();
-        let first = [self.due, git.then_some(self.next_git)].into_iter().flatten().min();
+        let first = [self.due, self.polling.due()].into_iter().flatten().min();
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
 
@@ -233,7 +193,7 @@ impl Task {
         let changed = self.seen.as_ref() != Some(&seen);
         if changed {
             self.seen = Some(seen);
-            self.look_at_git();
+            self.polling.look_now();
         }
         self.due = None;
         let mut function = function.clone();
@@ -242,7 +202,7 @@ impl Task {
         self.report(&function, &pass).await;
     }
 
-    fn look_within(&mut self, wait: Duration) {
+    pub(super) fn look_within(&mut self, wait: Duration) {
         let at = Instant::now() + wait;
         self.due = Some(self.due.map_or(at, |known| known.min(at)));
     }
@@ -270,7 +230,7 @@ impl Task {
             }
         };
         let family = self.context.cache.family(&self.namespace, &self.uid);
-        let source = match self.source(&resolved, &family).await {
+        let source = match self.polling.source(&self.context, &resolved, &family).await {
             Ok(source) => source,
             Err(unread) => {
                 self.context.cache.withdraw(&self.owner);
@@ -292,7 +252,7 @@ impl Task {
             settings: &self.context.settings,
         };
         let mut decision = self.decide(&wanted, &family);
-        if let Some(unread) = self.unread.as_ref().filter(|_| tree.is_some()) {
+        if let Some(unread) = self.polling.unread().filter(|_| tree.is_some()) {
             decision.blame(Said::new(Type::ConfigurationReady, Status::False, unread.reason, &unread.message));
         }
         let outcome = self.perform(&decision).await;
@@ -352,79 +312,6 @@ impl Task {
         outcome
     }
 
-    /// Where the code is: for a Git Function the tree that its reference leads to. While Git cannot be read, what was
-    /// found last will do.
-    async fn source(&mut self, function: &ResolvedFunction, family: &Family) -> Result<Source, Unread> {
-        let Code::Git { repository, reference, base_dir } = &function.code else {
-            self.context.secrets.want(&self.owner, None);
-            self.context.source.reads(&self.reader, None);
-            (self.tree, self.unread) = (None, None);
-            return Ok(Source::Inline);
-        };
-        let wanted = git::Wanted {
-            namespace: function.namespace.clone(),
-            repository: repository.clone(),
-            reference: reference.to_string(),
-            base_dir: base_dir.to_string(),
-        };
-        self.tree = self.tree.take().filter(|tree| tree.wanted == wanted);
-        let moved = moved(family).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
-        let due = self.next_git <= Instant::now();
-        let found = match git::remote(&self.context, &self.owner, &wanted).await {
-            Ok((remote, access)) => {
-                self.context.source.reads(&self.reader, Some(&remote));
-                let again = due || moved.is_some() || self.tree.is_none();
-                // A poll takes what another Function's poll of the same remote has just found.
-                let fresh = self.anew || self.git_failures > 0 || moved.is_some();
-                let max_age = if fresh { Duration::ZERO } else { self.context.settings.git_interval.mul_f64(0.8) };
-                match &self.tree {
-                    Some(tree) if !again => Ok((tree.clone(), access, false)),
-                    last => {
-                        let found = git::tree(&self.context, &remote, &wanted, last.as_ref(), max_age).await;
-                        found.map(|tree| (tree, access.clone(), true)).map_err(|unread| (unread, Some(access)))
-                    }
-                }
-            }
-            Err(unread) => Err((unread, None)),
-        };
-        if let Some(job) = moved {
-            self.resolved_for = Some(job.identity.uid.clone());
-        }
-        match found {
-            Ok((tree, access, looked)) => {
-                if looked {
-                    (self.unread, self.git_failures, self.anew) = (None, 0, false);
-                    self.next_git =
-                        Instant::now() + self.context.settings.git_interval.mul_f64(0.9 + 0.2 * fastrand::f64());
-                }
-                self.tree = Some(tree.clone());
-                Ok(Source::Git(Box::new((tree, access))))
-            }
-            Err((unread, access)) => {
-                self.git_failed(&unread);
-                match (self.tree.clone(), access) {
-                    (Some(tree), Some(access)) => Ok(Source::Git(Box::new((tree, access)))),
-                    _ => Err(unread),
-                }
-            }
-        }
-    }
-
-    fn git_failed(&mut self, unread: &Unread) {
-        self.git_failures += 1;
-        let first = self.context.settings.git_fetch_requeue;
-        let doubled = first.saturating_mul(2u32.saturating_pow((self.git_failures - 1).min(16)));
-        let most = first.saturating_mul(LAST_GIT_RETRY);
-        let wait = match unread.class {
-            // What is awaited comes soon or rings.
-            Class::NotReady => Class::NotReady.again(self.git_failures).unwrap_or(first).min(first),
-            _ => doubled.min(most),
-        };
-        let wait = wait.mul_f64(0.9 + 0.2 * fastrand::f64()).max(unread.retry_after.unwrap_or_default());
-        self.next_git = Instant::now() + wait;
-        self.unread = Some(unread.clone());
-    }
-
     /// A build that failed is tried again at once when something changed that may have been the reason.
     fn note_credentials(&mut self, function: &ResolvedFunction, source: &Source, family: &Family, changed: bool) {
         let of_repository = match source {
@@ -441,91 +328,9 @@ impl Task {
             self.memory.retry_now = newest.map(|job| job.identity.name.clone());
         }
     }
-
-    fn warn(&mut self, warnings: &[Warning]) {
-        for warning in warnings.iter().filter(|warning| !self.warned.contains(warning)) {
-            let message = Message::Noticed {
-                function: self.owner.to_string(),
-                reason: warning.reason.to_owned(),
-                message: warning.message.clone(),
-            };
-            self.context.tell(&self.owner, warning.reason, &message);
-        }
-        self.warned = warnings.to_vec();
-    }
-
-    fn set_facts(&mut self, function: &Function) {
-        let known = std::mem::take(&mut self.took);
-        let now = took(function, &self.status);
-        self.took = std::array::from_fn(|at| known[at].or(now[at]));
-        let facts = Facts {
-            namespace: self.namespace.to_string(),
-            name: function.metadata.name.clone().unwrap_or_default(),
-            source: if function.spec.kind.as_deref() == Some("git") { "git" } else { "inline" },
-            runtime: self.status.runtime.clone().unwrap_or_default(),
-            took: self.took,
-        };
-        self.context.set_facts(&self.owner, Some(facts));
-    }
-
-    /// Writes the status if it changed, and tells what is news.
-    async fn report(&mut self, function: &Function, pass: &Pass) {
-        let now: Timestamp = self.context.now();
-        let (new, news) = status::after(&self.status, function, pass, now);
-        if new != self.status {
-            let name = function.metadata.name.as_deref().unwrap_or_default();
-            let patch = status::patch(&self.status, &new);
-            let cluster = self.context.drift.cluster();
-            match cluster.patch_merge(&functions(), Some(&self.namespace), name, Part::Status, &patch).await {
-                Ok(_) => {}
-                Err(error) if error.is_not_found() => return,
-                Err(error) => {
-                    tracing::warn!(function = &*self.owner, why = chain(&error), "status not written");
-                    self.unwritten += 1;
-                    let wait = error.class().again(self.unwritten).unwrap_or(UNWRITABLE).max(WRITE_AGAIN);
-                    self.look_within(wait.max(error.retry_after().unwrap_or_default()));
-                    return;
-                }
-            }
-            self.unwritten = 0;
-            self.status = new;
-        }
-        self.set_facts(function);
-        for said in news {
-            let reason = said.reason.as_str();
-            let message = Message::Stage {
-                function: self.owner.to_string(),
-                condition: said.condition.as_str().to_owned(),
-                status: said.status.as_str().to_owned(),
-                reason: reason.clone(),
-                message: said.message,
-            };
-            self.context.tell(&self.owner, &reason, &message);
-        }
-    }
 }
 
 /// The kind of Functions.
 pub fn functions() -> Kind {
     Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true)
-}
-
-/// The Job that failed because its branch has moved on.
-fn moved(family: &Family) -> Option<&Job> {
-    family.jobs.iter().find(|job| {
-        let pods = family.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
-        let mut ends = pods.filter_map(|pod| pod.end.as_ref());
-        ends.any(
-            |end| matches!(&end.said, Termination::Failed(failure) if failure.reason == FailureReason::BranchMoved),
-        )
-    })
-}
-
-/// How long each condition took to become True, for a Function that was never changed.
-fn took(function: &Function, status: &FunctionStatus) -> [Option<Duration>; 3] {
-    let created = function.metadata.creation_timestamp.as_ref().filter(|_| function.metadata.generation == Some(1));
-    Type::ALL.map(|kind| {
-        let condition = function_conditions::find(&status.conditions, kind).filter(|c| c.status == "True")?;
-        Duration::try_from(condition.last_transition_time.0.duration_since(created?.0)).ok()
-    })
 }

@@ -1,0 +1,180 @@
+//! When a Git Function's remote is looked at, and what is known of its source between two looks.
+//!
+//! Invariant: while Git cannot be read, what was found last will do.
+//! Invariant: a remote is asked when it is time to, when somebody wants to know, and when a build found its branch
+//! elsewhere; everything else takes what is known.
+//!
+//! Deliberately absent: how Git is read; that is `git`'s.
+
+use std::time::{Duration, Instant};
+
+use super::context::Context;
+use super::facts::{Job, Role};
+use super::git::{self, Access, Tree, Unread, Wanted};
+use super::observe::Family;
+use super::{Code, ResolvedFunction};
+use crate::api::build::{FailureReason, Termination};
+use crate::api::function::FunctionStatus;
+use crate::drift::Owner;
+use crate::failure::Class;
+use crate::source::{Reader, ReaderKind, Remote};
+
+/// Longest wait between two attempts to read Git, as a multiple of the first.
+const LAST_RETRY: u32 = 10;
+
+/// Where the source is, for the stages.
+pub(super) enum Source {
+    /// In the Function itself.
+    Inline,
+    /// In Git.
+    Git(Box<(Tree, Access)>),
+}
+
+/// What is known of one Function's remote.
+pub(super) struct Polling {
+    owner: Owner,
+    reader: Reader,
+    /// What was last found.
+    tree: Option<Tree>,
+    /// Why it could not be read the last time.
+    unread: Option<Unread>,
+    failures: u32,
+    next: Instant,
+    /// Whether somebody wants to know what is at the remote now, rather than it being time to look.
+    anew: bool,
+    /// The Job for whose sake the reference was looked up again.
+    resolved_for: Option<String>,
+}
+
+impl Polling {
+    /// Begins with what the status says was found last.
+    pub(super) fn new(owner: &Owner, namespace: &str, name: &str, status: &FunctionStatus) -> Self {
+        let reader = Reader { kind: ReaderKind::Function, namespace: namespace.to_owned(), name: name.to_owned() };
+        Self {
+            owner: Owner::clone(owner),
+            tree: git::remembered(namespace, status),
+            reader,
+            unread: None,
+            failures: 0,
+            next: Instant::now(),
+            anew: true,
+            resolved_for: None,
+        }
+    }
+
+    /// Somebody wants to know what is at the remote now.
+    pub(super) fn look_now(&mut self) {
+        self.anew = true;
+        self.next = Instant::now();
+    }
+
+    /// When it is time to look; `None` when there is nothing to look at.
+    pub(super) fn due(&self) -> Option<Instant> {
+        (self.tree.is_some() || self.unread.is_some()).then_some(self.next)
+    }
+
+    /// Why Git could not be read the last time.
+    pub(super) fn unread(&self) -> Option<&Unread> {
+        self.unread.as_ref()
+    }
+
+    /// The Function reads nothing any more.
+    pub(super) fn end(&self, context: &Context) {
+        context.secrets.want(&self.owner, None);
+        context.source.reads(&self.reader, None);
+    }
+
+    /// Where the code is: for a Git Function the tree that its reference leads to, looked up if it is time to.
+    pub(super) async fn source(
+        &mut self,
+        context: &Context,
+        function: &ResolvedFunction,
+        family: &Family,
+    ) -> Result<Source, Unread> {
+        let Code::Git { repository, reference, base_dir } = &function.code else {
+            self.end(context);
+            (self.tree, self.unread) = (None, None);
+            return Ok(Source::Inline);
+        };
+        let wanted = Wanted {
+            namespace: function.namespace.clone(),
+            repository: repository.clone(),
+            reference: reference.to_string(),
+            base_dir: base_dir.to_string(),
+        };
+        self.tree = self.tree.take().filter(|tree| tree.wanted == wanted);
+        let moved = moved(family).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
+        let found = match git::remote(context, &self.owner, &wanted).await {
+            Ok((remote, access)) => {
+                context.source.reads(&self.reader, Some(&remote));
+                let found = self.look(context, &remote, &wanted, moved).await;
+                found.map(|tree| (tree, access.clone())).map_err(|unread| (unread, Some(access)))
+            }
+            Err(unread) => Err((unread, None)),
+        };
+        if let Some(job) = moved {
+            self.resolved_for = Some(job.identity.uid.clone());
+        }
+        match found {
+            Ok((tree, access)) => {
+                self.tree = Some(tree.clone());
+                Ok(Source::Git(Box::new((tree, access))))
+            }
+            Err((unread, access)) => {
+                self.failed(context, &unread);
+                match (self.tree.clone(), access) {
+                    (Some(tree), Some(access)) => Ok(Source::Git(Box::new((tree, access)))),
+                    _ => Err(unread),
+                }
+            }
+        }
+    }
+
+    /// The tree that the reference leads to: what is known, or what is there now when it is time to look or when a build
+    /// says that the branch has moved.
+    async fn look(
+        &mut self,
+        context: &Context,
+        remote: &Remote,
+        wanted: &Wanted,
+        moved: Option<&Job>,
+    ) -> Result<Tree, Unread> {
+        let due = self.next <= Instant::now() || moved.is_some();
+        if let Some(tree) = self.tree.as_ref().filter(|_| !due) {
+            return Ok(tree.clone());
+        }
+        // A poll takes what another Function's poll of the same remote has just found.
+        let anew = self.anew || self.failures > 0 || moved.is_some();
+        let interval = context.settings.git_interval;
+        let max_age = if anew { Duration::ZERO } else { interval.mul_f64(0.8) };
+        let tree = git::tree(context, remote, wanted, self.tree.as_ref(), max_age).await?;
+        (self.unread, self.failures, self.anew) = (None, 0, false);
+        self.next = Instant::now() + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
+        Ok(tree)
+    }
+
+    fn failed(&mut self, context: &Context, unread: &Unread) {
+        self.failures += 1;
+        let first = context.settings.git_fetch_requeue;
+        let doubled = first.saturating_mul(2u32.saturating_pow((self.failures - 1).min(16)));
+        let wait = match unread.class {
+            // What is awaited comes soon or rings.
+            Class::NotReady => Class::NotReady.again(self.failures).unwrap_or(first).min(first),
+            _ => doubled.min(first.saturating_mul(LAST_RETRY)),
+        };
+        let wait = wait.mul_f64(0.9 + 0.2 * fastrand::f64()).max(unread.retry_after.unwrap_or_default());
+        self.next = Instant::now() + wait;
+        self.unread = Some(unread.clone());
+    }
+}
+
+/// The Job that failed because its branch has moved on.
+fn moved(family: &Family) -> Option<&Job> {
+    family.jobs.iter().find(|job| {
+        let pods = family.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
+        let mut ends = pods.filter_map(|pod| pod.end.as_ref());
+        ends.any(
+            |end| matches!(&end.said, Termination::Failed(failure) if failure.reason == FailureReason::BranchMoved),
+        )
+    })
+}
