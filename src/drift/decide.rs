@@ -76,7 +76,7 @@ pub fn decide(verified: &Verified, mark: &Mark, live: &Value, policy: DriftPolic
 
 /// Whether the state with this resource version is the verified one or older. Versions of one resource compare as
 /// numbers; a server whose versions are no numbers is asked again, which costs an apply that changes nothing.
-fn is_seen(verified: &Verified, version: &str) -> bool {
+pub(super) fn is_seen(verified: &Verified, version: &str) -> bool {
     if verified.resource_version.is_empty() {
         return false;
     }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::decide::{self, Reason, Verdict, Verified, resource_version};
 use super::desired::{Desired, Owner};
-use super::managed::{Managed, Next, Seen, Watched};
+use super::managed::{Managed, Next, Seen, Sight, Watched};
 use super::projection;
 use crate::api::DriftPolicy;
 use crate::api::git_sync::{Failure, Revert};
@@ -257,11 +257,16 @@ impl Ledger {
         managed.queued
     }
 
-    /// Ends a write and returns what was seen of the object meanwhile.
-    pub(super) fn end(&mut self, key: &Key) -> Option<Seen> {
-        let managed = self.objects.get_mut(key)?;
+    /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
+    pub(super) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
+        let Some(managed) = self.objects.get_mut(key) else { return Next::Nothing };
         managed.in_flight = false;
-        managed.pending.take().map(|seen| *seen)
+        let Some(seen) = managed.pending.take() else { return Next::Nothing };
+        let kind = Arc::clone(&managed.desired.kind);
+        match seen.live.as_ref().and_then(Sight::value) {
+            Some(live) => self.see(&kind, key, &live, seen.at, now),
+            None => self.miss(&kind, key, seen.gone_at.as_deref(), seen.at),
+        }
     }
 
     /// The server's answer to an apply is what counts from now on.
@@ -354,7 +359,7 @@ mod tests {
     fn applied() -> (Ledger, Arc<Desired>) {
         let (mut ledger, desired) = applying();
         ledger.verify(&desired.key, &desired, &live(5, "1"), &desired.body());
-        assert!(ledger.end(&desired.key).is_none());
+        assert_eq!(ledger.end(&desired.key, Timestamp::UNIX_EPOCH), Next::Nothing);
         (ledger, desired)
     }
 
@@ -379,9 +384,27 @@ mod tests {
             assert_eq!(ledger.missing(kind, Watched::ByUs, &HashSet::new(), gone_at), std::slice::from_ref(key));
             assert_eq!(ledger.miss(kind, key, Some(gone_at), now), Next::Nothing);
             ledger.verify(key, &desired, &live(5, "1"), &desired.body());
-            let seen = ledger.end(key).unwrap();
-            assert_eq!(ledger.miss(kind, key, seen.gone_at.as_deref(), now), next, "gone at {gone_at}");
+            assert_eq!(ledger.end(key, Timestamp::UNIX_EPOCH), next, "gone at {gone_at}");
         }
+    }
+
+    #[test]
+    fn an_edit_that_follows_a_revert_at_once_is_not_forgotten_for_what_the_revert_itself_shows() {
+        let (mut ledger, desired) = applied();
+        let (kind, key) = (&desired.kind, &desired.key);
+        let see = |ledger: &mut Ledger, version: u64, value: &str| {
+            ledger.see(kind, key, &live(version, value), Instant::now(), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(see(&mut ledger, 6, "2"), Next::Queue);
+        let ticket = ledger.get(key).unwrap().ticket;
+        assert!(ledger.begin_revert(key, ticket).is_some());
+        ledger.verify(key, &desired, &live(7, "1"), &desired.body());
+        assert_eq!(see(&mut ledger, 7, "1"), Next::Nothing, "the revert's own event waits for its end");
+        assert_eq!(ledger.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
+        assert_eq!(see(&mut ledger, 8, "2"), Next::Queue);
+        assert_eq!(see(&mut ledger, 7, "1"), Next::Nothing, "older than what waits");
+        let (_, seen) = ledger.begin_revert(key, ticket).unwrap();
+        assert_eq!(seen.unwrap().live.unwrap().value(), Some(live(8, "2")));
     }
 
     #[test]

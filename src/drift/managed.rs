@@ -252,7 +252,10 @@ impl Managed {
         autoscaled: bool,
         now: Timestamp,
     ) -> Next {
+        let is_known = decide::is_seen(&self.verified, resource_version(live));
         match self.judge(live, policy, autoscaled, now) {
+            // What is known already says nothing about what was seen since.
+            Verdict::InSync if self.queued && is_known => Next::Nothing,
             Verdict::InSync => {
                 self.pending = None;
                 if self.paused.take().is_some() { Next::Resumed } else { Next::Nothing }

@@ -262,17 +262,7 @@ impl Drift {
 
     /// Ends a write and looks at what was seen meanwhile.
     pub(super) fn finish(&self, key: &Key) {
-        let (seen, kind) = {
-            let mut ledger = self.ledger();
-            let seen = ledger.end(key);
-            let kind = ledger.get(key).map(|managed| Arc::clone(&managed.desired.kind));
-            (seen, kind)
-        };
-        let (Some(seen), Some(kind)) = (seen, kind) else { return };
-        let next = match seen.live.as_ref().and_then(Sight::value) {
-            Some(live) => self.ledger().see(&kind, key, &live, seen.at, self.now()),
-            None => self.ledger().miss(&kind, key, seen.gone_at.as_deref(), seen.at),
-        };
+        let next = self.ledger().end(key, self.now());
         self.carry_out(key, next);
     }
 
