@@ -31,6 +31,16 @@ const AT_ONCE: i64 = 5;
 /// How often a position in the queue is told: every so many seconds for each position, within these bounds.
 const TELL_QUEUE: (u64, u64) = (5, 600);
 
+/// What there is to go by.
+#[derive(Clone, Copy)]
+struct Situation<'a> {
+    wanted: &'a Wanted<'a>,
+    observed: &'a Observed<'a>,
+    now: Timestamp,
+    /// Why the image has to be built.
+    causes: &'a [Cause],
+}
+
 /// How an attempt failed.
 struct Failure {
     reason: Option<FailureReason>,
@@ -57,9 +67,10 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
         decision.image = Some(image_of(wanted, &built.digest));
         return;
     }
+    let situation = &Situation { wanted, observed, now, causes: &causes };
     let jobs = observed.family.jobs.iter().filter(|job| job.image == image && !job.identity.terminating);
     let Some(job) = jobs.max_by_key(|job| job.attempt) else {
-        start(wanted, observed, now, decision, 1, &causes);
+        start(situation, decision);
         return;
     };
     decision.record.building = Some((job.tag.clone(), job.attempt));
@@ -79,9 +90,9 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
             }
             Some(_) => {
                 let failure = Failure::of("the build reported no image", true);
-                failed(wanted, observed, now, decision, job, &failure, &causes);
+                failed(situation, job, &failure, decision);
             }
-            None => await_report(wanted, observed, now, decision, job, &causes),
+            None => await_report(situation, job, decision),
         },
         Progress::Failed { reason, message } => {
             let trouble = trouble.map(text).or_else(|| remembered(job, observed));
@@ -94,7 +105,7 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
                     Failure::of(&format!("{reason}: {message}{why}"), true)
                 }
             };
-            failed(wanted, observed, now, decision, job, &failure, &causes);
+            failed(situation, job, &failure, decision);
         }
     }
 }
@@ -151,19 +162,13 @@ fn remembered(job: &Job, observed: &Observed<'_>) -> Option<String> {
     (*uid == job.identity.uid).then(|| trouble.clone())
 }
 
-fn await_report(
-    wanted: &Wanted<'_>,
-    observed: &Observed<'_>,
-    now: Timestamp,
-    decision: &mut Decision,
-    job: &Job,
-    causes: &[Cause],
-) {
+fn await_report(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
+    let Situation { observed, now, .. } = *situation;
     let awaited = observed.memory.report_awaited.as_ref().filter(|(uid, _)| *uid == job.identity.uid);
     let since = awaited.map_or(now, |(_, since)| *since);
     if now.duration_since(since) >= REPORT_WITHIN {
         let failure = Failure::of("the build's pod is gone, and with it the digest of the image", true);
-        failed(wanted, observed, now, decision, job, &failure, causes);
+        failed(situation, job, &failure, decision);
         return;
     }
     decision.memory.report_awaited = Some((job.identity.uid.clone(), since));
@@ -210,15 +215,8 @@ fn ended(end: &End) -> Failure {
     }
 }
 
-fn failed(
-    wanted: &Wanted<'_>,
-    observed: &Observed<'_>,
-    now: Timestamp,
-    decision: &mut Decision,
-    job: &Job,
-    failure: &Failure,
-    causes: &[Cause],
-) {
+fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mut Decision) {
+    let Situation { wanted, observed, now, .. } = *situation;
     let status = observed.status;
     let known = status.building.as_deref() == Some(&job.tag) && status.builds == Some(job.attempt);
     let at_once = matches!(failure.reason, Some(FailureReason::BranchMoved | FailureReason::PreviousGone));
@@ -229,13 +227,14 @@ fn failed(
     };
     if asked || now >= due || (at_once && job.attempt < AT_ONCE) {
         decision.memory.retry_now = None;
-        let mut causes = causes.to_vec();
+        let mut causes = situation.causes.to_vec();
         if !at_once {
             causes.push(Cause::Retry);
         }
         let after =
             if failure.reason == Some(FailureReason::PreviousGone) { After::PreviousGone } else { After::Other };
-        start_after(wanted, observed, now, decision, job.attempt.saturating_add(1), &causes, after);
+        let situation = &Situation { causes: &causes, ..*situation };
+        start_after(situation, job.attempt.saturating_add(1), after, decision);
         return;
     }
     decision.record.retry_at = Some(due);
@@ -265,14 +264,8 @@ enum After {
     Other,
 }
 
-fn start(
-    wanted: &Wanted<'_>,
-    observed: &Observed<'_>,
-    now: Timestamp,
-    decision: &mut Decision,
-    attempt: i64,
-    causes: &[Cause],
-) {
+fn start(situation: &Situation<'_>, decision: &mut Decision) {
+    let Situation { wanted, observed, .. } = *situation;
     let status = observed.status;
     // The failed Job of an earlier attempt may be gone.
     let known = status.building.as_deref() == Some(&wanted.recipe.tag);
@@ -283,8 +276,8 @@ fn start(
         decision.record.building = Some((wanted.recipe.tag.clone(), last));
         return;
     }
-    let attempt = last.map_or(attempt, |last| last.max(0).saturating_add(1));
-    start_after(wanted, observed, now, decision, attempt, causes, After::Other);
+    let attempt = last.map_or(1, |last| last.max(0).saturating_add(1));
+    start_after(situation, attempt, After::Other, decision);
 }
 
 /// Whether the backward loop is about to create the Job of this attempt again, which somebody deleted.
@@ -302,15 +295,8 @@ fn is_put_back(wanted: &Wanted<'_>, observed: &Observed<'_>, attempt: i64) -> bo
     (observed.kept)(&key).is_some()
 }
 
-fn start_after(
-    wanted: &Wanted<'_>,
-    observed: &Observed<'_>,
-    now: Timestamp,
-    decision: &mut Decision,
-    attempt: i64,
-    causes: &[Cause],
-    after: After,
-) {
+fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: &mut Decision) {
+    let Situation { wanted, observed, causes, .. } = *situation;
     let image = format!("{}:{}", wanted.repository.push, wanted.recipe.tag);
     let obsolete = observed.family.jobs.iter().filter(|job| job.image != image && !job.identity.terminating);
     let mut any = false;
@@ -323,7 +309,7 @@ fn start_after(
     }
     decision.in_queue = true;
     if let Turn::Wait { position } = (observed.turn)() {
-        wait(wanted, observed, now, decision, position);
+        wait(situation, position, decision);
         return;
     }
     let previous = previous(wanted, observed, after);
@@ -367,7 +353,8 @@ fn previous(wanted: &Wanted<'_>, observed: &Observed<'_>, after: After) -> Optio
     usable.then(|| (format!("{}@{}", built.repository, built.digest), built.dependencies.clone()))
 }
 
-fn wait(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp, decision: &mut Decision, position: usize) {
+fn wait(situation: &Situation<'_>, position: usize, decision: &mut Decision) {
+    let Situation { wanted, observed, now, .. } = *situation;
     let every = (position as u64).clamp(TELL_QUEUE.0, TELL_QUEUE.1);
     let every = SignedDuration::from_secs(i64::try_from(every).unwrap_or(i64::MAX));
     let told = observed.memory.queue_told.filter(|_| observed.says(SUBJECT, Status::Unknown, Reason::JobQueued));
