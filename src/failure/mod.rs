@@ -72,6 +72,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// What went wrong on the way to a server, in the words of the innermost cause; without the address, which may hold
+/// what nobody else should read.
+pub fn on_the_way(error: &reqwest::Error) -> String {
+    let first = std::error::Error::source(error);
+    let last = std::iter::successors(first, |cause| cause.source()).last();
+    match last {
+        _ if error.is_connect() && error.is_timeout() => "no connection: it took too long".to_owned(),
+        None => "the request failed".to_owned(),
+        Some(last) if error.is_connect() => format!("no connection: {last}"),
+        Some(last) => format!("the connection broke: {last}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

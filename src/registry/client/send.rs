@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::blob::Progress;
 use super::{Client, Fault, challenge::challenge};
+use crate::failure::on_the_way;
 
 const REDIRECTS: usize = 5;
 /// Bytes that are read of a refusal.
@@ -204,21 +205,8 @@ pub(super) fn host(url: &Url) -> String {
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
-/// What went wrong on the way, in the words of the innermost cause, without the address.
 pub(super) fn network(error: &reqwest::Error) -> Fault {
-    let mut texts: Vec<String> = Vec::new();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        texts.push(cause.to_string());
-        next = cause.source();
-    }
-    let what = match texts.pop() {
-        None => "the request failed".to_owned(),
-        Some(_) if error.is_connect() && error.is_timeout() => "no connection: it took too long".to_owned(),
-        Some(last) if error.is_connect() => format!("no connection: {last}"),
-        Some(last) => format!("the connection broke: {last}"),
-    };
-    Fault::Network { what }
+    Fault::Network { what: on_the_way(error) }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use reqwest::{StatusCode, Url, header};
 
 use super::packet::{self, Packet};
+use crate::failure::{on_the_way, wished};
 use crate::source::address::strip;
 use crate::source::error::{Fault, Sent};
 use crate::source::{Credentials, Deadlines};
@@ -203,7 +204,7 @@ fn accepted(
             StatusCode::NOT_FOUND | StatusCode::GONE => Fault::NotFound { status: status.as_u16() },
             _ => Fault::Status {
                 status: status.as_u16(),
-                retry_after: header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(crate::failure::wished),
+                retry_after: header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(wished),
             },
         });
     }
@@ -217,23 +218,8 @@ fn accepted(
     }
 }
 
-/// What went wrong on the way, in the words of the innermost cause, without the address.
 fn network(error: &reqwest::Error) -> Fault {
-    let mut texts: Vec<String> = Vec::new();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        texts.push(cause.to_string());
-        next = cause.source();
-    }
-    let what = match texts.pop() {
-        None => "the request failed".to_owned(),
-        Some(last) if error.is_connect() => format!("no connection: {last}"),
-        Some(last) => format!("the connection broke: {last}"),
-    };
-    if error.is_timeout() && error.is_connect() {
-        return Fault::Network { what: "no connection: it took too long".to_owned() };
-    }
-    Fault::Network { what }
+    Fault::Network { what: on_the_way(error) }
 }
 
 /// The body of an answer, in pieces or in packets.
