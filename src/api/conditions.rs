@@ -94,21 +94,29 @@ pub fn set(
     now: jiff::Timestamp,
 ) {
     let old = conditions.iter().position(|c| c.type_ == kind.as_str());
-    let since = old
-        .map(|at| &conditions[at])
-        .filter(|c| c.status == status)
-        .map_or_else(|| Time(now), |c| c.last_transition_time.clone());
-    let condition = Condition {
+    let new = Condition {
         type_: kind.as_str().to_owned(),
         status: status.to_owned(),
         reason: reason.as_str(),
-        message: cut(message, 32 * 1024 - 1).to_owned(),
+        message: message.to_owned(),
         observed_generation: generation,
-        last_transition_time: since,
+        last_transition_time: Time(now),
     };
+    let condition = following(old.map(|at| &conditions[at]), new);
     match old {
         Some(at) => conditions[at] = condition,
         None => conditions.push(condition),
+    }
+}
+
+/// `new` as it follows `old`: its `lastTransitionTime` moves only when the status does, and its message is cut at 32 KiB,
+/// the API's limit.
+pub(super) fn following(old: Option<&Condition>, new: Condition) -> Condition {
+    let same = old.filter(|old| old.status == new.status);
+    Condition {
+        message: cut(&new.message, 32 * 1024 - 1).to_owned(),
+        last_transition_time: same.map_or(new.last_transition_time, |old| old.last_transition_time.clone()),
+        ..new
     }
 }
 

@@ -4,7 +4,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::conditions::cut;
+use super::conditions::following;
 
 /// Condition types, in the order in which a Function passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,18 +135,15 @@ pub fn set(
     now: jiff::Timestamp,
 ) -> bool {
     let old = conditions.iter().find(|c| c.type_ == kind.as_str()).cloned();
-    let since = old
-        .as_ref()
-        .filter(|c| c.status == status.as_str())
-        .map_or_else(|| Time(now), |c| c.last_transition_time.clone());
-    let condition = Condition {
+    let new = Condition {
         type_: kind.as_str().to_owned(),
         status: status.as_str().to_owned(),
         reason: reason.as_str(),
-        message: cut(message, 32 * 1024 - 1).to_owned(),
+        message: message.to_owned(),
         observed_generation: generation,
-        last_transition_time: since,
+        last_transition_time: Time(now),
     };
+    let condition = following(old.as_ref(), new);
     let changed = old.as_ref() != Some(&condition);
     conditions.retain(|c| c.type_ != kind.as_str());
     conditions.insert(0, condition);
