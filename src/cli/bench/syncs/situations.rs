@@ -72,6 +72,7 @@ async fn first_sync(world: &mut World) -> Result<Row, Error> {
     let reached = world.observer.all(wanted, DEADLINE).await?;
     let wall = until_last(start, &reached);
     world
+        .stand
         .row(mark, "first sync, until the last object is there", duration(wall), |requests| {
             vec![
                 Target::new("≤ 6 s", wall <= Duration::from_secs(6)),
@@ -87,7 +88,7 @@ async fn no_op_sync(world: &mut World) -> Result<Row, Error> {
     let (start, token) = world.request().await?;
     let wall = world.handled(&token).await?.saturating_duration_since(start);
     let targets = |requests: &super::counters::Requests| vec![Target::new("0 applies", requests.of("apply", "") == 0)];
-    world.row(mark, "no-op sync, until the status says so", duration(wall), targets).await
+    world.stand.row(mark, "no-op sync, until the status says so", duration(wall), targets).await
 }
 
 async fn one_file(world: &mut World) -> Result<Row, Error> {
@@ -100,6 +101,7 @@ async fn one_file(world: &mut World) -> Result<Row, Error> {
     let wall = until_last(start, &reached);
     world.handled(&token).await?;
     world
+        .stand
         .row(mark, format!("commit that changes one file ({count} objects)"), duration(wall), |requests| {
             // Status at the start and the end, the objects, and one inventory.
             vec![Target::new(format!("≤ {} requests", 2 + count + 1), requests.total() <= 2 + count + 1)]
@@ -111,7 +113,7 @@ async fn idle(world: &mut World, seconds: u64) -> Result<Row, Error> {
     let mark = world.mark().await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let targets = |requests: &super::counters::Requests| vec![Target::new("0 requests", requests.total() == 0)];
-    world.row(mark, format!("idle, {seconds} s"), format!("{seconds} s"), targets).await
+    world.stand.row(mark, format!("idle, {seconds} s"), format!("{seconds} s"), targets).await
 }
 
 async fn reverts(world: &mut World, blow: Blow, what: &str, numbers: std::ops::Range<usize>) -> Result<Row, Error> {
@@ -130,6 +132,7 @@ async fn reverts(world: &mut World, blow: Blow, what: &str, numbers: std::ops::R
     let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
     let wall = format!("p50 {}, p99 {}", duration(p50), duration(p99));
     world
+        .stand
         .row(mark, format!("{} {what}, one by one, each until it is put back", numbers.len()), wall, |_| {
             vec![
                 Target::new("p50 ≤ 5 ms", p50 <= Duration::from_millis(5)),
@@ -149,7 +152,10 @@ async fn burst(world: &mut World, numbers: std::ops::Range<usize>) -> Result<Row
     let reached = world.observer.all(wanted, PATIENCE).await?;
     let wall = until_last(start, &reached);
     let targets = |_: &super::counters::Requests| vec![Target::new("≤ 10 s", wall <= Duration::from_secs(10))];
-    world.row(mark, format!("{} edits at once, until all are put back", numbers.len()), duration(wall), targets).await
+    world
+        .stand
+        .row(mark, format!("{} edits at once, until all are put back", numbers.len()), duration(wall), targets)
+        .await
 }
 
 async fn restart(world: &mut World) -> Result<Row, Error> {
@@ -160,7 +166,10 @@ async fn restart(world: &mut World) -> Result<Row, Error> {
     world.stand.start_agent().await?;
     let wall = world.handled(&token).await?.saturating_duration_since(start);
     let targets = |requests: &super::counters::Requests| vec![Target::new("0 applies", requests.of("apply", "") == 0)];
-    world.row(mark, "restart after `kill -9`, until a sync was compared and reported", duration(wall), targets).await
+    world
+        .stand
+        .row(mark, "restart after `kill -9`, until a sync was compared and reported", duration(wall), targets)
+        .await
 }
 
 /// Does it to one object; returns when the server had answered.

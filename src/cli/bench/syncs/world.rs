@@ -15,11 +15,9 @@ use serde_json::json;
 
 use super::{
     Error,
-    counters::Requests,
     load::{self, Load},
     observer::{Observer, Seen},
     stand::{DEADLINE, Mark, NAMESPACE, Stand},
-    table::{Row, Target},
 };
 use crate::api::{GitRepository, GitSync, names};
 
@@ -48,17 +46,6 @@ impl World {
     pub(super) async fn mark(&mut self) -> Result<Mark, Error> {
         self.observer.forget();
         self.stand.mark().await
-    }
-
-    /// Ends a situation as soon as the agent has nothing more to ask.
-    pub(super) async fn row(
-        &self,
-        mark: Mark,
-        situation: impl Into<String>,
-        wall: String,
-        targets: impl FnOnce(&Requests) -> Vec<Target>,
-    ) -> Result<Row, Error> {
-        self.stand.row(mark, situation, wall, targets).await
     }
 
     /// Creates GitRepository and GitSync; returns when the GitSync was there.
