@@ -16,7 +16,7 @@ const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
 /// Defaults of a Job.
 pub(super) fn default_job(job: &mut Object) {
     let Some(spec) = job.object("spec") else { return };
-    default_template(spec);
+    pod::default_template(spec);
     let policy = spec.get("podFailurePolicy").is_some();
     let unlimited = spec.contains_key("backoffLimitPerIndex");
     if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
@@ -36,17 +36,6 @@ pub(super) fn default_job(job: &mut Object) {
     }
 }
 
-fn default_template(spec: &mut Object) {
-    let Some(template) = spec.object("template") else { return };
-    template.value("metadata", json!({}));
-    if let Some(metadata) = template.inner("metadata") {
-        metadata.drop_zero(&["labels", "annotations", "creationTimestamp", "name"]);
-    }
-    if let Some(spec) = template.object("spec") {
-        pod::default_spec(spec);
-    }
-}
-
 /// Defaults of a CronJob; its Job template gets those of pods only.
 pub(super) fn default_cron_job(cron: &mut Object) {
     let Some(spec) = cron.object("spec") else { return };
@@ -57,7 +46,7 @@ pub(super) fn default_cron_job(cron: &mut Object) {
     let Some(template) = spec.object("jobTemplate") else { return };
     template.value("metadata", json!({}));
     if let Some(spec) = template.object("spec") {
-        default_template(spec);
+        pod::default_template(spec);
     }
 }
 

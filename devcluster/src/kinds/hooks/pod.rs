@@ -5,6 +5,18 @@ use serde_json::{Value, json};
 use super::fill::{Fill, Object, at, items};
 use super::quantity;
 
+/// Defaults of the pod template in a spec.
+pub(super) fn default_template(spec: &mut Object) {
+    let Some(template) = spec.object("template") else { return };
+    template.value("metadata", json!({}));
+    if let Some(metadata) = template.inner("metadata") {
+        metadata.drop_zero(&["labels", "annotations", "creationTimestamp", "name"]);
+    }
+    if let Some(spec) = template.object("spec") {
+        default_spec(spec);
+    }
+}
+
 /// Defaults of the pod spec in a template (or of a Pod).
 pub(super) fn default_spec(spec: &mut Object) {
     spec.text("restartPolicy", "Always");

@@ -34,15 +34,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes
     for list in ["initContainers", "containers"] {
         for (index, container) in items(spec, &[list]).iter().enumerate() {
             let here = format!("{path}.{list}[{index}]");
-            let name = text(container, &["name"]);
-            if name.is_empty() {
-                causes.push(Cause::required(format!("{here}.name"), ""));
-            } else if let Some(why) = label_fault(name) {
-                causes.push(Cause::invalid(format!("{here}.name"), &name.into(), &why));
-            } else if names.contains(&name) {
-                causes.push(duplicate(format!("{here}.name"), &name.into()));
-            }
-            names.push(name);
+            names.push(new_name(container, &here, &names, causes));
             validate_container(container, &here, &volumes, causes);
         }
     }
@@ -66,22 +58,28 @@ fn volume_names<'a>(spec: &'a Value, path: &str, causes: &mut Vec<Cause>) -> Vec
     let mut names = Vec::new();
     for (index, volume) in items(spec, &["volumes"]).iter().enumerate() {
         let here = format!("{path}.volumes[{index}]");
-        let name = text(volume, &["name"]);
-        if name.is_empty() {
-            causes.push(Cause::required(format!("{here}.name"), ""));
-        } else if let Some(why) = label_fault(name) {
-            causes.push(Cause::invalid(format!("{here}.name"), &name.into(), &why));
-        } else if names.contains(&name) {
-            causes.push(duplicate(format!("{here}.name"), &name.into()));
-        }
+        names.push(new_name(volume, &here, &names, causes));
         let sources: Vec<&String> =
             volume.as_object().into_iter().flat_map(|v| v.keys()).filter(|k| *k != "name").collect();
         if let [_, second, ..] = sources.as_slice() {
             causes.push(Cause::forbidden(format!("{here}.{second}"), "may not specify more than 1 volume type"));
         }
-        names.push(name);
     }
     names
+}
+
+/// The name of one item of a list, which no other item may have.
+fn new_name<'a>(item: &'a Value, path: &str, others: &[&str], causes: &mut Vec<Cause>) -> &'a str {
+    let name = text(item, &["name"]);
+    let field = || format!("{path}.name");
+    if name.is_empty() {
+        causes.push(Cause::required(field(), ""));
+    } else if let Some(why) = label_fault(name) {
+        causes.push(Cause::invalid(field(), &name.into(), &why));
+    } else if others.contains(&name) {
+        causes.push(duplicate(field(), &name.into()));
+    }
+    name
 }
 
 fn validate_container(container: &Value, path: &str, volumes: &[&str], causes: &mut Vec<Cause>) {

@@ -11,7 +11,7 @@ use crate::status::Cause;
 /// Defaults of one workload kind.
 pub(super) fn default(kind: &str, object: &mut Object) {
     let Some(spec) = object.object("spec") else { return };
-    template(spec);
+    pod::default_template(spec);
     spec.drop_zero(&["minReadySeconds", "paused"]);
     match kind {
         "Deployment" => {
@@ -45,17 +45,6 @@ pub(super) fn default(kind: &str, object: &mut Object) {
         _ => spec.value("replicas", 1),
     }
     required_status(kind, object);
-}
-
-fn template(spec: &mut Object) {
-    let Some(template) = spec.object("template") else { return };
-    template.value("metadata", json!({}));
-    if let Some(metadata) = template.inner("metadata") {
-        metadata.drop_zero(&["labels", "annotations", "creationTimestamp", "name"]);
-    }
-    if let Some(spec) = template.object("spec") {
-        pod::default_spec(spec);
-    }
 }
 
 fn default_stateful_set(spec: &mut Object) {
