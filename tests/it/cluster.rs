@@ -16,6 +16,9 @@ use mainstay::failure::Class;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+mod lease;
+mod watches;
+
 /// Nothing here should take longer, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -54,39 +57,6 @@ async fn apply(cluster: &Cluster, name: &str, value: &str) -> Value {
 
 fn version(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().expect("a version")
-}
-
-/// What a watch said, in a word: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a`, `trouble 503`.
-async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
-    let shown = |object: &Value| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        format!("{name}={}", object["data"]["key"].as_str().unwrap_or_default())
-    };
-    let event = tokio::time::timeout(PATIENCE, events.next()).await.expect("the watch speaks");
-    match event.expect("a watch never ends") {
-        WatchEvent::Begin => "begin".to_owned(),
-        WatchEvent::Initial(object) => format!("initial {}", shown(&object)),
-        WatchEvent::Synced(_) => "synced".to_owned(),
-        WatchEvent::Applied(object) => format!("applied {}", shown(&object)),
-        WatchEvent::Deleted(object) => format!("deleted {}", shown(&object)),
-        WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
-    }
-}
-
-/// The next words that are not about trouble.
-async fn words(events: &mut BoxStream<'static, WatchEvent>, count: usize) -> Vec<String> {
-    let mut words = Vec::new();
-    while words.len() < count {
-        let word = word(events).await;
-        if !word.starts_with("trouble") {
-            words.push(word);
-        }
-    }
-    words
-}
-
-fn watch(cluster: &Cluster) -> BoxStream<'static, WatchEvent> {
-    cluster.watch(&config_maps(), Selection::labelled("app", "web"))
 }
 
 #[tokio::test]
@@ -207,149 +177,6 @@ async fn lists_more_than_a_page() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_is_there_and_what_changes() {
-    let (_server, cluster) = server();
-    apply(&cluster, "a", "1").await;
-    let mut events = watch(&cluster);
-    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
-    apply(&cluster, "a", "2").await;
-    apply(&cluster, "a", "2").await;
-    apply(&cluster, "b", "1").await;
-    cluster
-        .delete(&config_maps(), Some("default"), "a", Guard::default(), Propagation::Background)
-        .await
-        .expect("gone");
-    assert_eq!(words(&mut events, 3).await, ["applied a=2", "applied b=1", "deleted a=2"]);
-    let unlabel = json!({ "metadata": { "labels": null } });
-    cluster.patch_merge(&config_maps(), Some("default"), "b", Part::Main, &unlabel).await.expect("patched");
-    assert_eq!(word(&mut events).await, "deleted b=1");
-}
-
-#[tokio::test]
-async fn a_watch_of_metadata_leaves_out_the_rest() {
-    let (_server, cluster) = server();
-    apply(&cluster, "a", "1").await;
-    let mut events = cluster.watch(&config_maps(), Selection::labelled("app", "web").metadata_only());
-    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=", "synced"]);
-}
-
-#[tokio::test]
-async fn a_kubeconfig_gives_requests_and_watches_their_credentials() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let (server, _) = server();
-    let serving = server.serve(([127, 0, 0, 1], 0).into(), Some("right".to_owned())).await.expect("served");
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("config");
-    let origin = Origin::Kubeconfig { path: Some(path.clone()), context: None };
-
-    std::fs::write(&path, server.kubeconfig(serving.address(), Some("wrong"))).expect("written");
-    let cluster = Cluster::from_origin(&origin).await.expect("a client");
-    let error = cluster.get(&config_maps(), Some("default"), "a").await.expect_err("a wrong token");
-    assert_eq!((error.code(), error.class()), (Some(401), Class::Denied));
-    let mut events = watch(&cluster);
-    assert_eq!(word(&mut events).await, "begin");
-    assert_eq!(word(&mut events).await, "trouble 401");
-
-    std::fs::write(&path, server.kubeconfig(serving.address(), Some("right"))).expect("written");
-    let cluster = Cluster::from_origin(&origin).await.expect("a client");
-    apply(&cluster, "a", "1").await;
-    let mut events = watch(&cluster);
-    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
-
-    let missing = Origin::Kubeconfig { path: Some(directory.path().join("nowhere")), context: None };
-    let error = Cluster::from_origin(&missing).await.expect_err("no file");
-    assert_eq!((error.to_string().as_str(), error.class()), ("could not connect to the cluster", Class::Invalid));
-}
-
-#[tokio::test]
-async fn a_watch_that_is_cut_loses_nothing() {
-    let (server, _) = server();
-    let serving = server.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
-    let address = serving.address();
-    let cluster = connect(address);
-    apply(&cluster, "a", "1").await;
-    let mut events = watch(&cluster);
-    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
-    drop(serving);
-    // In process, while nobody can connect.
-    let client = kube::Client::new(server.client_service(), "default");
-    apply(&Cluster::from_clients(client.clone(), client), "a", "2").await;
-    assert_eq!(word(&mut events).await, "trouble 0");
-    let _serving = serve_again(&server, address).await;
-    assert_eq!(words(&mut events, 1).await, ["applied a=2"]);
-}
-
-/// Serves at an address that was just in use.
-async fn serve_again(server: &Server, address: SocketAddr) -> devcluster::Serving {
-    let bound = async {
-        loop {
-            match server.serve(address, None).await {
-                Ok(serving) => return serving,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, bound).await.expect("the address is free again")
-}
-
-#[tokio::test]
-async fn a_server_with_another_history_is_told_anew() {
-    let (old, _) = server();
-    let serving = old.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
-    let address = serving.address();
-    let cluster = connect(address);
-    for n in 0..300 {
-        apply(&cluster, "a", &n.to_string()).await;
-    }
-    let mut events = watch(&cluster);
-    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=299", "synced"]);
-    drop(serving);
-    drop(old);
-    assert_eq!(word(&mut events).await, "trouble 0");
-    let (new, _) = server();
-    let _serving = serve_again(&new, address).await;
-    assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);
-    apply(&cluster, "a", "new").await;
-    assert_eq!(word(&mut events).await, "applied a=new");
-}
-
-#[tokio::test]
-async fn forgotten_history_is_told_anew() {
-    let (server, cluster) = server();
-    apply(&cluster, "a", "1").await;
-    let mut events = watch(&cluster);
-    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
-    let away = Fault { verb: "watch".to_owned(), code: 503, times: 2, ..Fault::default() };
-    server.levers().fail_next(away);
-    server.store().end_watches(None);
-    assert_eq!(word(&mut events).await, "trouble 503");
-    apply(&cluster, "a", "2").await;
-    server.store().compact();
-    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
-    // The same as an answer instead of an event.
-    let gone = Fault { verb: "watch".to_owned(), code: 410, ..Fault::default() };
-    server.levers().fail_next(gone);
-    server.store().end_watches(None);
-    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
-}
-
-#[tokio::test]
-async fn a_server_without_initial_events_is_read_in_pages() {
-    let (server, cluster) = server();
-    for n in 0..60 {
-        apply(&cluster, &format!("c{n:02}"), "1").await;
-    }
-    let refusal = Fault { verb: "watch".to_owned(), code: 422, ..Fault::default() };
-    server.levers().fail_next(refusal);
-    let mut events = watch(&cluster);
-    let told = words(&mut events, 62).await;
-    assert_eq!((told[0].as_str(), told[1].as_str(), told[61].as_str()), ("begin", "initial c00=1", "synced"));
-    assert_eq!(cluster.requests().total(|verb, _| verb == Verb::List), 2);
-    apply(&cluster, "c00", "2").await;
-    assert_eq!(word(&mut events).await, "applied c00=2");
-}
-
-#[tokio::test]
 async fn a_new_definition_is_discovered() {
     let (_server, cluster) = server();
     assert_eq!(cluster.kind("x.io/v1", "Gizmo").await.expect("an answer"), None);
@@ -432,74 +259,4 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
     }
     drop(recorder);
     writing.await.expect("the writer ends");
-}
-
-fn quick() -> Timing {
-    Timing { lease: Duration::from_secs(1), deadline: Duration::from_millis(600), retry: Duration::from_millis(50) }
-}
-
-#[tokio::test]
-async fn one_of_two_leads_and_the_other_follows() {
-    let (_server, cluster) = server();
-    let shutdown = CancellationToken::new();
-    let (first, mut first_leads) = Elector::new(cluster.clone(), "default", "mainstay", "first", quick());
-    let first = tokio::spawn(first.run(shutdown.clone()));
-    let term = tokio::time::timeout(PATIENCE, first_leads.term()).await.expect("it leads").expect("a term");
-    let (second, mut second_leads) = Elector::new(cluster.clone(), "default", "mainstay", "second", quick());
-    let second = tokio::spawn(second.run(CancellationToken::new()));
-    let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
-    let renewed = async {
-        let mut times = std::collections::BTreeSet::new();
-        while times.len() < 30 {
-            let lease = cluster.get(&leases, Some("default"), "mainstay").await.expect("an answer").expect("there");
-            assert_eq!(lease["spec"]["holderIdentity"], "first");
-            times.insert(lease["spec"]["renewTime"].to_string());
-            tokio::task::yield_now().await;
-        }
-    };
-    // Thirty renewals take longer than the Lease's duration.
-    tokio::time::timeout(PATIENCE, renewed).await.expect("it is renewed");
-    assert!(first_leads.is_leading() && !second_leads.is_leading() && !term.ended().is_cancelled());
-    shutdown.cancel();
-    tokio::time::timeout(PATIENCE, first).await.expect("it ends").expect("it ends");
-    assert!(term.ended().is_cancelled());
-    assert!(tokio::time::timeout(PATIENCE, second_leads.term()).await.expect("it leads").is_some());
-    second.abort();
-}
-
-#[tokio::test]
-async fn a_lease_is_judged_by_our_own_clock() {
-    let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
-    for renewed in ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"] {
-        let (_server, cluster) = server();
-        let lease = json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": { "name": "mainstay", "namespace": "default" },
-            "spec": { "holderIdentity": "other", "leaseDurationSeconds": 1, "renewTime": renewed, "acquireTime": renewed },
-        });
-        cluster.create(&leases, Some("default"), "mainstay", &lease, Persistence::Kept).await.expect("created");
-        let started = std::time::Instant::now();
-        let (elector, mut leadership) = Elector::new(cluster.clone(), "default", "mainstay", "me", quick());
-        let electing = tokio::spawn(elector.run(CancellationToken::new()));
-        assert!(tokio::time::timeout(PATIENCE, leadership.term()).await.expect("it leads").is_some());
-        assert!(started.elapsed() >= Duration::from_secs(1), "{renewed}: {:?}", started.elapsed());
-        electing.abort();
-    }
-}
-
-#[tokio::test]
-async fn a_leader_that_cannot_renew_steps_down() {
-    let (server, cluster) = server();
-    let (elector, mut leadership) = Elector::new(cluster, "default", "mainstay", "me", quick());
-    let electing = tokio::spawn(elector.run(CancellationToken::new()));
-    let term = tokio::time::timeout(PATIENCE, leadership.term()).await.expect("it leads").expect("a term");
-    let away =
-        Fault { verb: "update".to_owned(), resource: "leases".to_owned(), code: 500, times: 1000, ..Fault::default() };
-    server.levers().fail_next(away);
-    tokio::time::timeout(PATIENCE, term.ended().cancelled()).await.expect("it steps down");
-    assert!(!leadership.is_leading());
-    server.levers().clear_faults();
-    assert!(tokio::time::timeout(PATIENCE, leadership.term()).await.expect("it leads again").is_some());
-    electing.abort();
 }

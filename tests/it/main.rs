@@ -1,6 +1,7 @@
 //! Integration tests: one binary.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod autoscaled;
 mod build_chain;
 mod build_fetch;
 mod cli;
@@ -13,6 +14,7 @@ mod drift_fights;
 mod drift_objects;
 mod drift_pauses;
 mod drift_restarts;
+mod farewell;
 mod forgeries;
 mod function_children;
 mod function_samples;
@@ -23,6 +25,7 @@ mod functions_git;
 mod functions_kills;
 mod functions_kills_real;
 mod hosting;
+mod inventories;
 mod kills;
 mod manifests;
 mod ownership;

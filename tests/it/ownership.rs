@@ -1,31 +1,28 @@
 //! Whose an object is: taken over from people, handed from one GitSync to another, and let go.
 
-use devcluster::{
-    Action, Call,
-    verbs::{delete::DeleteOptions, patch::Form},
-};
+use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use crate::support::world::{NAMESPACE, World, config_map, deployment};
 
-const LABEL: &str = "mainstay.dev/sync";
+pub(crate) const LABEL: &str = "mainstay.dev/sync";
 
-fn label_of(world: &World, name: &str) -> Value {
+pub(crate) fn label_of(world: &World, name: &str) -> Value {
     world.get("v1", "configmaps", name).unwrap()["metadata"]["labels"][LABEL].clone()
 }
 
 /// The inventories' ConfigMaps of the namespace.
-fn inventories(world: &World) -> Vec<String> {
+pub(crate) fn inventories(world: &World) -> Vec<String> {
     let all = world.server.objects("v1", "configmaps", Some(NAMESPACE));
     let names = all.iter().map(|map| map["metadata"]["name"].as_str().unwrap().to_owned());
     names.filter(|name| name.starts_with("mainstay-inventory-")).collect()
 }
 
-fn delete_sync(world: &World, name: &str) {
+pub(crate) fn delete_sync(world: &World, name: &str) {
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", name);
 }
 
-async fn sync_is_gone(world: &World, name: &str) {
+pub(crate) async fn sync_is_gone(world: &World, name: &str) {
     world.until("the GitSync is gone", |w| w.get("mainstay.dev/v1alpha1", "gitsyncs", name).is_none()).await;
 }
 
@@ -144,79 +141,6 @@ async fn a_foreign_label_alone_is_no_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deleted_inventory_is_rebuilt_prunes_nothing_in_that_round_and_says_so() {
-    let mut world = World::new().await;
-    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
-    world.stop().await;
-    for name in inventories(&world) {
-        world.delete("v1", "configmaps", &name);
-    }
-    let copied = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "copied"},
-        "metadata": {"name": "copied", "namespace": NAMESPACE, "labels": {LABEL: "default.demo"}, "ownerReferences": [
-            {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": world.uid("v1", "configmaps", "a"), "controller": true},
-        ]},
-    });
-    world.create("v1", "configmaps", NAMESPACE, copied);
-    world.remote.remove("b.yaml").commit("one goes");
-    world.start();
-    world.until("the status says so", |w| w.condition("demo", "Ready").contains("inventory was missing")).await;
-    assert_eq!(world.config_maps(), ["a", "b", "copied"], "nothing is pruned in that round");
-    assert_eq!(inventories(&world).len(), 1);
-    world.ask("demo").await;
-    world.ready("demo").await;
-    assert_eq!(world.config_maps(), ["a", "copied"], "what only copied the label is not ours");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_inventory_is_rebuilt_and_deletes_nothing() {
-    let mut world = World::new().await;
-    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
-    for damage in ["AAAA", "H4sIAAAAAAAAA2NgAAAAAAD//w=="] {
-        world.stop().await;
-        let name = inventories(&world).remove(0);
-        world.edit("v1", "configmaps", &name, json!({"binaryData": {"inventory": damage}}));
-        world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-        world.start();
-        world.until("what was changed is put back", |w| w.data("a") == "1").await;
-        world.until("the status says so", |w| w.condition("demo", "Ready").contains("damaged")).await;
-        assert_eq!(world.config_maps(), ["a", "b"]);
-        world.ask("demo").await;
-        world.ready("demo").await;
-        assert!(!world.condition("demo", "Ready").contains("damaged"));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forged_inventory_deletes_nothing_that_is_not_ours() {
-    let mut world = World::new().await;
-    // Another GitSync's inventory, copied over ours, is the best forgery there is: every entry in it is true of somebody.
-    world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1")).commit("one");
-    world.sync("left", json!({"baseDir": "/left"}));
-    world.sync("right", json!({"baseDir": "/right"}));
-    world.start();
-    world.ready("left").await;
-    world.ready("right").await;
-    let uid = world.uid("v1", "configmaps", "r");
-    world.stop().await;
-    let theirs = world.get("v1", "configmaps", "mainstay-inventory-right-0").unwrap()["binaryData"].clone();
-    world.edit("v1", "configmaps", "mainstay-inventory-left-0", json!({"binaryData": theirs}));
-    world.start();
-    world.ask("left").await;
-    world.ready("left").await;
-    world.ask("right").await;
-    world.ready("right").await;
-    assert_eq!((world.config_maps(), world.uid("v1", "configmaps", "r")), (vec!["l".to_owned(), "r".to_owned()], uid));
-    assert_eq!((label_of(&world, "l"), label_of(&world, "r")), ("default.left".into(), "default.right".into()));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_kubectl_apply_left_in_labels_annotations_data_and_env_goes_at_adoption() {
     let mut world = World::new().await;
     let kubectl = "kubectl-client-side-apply";
@@ -281,156 +205,6 @@ async fn wiped_managed_fields_do_not_make_an_old_owner_of_everything() {
     world.remote.file("a.yaml", config_map("a", "1"));
     world.commit("demo", "a field goes").await;
     assert_eq!(world.get("v1", "configmaps", "a").unwrap()["data"], json!({"key": "1", "theirs": "kept"}));
-}
-
-fn autoscaler(target: &str) -> Value {
-    json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "web", "namespace": NAMESPACE},
-        "spec": {"minReplicas": 1, "maxReplicas": 10,
-                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}},
-    })
-}
-
-fn replicas(world: &World) -> i64 {
-    world.get("apps/v1", "deployments", "web").unwrap()["spec"]["replicas"].as_i64().unwrap()
-}
-
-fn scale(world: &World, count: i64) {
-    let patch = Action::Patch(Form::Merge, json!({"spec": {"replicas": count}}));
-    let call = Call::new("apps/v1", "deployments", NAMESPACE, "web", patch).on("scale");
-    world.try_as("kube-controller-manager", call).unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_autoscaled_count_is_not_drift_and_never_dips() {
-    let mut world = World::new().await;
-    world.remote.file("web.yaml", deployment("web", "nginx:1", 3)).commit("one");
-    world.sync("demo", json!({"wait": false}));
-    world.start();
-    world.ready("demo").await;
-    let mut events = world.server.subscribe();
-    let lowest = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(i64::MAX));
-    let watching = {
-        let (lowest, server) = (std::sync::Arc::clone(&lowest), world.server.clone());
-        tokio::spawn(async move {
-            loop {
-                if let Some(web) = server.object("apps/v1", "deployments", NAMESPACE, "web") {
-                    lowest.fetch_min(web["spec"]["replicas"].as_i64().unwrap(), std::sync::atomic::Ordering::Relaxed);
-                }
-                events.next().await;
-            }
-        })
-    };
-    world.create("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, autoscaler("web"));
-    world
-        .until("the count is no longer ours", |w| {
-            let web = w.get("apps/v1", "deployments", "web").unwrap();
-            let fields = web["metadata"]["managedFields"].as_array().unwrap().clone();
-            fields.iter().all(|e| e["manager"] != "mainstay" || e["fieldsV1"]["f:spec"].get("f:replicas").is_none())
-        })
-        .await;
-    scale(&world, 7);
-    world.remote.file("web.yaml", deployment("web", "nginx:2", 3));
-    world.commit("demo", "another image").await;
-    assert_eq!(replicas(&world), 7);
-    scale(&world, 6);
-    world.edit(
-        "apps/v1",
-        "deployments",
-        "web",
-        json!({"spec": {"minReadySeconds": 0, "template": {"metadata": {"labels": {"app": "web"}}}}}),
-    );
-    world.remote.file("more.yaml", config_map("more", "1"));
-    world.commit("demo", "something else").await;
-    assert_eq!(replicas(&world), 6);
-    assert_eq!(lowest.load(std::sync::atomic::Ordering::Relaxed), 3, "it never fell below what was there");
-    watching.abort();
-    let delete = Action::Delete(DeleteOptions::default());
-    world.try_as("kubectl", Call::new("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, "web", delete)).unwrap();
-    world.until("Git's count holds again", |w| replicas(w) == 3).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleting_a_sync_leaves_its_objects_without_our_label_and_ownership_and_changes_nothing_else() {
-    let mut world = World::new().await;
-    world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
-    let theirs = json!({"data": {"theirs": "x"}, "metadata": {"labels": {"team": "blue"}}});
-    world.edit("v1", "configmaps", "a", theirs);
-    let (map, web) = (world.get("v1", "configmaps", "a").unwrap(), world.get("apps/v1", "deployments", "web").unwrap());
-    delete_sync(&world, "demo");
-    sync_is_gone(&world, "demo").await;
-    for (api, resource, before) in [("v1", "configmaps", map), ("apps/v1", "deployments", web)] {
-        let name = before["metadata"]["name"].as_str().unwrap();
-        let after = world.get(api, resource, name).unwrap();
-        let managers = after["metadata"]["managedFields"].to_string();
-        assert!(!managers.contains("\"mainstay\""), "{managers}");
-        let bare = |object: &Value| {
-            let mut object = object.clone();
-            let metadata = object["metadata"].as_object_mut().unwrap();
-            metadata.remove("managedFields");
-            metadata.remove("resourceVersion");
-            if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
-                labels.remove(LABEL);
-                if labels.is_empty() {
-                    metadata.remove("labels");
-                }
-            }
-            object
-        };
-        assert_eq!(bare(&after), bare(&before));
-        assert!(after["metadata"]["labels"].get(LABEL).is_none());
-    }
-    world.until("the inventory is gone", |w| inventories(w).is_empty()).await;
-    world.edit("v1", "configmaps", "a", json!({"data": {"key": "mine now"}}));
-    world.sync("other", json!({"baseDir": "/nowhere"}));
-    world.condition_is("other", "Ready", "False").await;
-    assert_eq!(world.data("a"), "mine now");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleting_a_sync_with_on_delete_prune_deletes_what_the_guards_let_go() {
-    let mut world = World::new().await;
-    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
-    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).file("n.yaml", namespace);
-    world.remote.commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
-    let keep = json!({"metadata": {"annotations": {"mainstay.dev/prune": "disabled"}}});
-    world.edit("v1", "configmaps", "b", keep);
-    world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
-    delete_sync(&world, "demo");
-    sync_is_gone(&world, "demo").await;
-    assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("absent", "1"));
-    let namespace = world.server.object("v1", "namespaces", "", "shop").unwrap();
-    assert!(namespace["metadata"]["labels"].get(LABEL).is_none());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleting_the_definition_of_git_sync_leaves_all_workloads() {
-    let mut world = World::new().await;
-    world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
-    world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
-    let delete = Action::Delete(DeleteOptions::default());
-    let definition =
-        Call::new("apiextensions.k8s.io/v1", "customresourcedefinitions", "", "gitsyncs.mainstay.dev", delete);
-    world.try_as("kubectl", definition).unwrap();
-    world
-        .until("the definition is gone", |w| {
-            w.server
-                .object("apiextensions.k8s.io/v1", "customresourcedefinitions", "", "gitsyncs.mainstay.dev")
-                .is_none()
-        })
-        .await;
-    assert_eq!(world.data("a"), "1");
-    assert!(world.get("apps/v1", "deployments", "web").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -499,29 +273,4 @@ async fn of_two_syncs_that_claim_one_object_at_the_same_time_exactly_one_gets_it
     // A new agent does not change the owner.
     world.ready(winner).await;
     world.condition_is(if winner == "left" { "right" } else { "left" }, "Ready", "False OwnershipConflict").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_autoscaler_in_the_same_commit_gets_the_count_without_a_dip() {
-    let mut world = World::new().await;
-    world.remote.file("web.yaml", deployment("web", "nginx:1", 3)).file("hpa.yaml", autoscaler("web").to_string());
-    world.remote.commit("one");
-    world.sync("demo", json!({"wait": false}));
-    world.start();
-    world.ready("demo").await;
-    world
-        .until("the count is no longer ours", |w| {
-            let web = w.get("apps/v1", "deployments", "web").unwrap();
-            let fields = web["metadata"]["managedFields"].as_array().unwrap().clone();
-            fields.iter().all(|e| e["manager"] != "mainstay" || e["fieldsV1"]["f:spec"].get("f:replicas").is_none())
-        })
-        .await;
-    assert_eq!(replicas(&world), 3);
-    scale(&world, 5);
-    world.kill().await;
-    scale(&world, 6);
-    world.start();
-    world.remote.file("web.yaml", deployment("web", "nginx:2", 3));
-    world.commit("demo", "another image").await;
-    assert_eq!(replicas(&world), 6, "nor does a new agent touch it");
 }

@@ -10,13 +10,17 @@ mod cluster;
 mod world;
 
 mod apply;
-mod controllers;
+mod apply_refusals;
 mod definitions;
+mod deployments;
 mod discovery;
 mod drift;
+mod garbage;
 mod kinds;
 mod lists;
+mod namespaces;
 mod objects;
 mod patches;
 mod strictness;
 mod watches;
+mod workloads;

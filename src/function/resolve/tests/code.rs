@@ -1,0 +1,167 @@
+//! Source, dependencies, runtimes and base images.
+
+use super::*;
+
+#[test]
+fn refuses_a_blank_source_and_tells_everything_that_is_missing_in_one_line() {
+    assert_eq!(refused("source: \"  \\n\"\nruntime: nodejs22"), "missing field(s): spec.source");
+    assert_eq!(
+        refused("type: git\nsource: ''\nruntime: nodejs22\nbaseDir: '  '"),
+        "missing field(s): spec.baseDir, spec.reference, spec.source"
+    );
+    assert_eq!(refused(GIT), "missing field(s): spec.baseDir, spec.reference");
+}
+
+#[test]
+fn takes_inline_under_all_its_names_and_refuses_other_types() {
+    for kind in ["", "type: ''\n", "type: inline\n"] {
+        assert!(!ok(&format!("{NODE}{kind}")).is_git());
+    }
+    assert_eq!(
+        refused(&format!("{NODE}type: oci")),
+        "invalid value: type \"oci\" is neither \"inline\" nor \"git\": spec.type"
+    );
+}
+
+#[test]
+fn refuses_deps_that_are_not_a_json_object() {
+    let with = |deps: &str| refused(&format!("{NODE}deps: {deps}"));
+    let braces = "invalid value: deps should start with '{' and end with '}': spec.deps";
+    assert_eq!(with("'{'"), braces);
+    assert_eq!(with("'lodash'"), braces);
+    assert_eq!(with("'[]'"), braces);
+    assert!(with("'{ test }'").starts_with("invalid value: deps is not JSON: "));
+    assert!(with("'{ test }'").ends_with(" at line 1 column 3: spec.deps"));
+    // However deep it is: npm reads it, too.
+    ok(&format!("{NODE}deps: '{{\"a\":{}1{}}}'", "[".repeat(5000), "]".repeat(5000)));
+}
+
+#[test]
+fn all_ways_to_have_no_dependencies_are_the_same() {
+    for deps in ["''", "'{}'", "' {} '", "\"{\\n}\"", "\" \\n\\t\"", "null"] {
+        let found = ok(&format!("{NODE}deps: {deps}"));
+        assert_eq!(found.code, ok(NODE).code, "{deps}");
+    }
+    let python = "source: 'def main(event, context): pass'\nruntime: python312\n";
+    for deps in ["''", "\" \\n\\t\"", "null"] {
+        assert_eq!(ok(&format!("{python}deps: {deps}")).code, ok(python).code, "{deps}");
+    }
+}
+
+#[test]
+fn takes_whatever_stands_in_the_deps_of_python() {
+    let found = ok("source: x\nruntime: python312\ndeps: \"requests==2.25.1\\n\"");
+    assert_eq!(found.code, Code::Inline { source: "x".into(), dependencies: "requests==2.25.1\n".into() });
+}
+
+#[test]
+fn refuses_source_and_deps_that_fill_no_config_map_and_takes_one_mebibyte() {
+    let python = |bytes: usize| {
+        let mut function = function("source: x\nruntime: python312\ndeps: requests", &[]);
+        function.spec.source = "#".repeat(bytes - "requests".len());
+        function
+    };
+    resolve(&python(1024 * 1024), &settings()).unwrap();
+    let said = refusal(&python(1024 * 1024 + 1));
+    assert!(
+        said.starts_with("invalid value: source and deps have 1048577 bytes together: spec.deps, spec.source"),
+        "{said}"
+    );
+    // `{}` is written for a Node.js Function without dependencies, so it counts.
+    let mut node = function(NODE, &[]);
+    node.spec.source = "/".repeat(1024 * 1024 - 1);
+    assert!(refusal(&node).contains("1048577 bytes"));
+}
+
+#[test]
+fn refuses_a_runtime_that_there_is_none_of() {
+    let found = resolve(&function("source: x\nruntime: cobol85", &[]), &settings()).unwrap_err();
+    let said = text(&found);
+    assert!(
+        said.starts_with("invalid value: cannot find runtime: cobol85: spec.deps\nspec.runtime is one of "),
+        "{said}"
+    );
+    assert_eq!(reason(&found), crate::api::function_conditions::Reason::RuntimeNotSupported);
+    let git = refused("type: git\nsource: r\nruntime: cobol85\nbaseDir: /\nreference: main");
+    assert!(git.starts_with("invalid value: cannot find runtime: cobol85: spec.runtime\n"), "{git}");
+}
+
+#[test]
+fn a_deprecated_runtime_keeps_its_name_and_warns() {
+    let found = ok("source: x\nruntime: nodejs12");
+    assert_eq!(found.runtime.name, "nodejs12");
+    assert!(found.runtime.runs_as != "nodejs12");
+    assert_eq!(warnings(&found), ["RuntimeDeprecated"]);
+    let variable = found.env.iter().find(|variable| variable.name == "FUNC_RUNTIME").unwrap();
+    assert_eq!(variable.value.as_deref(), Some("nodejs12"));
+}
+
+#[test]
+fn keeps_the_runtime_of_the_status_when_the_default_changes() {
+    let settings = Settings { default_runtime: "python312".into(), ..settings() };
+    let mut built = function("source: x", &[]);
+    assert_eq!(resolve(&built, &settings).unwrap().runtime.name, "python312");
+    built.status = serde_yaml::from_str("runtime: nodejs22").unwrap();
+    assert_eq!(resolve(&built, &settings).unwrap().runtime.name, "nodejs22");
+    built.status = serde_yaml::from_str("runtime: gone1").unwrap();
+    assert_eq!(resolve(&built, &settings).unwrap().runtime.name, "python312");
+    built.spec.runtime = Some("nodejs22".into());
+    built.status = serde_yaml::from_str("runtime: python312").unwrap();
+    assert_eq!(resolve(&built, &settings).unwrap().runtime.name, "nodejs22");
+}
+
+#[test]
+fn says_that_a_runtime_has_no_base_image() {
+    let found = resolve(&function(NODE, &[]), &Settings::default()).unwrap_err();
+    assert_eq!(
+        text(&found),
+        "invalid value: no base image is configured for runtime nodejs22: spec.runtime\n\
+         set MAINSTAY_BASE_IMAGES for the agent, or spec.runtimeImageOverride here"
+    );
+}
+
+#[test]
+fn takes_the_base_image_of_the_runtime_before_that_of_all_others() {
+    let mut settings = settings();
+    let base = BaseImage::parse(&format!("registry.local/node@sha256:{}", "0".repeat(64))).unwrap();
+    settings.base_images.insert("nodejs22".into(), base.clone());
+    assert_eq!(resolve(&function(NODE, &[]), &settings).unwrap().base, base);
+    let python = function("source: x\nruntime: python312", &[]);
+    assert_eq!(resolve(&python, &settings).unwrap().base, BaseImage::Scratch);
+}
+
+#[test]
+fn honours_the_functions_own_base_image_and_refuses_what_is_none() {
+    let image = "eu.gcr.io/kyma-project/function-runtime-nodejs16:v2";
+    let found = ok(&format!("{NODE}runtimeImageOverride: {image}"));
+    assert_eq!(found.base, BaseImage::Image(image.into()));
+    for wrong in ["scratch", "oci:/etc", "--registry=/x", "a b", "a//b", "../x", "$(HOME)"] {
+        assert_eq!(
+            refused(&format!("{NODE}runtimeImageOverride: '{wrong}'")),
+            format!("invalid value: \"{wrong}\" is not the name of an image: spec.runtimeImageOverride")
+        );
+    }
+}
+
+#[test]
+fn git_functions_name_a_repository_a_directory_and_a_reference() {
+    let found = ok(&format!("{GIT}baseDir: /fn//hello/\nreference: feature/x\ndeps: '{{}}'"));
+    let Code::Git { repository, reference, base_dir } = &found.code else { panic!("{:?}", found.code) };
+    assert_eq!(
+        (repository.as_str(), reference.to_string(), base_dir.to_string()),
+        ("repo", "feature/x".into(), "/fn/hello".into())
+    );
+    assert_eq!(warnings(&found), ["DepsIgnored"]);
+}
+
+#[test]
+fn refuses_what_cannot_be_found_in_a_repository() {
+    let with = |base_dir: &str, reference: &str| refused(&format!("{GIT}baseDir: {base_dir}\nreference: {reference}"));
+    assert!(with("../x", "main").contains("`..` is not allowed: spec.baseDir"), "{}", with("../x", "main"));
+    assert!(with("/a/../../b", "main").ends_with(": spec.baseDir"));
+    assert!(with("\"a\\nb\"", "main").contains("has control characters: spec.baseDir"));
+    assert!(with("/", "a..b").ends_with(": spec.reference"), "{}", with("/", "a..b"));
+    assert!(with("/", "'--upload-pack=x'").ends_with(": spec.reference"));
+    let inline = refused("type: git\nsource: 'module.exports = 1'\nruntime: nodejs22\nbaseDir: /\nreference: main");
+    assert!(inline.starts_with("invalid value: source is not the name of a GitRepository: spec.source\n"), "{inline}");
+}

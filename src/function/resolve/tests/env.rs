@@ -1,0 +1,83 @@
+//! Environment variables.
+
+use super::*;
+
+fn names_of(env: &[EnvVar]) -> Vec<&str> {
+    env.iter().map(|variable| variable.name.as_str()).collect()
+}
+
+#[test]
+fn puts_the_users_variables_first_and_ours_behind_them() {
+    let found = ok(&format!("{NODE}env: [{{name: B, value: '1'}}, {{name: A}}]"));
+    assert_eq!(names_of(&found.env), ["B", "A", "NODE_PATH", "FUNC_RUNTIME", "FUNC_HANDLER", "MOD_NAME", "FUNC_PORT"]);
+    let value = |name: &str| found.env.iter().find(|v| v.name == name).and_then(|v| v.value.as_deref());
+    assert_eq!(
+        (value("FUNC_HANDLER"), value("MOD_NAME"), value("FUNC_PORT")),
+        (Some("main"), Some("handler"), Some("8080"))
+    );
+}
+
+#[test]
+fn the_last_of_two_variables_counts_and_ours_win_with_a_warning() {
+    let found = ok(&format!(
+        "{NODE}env: [{{name: A, value: '1'}}, {{name: B}}, {{name: A, value: '2'}}, {{name: A, value: '3'}}]"
+    ));
+    assert_eq!(names_of(&found.env)[..2], ["B", "A"]);
+    assert_eq!(found.env[1].value.as_deref(), Some("3"));
+    assert_eq!(warnings(&found), ["EnvIgnored"]);
+    let settings = Settings { reserved_env: Vec::new(), ..settings() };
+    let own = function(&format!("{NODE}env: [{{name: FUNC_PORT, value: '1'}}]"), &[]);
+    let found = resolve(&own, &settings).unwrap();
+    let values: Vec<_> = found.env.iter().filter(|v| v.name == "FUNC_PORT").map(|v| v.value.as_deref()).collect();
+    assert_eq!((values, warnings(&found)), (vec![Some("8080")], vec!["EnvIgnored"]));
+}
+
+#[test]
+fn refuses_reserved_and_malformed_variables() {
+    for name in ["FUNC_RUNTIME", "FUNC_HANDLER", "FUNC_PORT", "MOD_NAME", "NODE_PATH", "PYTHONPATH"] {
+        assert_eq!(
+            refused(&format!("{NODE}env: [{{name: {name}, value: x}}]")),
+            format!("invalid key name \"{name}\": spec.env\nenv name is reserved for the serverless domain")
+        );
+    }
+    for name in ["FUNC_TIMEOUT", "REQ_MB_LIMIT", "FUNC_MEMFILE_MAX", "func_port"] {
+        ok(&format!("{NODE}env: [{{name: {name}, value: '1'}}]"));
+    }
+    assert_eq!(
+        refused(&format!("{NODE}env: [{{name: 1A}}]")),
+        "invalid key name \"1A\": spec.env\na valid environment variable name must consist of alphabetic characters, \
+         digits, '_', '-', or '.', and must not start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or \
+         'MyEnvName1', regex used for validation is '[-._a-zA-Z][-._a-zA-Z0-9]*')"
+    );
+}
+
+#[test]
+fn refuses_a_variable_with_which_no_program_starts() {
+    let with = |bytes: usize| {
+        let mut function = function(&format!("{NODE}env: [{{name: A}}]"), &[]);
+        function.spec.env.as_mut().unwrap()[0].value = Some("v".repeat(bytes));
+        function
+    };
+    resolve(&with(128 * 1024 - 3), &settings()).unwrap();
+    for bytes in [128 * 1024 - 2, 128 * 1024] {
+        let said = refusal(&with(bytes));
+        assert!(
+            said.starts_with(&format!("invalid value: the value of env A has {bytes} bytes: spec.env\n")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn refuses_a_variable_without_exactly_one_origin() {
+    let from = "valueFrom: {secretKeyRef: {name: s, key: k}}";
+    ok(&format!("{NODE}env: [{{name: A, {from}}}]"));
+    assert_eq!(
+        refused(&format!("{NODE}env: [{{name: A, value: x, {from}}}]")),
+        "invalid value: env A has both value and valueFrom: spec.env"
+    );
+    assert_eq!(
+        refused(&format!("{NODE}env: [{{name: A, valueFrom: {{}}}}]")),
+        "invalid value: env A has 0 sources in valueFrom instead of one: spec.env"
+    );
+}

@@ -1,0 +1,154 @@
+//! Numbers of pods, CPU and memory: presets, bounds, and what is filled in.
+
+use super::*;
+
+/// CPU and memory as `requests -> limits`.
+fn sizes(resources: &Resources) -> String {
+    let mut text = String::new();
+    for part in [&resources.requests, &resources.limits] {
+        let part = part.as_ref().unwrap();
+        write!(text, "{}/{} ", part["cpu"], part["memory"]).unwrap();
+    }
+    text.trim().to_owned()
+}
+
+fn with_replicas(spec: &str, labels: &[(&str, &str)]) -> (i64, i64) {
+    let found = ok_with(&format!("{NODE}{spec}"), labels).replicas;
+    (found.min, found.max)
+}
+
+#[test]
+fn fills_in_the_default_presets_and_the_default_runtime() {
+    let found = ok("source: x");
+    assert_eq!(found.runtime.name, "nodejs22");
+    assert_eq!((found.replicas.min, found.replicas.max), (1, 1));
+    assert_eq!(sizes(&found.resources), "50m/64Mi 100m/128Mi");
+    assert_eq!(sizes(&found.build_resources), "700m/700Mi 1100m/1100Mi");
+    assert_eq!(found.code, Code::Inline { source: "x".into(), dependencies: "{}".into() });
+    assert_eq!(warnings(&found), Vec::<&str>::new());
+}
+
+#[test]
+fn labels_choose_the_presets() {
+    let labels = [
+        (names::REPLICAS_PRESET, "XL"),
+        (names::FUNCTION_RESOURCES_PRESET, "XS"),
+        (names::BUILD_RESOURCES_PRESET, "slow"),
+    ];
+    let found = ok_with(NODE, &labels);
+    assert_eq!((found.replicas.min, found.replicas.max), (1, 10));
+    assert_eq!(sizes(&found.resources), "10m/16Mi 25m/32Mi");
+    assert_eq!(sizes(&found.build_resources), "400m/400Mi 700m/700Mi");
+}
+
+#[test]
+fn an_unknown_preset_is_the_default_one_with_a_warning() {
+    let found = ok_with(NODE, &[(names::FUNCTION_RESOURCES_PRESET, "huge"), (names::REPLICAS_PRESET, "")]);
+    assert_eq!(sizes(&found.resources), "50m/64Mi 100m/128Mi");
+    assert_eq!(warnings(&found), ["PresetUnknown"]);
+    assert!(found.warnings[0].message.contains("\"huge\""), "{}", found.warnings[0].message);
+}
+
+#[test]
+fn what_a_preset_lacks_comes_from_the_default_one() {
+    let mut settings = settings();
+    let partial =
+        ResourcesPreset { limit_cpu: Some("300m".into()), request_cpu: Some("0".into()), ..Default::default() };
+    settings.resources.all.insert("partial".into(), partial);
+    settings.replicas.all.insert("many".into(), ReplicasPreset { min: None, max: Some(7) });
+    let labels = [(names::FUNCTION_RESOURCES_PRESET, "partial"), (names::REPLICAS_PRESET, "many")];
+    let found = resolve(&function(NODE, &labels), &settings).unwrap();
+    assert_eq!(sizes(&found.resources), "50m/64Mi 300m/128Mi");
+    assert_eq!((found.replicas.min, found.replicas.max), (1, 7));
+}
+
+#[test]
+fn a_missing_number_of_pods_makes_room_for_the_given_one() {
+    assert_eq!(with_replicas("minReplicas: 3", &[]), (3, 3));
+    assert_eq!(with_replicas("maxReplicas: 3", &[]), (1, 3));
+    assert_eq!(with_replicas("minReplicas: 7", &[(names::REPLICAS_PRESET, "L")]), (7, 7));
+    assert_eq!(with_replicas("minReplicas: 2", &[(names::REPLICAS_PRESET, "L")]), (2, 5));
+    let mut settings = settings();
+    settings.replicas.all.insert("S".into(), ReplicasPreset { min: Some(4), max: Some(9) });
+    let found = resolve(&function(&format!("{NODE}maxReplicas: 2"), &[]), &settings).unwrap();
+    assert_eq!((found.replicas.min, found.replicas.max), (2, 2));
+}
+
+#[test]
+fn a_missing_request_is_never_above_the_given_limit_and_a_missing_limit_never_below_the_request() {
+    let with = |resources: &str| sizes(&ok(&format!("{NODE}resources: {resources}")).resources);
+    assert_eq!(with("{limits: {cpu: 20m}}"), "20m/64Mi 20m/128Mi");
+    assert_eq!(with("{requests: {memory: 1Gi}}"), "50m/1Gi 100m/1Gi");
+    assert_eq!(with("{requests: {cpu: 0}, limits: {memory: '0'}}"), "50m/64Mi 100m/128Mi");
+    assert_eq!(with("{requests: {cpu: 0.5}, limits: {cpu: 1}}"), "0.5/64Mi 1/128Mi");
+    assert_eq!(with("{}"), "50m/64Mi 100m/128Mi");
+}
+
+#[test]
+fn other_resources_pass_and_are_compared_too() {
+    let found = ok(&format!("{NODE}resources: {{limits: {{ephemeral-storage: 2Gi, nvidia.com/gpu: 1}}}}"));
+    assert_eq!(found.resources.limits.unwrap()["nvidia.com/gpu"], Amount::from("1"));
+    assert_eq!(
+        refused(&format!(
+            "{NODE}resources: {{limits: {{ephemeral-storage: 1Gi}}, requests: {{ephemeral-storage: 2Gi}}}}"
+        )),
+        "invalid value: limits ephemeral-storage(1Gi) should be higher than requests ephemeral-storage(2Gi): \
+         spec.resources.limits.ephemeral-storage"
+    );
+}
+
+#[test]
+fn refuses_requests_and_limits_below_the_minimum_and_takes_the_minimum() {
+    assert_eq!(
+        refused(&format!("{NODE}resources: {{requests: {{cpu: 9m, memory: 15Mi}}}}")),
+        "invalid value: requests cpu(9m) should be higher than minimal value (10m): spec.resources.requests.cpu\n\
+         invalid value: requests memory(15Mi) should be higher than minimal value (16Mi): \
+         spec.resources.requests.memory"
+    );
+    ok(&format!("{NODE}resources: {{requests: {{cpu: 10m, memory: 16Mi}}, limits: {{cpu: 10m, memory: 16Mi}}}}"));
+    assert_eq!(
+        refused(&format!("{NODE}buildResources: {{limits: {{cpu: 199m}}, requests: {{cpu: 199m, memory: -1}}}}")),
+        "invalid value: limits cpu(199m) should be higher than minimal value (200m): spec.buildResources.limits.cpu\n\
+         invalid value: requests cpu(199m) should be higher than minimal value (200m): \
+         spec.buildResources.requests.cpu\n\
+         invalid value: requests memory(-1) should be higher than minimal value (200Mi): \
+         spec.buildResources.requests.memory"
+    );
+    ok(&format!("{NODE}buildResources: {{limits: {{cpu: 200m, memory: 200Mi}}}}"));
+}
+
+#[test]
+fn refuses_requests_above_limits_and_takes_equal_ones() {
+    assert_eq!(
+        refused(&format!("{NODE}resources: {{requests: {{cpu: 100m}}, limits: {{cpu: 50m}}}}")),
+        "invalid value: limits cpu(50m) should be higher than requests cpu(100m): spec.resources.limits.cpu"
+    );
+    ok(&format!("{NODE}resources: {{requests: {{cpu: 1000m}}, limits: {{cpu: 1}}}}"));
+}
+
+#[test]
+fn refuses_what_is_no_quantity() {
+    let said = refused(&format!("{NODE}resources: {{requests: {{cpu: much, memory: [1]}}}}"));
+    assert!(said.contains("invalid value: quantities must match the regular expression"), "{said}");
+    assert!(said.contains("spec.resources.requests.cpu\nit is \"much\""), "{said}");
+    assert!(said.contains("spec.resources.requests.memory\nit is \"[1]\""), "{said}");
+}
+
+#[test]
+fn refuses_numbers_of_pods_that_cannot_be() {
+    assert_eq!(
+        refused(&format!("{NODE}minReplicas: 2\nmaxReplicas: 1")),
+        "invalid value: maxReplicas(1) is less than minReplicas(2): spec.maxReplicas"
+    );
+    assert_eq!(
+        refused(&format!("{NODE}minReplicas: 0\nmaxReplicas: 0")),
+        "invalid value: maxReplicas(0) is less than the smallest allowed value(1): spec.maxReplicas\n\
+         invalid value: minReplicas(0) is less than the smallest allowed value(1): spec.minReplicas"
+    );
+    assert_eq!(
+        refused(&format!("{NODE}minReplicas: -1")),
+        "invalid value: minReplicas(-1) is less than the smallest allowed value(1): spec.minReplicas"
+    );
+    assert!(refused(&format!("{NODE}maxReplicas: 2147483648")).contains("is more than 2147483647: spec.maxReplicas"));
+    assert_eq!(with_replicas("minReplicas: 2147483647", &[]), (2_147_483_647, 2_147_483_647));
+}

@@ -1,0 +1,179 @@
+//! Watches: what they tell, and what becomes of them when the server or its history is away.
+
+use super::*;
+
+/// What a watch said, in a word: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a`, `trouble 503`.
+async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
+    let shown = |object: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        format!("{name}={}", object["data"]["key"].as_str().unwrap_or_default())
+    };
+    let event = tokio::time::timeout(PATIENCE, events.next()).await.expect("the watch speaks");
+    match event.expect("a watch never ends") {
+        WatchEvent::Begin => "begin".to_owned(),
+        WatchEvent::Initial(object) => format!("initial {}", shown(&object)),
+        WatchEvent::Synced(_) => "synced".to_owned(),
+        WatchEvent::Applied(object) => format!("applied {}", shown(&object)),
+        WatchEvent::Deleted(object) => format!("deleted {}", shown(&object)),
+        WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
+    }
+}
+
+/// The next words that are not about trouble.
+async fn words(events: &mut BoxStream<'static, WatchEvent>, count: usize) -> Vec<String> {
+    let mut words = Vec::new();
+    while words.len() < count {
+        let word = word(events).await;
+        if !word.starts_with("trouble") {
+            words.push(word);
+        }
+    }
+    words
+}
+
+fn watch(cluster: &Cluster) -> BoxStream<'static, WatchEvent> {
+    cluster.watch(&config_maps(), Selection::labelled("app", "web"))
+}
+
+#[tokio::test]
+async fn a_watch_tells_what_is_there_and_what_changes() {
+    let (_server, cluster) = server();
+    apply(&cluster, "a", "1").await;
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+    apply(&cluster, "a", "2").await;
+    apply(&cluster, "a", "2").await;
+    apply(&cluster, "b", "1").await;
+    cluster
+        .delete(&config_maps(), Some("default"), "a", Guard::default(), Propagation::Background)
+        .await
+        .expect("gone");
+    assert_eq!(words(&mut events, 3).await, ["applied a=2", "applied b=1", "deleted a=2"]);
+    let unlabel = json!({ "metadata": { "labels": null } });
+    cluster.patch_merge(&config_maps(), Some("default"), "b", Part::Main, &unlabel).await.expect("patched");
+    assert_eq!(word(&mut events).await, "deleted b=1");
+}
+
+#[tokio::test]
+async fn a_watch_of_metadata_leaves_out_the_rest() {
+    let (_server, cluster) = server();
+    apply(&cluster, "a", "1").await;
+    let mut events = cluster.watch(&config_maps(), Selection::labelled("app", "web").metadata_only());
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=", "synced"]);
+}
+
+#[tokio::test]
+async fn a_kubeconfig_gives_requests_and_watches_their_credentials() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (server, _) = server();
+    let serving = server.serve(([127, 0, 0, 1], 0).into(), Some("right".to_owned())).await.expect("served");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("config");
+    let origin = Origin::Kubeconfig { path: Some(path.clone()), context: None };
+
+    std::fs::write(&path, server.kubeconfig(serving.address(), Some("wrong"))).expect("written");
+    let cluster = Cluster::from_origin(&origin).await.expect("a client");
+    let error = cluster.get(&config_maps(), Some("default"), "a").await.expect_err("a wrong token");
+    assert_eq!((error.code(), error.class()), (Some(401), Class::Denied));
+    let mut events = watch(&cluster);
+    assert_eq!(word(&mut events).await, "begin");
+    assert_eq!(word(&mut events).await, "trouble 401");
+
+    std::fs::write(&path, server.kubeconfig(serving.address(), Some("right"))).expect("written");
+    let cluster = Cluster::from_origin(&origin).await.expect("a client");
+    apply(&cluster, "a", "1").await;
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+
+    let missing = Origin::Kubeconfig { path: Some(directory.path().join("nowhere")), context: None };
+    let error = Cluster::from_origin(&missing).await.expect_err("no file");
+    assert_eq!((error.to_string().as_str(), error.class()), ("could not connect to the cluster", Class::Invalid));
+}
+
+#[tokio::test]
+async fn a_watch_that_is_cut_loses_nothing() {
+    let (server, _) = server();
+    let serving = server.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
+    let address = serving.address();
+    let cluster = connect(address);
+    apply(&cluster, "a", "1").await;
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+    drop(serving);
+    // In process, while nobody can connect.
+    let client = kube::Client::new(server.client_service(), "default");
+    apply(&Cluster::from_clients(client.clone(), client), "a", "2").await;
+    assert_eq!(word(&mut events).await, "trouble 0");
+    let _serving = serve_again(&server, address).await;
+    assert_eq!(words(&mut events, 1).await, ["applied a=2"]);
+}
+
+/// Serves at an address that was just in use.
+async fn serve_again(server: &Server, address: SocketAddr) -> devcluster::Serving {
+    let bound = async {
+        loop {
+            match server.serve(address, None).await {
+                Ok(serving) => return serving,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, bound).await.expect("the address is free again")
+}
+
+#[tokio::test]
+async fn a_server_with_another_history_is_told_anew() {
+    let (old, _) = server();
+    let serving = old.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
+    let address = serving.address();
+    let cluster = connect(address);
+    for n in 0..300 {
+        apply(&cluster, "a", &n.to_string()).await;
+    }
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=299", "synced"]);
+    drop(serving);
+    drop(old);
+    assert_eq!(word(&mut events).await, "trouble 0");
+    let (new, _) = server();
+    let _serving = serve_again(&new, address).await;
+    assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);
+    apply(&cluster, "a", "new").await;
+    assert_eq!(word(&mut events).await, "applied a=new");
+}
+
+#[tokio::test]
+async fn forgotten_history_is_told_anew() {
+    let (server, cluster) = server();
+    apply(&cluster, "a", "1").await;
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+    let away = Fault { verb: "watch".to_owned(), code: 503, times: 2, ..Fault::default() };
+    server.levers().fail_next(away);
+    server.store().end_watches(None);
+    assert_eq!(word(&mut events).await, "trouble 503");
+    apply(&cluster, "a", "2").await;
+    server.store().compact();
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
+    // The same as an answer instead of an event.
+    let gone = Fault { verb: "watch".to_owned(), code: 410, ..Fault::default() };
+    server.levers().fail_next(gone);
+    server.store().end_watches(None);
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
+}
+
+#[tokio::test]
+async fn a_server_without_initial_events_is_read_in_pages() {
+    let (server, cluster) = server();
+    for n in 0..60 {
+        apply(&cluster, &format!("c{n:02}"), "1").await;
+    }
+    let refusal = Fault { verb: "watch".to_owned(), code: 422, ..Fault::default() };
+    server.levers().fail_next(refusal);
+    let mut events = watch(&cluster);
+    let told = words(&mut events, 62).await;
+    assert_eq!((told[0].as_str(), told[1].as_str(), told[61].as_str()), ("begin", "initial c00=1", "synced"));
+    assert_eq!(cluster.requests().total(|verb, _| verb == Verb::List), 2);
+    apply(&cluster, "c00", "2").await;
+    assert_eq!(word(&mut events).await, "applied c00=2");
+}

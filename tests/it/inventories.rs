@@ -1,0 +1,79 @@
+//! Inventories that are gone, damaged or forged: they are rebuilt, and nothing is deleted for them.
+
+use serde_json::json;
+
+use crate::ownership::{LABEL, inventories, label_of};
+use crate::support::world::{NAMESPACE, World, config_map};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_inventory_is_rebuilt_prunes_nothing_in_that_round_and_says_so() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.ready("demo").await;
+    world.stop().await;
+    for name in inventories(&world) {
+        world.delete("v1", "configmaps", &name);
+    }
+    let copied = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "copied"},
+        "metadata": {"name": "copied", "namespace": NAMESPACE, "labels": {LABEL: "default.demo"}, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": world.uid("v1", "configmaps", "a"), "controller": true},
+        ]},
+    });
+    world.create("v1", "configmaps", NAMESPACE, copied);
+    world.remote.remove("b.yaml").commit("one goes");
+    world.start();
+    world.until("the status says so", |w| w.condition("demo", "Ready").contains("inventory was missing")).await;
+    assert_eq!(world.config_maps(), ["a", "b", "copied"], "nothing is pruned in that round");
+    assert_eq!(inventories(&world).len(), 1);
+    world.ask("demo").await;
+    world.ready("demo").await;
+    assert_eq!(world.config_maps(), ["a", "copied"], "what only copied the label is not ours");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_inventory_is_rebuilt_and_deletes_nothing() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.ready("demo").await;
+    for damage in ["AAAA", "H4sIAAAAAAAAA2NgAAAAAAD//w=="] {
+        world.stop().await;
+        let name = inventories(&world).remove(0);
+        world.edit("v1", "configmaps", &name, json!({"binaryData": {"inventory": damage}}));
+        world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+        world.start();
+        world.until("what was changed is put back", |w| w.data("a") == "1").await;
+        world.until("the status says so", |w| w.condition("demo", "Ready").contains("damaged")).await;
+        assert_eq!(world.config_maps(), ["a", "b"]);
+        world.ask("demo").await;
+        world.ready("demo").await;
+        assert!(!world.condition("demo", "Ready").contains("damaged"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_inventory_deletes_nothing_that_is_not_ours() {
+    let mut world = World::new().await;
+    // Another GitSync's inventory, copied over ours, is the best forgery there is: every entry in it is true of somebody.
+    world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1")).commit("one");
+    world.sync("left", json!({"baseDir": "/left"}));
+    world.sync("right", json!({"baseDir": "/right"}));
+    world.start();
+    world.ready("left").await;
+    world.ready("right").await;
+    let uid = world.uid("v1", "configmaps", "r");
+    world.stop().await;
+    let theirs = world.get("v1", "configmaps", "mainstay-inventory-right-0").unwrap()["binaryData"].clone();
+    world.edit("v1", "configmaps", "mainstay-inventory-left-0", json!({"binaryData": theirs}));
+    world.start();
+    world.ask("left").await;
+    world.ready("left").await;
+    world.ask("right").await;
+    world.ready("right").await;
+    assert_eq!((world.config_maps(), world.uid("v1", "configmaps", "r")), (vec!["l".to_owned(), "r".to_owned()], uid));
+    assert_eq!((label_of(&world, "l"), label_of(&world, "r")), ("default.left".into(), "default.right".into()));
+}

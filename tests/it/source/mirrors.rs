@@ -1,0 +1,105 @@
+//! Mirrors on the disk: they grow, break, and go.
+
+use super::*;
+
+#[tokio::test]
+async fn a_mirror_that_grew_is_cloned_anew_and_old_readers_go_on() {
+    let mut bench = Bench::with(small(), |settings| settings.limits.mirror_packs = 3).await;
+    let first = bench.sync("main").await.unwrap();
+    for number in 0..8 {
+        bench.origin.file("a.yaml", format!("a: {number}\n")).commit("next");
+        let snapshot = bench.sync("main").await.unwrap();
+        assert_eq!(files(&snapshot, "/").await["a.yaml"], format!("a: {number}\n"));
+        assert!(packs(bench.mirrors.path()).len() <= 6, "one generation that is read and one that grows");
+    }
+    assert_eq!(files(&first, "/").await["a.yaml"], "a: 1\n");
+}
+
+#[tokio::test]
+async fn a_restart_finds_its_mirror() {
+    let bench = Bench::new(small()).await;
+    let found = bench.source.lookup(&bench.remote(), &Reference::head(), NOW).await.unwrap();
+    bench.source.fetch(&bench.remote(), &found).await.unwrap();
+    bench.server.take_counts();
+    let source = Source::new(settings(bench.mirrors.path()));
+    let snapshot = source.fetch(&bench.remote(), &found).await.unwrap();
+    assert_eq!(files(&snapshot, "/").await.len(), 2);
+    assert_eq!(bench.server.take_counts().requests, 0);
+}
+
+#[tokio::test]
+async fn a_damaged_mirror_is_made_anew() {
+    type Damage = fn(&Path);
+    let overwrite: Damage = |pack| {
+        let length = std::fs::metadata(pack).unwrap().len();
+        let mut permissions = std::fs::metadata(pack).unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o600);
+        std::fs::set_permissions(pack, permissions).unwrap();
+        std::fs::write(pack, vec![0xa5; usize::try_from(length).unwrap()]).unwrap();
+    };
+    let remove: Damage = |pack| std::fs::remove_file(pack).unwrap();
+    let remove_index: Damage = |pack| std::fs::remove_file(pack.with_extension("idx")).unwrap();
+    for damage in [overwrite, remove, remove_index] {
+        let mut bench = Bench::new(small()).await;
+        bench.sync("main").await.unwrap();
+        for pack in packs(bench.mirrors.path()) {
+            damage(&pack);
+        }
+        let snapshot = bench.sync("main").await.unwrap();
+        assert_eq!(files(&snapshot, "/").await.len(), 2, "the commit that it held");
+
+        for pack in packs(bench.mirrors.path()) {
+            damage(&pack);
+        }
+        bench.origin.file("a.yaml", "a: 2\n").commit("second");
+        let half = bench.sync("main").await.unwrap();
+        if let Err(error) = half.entries(&BaseDir::root()) {
+            assert_eq!(error.class(), Class::Unavailable, "what was sent is good, what it builds on is not");
+        }
+        let snapshot = bench.sync("main").await.unwrap();
+        assert_eq!(files(&snapshot, "/").await["a.yaml"], "a: 2\n", "a commit that builds on it");
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_whose_files_turn_out_damaged_is_made_anew_by_the_next_fetch() {
+    let bench = Bench::new(small()).await;
+    let first = bench.sync("main").await.unwrap();
+    let entries = first.entries(&BaseDir::root()).unwrap();
+    let second = bench.sync("main").await.unwrap();
+    for pack in packs(bench.mirrors.path()) {
+        std::fs::remove_file(pack).unwrap();
+    }
+    let third = bench.sync("main").await.unwrap();
+    assert_eq!(third.read(&entries[0]).unwrap(), b"a: 1\n");
+    drop((first, second));
+}
+
+fn packs(directory: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(packs(&path));
+        } else if path.extension().is_some_and(|extension| extension == "pack") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn what_nobody_reads_any_more_is_removed_from_the_disk() {
+    let bench = Bench::new(small()).await;
+    let reader = |kind| Reader { kind, namespace: "shop".into(), name: "web".into() };
+    let (sync, function) = (reader(ReaderKind::GitSync), reader(ReaderKind::Function));
+    bench.source.reads(&sync, Some(&bench.remote()));
+    bench.source.reads(&function, Some(&bench.remote()));
+    drop(bench.sync("main").await.unwrap());
+    assert_eq!(packs(bench.mirrors.path()).len(), 1);
+    bench.source.reads(&function, None);
+    assert_eq!(packs(bench.mirrors.path()).len(), 1, "the other one reads it");
+    bench.source.reads(&sync, None);
+    assert_eq!(packs(bench.mirrors.path()).len(), 0);
+    assert!(bench.sync("main").await.is_ok(), "and can be used again");
+}
