@@ -84,6 +84,11 @@ impl Event {
         }
     }
 
+    /// The object after it, or, when it is gone, before.
+    pub fn latest(&self) -> Option<&Stored> {
+        self.new.as_deref().or(self.old.as_deref())
+    }
+
     /// The object as a watch shows it with this change: for [`Change::Deleted`] the state before, under the resource
     /// version of this event.
     pub fn shown(&self, change: Change) -> Option<Arc<Stored>> {

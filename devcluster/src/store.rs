@@ -44,7 +44,38 @@ impl Key {
     }
 }
 
-/// One version of an object.
+/// An owner reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// `apiVersion`.
+    pub api_version: String,
+    /// `kind`.
+    pub kind: String,
+    /// `name`.
+    pub name: String,
+    /// `uid`.
+    pub uid: String,
+    /// `controller`.
+    pub controls: bool,
+    /// `blockOwnerDeletion`.
+    pub blocks: bool,
+}
+
+impl Owner {
+    fn of(reference: &Value) -> Self {
+        let text = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
+        Self {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            name: text("name"),
+            uid: text("uid"),
+            controls: reference["controller"] == true,
+            blocks: reference["blockOwnerDeletion"] == true,
+        }
+    }
+}
+
+/// One version of an object. What those ask for who look at every change is there beside the bytes.
 #[derive(Debug)]
 pub struct Stored {
     /// Its resource version.
@@ -53,6 +84,12 @@ pub struct Stored {
     pub written: u64,
     /// Labels, for selectors.
     pub labels: Vec<(String, String)>,
+    /// UID.
+    pub uid: String,
+    /// Whether it is marked for deletion.
+    pub going: bool,
+    /// Its owner references.
+    pub owners: Vec<Owner>,
     json: Bytes,
     rest: usize,
     parsed: Mutex<Parsed>,
@@ -79,14 +116,29 @@ impl Stored {
         let labels = value.pointer("/metadata/labels").and_then(Value::as_object).map_or_else(Vec::new, |labels| {
             labels.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect()
         });
+        let metadata = &value["metadata"];
+        let owners = metadata["ownerReferences"].as_array().into_iter().flatten().map(Owner::of).collect();
         Self {
             rv,
             written: rv,
             labels,
+            uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
+            going: !metadata["deletionTimestamp"].is_null(),
+            owners,
             json,
             rest,
             parsed: Mutex::new(Parsed { value: Some(Arc::new(value)), retired: false }),
         }
+    }
+
+    /// The value of a label.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The owner that controls it.
+    pub fn controller(&self) -> Option<&Owner> {
+        self.owners.iter().find(|owner| owner.controls)
     }
 
     /// The object as JSON, with `kind` and `apiVersion` of its storage.

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::hands::{CONTROLLER, controller, is_terminating, is_true, subject, text};
+use super::hands::{CONTROLLER, is_terminating, is_true, subject, text};
 use super::replica_sets::{Availability, is_active, pod_from};
 use super::{Actor, Hands, Subject, Wishes, revisions};
 use crate::history::{Change, Event};
+use crate::store::Stored;
 
 const SETS: &str = "daemonsets.apps";
 const SOURCE: &str = "daemonset-controller";
@@ -19,9 +20,9 @@ impl Actor for DaemonSets {
         match &*event.storage {
             SETS if event.change() != Change::Deleted => wishes.now(Subject::of(event)),
             "pods" => {
-                let Some(pod) = event.new.as_ref().or(event.old.as_ref()).map(|stored| stored.value()) else { return };
-                if let Some(owner) = controller(&pod).filter(|owner| owner["kind"] == "DaemonSet") {
-                    wishes.now(Subject::new(SETS, event.key.namespace(), text(owner, "/name")));
+                let owner = event.latest().and_then(Stored::controller);
+                if let Some(owner) = owner.filter(|owner| owner.kind == "DaemonSet") {
+                    wishes.now(Subject::new(SETS, event.key.namespace(), &owner.name));
                 }
             }
             _ => {}

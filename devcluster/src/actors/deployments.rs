@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::hands::{CONTROLLER, controller, controller_reference, count, is_terminating, owners, subject, text};
+use super::hands::{CONTROLLER, controller_reference, count, is_terminating, owners, subject, text};
 use super::{Actor, Hands, Subject, Wishes, revisions};
 use crate::history::{Change, Event};
 use crate::kinds::hooks;
+use crate::store::Stored;
 
 const DEPLOYMENTS: &str = "deployments.apps";
 const SETS: &str = "replicasets.apps";
@@ -33,9 +34,9 @@ impl Actor for Deployments {
         match &*event.storage {
             DEPLOYMENTS if event.change() != Change::Deleted => wishes.now(Subject::of(event)),
             SETS => {
-                let Some(set) = event.new.as_ref().or(event.old.as_ref()).map(|stored| stored.value()) else { return };
-                if let Some(owner) = controller(&set).filter(|owner| owner["kind"] == "Deployment") {
-                    wishes.now(Subject::new(DEPLOYMENTS, event.key.namespace(), text(owner, "/name")));
+                let owner = event.latest().and_then(Stored::controller);
+                if let Some(owner) = owner.filter(|owner| owner.kind == "Deployment") {
+                    wishes.now(Subject::new(DEPLOYMENTS, event.key.namespace(), &owner.name));
                 }
             }
             _ => {}
@@ -113,11 +114,8 @@ fn without_hash(template: &Value) -> Value {
 
 /// Takes over ReplicaSets that fit the selector and have no controller.
 fn adopt(hands: &Hands, subject: &Subject, deployment: &Value) {
-    for set in hands.list(SETS, subject.key.namespace()) {
-        if controller(&set).is_none()
-            && !is_terminating(&set)
-            && hooks::selects(&deployment["spec"]["selector"], &set["metadata"]["labels"])
-        {
+    for set in hands.orphans(SETS, subject.key.namespace()) {
+        if !is_terminating(&set) && hooks::selects(&deployment["spec"]["selector"], &set["metadata"]["labels"]) {
             let mut references = owners(&set).to_vec();
             references.push(controller_reference(deployment));
             let patch = json!({"metadata": {"ownerReferences": references, "uid": set["metadata"]["uid"]}});

@@ -3,6 +3,7 @@
 //! Deliberately absent: the old Endpoints twin, and slices for Services without selector, which are made by hand.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use super::hands::{CONTROLLER, controller_reference, is_terminating, is_true, su
 use super::{Actor, Hands, Subject, Wishes};
 use crate::history::{Change, Event};
 use crate::kinds::hooks;
-use crate::store::Key;
+use crate::store::{Key, Stored};
 
 const SERVICES: &str = "services";
 const SLICES: &str = "endpointslices.discovery.k8s.io";
@@ -38,24 +39,17 @@ impl Endpoints {
                 self.services.remove(&asked);
             }
         }
-        let pairs = service.and_then(selector).and_then(Value::as_object).into_iter().flatten();
-        // The longest value is the least likely to be shared by many.
-        let rarest = pairs.filter_map(|(label, value)| Some((label, value.as_str()?))).max_by_key(|(_, v)| v.len());
-        if let Some((label, value)) = rarest {
-            let asked = (key.namespace().to_owned(), label.clone(), value.to_owned());
+        if let Some((label, value)) = service.and_then(rarest) {
+            let asked = (key.namespace().to_owned(), label.to_owned(), value.to_owned());
             self.services.entry(asked.clone()).or_default().insert(key.clone());
             self.labels.insert(key.clone(), asked);
         }
     }
 
     /// The Services that may lead to a pod.
-    fn leading_to(&self, pod: &Value) -> impl Iterator<Item = &Key> {
-        let namespace = text(pod, "/metadata/namespace");
-        let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
-        let asked = labels.filter_map(move |(label, value)| {
-            self.services.get(&(namespace.to_owned(), label.clone(), value.as_str()?.to_owned()))
-        });
-        asked.flatten()
+    fn leading_to(&self, namespace: &str, pod: &Stored) -> impl Iterator<Item = &Key> {
+        let asked = |(label, value): &(String, String)| (namespace.to_owned(), label.clone(), value.clone());
+        pod.labels.iter().filter_map(move |pair| self.services.get(&asked(pair))).flatten()
     }
 }
 
@@ -70,7 +64,7 @@ impl Actor for Endpoints {
             }
             "pods" => {
                 for pod in event.old.iter().chain(&event.new) {
-                    for service in self.leading_to(&pod.value()) {
+                    for service in self.leading_to(event.key.namespace(), pod) {
                         wishes.now(Subject { storage: SERVICES.into(), key: service.clone() });
                     }
                 }
@@ -81,8 +75,8 @@ impl Actor for Endpoints {
 
     fn look(&mut self, hands: &Hands, subject: &Subject, _: &mut Wishes<'_>) {
         let Some(service) = hands.get(subject).filter(|service| !is_terminating(service)) else { return };
-        if selector(&service).is_some() {
-            publish(hands, &service);
+        if let Some((label, value)) = rarest(&service) {
+            publish(hands, &service, hands.pods_labelled(subject.key.namespace(), label, value));
         }
     }
 }
@@ -91,10 +85,16 @@ fn selector(service: &Value) -> Option<&Value> {
     service["spec"].get("selector").filter(|s| s.as_object().is_some_and(|s| !s.is_empty()))
 }
 
-fn publish(hands: &Hands, service: &Value) {
+/// The label of a Service's selector that the fewest pods have: probably the one with the longest value.
+fn rarest(service: &Value) -> Option<(&str, &str)> {
+    let pairs = selector(service)?.as_object()?.iter();
+    pairs.filter_map(|(label, value)| Some((label.as_str(), value.as_str()?))).max_by_key(|(_, value)| value.len())
+}
+
+/// Says which of the pods, among which are all that the Service leads to, it leads to.
+fn publish(hands: &Hands, service: &Value, mut pods: Vec<Arc<Value>>) {
     let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
     let labels = json!({"matchLabels": selector(service)});
-    let mut pods = hands.list("pods", namespace);
     pods.retain(|pod| hooks::selects(&labels, &pod["metadata"]["labels"]) && !text(pod, "/status/podIP").is_empty());
     let endpoints: Vec<Value> = pods.iter().map(|pod| endpoint(pod)).collect();
     let mut ports: Vec<Value> = Vec::new();

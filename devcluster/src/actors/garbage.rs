@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::hands::{CONTROLLER, finalizers_without, has_finalizer, is_terminating, owners};
 use super::{Actor, Hands, Subject, Wishes};
-use crate::history::{Change, Event};
+use crate::history::Event;
+use crate::store::Stored;
 use crate::verbs::delete::Propagation;
 
 const ORPHAN: &str = "orphan";
@@ -33,39 +34,37 @@ fn uids(object: &Value) -> impl Iterator<Item = &str> {
 
 impl Actor for Garbage {
     fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
-        let old = event.old.as_ref().map(|stored| stored.value());
-        let new = event.new.as_ref().map(|stored| stored.value());
-        let before = old.as_deref().map_or(&Value::Null, |v| &v["metadata"]["ownerReferences"]);
-        let after = new.as_deref().map_or(&Value::Null, |v| &v["metadata"]["ownerReferences"]);
-        let changed = before != after;
-        if changed {
-            for uid in old.iter().flat_map(|object| uids(object)) {
-                if let Some(known) = self.dependents.get_mut(uid) {
+        let (old, new) = (event.old.as_deref(), event.new.as_deref());
+        let owners = |stored: Option<&Stored>| stored.map_or_else(Vec::new, |stored| stored.owners.clone());
+        let (before, after) = (owners(old), owners(new));
+        if before != after {
+            for owner in &before {
+                if let Some(known) = self.dependents.get_mut(&owner.uid) {
                     known.remove(&Subject::of(event));
                 }
-                if let Some(owner) = self.waiting.get(uid) {
+                if let Some(owner) = self.waiting.get(&owner.uid) {
                     wishes.now(owner.clone());
                 }
             }
-            for uid in new.iter().flat_map(|object| uids(object)) {
-                self.dependents.entry(uid.to_owned()).or_default().insert(Subject::of(event));
+            for owner in &after {
+                self.dependents.entry(owner.uid.clone()).or_default().insert(Subject::of(event));
             }
-            if !after.is_null() {
+            if !after.is_empty() {
                 wishes.now(Subject::of(event));
             }
         }
-        match (event.change(), &old, &new) {
-            (Change::Deleted, Some(old), _) => {
-                let uid = old["metadata"]["uid"].as_str().unwrap_or_default();
-                for dependent in self.dependents.remove(uid).unwrap_or_default() {
+        match (old, new) {
+            (Some(old), None) => {
+                for dependent in self.dependents.remove(&old.uid).unwrap_or_default() {
                     wishes.now(dependent);
                 }
-                self.waiting.remove(uid);
+                self.waiting.remove(&old.uid);
             }
-            (_, _, Some(new))
-                if is_terminating(new) && (has_finalizer(new, ORPHAN) || has_finalizer(new, FOREGROUND)) =>
-            {
-                wishes.now(Subject::of(event));
+            (_, Some(new)) if new.going => {
+                let object = new.value();
+                if has_finalizer(&object, ORPHAN) || has_finalizer(&object, FOREGROUND) {
+                    wishes.now(Subject::of(event));
+                }
             }
             _ => {}
         }

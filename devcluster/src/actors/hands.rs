@@ -3,12 +3,13 @@
 //! Refusals are part of an actor's life (someone wrote first, the namespace is going away, the object is gone); the
 //! methods answer with what an actor can use. Whoever wrote first made an event that brings the next look.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Subject;
+use super::index::{Group, Index};
 use crate::call::{Action, Call, Caller};
 use crate::kinds::table::Kind;
 use crate::server::{Server, stamp};
@@ -20,6 +21,7 @@ use crate::verbs::patch::Form;
 /// Access to the cluster.
 pub(crate) struct Hands {
     server: Server,
+    index: Mutex<Index>,
 }
 
 /// The manager of most controllers.
@@ -33,7 +35,7 @@ const MOST_EVENTS: usize = 20_000;
 
 impl Hands {
     pub(crate) fn new(server: &Server) -> Self {
-        Self { server: server.clone() }
+        Self { server: server.clone(), index: Mutex::default() }
     }
 
     /// How a container is told to end.
@@ -95,9 +97,25 @@ impl Hands {
 
     /// The objects in a namespace that `owner` controls.
     pub(crate) fn controlled(&self, storage: &str, namespace: &str, owner: &Value) -> Vec<Arc<Value>> {
-        let mut all = self.list(storage, namespace);
-        all.retain(|object| controller(object).is_some_and(|c| c["uid"] == owner["metadata"]["uid"]));
-        all
+        self.members(&Group::ControlledBy(text(owner, "/metadata/uid").to_owned()), storage, namespace)
+    }
+
+    /// The objects in a namespace that a controller may adopt and that have none.
+    pub(crate) fn orphans(&self, storage: &str, namespace: &str) -> Vec<Arc<Value>> {
+        self.members(&Group::Orphans, storage, namespace)
+    }
+
+    /// The pods in a namespace that have a label with this value.
+    pub(crate) fn pods_labelled(&self, namespace: &str, label: &str, value: &str) -> Vec<Arc<Value>> {
+        self.members(&Group::Labelled(label.to_owned(), value.to_owned()), "pods", namespace)
+    }
+
+    fn members(&self, group: &Group, storage: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = index.members(&self.server, group, storage, namespace);
+        drop(index);
+        let store = self.server.store();
+        keys.iter().filter_map(|key| store.get(storage, key)).map(|stored| stored.value()).collect()
     }
 
     fn call(&self, manager: &str, subject: &Subject, subresource: &str, action: Action) -> Result<Value, Status> {

@@ -11,8 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::hands::{
-    CONTROLLER, conditions, controller, count, finalizers_without, has_finalizer, is_terminating, is_true, subject,
-    text,
+    CONTROLLER, conditions, count, finalizers_without, has_finalizer, is_terminating, is_true, subject, text,
 };
 use super::replica_sets::{is_active, pod_from};
 use super::{Actor, Hands, Subject, Wishes};
@@ -26,6 +25,7 @@ const SOURCE: &str = "job-controller";
 /// When the pod of a Job is tried again that could not be created.
 const AGAIN: Duration = Duration::from_secs(1);
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 /// The controller of Jobs.
 pub(super) struct Jobs;
@@ -35,11 +35,12 @@ impl Actor for Jobs {
         match &*event.storage {
             JOBS => wishes.now(Subject::of(event)),
             "pods" => {
-                let Some(pod) = event.new.as_ref().or(event.old.as_ref()).map(|stored| stored.value()) else { return };
-                if let Some(owner) = controller(&pod).filter(|owner| owner["kind"] == "Job") {
-                    wishes.now(Subject::new(JOBS, event.key.namespace(), text(owner, "/name")));
-                } else if has_finalizer(&pod, TRACKING) {
-                    let name = text(&pod, "/metadata/labels/batch.kubernetes.io~1job-name");
+                let Some(pod) = event.latest() else { return };
+                if let Some(owner) = pod.controller().filter(|owner| owner.kind == "Job") {
+                    wishes.now(Subject::new(JOBS, event.key.namespace(), &owner.name));
+                } else if let Some(name) = pod.label(JOB_NAME)
+                    && has_finalizer(&pod.value(), TRACKING)
+                {
                     wishes.now(Subject::new(JOBS, event.key.namespace(), name));
                 }
             }
@@ -81,11 +82,9 @@ fn release_strays(hands: &Hands, subject: &Subject, job: Option<&Value>) {
     if job.is_some_and(|job| !is_terminating(job)) {
         return;
     }
-    for pod in hands.list("pods", subject.key.namespace()) {
-        let name = text(&pod, "/metadata/labels/batch.kubernetes.io~1job-name");
-        if name == subject.key.name() && has_finalizer(&pod, TRACKING) {
-            release(hands, &pod);
-        }
+    let pods = hands.pods_labelled(subject.key.namespace(), JOB_NAME, subject.key.name());
+    for pod in pods.iter().filter(|pod| has_finalizer(pod, TRACKING)) {
+        release(hands, pod);
     }
 }
 

@@ -16,6 +16,7 @@ mod deployments;
 mod endpoints;
 mod garbage;
 pub(crate) mod hands;
+mod index;
 mod jobs;
 mod namespaces;
 pub(crate) mod pods;

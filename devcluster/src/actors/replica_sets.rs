@@ -5,13 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::hands::{
-    CONTROLLER, conditions, controller, controller_reference, count, is_terminating, is_true, subject, text,
-};
+use super::hands::{CONTROLLER, conditions, controller_reference, count, is_terminating, is_true, subject, text};
 use super::{Actor, Hands, Subject, Wishes};
 use crate::history::{Change, Event};
 use crate::kinds::hooks;
 use crate::status::Status;
+use crate::store::Stored;
 
 const SETS: &str = "replicasets.apps";
 const SOURCE: &str = "replicaset-controller";
@@ -28,9 +27,9 @@ impl Actor for ReplicaSets {
         match &*event.storage {
             SETS if event.change() != Change::Deleted => wishes.now(Subject::of(event)),
             "pods" => {
-                let Some(pod) = event.new.as_ref().or(event.old.as_ref()).map(|stored| stored.value()) else { return };
-                if let Some(owner) = controller(&pod).filter(|owner| owner["kind"] == "ReplicaSet") {
-                    wishes.now(Subject::new(SETS, event.key.namespace(), text(owner, "/name")));
+                let owner = event.latest().and_then(Stored::controller);
+                if let Some(owner) = owner.filter(|owner| owner.kind == "ReplicaSet") {
+                    wishes.now(Subject::new(SETS, event.key.namespace(), &owner.name));
                 }
             }
             _ => {}
