@@ -21,6 +21,7 @@ mod managed;
 mod ownership;
 pub mod projection;
 mod revert;
+mod standing;
 mod summary;
 mod watch;
 
@@ -30,4 +31,5 @@ pub use desired::{Desired, Mark, Owner};
 pub use keep::{Alone, Announcement, Drift, Error, Known};
 pub use ledger::Policy;
 pub use ownership::{released, take_over};
+pub use standing::Standing;
 pub use summary::Summary;

@@ -211,7 +211,7 @@ fn leaf(value: Option<&Value>, path: &[&str], emptied: &Emptied) -> Leaf {
 }
 
 /// The child of `live` that `key` names, and its position where it is an item of a list.
-fn child<'v>(live: Option<&'v Value>, key: &str) -> (Option<&'v Value>, Option<usize>) {
+pub(super) fn child<'v>(live: Option<&'v Value>, key: &str) -> (Option<&'v Value>, Option<usize>) {
     let Some((kind, name)) = key.split_once(':') else { return (live, None) };
     match kind {
         "f" => (live.and_then(|v| v.get(name)), None),

@@ -13,7 +13,7 @@ use super::children::job::{INSTALL, PUSH};
 use crate::api::build::{LONGEST_MESSAGE, Termination, parse_termination};
 use crate::api::conditions::cut;
 use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, FUNCTION_UID, MANAGER};
-use crate::drift::fields;
+use crate::drift::{Standing, fields};
 
 /// Longest text that is remembered of a pod or a condition, in bytes.
 const LONGEST_TEXT: usize = 1024;
@@ -33,6 +33,8 @@ pub struct Identity {
     pub version: String,
     /// Whether it is being deleted.
     pub terminating: bool,
+    /// What an earlier agent applied of it, if that was looked at.
+    pub standing: Option<Standing>,
 }
 
 /// How a Job fares.
@@ -169,6 +171,7 @@ pub fn identity(live: &Value) -> Identity {
         uid: text(live, "/metadata/uid").to_owned(),
         version: text(live, "/metadata/resourceVersion").to_owned(),
         terminating: live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()),
+        standing: None,
     }
 }
 

@@ -19,7 +19,7 @@ use super::build_queue::{BuildQueue, JobName, Turn};
 use super::facts::{self, Deployment, Identity, Job, Pod, Progress, Role};
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
-use crate::drift::{Drift, Owner};
+use crate::drift::{Drift, Owner, Standing};
 
 /// A kind of children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +75,17 @@ pub struct Family {
 }
 
 impl Family {
+    fn identities(&self, what: What) -> Box<dyn Iterator<Item = &Identity> + '_> {
+        match what {
+            What::ConfigMap => Box::new(self.config_maps.iter()),
+            What::Job => Box::new(self.jobs.iter().map(|job| &job.identity)),
+            What::Pod => Box::new(self.pods.iter().map(|pod| &pod.identity)),
+            What::Deployment => Box::new(self.deployments.iter().map(|deployment| &deployment.identity)),
+            What::Service => Box::new(self.services.iter()),
+            What::Autoscaler => Box::new(self.autoscalers.iter()),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -173,11 +184,31 @@ impl Cache {
     /// An object is there, as a watch or the answer to a write says.
     pub fn note(&self, what: What, live: &Value) -> Option<(Arc<str>, String)> {
         let (uid, child) = read(what, live)?;
+        Some(self.enlist(uid, child))
+    }
+
+    /// An object was there before the watch: an agent before this one may have applied it.
+    fn note_first(&self, what: What, live: &Value) -> Option<(Arc<str>, String)> {
+        let (uid, mut child) = read(what, live)?;
+        if let Child::Plain(_, identity) | Child::Deployment(Deployment { identity, .. }) = &mut child {
+            identity.standing = Standing::of(live).filter(|_| !identity.terminating);
+        }
+        Some(self.enlist(uid, child))
+    }
+
+    fn enlist(&self, uid: Arc<str>, child: Child) -> (Arc<str>, String) {
         let name = child.identity().name.clone();
         let mut inner = self.lock();
         inner.put(&uid, child);
         inner.ring(&uid);
-        Some((uid, name))
+        (uid, name)
+    }
+
+    /// Whether an object is still at this version.
+    pub(super) fn is_at(&self, what: What, namespace: &str, uid: &str, name: &str, version: &str) -> bool {
+        let inner = self.lock();
+        let Some(family) = inner.families.get(&family_of(namespace, uid)) else { return false };
+        family.identities(what).any(|identity| identity.name == name && identity.version == version)
     }
 
     /// An object is gone.
@@ -347,7 +378,7 @@ pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, what: Wha
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         match &event {
             WatchEvent::Begin => present.clear(),
-            WatchEvent::Initial(live) => present.extend(cache.note(what, live)),
+            WatchEvent::Initial(live) => present.extend(cache.note_first(what, live)),
             WatchEvent::Applied(live) => {
                 cache.note(what, live);
                 if what == What::Job

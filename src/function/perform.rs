@@ -87,6 +87,9 @@ impl Performer<'_> {
     }
 
     async fn put(&self, put: &Put, outcome: &mut Outcome) -> Result<(), Error> {
+        if self.stands(put).await {
+            return Ok(());
+        }
         let desired = &put.desired;
         let (cluster, name) = (self.context.drift.cluster(), &*desired.key.name);
         let mut known = put.version.clone();
@@ -126,6 +129,15 @@ impl Performer<'_> {
         let status = if put.condition == Type::ConfigurationReady { Status::True } else { Status::Unknown };
         outcome.pass.said.push(Said { done: true, ..Said::new(put.condition, status, said.0, said.1) });
         Ok(())
+    }
+
+    /// Whether an earlier agent left the object as it would be applied; then it is kept so.
+    async fn stands(&self, put: &Put) -> bool {
+        let (Some((uid, standing)), Some(version)) = (&put.standing, &put.version) else { return false };
+        let desired = &put.desired;
+        // Nobody kept it when a newer state of it was heard of.
+        self.context.drift.keep_standing(self.owner, desired, uid, standing).await
+            && self.context.cache.is_at(put.what, self.namespace, self.uid, &desired.key.name, version)
     }
 
     /// Whose an object is, if it is not the Function's own.

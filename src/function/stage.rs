@@ -30,7 +30,7 @@ use super::{ResolvedFunction, Settings};
 use crate::api::function::{Built, FunctionStatus};
 use crate::api::function_conditions::{self, Reason, Status, Type};
 use crate::api::names::MANAGED_BY;
-use crate::drift::{Desired, Mark};
+use crate::drift::{Desired, Mark, Standing};
 use crate::object::{Digest, Key, Object, Place};
 
 /// Where the images of a Function are kept.
@@ -146,6 +146,8 @@ pub struct Put {
     pub desired: Arc<Desired>,
     /// Resource version that it is known to have, if it is known to be there and ours.
     pub version: Option<String>,
+    /// Its UID, and what an earlier agent applied of it, if that was looked at.
+    pub standing: Option<(String, Standing)>,
     /// What it is about.
     pub condition: Type,
     /// What is said when it was created, and when it was changed.
@@ -280,12 +282,14 @@ fn put(
     said: (Type, [Reason; 2]),
 ) -> bool {
     let Some(desired) = desired(what, wanted.function, document) else { return false };
-    let version = there.iter().find(|identity| *identity.name == *desired.key.name).map(|i| i.version.clone());
+    let known = there.iter().find(|identity| *identity.name == *desired.key.name);
     if (observed.kept)(&desired.key) == Some(desired.source()) {
         return false;
     }
     let (condition, reasons) = said;
-    decision.steps.push(Step::Put(Box::new(Put { what, desired, version, condition, reasons })));
+    let version = known.map(|identity| identity.version.clone());
+    let standing = known.and_then(|identity| Some((identity.uid.clone(), identity.standing?)));
+    decision.steps.push(Step::Put(Box::new(Put { what, desired, version, standing, condition, reasons })));
     true
 }
 

@@ -69,6 +69,41 @@ async fn every_child_that_is_changed_by_hand_is_put_back_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_agent_applies_what_was_changed_meanwhile_and_nothing_else() {
+    let mut world = World::with_functions().await;
+    world.start();
+    let mut scaled = inline("1");
+    scaled["maxReplicas"] = json!(3);
+    for (name, spec) in [("scaled", scaled), ("fixed", inline("1"))] {
+        world.function(name, spec);
+        world.runs(name).await;
+    }
+    world.stop().await;
+    let name = world.child_name("fixed", CONFIG_MAPS);
+    world.edit("v1", "configmaps", &name, json!({"data": {"source": "evil"}}));
+    world.edit("v1", "services", "scaled", json!({"metadata": {"labels": {"theirs": "1"}}}));
+    world.server.levers().reset_counts();
+    world.start();
+    world.until_function("it is put back", |w| w.child("fixed", CONFIG_MAPS)["data"]["source"] != "evil").await;
+    // The stages come to the autoscaler last.
+    world.edit_function("scaled", json!({"spec": {"maxReplicas": 4}}));
+    world.until_function("it is scaled", |w| w.child("scaled", AUTOSCALERS)["spec"]["maxReplicas"] == 4).await;
+    world.edit_function("fixed", json!({"spec": {"labels": {"new": "1"}}}));
+    world
+        .until_function("it has the label", |w| {
+            w.child("fixed", DEPLOYMENTS)["spec"]["template"]["metadata"]["labels"]["new"] == "1"
+        })
+        .await;
+    let applied = |world: &World| {
+        let requests = world.requests().into_iter();
+        requests.filter(|(asked, _)| asked.starts_with("apply")).collect::<Vec<_>>()
+    };
+    let expected = [("configmaps", 1), ("deployments.apps", 1), ("horizontalpodautoscalers.autoscaling", 1)];
+    let expected = expected.map(|(resource, count)| (format!("apply {resource}"), count));
+    assert_eq!(applied(&world), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_child_that_is_deleted_comes_back_and_nothing_is_built_again() {
     let mut world = World::with_functions().await;
     world.start();

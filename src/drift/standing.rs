@@ -1,0 +1,181 @@
+//! What stands in a live object of what was last applied to it, put together as a document again: it tells a new agent
+//! whether applying its own document would change anything.
+//!
+//! Invariant: whoever finds the same document needs no apply: the same fields are ours, with the same values, in the
+//! same order. What the server stores in other words than it was sent is not found, and is applied once more.
+
+use serde_json::{Map, Value};
+
+use super::desired::{Desired, Owner, without_replicas};
+use super::fields::{Fields, applied_by};
+use super::{Drift, ownership, projection};
+use crate::api::names::MANAGER;
+use crate::drift::decide::Verified;
+use crate::object::Digest;
+
+/// What stands in a live object of our last apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Digest of the document.
+    document: Digest,
+    /// Digest of the projection.
+    projection: Digest,
+}
+
+impl Standing {
+    /// What stands in `live`; nothing when we never applied to it, or when something of it is missing.
+    pub fn of(live: &Value) -> Option<Self> {
+        let fields = applied_by(live, MANAGER)?;
+        if ownership::without_first_apply_echo(live).is_some() {
+            return None;
+        }
+        // The paths that were sent empty are those that are empty now: else the document is another one.
+        let emptied = projection::emptied(live, live);
+        Some(Self { document: digest(&stands(fields, live)?), projection: projection::digest(live, &emptied)? })
+    }
+
+    fn is_of(&self, mut body: Value) -> bool {
+        if let Some(root) = body.as_object_mut() {
+            root.retain(|name, _| name != "apiVersion" && name != "kind");
+            if let Some(metadata) = root.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|name, _| name != "name" && name != "namespace");
+            }
+        }
+        self.document == digest(&body)
+    }
+}
+
+/// Objects of JSON are written in the order of their names.
+fn digest(document: &Value) -> Digest {
+    Digest::of(document.to_string().as_bytes())
+}
+
+/// The part of `live` that `fields` owns; `None` when one of the fields is not there.
+fn stands(fields: &Fields, live: &Value) -> Option<Value> {
+    let inside = || fields.iter().filter(|(key, _)| *key != ".");
+    if inside().next().is_none() {
+        return Some(if fields.is_empty() { live.clone() } else { emptied(live) });
+    }
+    let part = |key: &str, inside: &Value| {
+        let (child, at) = projection::child(Some(live), key);
+        Some((at, stands(inside.as_object()?, child?)?))
+    };
+    match live {
+        Value::Array(_) => {
+            let mut items = inside().map(|(key, inside)| part(key, inside)).collect::<Option<Vec<_>>>()?;
+            items.sort_by_key(|(at, _)| *at);
+            Some(items.into_iter().map(|(_, item)| item).collect())
+        }
+        _ => {
+            let field =
+                |(key, inside): (&String, &Value)| Some((key.strip_prefix("f:")?.to_owned(), part(key, inside)?.1));
+            inside().map(field).collect::<Option<Map<_, _>>>().map(Value::Object)
+        }
+    }
+}
+
+/// A container that is ours, with nothing of ours in it.
+fn emptied(live: &Value) -> Value {
+    if live.is_array() { Value::Array(Vec::new()) } else { Value::Object(Map::new()) }
+}
+
+impl Drift {
+    /// Keeps an object that an agent before this one applied and that is not kept yet, if it stands as it would be
+    /// applied now; whether it does.
+    pub async fn keep_standing(
+        &self,
+        owner: &Owner,
+        desired: &std::sync::Arc<Desired>,
+        uid: &str,
+        standing: &Standing,
+    ) -> bool {
+        let mut body = desired.body();
+        if desired.sets_replicas(&body) {
+            self.know_autoscalers().await;
+            if self.ledger().is_autoscaled(&desired.key) {
+                without_replicas(&mut body);
+            }
+        }
+        if !standing.is_of(body) || self.ledger().get(&desired.key).is_some() {
+            return false;
+        }
+        let verified = Verified { uid: uid.into(), digest: Some(standing.projection), ..Verified::default() };
+        self.ledger().hold(owner, std::sync::Arc::clone(desired), verified);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn live() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Thing",
+            "metadata": {"name": "a", "uid": "u", "labels": {"ours": "1", "theirs": "2"}, "managedFields": [{
+                "manager": MANAGER, "operation": "Apply", "apiVersion": "v1",
+                "fieldsV1": {
+                    "f:metadata": {"f:labels": {"f:ours": {}}},
+                    "f:spec": {
+                        "f:items": {
+                            "k:{\"name\":\"b\"}": {".": {}, "f:name": {}},
+                            "k:{\"name\":\"a\"}": {".": {}, "f:name": {}, "f:size": {}},
+                        },
+                        "f:nothing": {},
+                    },
+                },
+            }]},
+            "spec": {
+                "items": [{"name": "x"}, {"name": "b", "more": 1}, {"name": "a", "size": 2}],
+                "nothing": {}, "defaulted": true,
+            },
+            "status": {},
+        })
+    }
+
+    fn sent() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "n", "labels": {"ours": "1"}},
+            "spec": {"items": [{"name": "b"}, {"name": "a", "size": 2}], "nothing": {}},
+        })
+    }
+
+    fn stands_as(live: &Value, sent: Value) -> bool {
+        Standing::of(live).is_some_and(|standing| standing.is_of(sent))
+    }
+
+    #[test]
+    fn finds_the_document_that_was_applied_among_what_others_added() {
+        assert!(stands_as(&live(), sent()));
+    }
+
+    #[test]
+    fn finds_every_difference_between_what_stands_and_what_would_be_applied() {
+        for (pointer, value) in [
+            ("/metadata/labels/ours", json!("2")),
+            ("/metadata/labels", json!({})),
+            ("/spec/items", json!([{"name": "a", "size": 2}, {"name": "b"}])),
+            ("/spec/items/1/size", json!(3)),
+            ("/spec/items", json!([{"name": "b"}])),
+            ("/spec/nothing", json!({"some": 1})),
+        ] {
+            let mut other = sent();
+            *other.pointer_mut(pointer).unwrap() = value.clone();
+            assert!(!stands_as(&live(), other), "sent {pointer} = {value}");
+        }
+        for (pointer, value) in [
+            ("/metadata/labels", json!({"theirs": "2"})),
+            ("/spec/items", json!([{"name": "a", "size": 2}, {"name": "b"}])),
+            ("/spec/items", json!([{"name": "a", "size": 2}])),
+            ("/spec/items/2/size", json!(3)),
+            ("/spec/nothing", json!({"some": 1})),
+            ("/metadata/managedFields/0/fieldsV1/f:metadata", json!({})),
+            ("/metadata/managedFields", json!([])),
+        ] {
+            let mut other = live();
+            *other.pointer_mut(pointer).unwrap() = value.clone();
+            assert!(!stands_as(&other, sent()), "found {pointer} = {value}");
+        }
+    }
+}
