@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::decide::{is_terminating, resource_version, uid};
+use super::decide::{Verified, is_terminating, resource_version, uid};
 use super::desired::{Desired, Owner, without_replicas};
+use super::standing::Standing;
 use super::{Drift, fields, ownership};
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 use crate::cluster::{Apply, Error};
@@ -80,6 +81,25 @@ impl Drift {
         }
         self.finish(&key);
         outcome
+    }
+
+    /// Keeps an object that an agent before this one applied and that is not kept yet, if it stands as it would be
+    /// applied now; whether it does.
+    pub async fn keep_standing(&self, owner: &Owner, desired: &Arc<Desired>, uid: &str, standing: &Standing) -> bool {
+        let mut body = desired.body();
+        if desired.sets_replicas(&body) {
+            self.know_autoscalers().await;
+            if self.ledger().is_autoscaled(&desired.key) {
+                without_replicas(&mut body);
+            }
+        }
+        let mut ledger = self.ledger();
+        if !standing.is_of(body) || ledger.get(&desired.key).is_some() {
+            return false;
+        }
+        let verified = Verified { uid: uid.into(), digest: Some(standing.projection), ..Verified::default() };
+        ledger.hold(owner, Arc::clone(desired), verified);
+        true
     }
 
     async fn put_now(&self, intent: &Intent, before: &str) -> Result<Put, Error> {

@@ -6,11 +6,9 @@
 
 use serde_json::{Map, Value};
 
-use super::desired::{Desired, Owner, without_replicas};
 use super::fields::{Fields, applied_by};
-use super::{Drift, ownership, projection};
+use super::{ownership, projection};
 use crate::api::names::MANAGER;
-use crate::drift::decide::Verified;
 use crate::object::Digest;
 
 /// What stands in a live object of our last apply.
@@ -19,7 +17,7 @@ pub struct Standing {
     /// Digest of the document.
     document: Digest,
     /// Digest of the projection.
-    projection: Digest,
+    pub(super) projection: Digest,
 }
 
 impl Standing {
@@ -34,7 +32,8 @@ impl Standing {
         Some(Self { document: digest(&stands(fields, live)?), projection: projection::digest(live, &emptied)? })
     }
 
-    fn is_of(&self, mut body: Value) -> bool {
+    /// Whether it is what applying `body` would make of the object.
+    pub(super) fn is_of(&self, mut body: Value) -> bool {
         if let Some(root) = body.as_object_mut() {
             root.retain(|name, _| name != "apiVersion" && name != "kind");
             if let Some(metadata) = root.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -60,49 +59,18 @@ fn stands(fields: &Fields, live: &Value) -> Option<Value> {
         let (child, at) = projection::child(Some(live), key);
         Some((at, stands(inside.as_object()?, child?)?))
     };
-    match live {
-        Value::Array(_) => {
-            let mut items = inside().map(|(key, inside)| part(key, inside)).collect::<Option<Vec<_>>>()?;
-            items.sort_by_key(|(at, _)| *at);
-            Some(items.into_iter().map(|(_, item)| item).collect())
-        }
-        _ => {
-            let field =
-                |(key, inside): (&String, &Value)| Some((key.strip_prefix("f:")?.to_owned(), part(key, inside)?.1));
-            inside().map(field).collect::<Option<Map<_, _>>>().map(Value::Object)
-        }
+    if live.is_array() {
+        let mut items = inside().map(|(key, inside)| part(key, inside)).collect::<Option<Vec<_>>>()?;
+        items.sort_by_key(|(at, _)| *at);
+        return Some(items.into_iter().map(|(_, item)| item).collect());
     }
+    let field = |(key, inside): (&String, &Value)| Some((key.strip_prefix("f:")?.to_owned(), part(key, inside)?.1));
+    inside().map(field).collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
 /// A container that is ours, with nothing of ours in it.
 fn emptied(live: &Value) -> Value {
     if live.is_array() { Value::Array(Vec::new()) } else { Value::Object(Map::new()) }
-}
-
-impl Drift {
-    /// Keeps an object that an agent before this one applied and that is not kept yet, if it stands as it would be
-    /// applied now; whether it does.
-    pub async fn keep_standing(
-        &self,
-        owner: &Owner,
-        desired: &std::sync::Arc<Desired>,
-        uid: &str,
-        standing: &Standing,
-    ) -> bool {
-        let mut body = desired.body();
-        if desired.sets_replicas(&body) {
-            self.know_autoscalers().await;
-            if self.ledger().is_autoscaled(&desired.key) {
-                without_replicas(&mut body);
-            }
-        }
-        if !standing.is_of(body) || self.ledger().get(&desired.key).is_some() {
-            return false;
-        }
-        let verified = Verified { uid: uid.into(), digest: Some(standing.projection), ..Verified::default() };
-        self.ledger().hold(owner, std::sync::Arc::clone(desired), verified);
-        true
-    }
 }
 
 #[cfg(test)]
