@@ -7,6 +7,7 @@
 //! - [`failure`]: what a failure means
 //! - [`object`]: words for any Kubernetes object
 //! - [`cluster`]: our only hands on the Kubernetes API
+//! - [`secrets`]: what a Secret holds, told to those who need it
 //! - [`source`]: a Git remote becomes a snapshot
 //! - [`manifest`]: a commit's files become desired objects
 //! - [`notification`]: what is worth telling
@@ -33,4 +34,5 @@ pub mod notification;
 pub mod object;
 pub mod registry;
 pub mod runtimes;
+pub mod secrets;
 pub mod source;

@@ -31,8 +31,7 @@ pub(super) async fn follow(
     }
     // Until all of them are known, a Function could miss its own.
     let _ = stop.run_until_cancelled(repositories.wait_for(|known| *known)).await;
-    let mut others: JoinSet<()> = context.watches(&stop).into_iter().collect();
-    others.spawn(Arc::clone(&context.secrets).run(cluster.clone(), stop.clone()));
+    let others: JoinSet<()> = context.watches(&stop).into_iter().collect();
     Tasks::new(Functions { context }, announcer, others, stop).run(&cluster).await
 }
 

@@ -19,6 +19,7 @@ use crate::drift::{self, Drift};
 use crate::function;
 use crate::gitsync::Context;
 use crate::notification::Teller;
+use crate::secrets::Secrets;
 use crate::source::{self, Repositories, Source};
 
 /// How the agent works.
@@ -234,9 +235,18 @@ async fn lead(
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let source = Source::new(settings.source.clone());
     let repositories = Arc::new(Repositories::default());
-    let context =
-        Arc::new(Context::new(drift.clone(), source.clone(), Arc::clone(&repositories), trusted, announce(announcer)));
+    let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));
+    let context = Arc::new(Context::new(
+        drift.clone(),
+        source.clone(),
+        Arc::clone(&repositories),
+        Arc::clone(&secrets),
+        trusted,
+        announce(announcer),
+    ));
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
+    let watching = Arc::clone(&secrets).run(cluster.clone(), stop.clone());
+    tasks.spawn(async move { watching.await.map_err(Error::Task) });
     let end = stop.clone();
     tasks.spawn(async move { drift.run(end).await.map_err(Error::Drift) });
     let (seen, repositories_known) = watch::channel(false);
@@ -260,6 +270,7 @@ async fn lead(
         context.drift.clone(),
         context.source.clone(),
         Arc::clone(&context.repositories),
+        secrets,
         settings.functions.clone(),
         announce(announcer),
     ));

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Settings;
 use super::observe::{self, Cache, What};
-use super::secret::Secrets;
 use crate::api::Function;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::notification::Message;
+use crate::secrets::Secrets;
 use crate::source::{Repositories, Source};
 
 /// Functions that are written to the cluster at the same time.
@@ -72,19 +72,15 @@ impl Context {
         drift: Drift,
         source: Source,
         repositories: Arc<Repositories>,
+        secrets: Arc<Secrets>,
         settings: Settings,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
-        let secrets = [
-            settings.external_registry_secret.clone(),
-            settings.default_registry_secret.clone(),
-            settings.package_registry_secret.clone(),
-        ];
         Self {
             drift,
             source,
             repositories,
-            secrets: Arc::new(Secrets::new(secrets)),
+            secrets,
             look_now: watch::Sender::new(0),
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
             room: Semaphore::new(AT_ONCE),

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
-use super::secret::Known;
 use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::Reason;
 use crate::api::git_repository::AuthType;
-use crate::drift::Owner;
 use crate::failure::{Class, chain};
+use crate::secrets::{Followed, Known};
 use crate::source::{self, BaseDir, Credentials, Fault, Reference, Remote, RemoteUrl};
 
 /// What a Git Function is to be built from, as its spec says it.
@@ -104,8 +103,12 @@ fn kind_of(fault: &Fault) -> &'static str {
     }
 }
 
-/// Where the repository is and how it is opened.
-pub(super) async fn remote(context: &Context, owner: &Owner, wanted: &Wanted) -> Result<(Remote, Access), Unread> {
+/// Where the repository is and how it is opened. The Secret that it names is `followed` from now on, and no other one.
+pub(super) async fn remote(
+    context: &Context,
+    followed: &mut Option<Followed>,
+    wanted: &Wanted,
+) -> Result<(Remote, Access), Unread> {
     let Wanted { namespace, repository, .. } = wanted;
     let Some(found) = context.repositories.get(namespace, repository) else {
         let why = format!("GitRepository \"{repository}\" does not exist in namespace {namespace}");
@@ -113,17 +116,20 @@ pub(super) async fn remote(context: &Context, owner: &Owner, wanted: &Wanted) ->
     };
     let auth = found.spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone()));
     let secret = auth.as_ref().map(|(_, name)| name.clone());
-    context.secrets.want(owner, secret.clone().map(|name| (namespace.clone(), name)));
-    let known = match &secret {
-        Some(name) => context.secrets.known(namespace, name).await,
+    if followed.as_ref().map(Followed::of) != secret.as_deref().map(|name| (&**namespace, name)) {
+        *followed = secret.as_deref().map(|name| context.secrets.follow(namespace, name));
+    }
+    let known = match followed {
+        Some(followed) => followed.known().await,
         None => Known::Absent,
     };
-    let options = |error: source::Error| Unread::options(error.class(), &chain(&error));
-    if let (Some(name), Known::Nothing) = (&secret, &known) {
-        return Err(Unread::options(Class::NotReady, &format!("Secret \"{name}\" cannot be read yet")));
+    let named = secret.as_deref().unwrap_or_default();
+    if let (Some(_), Some((class, problem))) = (&secret, known.problem()) {
+        return Err(Unread::options(class, &format!("Secret \"{named}\" {problem}")));
     }
-    let credentials: Credentials = source::credentials(found.spec.auth.as_ref(), known.data()).map_err(options)?;
-    let url = RemoteUrl::parse(&found.spec.url).map_err(options)?;
+    let credentials: Credentials = source::credentials(found.spec.auth.as_ref(), known.data())
+        .map_err(|error| Unread::options(error.class(), &format!("Secret \"{named}\": {}", chain(&error))))?;
+    let url = RemoteUrl::parse(&found.spec.url).map_err(|error| Unread::options(error.class(), &chain(&error)))?;
     if url.holds_credentials() && auth.is_none() {
         let why = format!(
             "the address in GitRepository \"{repository}\" holds a user name or password; put them into a Secret with the \

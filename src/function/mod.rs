@@ -31,7 +31,6 @@ mod report;
 mod repository;
 pub mod resolve;
 mod resources;
-pub mod secret;
 mod settings;
 pub mod stage;
 pub mod status;

@@ -4,7 +4,7 @@
 //! Invariant: a refused write ends the pass and is said.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::facts::{Identity, Job};
 use super::observe::What;
+use super::reconcile::Task;
 use super::stage::{Decision, Put, Said, Step};
 use super::status::Pass;
 use crate::api::function_conditions::{Reason, Status, Type};
@@ -21,6 +22,9 @@ use crate::api::names::HANDOVER_MANAGER;
 use crate::cluster::{Apply, Error, Guard, Kind, Propagation, Scope, Selection};
 use crate::drift::{Change, Intent, Owner};
 use crate::failure::{Class, chain};
+
+/// How often somebody asks why a Job has no pod.
+const ASK_WHY: Duration = Duration::from_secs(30);
 
 /// What became of a decision.
 #[derive(Debug, Default)]
@@ -42,6 +46,45 @@ pub(super) struct Performer<'a> {
     pub(super) owner: &'a Owner,
     pub(super) namespace: &'a str,
     pub(super) uid: &'a str,
+}
+
+impl Task {
+    /// Does what was decided, and what follows from it for the next pass.
+    pub(super) async fn perform(&mut self, decision: &Decision) -> Outcome {
+        let context = Arc::clone(&self.context);
+        let (owner, namespace, uid) = (Arc::clone(&self.owner), Arc::clone(&self.namespace), self.uid.clone());
+        let hands = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
+        let _room = context.room.acquire().await;
+        let outcome = hands.perform(decision).await;
+        self.memory = decision.memory.clone();
+        if let Some(job) = &decision.podless
+            && self.asked_why.is_none_or(|asked| asked.elapsed() >= ASK_WHY)
+        {
+            let why = hands.why_podless(job).await;
+            self.asked_why = Some(Instant::now());
+            self.memory.trouble = why.map(|why| (job.identity.uid.clone(), why)).or(self.memory.trouble.take());
+            self.look_within(if self.memory.trouble.is_some() { Duration::ZERO } else { ASK_WHY });
+        } else if decision.podless.is_some() {
+            self.memory.trouble.clone_from(&decision.memory.trouble);
+            self.look_within(ASK_WHY);
+        }
+        if !decision.in_queue || outcome.started || outcome.failure.is_some() {
+            self.context.cache.withdraw(&self.owner);
+        }
+        if let Some(wait) = decision.look_again {
+            self.look_within(wait);
+        }
+        match outcome.failure {
+            None => self.failures = 0,
+            Some(class) => {
+                self.failures += 1;
+                let wait = class.again(self.failures).unwrap_or(self.context.settings.requeue);
+                let wait = wait.mul_f64(0.9 + 0.2 * fastrand::f64()).max(outcome.retry_after.unwrap_or_default());
+                self.look_within(wait);
+            }
+        }
+        outcome
+    }
 }
 
 impl Performer<'_> {

@@ -15,8 +15,8 @@ use super::observe::Family;
 use super::{Code, ResolvedFunction};
 use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
-use crate::drift::Owner;
 use crate::failure::Class;
+use crate::secrets::Followed;
 use crate::source::{Reader, ReaderKind, Remote};
 
 /// Longest wait between two attempts to read Git, as a multiple of the first.
@@ -32,8 +32,11 @@ pub(super) enum Source {
 
 /// What is known of one Function's remote.
 pub(super) struct Polling {
-    owner: Owner,
     reader: Reader,
+    /// The Secret that opens the remote, where there is one.
+    secret: Option<Followed>,
+    /// The remote as it was last known; `None`: it is not known.
+    remote: Option<Remote>,
     /// What was last found.
     tree: Option<Tree>,
     /// Why it could not be read the last time.
@@ -48,10 +51,11 @@ pub(super) struct Polling {
 
 impl Polling {
     /// Begins with what the status says was found last.
-    pub(super) fn new(owner: &Owner, namespace: &str, name: &str, status: &FunctionStatus) -> Self {
+    pub(super) fn new(namespace: &str, name: &str, status: &FunctionStatus) -> Self {
         let reader = Reader { kind: ReaderKind::Function, namespace: namespace.to_owned(), name: name.to_owned() };
         Self {
-            owner: Owner::clone(owner),
+            secret: None,
+            remote: None,
             tree: git::remembered(namespace, status),
             reader,
             unread: None,
@@ -78,9 +82,19 @@ impl Polling {
         self.unread.as_ref()
     }
 
+    /// The Secret that opens the remote, where there is one.
+    pub(super) fn secret(&self) -> Option<&Followed> {
+        self.secret.as_ref()
+    }
+
+    /// The same, to wait for it.
+    pub(super) fn secret_mut(&mut self) -> Option<&mut Followed> {
+        self.secret.as_mut()
+    }
+
     /// The Function reads nothing any more.
-    pub(super) fn end(&self, context: &Context) {
-        context.secrets.want(&self.owner, None);
+    pub(super) fn end(&mut self, context: &Context) {
+        (self.secret, self.remote) = (None, None);
         context.source.reads(&self.reader, None);
     }
 
@@ -104,13 +118,21 @@ impl Polling {
         };
         self.tree = self.tree.take().filter(|tree| tree.wanted == wanted);
         let moved = moved(family).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
-        let found = match git::remote(context, &self.owner, &wanted).await {
+        let found = match git::remote(context, &mut self.secret, &wanted).await {
             Ok((remote, access)) => {
                 context.source.reads(&self.reader, Some(&remote));
+                if self.remote.as_ref() != Some(&remote) {
+                    // Another address or a corrected password may be what helps.
+                    self.look_now();
+                    self.remote = Some(remote.clone());
+                }
                 let found = self.look(context, &remote, &wanted, moved).await;
                 found.map(|tree| (tree, access.clone())).map_err(|unread| (unread, Some(access)))
             }
-            Err(unread) => Err((unread, None)),
+            Err(unread) => {
+                self.remote = None;
+                Err((unread, None))
+            }
         };
         if let Some(job) = moved {
             self.resolved_for = Some(job.identity.uid.clone());

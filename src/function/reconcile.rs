@@ -13,14 +13,12 @@ use tokio_util::sync::CancellationToken;
 use super::context::{Context, Input, owner};
 use super::facts::Progress;
 use super::observe::Family;
-use super::perform::{Outcome, Performer};
 use super::polling::{Polling, Source};
 use super::repository;
 use super::resolve::{Warning, reason, resolve, text};
-use super::secret::Known;
 use super::stage::{self, Decision, Memory, Observed, Said, Wanted};
 use super::status::Pass;
-use super::{ResolvedFunction, tag};
+use super::tag;
 use crate::api::DriftPolicy;
 use crate::api::Function;
 use crate::api::function::FunctionStatus;
@@ -28,9 +26,8 @@ use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::GitRepositorySpec;
 use crate::cluster::Kind;
 use crate::drift::{Owner, Policy};
+use crate::secrets::{Followed, Known};
 
-/// How often somebody asks why a Job has no pod.
-const ASK_WHY: Duration = Duration::from_secs(30);
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// Keeps the children of one Function as they must be until it is gone or `stop` is cancelled.
@@ -46,18 +43,15 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
     context.drift.set_policy(&owner, policy, 0, Vec::new());
     let mut repositories = context.repositories.listen();
-    let mut secrets = context.secrets.listen();
     let mut look_now = context.look_now.subscribe();
-    let mut surroundings: Option<Surroundings> = None;
+    let mut repository = None;
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
-        secrets.mark_unchanged();
-        let around = Some(task.surroundings(&function));
-        if surroundings.take().zip(around.as_ref()).is_some_and(|(old, new)| old.repository != new.repository) {
+        let found = Some(task.repository_of(&function));
+        if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
             task.polling.look_now();
         }
-        surroundings = around;
         if look_now.has_changed().unwrap_or(false) {
             look_now.mark_unchanged();
             task.polling.look_now();
@@ -71,15 +65,16 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = task.turn(&function) => {}
         }
         loop {
+            let due = task.due();
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = input.changed() => if changed.is_err() { return },
                 () = bell.notified() => {}
                 // Whoever changes an object that others read costs them nothing but this look.
-                _ = repositories.changed() => if Some(task.surroundings(&function)) == surroundings { continue },
-                _ = secrets.changed() => if Some(task.surroundings(&function)) == surroundings { continue },
+                _ = repositories.changed() => if Some(task.repository_of(&function)) == repository { continue },
+                () = task.secrets_changed() => {}
                 _ = look_now.changed() => look_now.mark_changed(),
-                () = sleep_until(task.due().into()) => {}
+                () = sleep_until(due.into()) => {}
             }
             break;
         }
@@ -101,30 +96,24 @@ pub(super) struct Task {
     pub(super) context: Arc<Context>,
     pub(super) owner: Owner,
     pub(super) namespace: Arc<str>,
-    uid: String,
+    pub(super) uid: String,
     /// The status as it is written.
     pub(super) status: FunctionStatus,
-    memory: Memory,
+    pub(super) memory: Memory,
     polling: Polling,
-    failures: u32,
+    pub(super) failures: u32,
     /// How often in a row the status could not be written.
     pub(super) unwritten: u32,
     due: Option<Instant>,
     /// What of the Function the last pass was made for.
     seen: Option<Seen>,
+    /// Those of the registries and of packages, in the order of [`Settings::secrets`](super::Settings::secrets).
+    secrets: [Followed; 3],
     credentials: Vec<Known>,
     pub(super) warned: Vec<Warning>,
-    asked_why: Option<Instant>,
+    pub(super) asked_why: Option<Instant>,
     /// How long the conditions took to become True.
     pub(super) took: [Option<Duration>; 3],
-}
-
-/// What a Function depends on beside itself and its children, as it is known.
-#[derive(Debug, PartialEq)]
-struct Surroundings {
-    /// Its GitRepository.
-    repository: Option<GitRepositorySpec>,
-    secrets: Vec<Known>,
 }
 
 /// What of a Function makes a pass worth while.
@@ -140,7 +129,8 @@ impl Task {
         let name = function.metadata.name.as_deref().unwrap_or_default();
         let status = function.status.clone().unwrap_or_default();
         Self {
-            polling: Polling::new(&owner, &namespace, name, &status),
+            polling: Polling::new(&namespace, name, &status),
+            secrets: context.settings.secrets().map(|name| context.secrets.follow(&namespace, name)),
             context,
             owner,
             namespace: namespace.into(),
@@ -163,24 +153,15 @@ impl Task {
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
 
-    fn surroundings(&self, function: &Function) -> Surroundings {
+    /// The GitRepository that a Git Function names.
+    fn repository_of(&self, function: &Function) -> Option<GitRepositorySpec> {
         let is_git = function.spec.kind.as_deref() == Some("git");
-        let source = Some(function.spec.source.trim()).filter(|_| is_git);
-        let repository = source.and_then(|source| self.context.repositories.get(&self.namespace, source));
-        let repository = repository.map(|repository| repository.spec.clone());
-        let names = self.secret_names(repository.as_ref().and_then(|spec| Some(&*spec.auth.as_ref()?.secret_name)));
-        Surroundings {
-            secrets: names.map(|name| self.context.secrets.get(&self.namespace, name)).collect(),
-            repository,
-        }
+        let source = Some(function.spec.source.trim()).filter(|_| is_git)?;
+        self.context.repositories.get(&self.namespace, source).map(|repository| repository.spec.clone())
     }
 
-    /// The Secrets of every Function, and the one of its repository.
-    fn secret_names<'a>(&'a self, of_repository: Option<&'a str>) -> impl Iterator<Item = &'a str> {
-        let settings = &self.context.settings;
-        let everywhere: [&str; 3] =
-            [&settings.external_registry_secret, &settings.default_registry_secret, &settings.package_registry_secret];
-        everywhere.into_iter().chain(of_repository)
+    async fn secrets_changed(&mut self) {
+        Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secret_mut())).await;
     }
 
     /// One pass and its report.
@@ -221,7 +202,9 @@ impl Task {
         };
         self.warn(&resolved.warnings);
         let mut pass = Pass { runtime: Some(resolved.runtime.name.to_owned()), ..Pass::default() };
-        let repository = match repository::choose(&self.context, &resolved).await {
+        let [external, default, packages] = &mut self.secrets;
+        let (external, default, _) = tokio::join!(external.known(), default.known(), packages.known());
+        let repository = match repository::choose(&self.context.settings, &external, &default, &resolved) {
             Ok(repository) => repository,
             Err(why) => {
                 self.context.cache.withdraw(&self.owner);
@@ -238,7 +221,7 @@ impl Task {
                 return Pass { said, ..pass };
             }
         };
-        self.note_credentials(&resolved, &source, &family, changed);
+        self.note_credentials(&family, changed);
         let (tree, access) = match &source {
             Source::Inline => (None, None),
             Source::Git(found) => (Some(&found.0), Some(&found.1)),
@@ -275,51 +258,10 @@ impl Task {
         stage::drive(wanted, &observed, self.context.now())
     }
 
-    /// Does what was decided, and what follows from it for the next pass.
-    async fn perform(&mut self, decision: &Decision) -> Outcome {
-        let context = Arc::clone(&self.context);
-        let (owner, namespace, uid) = (Arc::clone(&self.owner), Arc::clone(&self.namespace), self.uid.clone());
-        let hands = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
-        let _room = context.room.acquire().await;
-        let outcome = hands.perform(decision).await;
-        self.memory = decision.memory.clone();
-        if let Some(job) = &decision.podless
-            && self.asked_why.is_none_or(|asked| asked.elapsed() >= ASK_WHY)
-        {
-            let why = hands.why_podless(job).await;
-            self.asked_why = Some(Instant::now());
-            self.memory.trouble = why.map(|why| (job.identity.uid.clone(), why)).or(self.memory.trouble.take());
-            self.look_within(if self.memory.trouble.is_some() { Duration::ZERO } else { ASK_WHY });
-        } else if decision.podless.is_some() {
-            self.memory.trouble.clone_from(&decision.memory.trouble);
-            self.look_within(ASK_WHY);
-        }
-        if !decision.in_queue || outcome.started || outcome.failure.is_some() {
-            self.context.cache.withdraw(&self.owner);
-        }
-        if let Some(wait) = decision.look_again {
-            self.look_within(wait);
-        }
-        match outcome.failure {
-            None => self.failures = 0,
-            Some(class) => {
-                self.failures += 1;
-                let wait = class.again(self.failures).unwrap_or(self.context.settings.requeue);
-                let wait = wait.mul_f64(0.9 + 0.2 * fastrand::f64()).max(outcome.retry_after.unwrap_or_default());
-                self.look_within(wait);
-            }
-        }
-        outcome
-    }
-
     /// A build that failed is tried again at once when something changed that may have been the reason.
-    fn note_credentials(&mut self, function: &ResolvedFunction, source: &Source, family: &Family, changed: bool) {
-        let of_repository = match source {
-            Source::Git(found) => found.1.secret.as_ref().map(|(_, name)| &**name),
-            Source::Inline => None,
-        };
-        let names = self.secret_names(of_repository);
-        let known = names.map(|name| self.context.secrets.get(&function.namespace, name)).collect::<Vec<_>>();
+    fn note_credentials(&mut self, family: &Family, changed: bool) {
+        let known = self.secrets.iter().chain(self.polling.secret()).map(|secret| secret.taken().clone());
+        let known = known.collect::<Vec<_>>();
         let first = self.credentials.is_empty();
         let differ = std::mem::replace(&mut self.credentials, known) != self.credentials;
         if !first && (differ || changed) {

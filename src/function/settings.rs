@@ -70,6 +70,14 @@ pub struct Least {
     pub memory: Amount,
 }
 
+impl Settings {
+    /// The Secrets that every Function needs: those of the external and of the default registry for images, and the
+    /// packages'.
+    pub fn secrets(&self) -> [&str; 3] {
+        [&self.external_registry_secret, &self.default_registry_secret, &self.package_registry_secret]
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -12,6 +12,7 @@ use crate::api::GitSync;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::manifest;
 use crate::notification::Message;
+use crate::secrets::Secrets;
 use crate::source::{Repositories, Source};
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
@@ -27,6 +28,8 @@ pub struct Context {
     pub source: Source,
     /// The GitRepositories.
     pub repositories: Arc<Repositories>,
+    /// The Secrets with credentials.
+    pub secrets: Arc<Secrets>,
     /// Who manages and wants what.
     pub registry: Registry,
     /// What files decoded to.
@@ -57,6 +60,7 @@ impl Context {
         drift: Drift,
         source: Source,
         repositories: Arc<Repositories>,
+        secrets: Arc<Secrets>,
         trusted: Vec<String>,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
@@ -65,6 +69,7 @@ impl Context {
             drift,
             source,
             repositories,
+            secrets,
             registry: Registry::default(),
             memory: Arc::default(),
             limits: manifest::Limits::new(move || started.elapsed()),

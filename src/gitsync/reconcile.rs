@@ -15,7 +15,7 @@ use super::attempt::{self, Attempt, Refused};
 use super::context::{Context, Input};
 use super::finalize::End;
 use super::memory::{Failed, Memory};
-use super::secret::{SecretData, SecretWatch, without_secret};
+use super::secret::without_secret;
 use super::status::Outcome;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
@@ -23,12 +23,11 @@ use crate::api::names::{FINALIZER, REQUESTED_AT};
 use crate::api::{GitRepository, GitSync};
 use crate::drift::{Owner, Policy};
 use crate::failure::Class;
+use crate::secrets::{Followed, Known};
 use crate::source::{self, Reader, ReaderKind, Remote, RemoteUrl};
 
 /// Conflicts in a row that are nobody's concern.
 const CONFLICTS: u32 = 5;
-/// Longest wait for the first word about a Secret.
-const SECRET_WITHIN: Duration = Duration::from_secs(10);
 /// How long changes of objects are gathered before the status is looked at.
 const GATHER: Duration = Duration::from_millis(20);
 /// When deletions that are under way are looked at first; the wait doubles up to [`DELETING_LAST`].
@@ -48,7 +47,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         context: Arc::clone(&context),
         owner: Arc::clone(&owner),
         memory: Memory::default(),
-        secret: SecretWatch::default(),
+        secret: None,
         outcome: None,
         failures_in_a_row: 0,
         rounds: 0,
@@ -90,7 +89,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = registry.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.look_at_once(),
             () = drifted.notified() => task.objects_changed(),
-            () = task.secret.changed() => task.next_look = Instant::now(),
+            () = Followed::any_changed(task.secret.iter_mut()) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
     }
@@ -107,7 +106,8 @@ pub(super) struct Task {
     reader: Reader,
     pub(super) label: Arc<str>,
     pub(super) memory: Memory,
-    pub(super) secret: SecretWatch,
+    /// The Secret with the credentials, where there is one.
+    secret: Option<Followed>,
     /// How the last attempt ended.
     pub(super) outcome: Option<Outcome>,
     pub(super) failures_in_a_row: u32,
@@ -336,23 +336,30 @@ impl Task {
             Refused { class: Class::NotReady, reason: Reason::SpecInvalid, message, retry_after: None }
         })?;
         let secret = self.secret_of(sync, repository).await;
-        if let (Some(auth), None) = (&repository.spec.auth, &secret) {
-            return Err(without_secret(&auth.secret_name, self.secret.trouble()));
+        if let (Some(auth), Some(known)) = (&repository.spec.auth, &secret)
+            && let Some(refused) = without_secret(&auth.secret_name, known)
+        {
+            return Err(refused);
         }
         let remote = Remote {
             url: RemoteUrl::parse(&repository.spec.url)?,
-            credentials: source::credentials(repository.spec.auth.as_ref(), secret.as_ref())?,
+            credentials: source::credentials(repository.spec.auth.as_ref(), secret.as_ref().and_then(Known::data))?,
         };
         self.context.source.reads(&self.reader, Some(&remote));
         self.attempt(sync).sync(&remote, max_age).await
     }
 
-    async fn secret_of(&mut self, sync: &GitSync, repository: &GitRepository) -> Option<SecretData> {
-        let wanted = repository.spec.auth.as_ref().map(|auth| auth.secret_name.clone());
-        let namespace = self.namespace(sync).to_owned();
-        self.secret.follow(&self.context, &namespace, wanted);
-        let _ = tokio::time::timeout(SECRET_WITHIN, self.secret.known()).await;
-        self.secret.take()
+    /// What is known of the Secret that the repository names.
+    async fn secret_of(&mut self, sync: &GitSync, repository: &GitRepository) -> Option<Known> {
+        let namespace = self.namespace(sync);
+        let wanted = repository.spec.auth.as_ref().map(|auth| (namespace, &*auth.secret_name));
+        if self.secret.as_ref().map(Followed::of) != wanted {
+            self.secret = wanted.map(|(namespace, name)| self.context.secrets.follow(namespace, name));
+        }
+        match &mut self.secret {
+            Some(secret) => Some(secret.known().await),
+            None => None,
+        }
     }
 }
 

@@ -119,6 +119,7 @@ impl Source {
     }
 
     /// The same source on behalf of a namespace: however much one of them asks for, another one gets its turn.
+    #[must_use]
     pub fn for_namespace(&self, namespace: &str) -> Self {
         Self { inner: Arc::clone(&self.inner), party: namespace.into() }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     functions::{DEPLOYMENTS, JOBS},
@@ -95,8 +95,9 @@ async fn what_is_wrong_with_the_source_is_said_by_its_kind() {
     world.runs("hello").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_corrected_git_password_works_at_once_and_what_serves_goes_on() {
+/// A remote that lets in the user `u` with the password `right`, and the Function `hello` from it, whose Secret `git`
+/// does not exist; nobody looks at the remote just because time passed.
+async fn private() -> (World, GitServer) {
     let mut world = world().await;
     world.functions.git_fetch_requeue = NEVER;
     let server = GitServer::start(world.remote.root()).await;
@@ -107,17 +108,28 @@ async fn a_corrected_git_password_works_at_once_and_what_serves_goes_on() {
         "spec": {"url": server.url(NAME), "auth": {"type": "basic", "secretName": "git"}},
     });
     world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", NAMESPACE, repository);
-    world.start();
     world.git_function("hello", "/hello");
     world.edit_function("hello", json!({"spec": {"source": "private"}}));
-    world.says("hello", "ConfigurationReady", "False SourceUpdateFailed: Reading git options failed").await;
-    let password =
-        |text: &str| json!({"username": BASE64_STANDARD.encode("u"), "password": BASE64_STANDARD.encode(text)});
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "data": password("wrong"),
-        "metadata": {"name": "git", "namespace": NAMESPACE},
-    });
+    (world, server)
+}
+
+fn password(text: &str) -> Value {
+    json!({"username": BASE64_STANDARD.encode("u"), "password": BASE64_STANDARD.encode(text)})
+}
+
+fn create_secret(world: &World, text: &str) {
+    let metadata = json!({"name": "git", "namespace": NAMESPACE});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": password(text), "metadata": metadata});
     world.create("v1", "secrets", NAMESPACE, secret);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_corrected_git_password_works_at_once_and_what_serves_goes_on() {
+    let (mut world, server) = private().await;
+    world.start();
+    let missing = "False SourceUpdateFailed: Reading git options failed: Secret \"git\" does not exist";
+    world.says("hello", "ConfigurationReady", missing).await;
+    create_secret(&world, "wrong");
     let denied = "False GitAuthorizationFailed: Authorization to git server failed";
     world.says("hello", "ConfigurationReady", denied).await;
     assert!(!world.function_status("hello").to_string().contains("wrong"));
@@ -198,4 +210,45 @@ async fn a_function_that_moves_to_git_loses_its_config_map() {
     world.edit_function("hello", git);
     world.runs("hello").await;
     assert_eq!(world.children("hello", crate::support::functions::CONFIG_MAPS).len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_is_changed_while_a_function_runs_is_told_and_its_correction_works_at_once() {
+    let (mut world, server) = private().await;
+    create_secret(&world, "right");
+    world.start();
+    world.runs("hello").await;
+    server.require("u", "newer");
+    world.look();
+    world.says("hello", "ConfigurationReady", "False GitAuthorizationFailed").await;
+    world.edit("v1", "secrets", "git", json!({"data": password("newer")}));
+    world.says("hello", "ConfigurationReady", "True").await;
+
+    world.delete("v1", "secrets", "git");
+    let missing = "False SourceUpdateFailed: Reading git options failed: Secret \"git\" does not exist";
+    world.says("hello", "ConfigurationReady", missing).await;
+    create_secret(&world, "newer");
+    world.runs("hello").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_secret_that_may_not_be_read_is_told_from_a_missing_one() {
+    let (mut world, _server) = private().await;
+    create_secret(&world, "right");
+    // By its name in its namespace: those of the registries may be read.
+    for verb in ["watch", "list"] {
+        world.server.levers().fail_next(devcluster::levers::Fault {
+            verb: verb.into(),
+            resource: "secrets".into(),
+            namespace: NAMESPACE.into(),
+            code: 403,
+            times: 1000,
+            ..Default::default()
+        });
+    }
+    world.start();
+    let refused = "False SourceUpdateFailed: Reading git options failed: Secret \"git\" may not be read";
+    world.says("hello", "ConfigurationReady", refused).await;
+    world.server.levers().clear_faults();
+    world.runs("hello").await;
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{
     git_server::GitServer,
     remote::{NAME, Remote as Origin},
-    world::{World, config_map},
+    world::{NAMESPACE, World, config_map},
 };
 
 /// Bytes of a file that a clone brings and what comes later does not.
@@ -73,6 +73,41 @@ async fn a_mirror_stays_as_long_as_a_git_sync_or_a_function_reads_it() {
 
     world.delete_function("hello");
     world.until("nobody reads it", |w| w.mirrors() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_is_watched_once_however_many_need_it() {
+    let mut world = World::with_functions().await;
+    world.remote.file("hello/handler.js", "1").file("objects/a.yaml", config_map("a", "1")).commit("one");
+    let server = GitServer::start(world.remote.root()).await;
+    server.require("u", "right");
+    let metadata = json!({"name": "git", "namespace": NAMESPACE});
+    let data = json!({"username": "u", "password": "right"});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data});
+    world.create("v1", "secrets", NAMESPACE, secret);
+    for name in ["one", "two"] {
+        world.repository(name, &server.url(NAME));
+        let auth = json!({"spec": {"auth": {"type": "basic", "secretName": "git"}}});
+        world.edit("serverless.kyma-project.io/v1alpha1", "gitrepositories", name, auth);
+        world.sync(name, json!({"gitRepository": name, "baseDir": if name == "one" { "/objects" } else { "/hello" }}));
+    }
+    world.start();
+    world.condition_is("one", "Ready", "True").await;
+    let watches = |world: &World| {
+        let counts = world.server.levers().counts();
+        let secrets = counts.iter().filter(|count| count.verb == "watch" && count.resource == "secrets");
+        secrets.map(|count| count.count).sum::<u64>()
+    };
+    assert_eq!(watches(&world), 1, "two GitSyncs need it, and there is no Function that needs a registry");
+    for (number, repository) in ["one", "two", "one", "two"].into_iter().enumerate() {
+        let name = format!("f{number}");
+        world.git_function(&name, "/hello");
+        world.edit_function(&name, json!({"spec": {"source": repository}}));
+    }
+    for number in 0..4 {
+        world.runs(&format!("f{number}")).await;
+    }
+    assert_eq!(watches(&world), 4, "and one for each of the names that are the same in every namespace");
 }
 
 /// A repository that never comes to an answer: looking for its references waits for whoever writes a pipe.

@@ -1,0 +1,253 @@
+//! The watches, and those who are woken by them.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::select_all;
+use futures::stream::BoxStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::account::{Account, Known, Touched};
+use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
+
+/// Longest wait for the first word about a Secret.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// All Secrets that are followed.
+#[derive(Debug)]
+pub struct Secrets {
+    inner: Mutex<Inner>,
+    begin: mpsc::UnboundedSender<Begin>,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<Begin>>>,
+}
+
+/// A Secret as one of its followers sees it. Dropping it ends following.
+#[derive(Debug)]
+pub struct Followed {
+    namespace: String,
+    name: String,
+    known: watch::Receiver<Known>,
+    taken: Known,
+    #[expect(dead_code, reason = "the Secret is watched for as long as somebody holds it")]
+    entry: Arc<Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    everywhere: HashMap<String, Everywhere>,
+    single: HashMap<(String, String), Weak<Entry>>,
+}
+
+/// A name that is watched in all namespaces, from the first time that somebody follows it.
+#[derive(Default)]
+struct Everywhere {
+    begun: bool,
+    account: Account,
+    /// By namespace.
+    entries: HashMap<String, Weak<Entry>>,
+}
+
+impl std::fmt::Debug for Everywhere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Everywhere").field("begun", &self.begun).finish_non_exhaustive()
+    }
+}
+
+/// One Secret, shared by its followers.
+#[derive(Debug)]
+struct Entry {
+    known: watch::Sender<Known>,
+    #[expect(dead_code, reason = "a watch of its own ends when the last follower is gone")]
+    watch: Option<DropGuard>,
+}
+
+impl Entry {
+    fn tell(&self, known: Known) {
+        self.known.send_if_modified(|old| {
+            let is_news = known.is_news(old);
+            *old = known;
+            is_news
+        });
+    }
+}
+
+/// A watch that is to begin.
+#[derive(Debug)]
+enum Begin {
+    One { namespace: String, name: String, entry: Weak<Entry>, stop: CancellationToken },
+    Everywhere(String),
+}
+
+impl Secrets {
+    /// Secrets of these names are watched in all namespaces at once, as soon as one of them is followed.
+    pub fn new(everywhere: impl IntoIterator<Item = String>) -> Self {
+        let (begin, inbox) = mpsc::unbounded_channel();
+        let everywhere = everywhere.into_iter().map(|name| (name, Everywhere::default())).collect();
+        let inner = Inner { everywhere, single: HashMap::new() };
+        Self { inner: Mutex::new(inner), begin, inbox: Mutex::new(Some(inbox)) }
+    }
+
+    /// Follows a Secret, whether it exists or not.
+    pub fn follow(&self, namespace: &str, name: &str) -> Followed {
+        let mut inner = self.lock();
+        let entry = match inner.everywhere.get_mut(name) {
+            Some(everywhere) => self.follow_everywhere(everywhere, namespace, name),
+            None => self.follow_one(&mut inner.single, namespace, name),
+        };
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        Followed { namespace, name, known: entry.known.subscribe(), taken: Known::Nothing, entry }
+    }
+
+    fn follow_everywhere(&self, everywhere: &mut Everywhere, namespace: &str, name: &str) -> Arc<Entry> {
+        if !std::mem::replace(&mut everywhere.begun, true) {
+            // The receiver is gone only when nothing is to be done any more.
+            let _ = self.begin.send(Begin::Everywhere(name.to_owned()));
+        }
+        if let Some(entry) = everywhere.entries.get(namespace).and_then(Weak::upgrade) {
+            return entry;
+        }
+        let known = watch::Sender::new(everywhere.account.known(namespace));
+        let entry = Arc::new(Entry { known, watch: None });
+        remember(&mut everywhere.entries, namespace.to_owned(), &entry);
+        entry
+    }
+
+    fn follow_one(
+        &self,
+        single: &mut HashMap<(String, String), Weak<Entry>>,
+        namespace: &str,
+        name: &str,
+    ) -> Arc<Entry> {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let key = (namespace.clone(), name.clone());
+        if let Some(entry) = single.get(&key).and_then(Weak::upgrade) {
+            return entry;
+        }
+        let stop = CancellationToken::new();
+        let watch = Some(stop.clone().drop_guard());
+        let entry = Arc::new(Entry { known: watch::Sender::new(Known::Nothing), watch });
+        remember(single, key, &entry);
+        let _ = self.begin.send(Begin::One { namespace, name, entry: Arc::downgrade(&entry), stop });
+        entry
+    }
+
+    /// Watches what is followed, until `stop` or until a watch breaks.
+    pub async fn run(self: Arc<Self>, cluster: Cluster, stop: CancellationToken) -> Result<(), JoinError> {
+        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut inbox) = inbox else { return Ok(()) };
+        let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+        let mut tasks = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(ended) = tasks.join_next() => ended?,
+                Some(begin) = inbox.recv() => match begin {
+                    Begin::One { namespace, name, entry, stop } => {
+                        let events = cluster.watch(&kind, Selection::named(Some(&namespace), &name));
+                        tasks.spawn(watch_one(events, namespace, entry, stop));
+                    }
+                    Begin::Everywhere(name) => {
+                        let events = cluster.watch(&kind, Selection::named(None, &name));
+                        tasks.spawn(Arc::clone(&self).watch_everywhere(events, name));
+                    }
+                },
+            }
+        }
+    }
+
+    async fn watch_everywhere(self: Arc<Self>, mut events: BoxStream<'static, WatchEvent>, name: String) {
+        while let Some(event) = events.next().await {
+            // Dropped after the lock: the last follower may have gone meanwhile.
+            let mut told = Vec::new();
+            let mut inner = self.lock();
+            let Some(Everywhere { account, entries, .. }) = inner.everywhere.get_mut(&name) else { return };
+            match account.hear(event) {
+                Touched::None => {}
+                Touched::One(namespace) => {
+                    told.extend(entries.get(&namespace).and_then(Weak::upgrade).map(|entry| (entry, namespace)));
+                }
+                Touched::All => {
+                    let all =
+                        entries.iter().filter_map(|(namespace, entry)| Some((entry.upgrade()?, namespace.clone())));
+                    told.extend(all);
+                }
+            }
+            for (entry, namespace) in &told {
+                entry.tell(account.known(namespace));
+            }
+            drop(inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn watch_one(
+    mut events: BoxStream<'static, WatchEvent>,
+    namespace: String,
+    entry: Weak<Entry>,
+    stop: CancellationToken,
+) {
+    let mut account = Account::default();
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        if account.hear(event) != Touched::None {
+            let Some(entry) = entry.upgrade() else { return };
+            entry.tell(account.known(&namespace));
+        }
+    }
+}
+
+/// Adds an entry. Those that nobody follows any more go before the map would grow, so the work is in proportion to what
+/// is added.
+fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: &Arc<Entry>) {
+    if entries.len() == entries.capacity() {
+        entries.retain(|_, entry| entry.strong_count() > 0);
+    }
+    entries.insert(key, Arc::downgrade(entry));
+}
+
+impl Followed {
+    /// Its namespace and name.
+    pub fn of(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
+
+    /// What is known of it now; [`Followed::changed`] waits for something else.
+    pub fn take(&mut self) -> Known {
+        self.taken.clone_from(&self.known.borrow_and_update());
+        self.taken.clone()
+    }
+
+    /// What was taken last.
+    pub fn taken(&self) -> &Known {
+        &self.taken
+    }
+
+    /// What is known of it as soon as anything is, but within 10 s; [`Followed::changed`] waits for something else.
+    pub async fn known(&mut self) -> Known {
+        let _ = tokio::time::timeout(WITHIN, self.known.wait_for(Known::is_settled)).await;
+        self.take()
+    }
+
+    /// Waits until something else is known of it than what was taken last.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as this does.
+        let _ = self.known.changed().await;
+    }
+
+    /// Waits until something else is known of any of them; for ever when there are none.
+    pub async fn any_changed(followed: impl Iterator<Item = &mut Self>) {
+        let waits = followed.map(|one| Box::pin(one.changed())).collect::<Vec<_>>();
+        if waits.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(waits).await;
+    }
+}
