@@ -125,6 +125,6 @@ mod tests {
         for number in 0..1000 {
             turns.wait(&party, number, |earlier| earlier % 2 == 0);
         }
-        assert_eq!(turns.waiting[0].1.len(), 501);
+        assert_eq!(turns.waiting[0].1.len(), 500);
     }
 }
