@@ -47,7 +47,8 @@ pub struct FunctionSpec {
     /// a Function that was built without `runtime` keeps the one in `status.runtime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    /// Image to build on instead of the runtime's own; it must hold the language in the version of `runtime`.
+    /// Image to build on instead of the runtime's own, by its digest: `repository@sha256:…`. It must hold the language
+    /// in the version of `runtime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_image_override: Option<String>,
     /// With `type: git`: branch, tag or commit to follow.

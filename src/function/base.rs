@@ -1,6 +1,7 @@
 //! What a Function's image is built on.
 //!
-//! Invariant: what the operator sets names its content: nothing, a directory, or an image by its digest.
+//! Invariant: a base image names its content: nothing, a directory, or an image by its digest. A tag can lead elsewhere
+//! tomorrow, and nobody who could follow it there knows the images that were built on it.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ pub enum BaseImage {
     Scratch,
     /// A directory in the builder image that holds an image in the OCI layout.
     Layout(String),
-    /// An image in a registry: `repository@sha256:…`, or, in a Function's own choice, with a tag.
+    /// An image in a registry: `repository@sha256:…`.
     Image(String),
 }
 
@@ -36,6 +37,11 @@ impl BaseImage {
             let plain = path.starts_with('/') && path.len() < 4096 && !path.chars().any(char::is_control);
             return if plain { Ok(Self::Layout(path.to_owned())) } else { Err(NotABase::Malformed) };
         }
+        Self::chosen(text)
+    }
+
+    /// What a Function may choose for itself: an image of a registry, by its digest.
+    pub fn chosen(text: &str) -> Result<Self, NotABase> {
         if !is_reference(text) {
             return Err(NotABase::Malformed);
         }
@@ -45,11 +51,6 @@ impl BaseImage {
             }
             _ => Err(NotABase::NoDigest),
         }
-    }
-
-    /// What a Function may choose for itself: an image of a registry, by tag or by digest.
-    pub fn chosen(text: &str) -> Result<Self, NotABase> {
-        if is_reference(text) { Ok(Self::Image(text.to_owned())) } else { Err(NotABase::Malformed) }
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
 
-use super::base::BaseImage;
+use super::base::{BaseImage, NotABase};
 pub use super::settings::Settings;
 use super::syntax;
 use super::violation::shown;
@@ -256,12 +256,7 @@ fn base(
     found: &mut Findings,
 ) -> Option<BaseImage> {
     if let Some(image) = spec.runtime_image_override.as_deref().filter(|image| !image.is_empty()) {
-        return BaseImage::chosen(image)
-            .map_err(|_| {
-                let what = format!("\"{}\" is not the name of an image", shown(image));
-                found.wrong(Violation::invalid(what, "spec.runtimeImageOverride"));
-            })
-            .ok();
+        return BaseImage::chosen(image).map_err(|why| found.wrong(not_a_base(image, why))).ok();
     }
     let base = [runtime.name, runtime.runs_as, "*"].into_iter().find_map(|name| settings.base_images.get(name));
     if base.is_none() {
@@ -270,6 +265,22 @@ fn base(
         found.wrong(Violation::runtime(what, "spec.runtime", details));
     }
     base.cloned()
+}
+
+/// What is wrong with the base image that a Function chose, and what to write instead.
+fn not_a_base(image: &str, why: NotABase) -> Violation {
+    let (path, image) = ("spec.runtimeImageOverride", shown(image));
+    match why {
+        NotABase::Malformed => Violation::invalid(format!("\"{image}\" is not the name of an image"), path),
+        NotABase::NoDigest => {
+            let name = image.split_once('@').map_or(image.as_str(), |(name, _)| name);
+            let details = format!(
+                "write it with its digest, as {name}@sha256:…: a tag can name another image tomorrow, and no build would \
+                 know; `skopeo inspect docker://{name}` prints the digest"
+            );
+            Violation::invalid(format!("\"{image}\" is not named by its digest"), path).because(details)
+        }
+    }
 }
 
 #[cfg(test)]

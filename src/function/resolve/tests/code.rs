@@ -132,13 +132,31 @@ fn takes_the_base_image_of_the_runtime_before_that_of_all_others() {
 
 #[test]
 fn honours_the_functions_own_base_image_and_refuses_what_is_none() {
-    let image = "eu.gcr.io/kyma-project/function-runtime-nodejs16:v2";
-    let found = ok(&format!("{NODE}runtimeImageOverride: {image}"));
-    assert_eq!(found.base, BaseImage::Image(image.into()));
+    for name in ["registry.local/own", "registry.local/own:v2", "localhost:5000/a/b"] {
+        let image = format!("{name}@sha256:{}", "0a".repeat(32));
+        assert_eq!(ok(&format!("{NODE}runtimeImageOverride: '{image}'")).base, BaseImage::Image(image));
+    }
     for wrong in ["scratch", "oci:/etc", "--registry=/x", "a b", "a//b", "../x", "$(HOME)"] {
         assert_eq!(
             refused(&format!("{NODE}runtimeImageOverride: '{wrong}'")),
             format!("invalid value: \"{wrong}\" is not the name of an image: spec.runtimeImageOverride")
+        );
+    }
+}
+
+#[test]
+fn refuses_a_base_image_without_its_digest_and_says_what_to_write() {
+    let short = format!("registry.local/own@sha256:{}", "0".repeat(63));
+    let name = "registry.local/function-runtime-nodejs16:v2";
+    for (image, named) in [(name, name), ("registry.local/own", "registry.local/own"), (&*short, "registry.local/own")]
+    {
+        assert_eq!(
+            refused(&format!("{NODE}runtimeImageOverride: '{image}'")),
+            format!(
+                "invalid value: \"{image}\" is not named by its digest: spec.runtimeImageOverride\nwrite it with its \
+                 digest, as {named}@sha256:…: a tag can name another image tomorrow, and no build would know; `skopeo \
+                 inspect docker://{named}` prints the digest"
+            )
         );
     }
 }
