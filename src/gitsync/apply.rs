@@ -3,7 +3,7 @@
 //! Invariant: the inventory is written before the first object that it does not list is created.
 //! Invariant: one object's failure holds back nothing but what needs it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -274,6 +274,23 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry, unprov
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Which of these objects carry our label, or may: those that cannot be read.
+pub(super) async fn still_ours(drift: &Drift, label: &str, inventory: &Inventory, keys: &[Key]) -> HashSet<Key> {
+    let listed = keys.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone())));
+    let looks = stream::iter(listed.collect::<Vec<_>>()).map(|(key, entry)| async move {
+        let carries = carries(drift.cluster(), label, &key, &entry).await;
+        (key, carries.unwrap_or(true))
+    });
+    let looked = looks.buffer_unordered(AT_ONCE);
+    looked.filter_map(|(key, is_ours)| std::future::ready(is_ours.then_some(key))).collect().await
+}
+
+async fn carries(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Result<bool, Error> {
+    let Some(kind) = kind_of(cluster, key, entry).await? else { return Ok(false) };
+    let meta = cluster.get_metadata(&kind, key.namespace.as_deref(), &key.name).await?;
+    Ok(meta.and_then(|meta| meta.labels?.remove(SYNC_LABEL)).as_deref() == Some(label))
 }
 
 fn is_applied_by_us(meta: &ObjectMeta) -> bool {

@@ -63,7 +63,7 @@ impl Attempt<'_> {
         } else {
             held.extend(plan.prune.iter().map(|key| format!("{key}: kept until everything else is applied")));
         }
-        let awaits_takers = self.hand_over(&plan.handed_over);
+        let awaits_takers = self.hand_over(&plan.handed_over).await;
         self.context.drift.end_idle_watches();
         self.save_inventory().await?;
         self.memory.awaits_others = awaits_takers
@@ -154,13 +154,18 @@ impl Attempt<'_> {
 
     /// Forgets what others have taken over by now. Whether anything still waits to be taken: until then it stays in our
     /// inventory, or it would be nobody's if they came to want it no longer.
-    fn hand_over(&mut self, leaving: &[Key]) -> bool {
-        let (taken, left): (Vec<_>, Vec<_>) = self
+    async fn hand_over(&mut self, leaving: &[Key]) -> bool {
+        let (taken, mut left): (Vec<_>, Vec<_>) = self
             .context
             .registry
             .with(self.owner, |view| leaving.iter().cloned().partition(|key| view.taken_elsewhere(key)));
-        for key in &taken {
-            self.forget(key);
+        // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
+        let ours = match &self.memory.inventory {
+            Some(inventory) => apply::still_ours(&self.context.drift, self.label, inventory, &taken).await,
+            None => HashSet::new(),
+        };
+        for key in taken {
+            if ours.contains(&key) { left.push(key) } else { self.forget(&key) }
         }
         if let Some(inventory) = &mut self.memory.inventory {
             // What is known of it is no longer true once it is taken: if it comes back to us, it is applied anew.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use devcluster::{Action, Call};
+use devcluster::{Action, Call, levers::Fault};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -193,6 +193,46 @@ async fn moved_and_killed_after(writes: u64) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_killed_while_an_object_moves_never_deletes_it() {
     after_every_write(moved_and_killed_after, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_leaves_while_the_agent_that_handed_it_over_is_dead_is_deleted() {
+    let mut world = World::new().await;
+    let mut other = Remote::new();
+    world.repository("other", &other.path().display().to_string());
+    world.remote.file("a.yaml", config_map("a", "1")).file("moving.yaml", config_map("moving", "1")).commit("one");
+    other.file("b.yaml", config_map("b", "1")).commit("one");
+    world.sync("here", json!({}));
+    world.sync("there", json!({"gitRepository": "other"}));
+    world.start();
+    world.ready("here").await;
+    world.ready_at("there", &other.head()).await;
+    // `here` has more to do for the commit in which it gives the object up, and is killed before it has noted that.
+    let slow =
+        Fault { verb: "apply".into(), resource: "secrets".into(), delay_millis: 600_000, times: 1, ..Fault::default() };
+    world.server.levers().fail_next(slow);
+    let wanted = other.file("moving.yaml", config_map("moving", "2")).commit("wanted");
+    world
+        .remote
+        .file("s.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n")
+        .remove("moving.yaml")
+        .commit("given up");
+    world.look();
+    world.ready_at("there", &wanted).await;
+    world.kill().await;
+    world.server.levers().clear_faults();
+    // The object leaves before the next agent begins, which cannot ask what `here` wants.
+    let (version, repositories) = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
+    let known = world.get(version, repositories, "repo").unwrap()["spec"]["url"].clone();
+    world.edit(version, repositories, "repo", json!({"spec": {"url": "/nowhere/to/be/found"}}));
+    let gone = other.remove("moving.yaml").commit("it goes");
+    world.start();
+    world.condition_is("here", "Ready", "False").await;
+    world.until("the commit is seen", |w| w.status("there")["attemptedCommit"] == *gone).await;
+    world.edit(version, repositories, "repo", json!({"spec": {"url": known}}));
+    world.ready("here").await;
+    world.ready_at("there", &gone).await;
+    assert_eq!(world.config_maps(), ["a", "b"]);
 }
 
 async fn adopted_and_killed_after(writes: u64) -> bool {
