@@ -161,7 +161,7 @@ impl Drift {
 
     fn clear_heat(&self, key: &Key, change: Change) {
         if matches!(change, Change::Created | Change::Changed)
-            && let Some(managed) = self.ledger().get_mut(key)
+            && let Some(mut managed) = self.ledger().get_mut(key)
         {
             managed.heat = None;
             managed.contended = None;

@@ -264,7 +264,7 @@ impl Drift {
 
     /// The document moved or is decoded anew and says the same: what is kept refers to it from now on.
     pub fn renew(&self, owner: &Owner, desired: &Arc<Desired>) {
-        if let Some(managed) = self.ledger().get_mut(&desired.key).filter(|m| m.owner == *owner) {
+        if let Some(mut managed) = self.ledger().get_mut(&desired.key).filter(|m| m.owner == *owner) {
             managed.desired = Arc::clone(desired);
             if !std::mem::take(&mut managed.tombstoned) {
                 return;
@@ -279,7 +279,7 @@ impl Drift {
         let new = {
             let mut ledger = self.ledger();
             ledger.hold(owner, Arc::clone(desired), Verified::default());
-            ledger.get_mut(&desired.key).is_some_and(|managed| managed.paused.replace(None).is_none())
+            ledger.get_mut(&desired.key).is_some_and(|mut managed| managed.paused.replace(None).is_none())
         };
         if new {
             self.watch_by_name(desired);
@@ -316,7 +316,9 @@ impl Drift {
 
     /// How many objects have been put back lately (heat above zero).
     pub fn heated(&self, owner: &Owner) -> usize {
-        self.ledger().kept_for(owner).filter(|(_, managed)| managed.heat.is_some()).count()
+        let ledger = self.ledger();
+        let remarkable = ledger.objects.tally(owner).into_iter().flat_map(|tally| &tally.remarkable);
+        remarkable.filter(|key| ledger.get(key).is_some_and(|managed| managed.heat.is_some())).count()
     }
 
     /// Rings when something changed that an owner's status shows.
@@ -378,7 +380,7 @@ impl Drift {
         let ticket = {
             let mut ledger = self.ledger();
             let managed = ledger.get_mut(&key);
-            managed.map_or(0, |managed| {
+            managed.map_or(0, |mut managed| {
                 if let Some(seen) = &mut managed.pending {
                     seen.live = seen.live.take().filter(|live| live.size() <= room);
                 }
@@ -428,7 +430,7 @@ impl Drift {
     /// Watches one object by name: it lost the label by which we would see it, and is not to be touched now.
     pub(super) fn watch_by_name(&self, desired: &Desired) {
         let over = CancellationToken::new();
-        let new = self.ledger().get_mut(&desired.key).is_some_and(|managed| {
+        let new = self.ledger().get_mut(&desired.key).is_some_and(|mut managed| {
             let new = managed.followed.is_none();
             managed.followed.get_or_insert_with(|| over.clone().drop_guard());
             new

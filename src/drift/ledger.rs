@@ -13,6 +13,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::book::{Book, Touched};
 use super::decide::{self, Reason, Verdict, Verified, resource_version};
 use super::desired::{Desired, Owner};
 use super::managed::{Managed, Next, Seen, Sight, Watched};
@@ -44,8 +45,7 @@ pub(super) struct Account {
 /// The ledger.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// Each behind a pointer: a table has room for up to twice as many as are in it.
-    pub(super) objects: HashMap<Key, Box<Managed>>,
+    pub(super) objects: Book,
     pub(super) accounts: HashMap<Owner, Account>,
     /// Workloads that an autoscaler scales.
     autoscaled: HashSet<Key>,
@@ -53,11 +53,11 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn get(&self, key: &Key) -> Option<&Managed> {
-        self.objects.get(key).map(|managed| &**managed)
+        self.objects.get(key)
     }
 
-    pub(super) fn get_mut(&mut self, key: &Key) -> Option<&mut Managed> {
-        self.objects.get_mut(key).map(|managed| &mut **managed)
+    pub(super) fn get_mut(&mut self, key: &Key) -> Option<Touched<'_>> {
+        self.objects.get_mut(key)
     }
 
     pub(super) fn set_policy(&mut self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
@@ -81,7 +81,7 @@ impl Ledger {
         }
         // Whoever waits with an older ticket waits for an object that is no longer kept like that.
         let ticket = self.objects.get(&key).map_or(0, |m| m.ticket.wrapping_add(1));
-        self.objects.insert(key, Box::new(Managed::new(owner, desired, verified, ticket)));
+        self.objects.insert(key, Managed::new(owner, desired, verified, ticket));
     }
 
     /// Drops an object, if `owner` is the one that keeps it.
@@ -92,13 +92,13 @@ impl Ledger {
     }
 
     pub(super) fn forget_owner(&mut self, owner: &Owner) {
-        self.objects.retain(|_, m| m.owner != *owner);
+        self.objects.remove_owner(owner);
         self.accounts.remove(owner);
     }
 
     /// From now on the backward loop leaves the object alone: it left the repository.
     pub(super) fn tombstone(&mut self, owner: &Owner, key: &Key) {
-        if let Some(managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
+        if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
             managed.tombstoned = true;
             managed.pending = None;
         }
@@ -114,7 +114,8 @@ impl Ledger {
         version: &str,
     ) -> Vec<Key> {
         self.objects
-            .values()
+            .iter()
+            .map(|(_, m)| m)
             .filter(|m| watched == Watched::by(&m.desired.mark) && m.is_of(kind) && m.is_expected())
             .filter(|m| m.followed.is_none() && !m.verified.has_seen(version) && !shown.contains(&m.desired.key))
             .map(|m| m.desired.key.clone())
@@ -124,19 +125,19 @@ impl Ledger {
     /// Whether any object of this kind is kept that we watch by its label.
     pub(super) fn keeps(&self, group: &str, version: &str, kind: &str) -> bool {
         let is_of = |own: &crate::cluster::Kind| &*own.group == group && &*own.version == version && &*own.kind == kind;
-        self.objects.values().any(|m| m.desired.label().is_some() && is_of(&m.desired.kind))
+        self.objects.iter().any(|(_, m)| m.desired.label().is_some() && is_of(&m.desired.kind))
     }
 
     /// An object is to be looked at, whatever its last event said.
     pub(super) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
-        let Some(managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
         managed.lose_sight(None, at, account.policy)
     }
 
     /// What an object must be has changed without a new document.
     pub(super) fn is_stale(&mut self, key: &Key) {
-        if let Some(managed) = self.objects.get_mut(key) {
+        if let Some(mut managed) = self.objects.get_mut(key) {
             managed.stale = true;
         }
     }
@@ -151,7 +152,7 @@ impl Ledger {
         now: Timestamp,
     ) -> Next {
         let autoscaled = self.autoscaled.contains(key);
-        let Some(managed) = self.objects.get_mut(key) else { return Next::Nothing };
+        let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
         if managed.tombstoned || !managed.is_of(kind) {
             return Next::Nothing;
         }
@@ -168,7 +169,7 @@ impl Ledger {
 
     /// An object vanished from the watch by this version: deleted, or its label was taken off.
     pub(super) fn miss(&mut self, kind: &crate::cluster::Kind, key: &Key, version: Option<&str>, at: Instant) -> Next {
-        let Some(managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind) && m.is_expected()) else {
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind) && m.is_expected()) else {
             return Next::Nothing;
         };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
@@ -182,7 +183,7 @@ impl Ledger {
     pub(super) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
         let autoscaled = self.autoscaled.contains(key);
         let left = Verdict::LeaveAlone(Reason::Ignore);
-        let Some(managed) = self.objects.get_mut(key).filter(|m| !m.tombstoned) else { return left };
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.tombstoned) else { return left };
         let Some(account) = self.accounts.get(&managed.owner) else { return left };
         if account.policy.suspended { left } else { managed.judge(live, account.policy.drift, autoscaled, now) }
     }
@@ -190,18 +191,19 @@ impl Ledger {
     /// Starts a revert. `None` when the object is not kept, is tombstoned, or the ticket is not the one that counts.
     /// Nothing was seen when the owner's policy has come to leave the object alone meanwhile.
     pub(super) fn begin_revert(&mut self, key: &Key, ticket: u32) -> Option<(Arc<Desired>, Option<Seen>)> {
-        let managed = self.objects.get_mut(key).filter(|m| m.ticket == ticket)?;
+        let mut managed = self.objects.get_mut(key).filter(|m| m.ticket == ticket)?;
         let policy = self.accounts.get(&managed.owner)?.policy;
         if policy.suspended || (policy.drift != DriftPolicy::Revert && !managed.stale) {
             managed.pending = None;
         }
         managed.queued = false;
+        drop(managed);
         self.begin(key)
     }
 
     /// Starts a write. `None` when the object is not kept, is tombstoned, or another write is under way.
     pub(super) fn begin(&mut self, key: &Key) -> Option<(Arc<Desired>, Option<Seen>)> {
-        let managed = self.objects.get_mut(key)?;
+        let mut managed = self.objects.get_mut(key)?;
         if managed.in_flight || managed.tombstoned {
             return None;
         }
@@ -213,7 +215,7 @@ impl Ledger {
     /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
     pub(super) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
         self.hold(owner, Arc::clone(desired), Verified::default());
-        let managed = self.objects.get_mut(&desired.key)?;
+        let mut managed = self.objects.get_mut(&desired.key)?;
         managed.tombstoned = false;
         if managed.paused.is_some() {
             managed.desired = Arc::clone(desired);
@@ -229,7 +231,7 @@ impl Ledger {
     /// A write of the forward loop failed. If it may have been carried out all the same, the object must become what
     /// was written; else it stays what it was, and what was seen before counts again.
     pub(super) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
-        let Some(managed) = self.objects.get_mut(&desired.key) else { return };
+        let Some(mut managed) = self.objects.get_mut(&desired.key) else { return };
         if is_unknown && managed.is_applied() {
             managed.desired = Arc::clone(desired);
             managed.stale = true;
@@ -241,7 +243,7 @@ impl Ledger {
 
     /// A revert failed: what was seen counts again, but not before `not_before`.
     pub(super) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: Failure) -> Option<(Owner, u32)> {
-        let managed = self.objects.get_mut(key)?;
+        let mut managed = self.objects.get_mut(key)?;
         managed.attempts += 1;
         managed.failure = Some(Box::new(failure));
         managed.pending.get_or_insert_with(|| Box::new(seen));
@@ -250,7 +252,7 @@ impl Ledger {
 
     /// What failed is tried at once; the ticket for it, where something waits.
     pub(super) fn hurry(&mut self, key: &Key) -> bool {
-        let Some(managed) = self.objects.get_mut(key) else { return false };
+        let Some(mut managed) = self.objects.get_mut(key) else { return false };
         managed.not_before = None;
         managed.ticket = managed.ticket.wrapping_add(1);
         managed.queued = managed.pending.is_some() && !managed.in_flight;
@@ -259,10 +261,11 @@ impl Ledger {
 
     /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
     pub(super) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
-        let Some(managed) = self.objects.get_mut(key) else { return Next::Nothing };
+        let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
         managed.in_flight = false;
         let Some(seen) = managed.pending.take() else { return Next::Nothing };
         let kind = Arc::clone(&managed.desired.kind);
+        drop(managed);
         match seen.live.as_ref().and_then(Sight::value) {
             Some(live) => self.see(&kind, key, &live, seen.at, now),
             None => self.miss(&kind, key, seen.gone_at.as_deref(), seen.at),
@@ -272,7 +275,7 @@ impl Ledger {
     /// The server's answer to an apply is what counts from now on.
     pub(super) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answer: &Value, sent: &Value) -> Option<Digest> {
         let autoscaled = self.autoscaled.contains(key);
-        let managed = self.objects.get_mut(key)?;
+        let mut managed = self.objects.get_mut(key)?;
         let emptied = projection::emptied(answer, sent);
         let digest = projection::digest(answer, &emptied);
         managed.desired = Arc::clone(desired);
@@ -305,7 +308,7 @@ impl Ledger {
     pub(super) fn set_autoscaled(&mut self, workloads: HashSet<Key>) -> Vec<Key> {
         let old = std::mem::replace(&mut self.autoscaled, workloads);
         let changed = old.symmetric_difference(&self.autoscaled);
-        changed.filter(|key| self.objects.contains_key(*key)).cloned().collect()
+        changed.filter(|key| self.objects.contains(key)).cloned().collect()
     }
 
     pub(super) fn is_autoscaled(&self, key: &Key) -> bool {
@@ -319,8 +322,8 @@ impl Ledger {
     }
 
     /// All objects kept for an owner, with what was verified of them.
-    pub(super) fn kept_for<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = (&'a Key, &'a Managed)> {
-        self.objects.iter().filter(move |(_, m)| m.owner == *owner).map(|(key, m)| (key, &**m))
+    pub(super) fn kept_for(&self, owner: &Owner) -> impl Iterator<Item = (&Key, &Managed)> {
+        self.objects.of(owner)
     }
 }
 

@@ -177,6 +177,16 @@ impl Managed {
         own.kind == kind.kind && own.group == kind.group && own.version == kind.version
     }
 
+    /// Forgets what has cooled down by now.
+    pub(super) fn cool(&mut self, clock: f64) {
+        if !self.heat.as_mut().is_some_and(|heat| heat.contended(clock)) {
+            self.contended = None;
+        }
+        if self.heat.as_ref().is_some_and(|heat| heat.cold(clock)) {
+            self.heat = None;
+        }
+    }
+
     fn enqueue(&mut self, mut seen: Seen) -> Next {
         if let Some(waiting) = self.pending.as_ref().filter(|_| self.queued) {
             // The first sight of a change is when its latency began; the newest state is what is compared.

@@ -11,6 +11,7 @@
 //! Deliberately absent: where desired objects come from. The owner hands them in.
 
 mod apply;
+mod book;
 pub mod decide;
 mod desired;
 pub mod fields;

@@ -85,13 +85,13 @@ impl Drift {
         match verdict {
             Verdict::Revert => return true,
             Verdict::InSync => {
-                let paused = self.ledger().get_mut(key).and_then(|managed| managed.paused.take());
+                let paused = self.ledger().get_mut(key).and_then(|mut managed| managed.paused.take());
                 if paused.is_some() {
                     self.carry_out(key, Next::Resumed);
                 }
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
-                let new = self.ledger().get_mut(key).is_some_and(|m| m.paused.replace(until) != Some(until));
+                let new = self.ledger().get_mut(key).is_some_and(|mut m| m.paused.replace(until) != Some(until));
                 if new {
                     self.carry_out(key, Next::Paused(until));
                 }
@@ -146,7 +146,7 @@ impl Drift {
     fn heat(&self, key: &Key, fields: &[String], who: &str) -> Shift {
         let clock = self.clock();
         let mut ledger = self.ledger();
-        let Some(managed) = ledger.get_mut(key) else { return Shift::Same };
+        let Some(mut managed) = ledger.get_mut(key) else { return Shift::Same };
         let heat = managed.heat.get_or_insert_with(Box::<Heat>::default);
         let shift = heat.grow(clock);
         if heat.contended(clock) {
@@ -176,7 +176,7 @@ impl Drift {
         let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(attempts.saturating_sub(1).min(10)));
         let wait = doubled.min(LAST_WAIT).mul_f64(0.9 + 0.2 * fastrand::f64());
         let wait = wait.max(error.retry_after().unwrap_or_default());
-        if let Some(managed) = self.ledger().get_mut(key) {
+        if let Some(mut managed) = self.ledger().get_mut(key) {
             managed.not_before = Some(Instant::now() + wait);
         }
         self.changed(&owner);

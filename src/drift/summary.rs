@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::desired::Owner;
 use super::ledger::Ledger;
+use super::managed::Managed;
 use crate::api::git_sync::{Failure, Revert};
 use crate::object::{Health, Key};
 
@@ -38,34 +39,36 @@ impl Ledger {
             summary.reverted = account.reverted;
             summary.last_reverts = account.last_reverts.iter().cloned().collect();
         }
-        for (key, managed) in self.objects.iter_mut().filter(|(_, m)| m.owner == *owner && !m.tombstoned) {
-            if let Some(until) = managed.paused {
-                summary.paused.push((key.clone(), until));
-            }
-            if !managed.is_applied() {
-                continue;
-            }
-            summary.objects += 1;
-            match &managed.health {
-                Health::Healthy => summary.healthy += 1,
-                Health::Progressing(why) => summary.progressing.push((key.clone(), why.clone())),
-                Health::Failed(why) => summary.broken.push((key.clone(), why.clone())),
-            }
-            summary.failures.extend(managed.failure.as_deref().cloned());
-            if !managed.heat.as_mut().is_some_and(|heat| heat.contended(clock)) {
-                managed.contended = None;
-            }
-            if managed.heat.as_ref().is_some_and(|heat| heat.cold(clock)) {
-                managed.heat = None;
-            }
-            if let Some(contended) = &managed.contended {
-                summary.contended.push((key.clone(), contended.0.clone(), contended.1.clone()));
+        let Some(tally) = self.objects.tally(owner) else { return summary };
+        (summary.objects, summary.healthy) = (tally.applied, tally.healthy);
+        // In the order of their keys.
+        let remarkable = tally.remarkable.iter().cloned().collect::<Vec<_>>();
+        for key in remarkable {
+            if let Some(mut managed) = self.objects.get_mut(&key) {
+                managed.cool(clock);
+                summary.tell(&key, &managed);
             }
         }
-        summary.progressing.sort_unstable();
-        summary.broken.sort_unstable();
-        summary.paused.sort_unstable();
-        summary.contended.sort_unstable();
         summary
+    }
+}
+
+impl Summary {
+    fn tell(&mut self, key: &Key, managed: &Managed) {
+        if let Some(until) = managed.paused {
+            self.paused.push((key.clone(), until));
+        }
+        if !managed.is_applied() {
+            return;
+        }
+        match &managed.health {
+            Health::Healthy => {}
+            Health::Progressing(why) => self.progressing.push((key.clone(), why.clone())),
+            Health::Failed(why) => self.broken.push((key.clone(), why.clone())),
+        }
+        self.failures.extend(managed.failure.as_deref().cloned());
+        if let Some(contended) = &managed.contended {
+            self.contended.push((key.clone(), contended.0.clone(), contended.1.clone()));
+        }
     }
 }

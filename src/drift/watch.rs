@@ -139,7 +139,7 @@ impl Drift {
             }
             break;
         }
-        let resumed = self.ledger().get_mut(&key).is_some_and(|managed| {
+        let resumed = self.ledger().get_mut(&key).is_some_and(|mut managed| {
             // Nothing waits for the guard by now.
             managed.followed = None;
             managed.paused.take().is_some()
