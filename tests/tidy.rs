@@ -59,6 +59,7 @@ const ACTING: &[&str] = &[
     "src/source/snapshot.rs",
     "src/source/watch.rs",
     "src/source/mirror.rs",
+    "src/source/transfer.rs",
     "src/source/transport/",
     "src/drift/apply.rs",
     "src/drift/keep.rs",

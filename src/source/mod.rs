@@ -26,6 +26,7 @@ mod repositories;
 mod settings;
 mod slots;
 mod snapshot;
+mod transfer;
 mod transport;
 mod turns;
 mod watch;

@@ -1,0 +1,191 @@
+//! Bringing commits into mirrors, and opening them there.
+//!
+//! Invariant: a mirror is changed by one at a time, who holds it; a commit that is there costs the remote no question.
+//! Invariant: a mirror that is damaged or has grown too large is replaced, never repaired.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::error::Fault;
+use super::id::{Commit, Id};
+use super::mirror::{Generation, Mirror};
+use super::objects::Objects;
+use super::reference::{Found, Wanted};
+use super::remote::{Remote, Source, State, lock};
+use super::snapshot::Snapshot;
+use super::transport::{self, Asked, History, Negotiated};
+
+/// Branches that are asked for together when a server does not give a commit by its id.
+const BRANCHES: usize = 1000;
+
+impl Source {
+    /// The commit that was found, from the mirror or brought there now.
+    pub(super) async fn snapshot(&self, remote: &Remote, found: &Found) -> Result<Snapshot, Fault> {
+        self.check(remote)?;
+        if let Some(path) = remote.url.local_path() {
+            let path = path.to_owned();
+            let opened =
+                self.open(remote, None, found.commit, move || Objects::open(&transport::local::objects(&path)?));
+            return opened.await?.ok_or(Fault::MissingCommit);
+        }
+        let until = Instant::now() + self.inner.settings.deadlines.fetch;
+        let state = self.state(remote);
+        let mut held = state.mirror.lock().await;
+        if held.is_none() {
+            let (directory, identity) = (self.inner.settings.directory.clone(), remote.identity());
+            let open = self.inner.open.clone();
+            *held = Some(self.shared(remote).run(move || Mirror::find(&directory, &identity, &open)).await??);
+        }
+        let mirror = held.as_mut().ok_or(Fault::Stopped)?;
+        let mut usable = self.usable(remote, mirror.current()).await?;
+        if let Some(generation) = usable.as_ref().filter(|generation| generation.holds(found.commit)) {
+            match self.read_from(remote, generation, found.commit).await {
+                Ok(Some(snapshot)) => return Ok(snapshot),
+                Ok(None) | Err(Fault::Corrupt { .. }) => usable = None,
+                Err(other) => return Err(other),
+            }
+        }
+        self.inner.fetches.fetch_add(1, Ordering::Relaxed);
+        if let Some(generation) = usable {
+            match self.bring(&state, remote, found, &generation, until).await {
+                // A pack that builds on damaged objects of ours looks damaged itself.
+                Err(Fault::Pack { .. } | Fault::Corrupt { .. } | Fault::Incomplete) => {}
+                other => return other,
+            }
+        }
+        let next = mirror.next();
+        let fresh = Arc::new(self.shared(remote).run(move || Generation::create(next)).await??);
+        let snapshot = self.bring(&state, remote, found, &fresh, until).await?;
+        self.check_size(remote, &fresh).await?;
+        mirror.adopt(fresh);
+        Ok(snapshot)
+    }
+
+    /// The generation, unless it is damaged or has grown too large.
+    async fn usable(
+        &self,
+        remote: &Remote,
+        generation: Option<Arc<Generation>>,
+    ) -> Result<Option<Arc<Generation>>, Fault> {
+        let Some(generation) = generation.filter(|generation| !generation.is_suspect()) else { return Ok(None) };
+        let limits = self.inner.settings.limits;
+        let measured = Arc::clone(&generation);
+        let size = self.shared(remote).run(move || measured.size()).await?;
+        let fits = size.is_ok_and(|(bytes, packs)| bytes <= limits.mirror_bytes && packs < limits.mirror_packs);
+        Ok(fits.then_some(generation))
+    }
+
+    async fn check_size(&self, remote: &Remote, generation: &Arc<Generation>) -> Result<(), Fault> {
+        let limit = self.inner.settings.limits.mirror_bytes;
+        let measured = Arc::clone(generation);
+        let (bytes, _) = self.shared(remote).run(move || measured.size()).await??;
+        if bytes > limit { Err(Fault::TooLarge { what: "the mirror in bytes", limit }) } else { Ok(()) }
+    }
+
+    /// Fetches the commit into `generation`.
+    async fn bring(
+        &self,
+        state: &State,
+        remote: &Remote,
+        found: &Found,
+        generation: &Arc<Generation>,
+        until: Instant,
+    ) -> Result<Snapshot, Fault> {
+        let missing = || if found.is_pinned() { Fault::MissingCommit } else { Fault::Incomplete };
+        let history = match self.receive(state, remote, found, generation, until).await {
+            Ok(history) => history,
+            Err(fault) => {
+                *lock(&state.negotiated) = None;
+                return Err(fault);
+            }
+        };
+        let snapshot = self.read_from(remote, generation, found.commit).await?.ok_or_else(missing)?;
+        let (keeper, commit) = (Arc::clone(generation), found.commit);
+        self.shared(remote).run(move || keeper.keep(commit, history)).await??;
+        Ok(snapshot)
+    }
+
+    /// Asks for the commit, and for all branches when it can be had in no other way.
+    async fn receive(
+        &self,
+        state: &State,
+        remote: &Remote,
+        found: &Found,
+        generation: &Arc<Generation>,
+        until: Instant,
+    ) -> Result<History, Fault> {
+        let known = lock(&state.negotiated).clone();
+        let negotiated = match known {
+            Some(negotiated) => negotiated,
+            None => self.negotiate(state, remote).await?,
+        };
+        if !found.is_pinned() || negotiated.any_commit() {
+            let asked = Asked { want: vec![found.tip], have: generation.told(), history: History::Left };
+            match self.deliver(remote, &negotiated, &asked, generation, until).await {
+                Err(Fault::Refused { .. }) if found.is_pinned() => {}
+                other => return other.map(|shallow| history_of(found.commit, &shallow)),
+            }
+        }
+        let wanted = Wanted::branches();
+        let refs = self.list_refs(state, remote, &wanted).await?;
+        let want: Vec<_> = refs.0.into_values().map(|at| at.id).take(BRANCHES).collect();
+        if want.is_empty() {
+            return Err(Fault::MissingCommit);
+        }
+        let asked = Asked { want, have: Vec::new(), history: History::Whole };
+        self.deliver(remote, &negotiated, &asked, generation, until).await?;
+        Ok(History::Whole)
+    }
+
+    async fn negotiate(&self, state: &State, remote: &Remote) -> Result<Negotiated, Fault> {
+        self.list_refs(state, remote, &Wanted::new(["HEAD".to_owned()])).await?;
+        lock(&state.negotiated).clone().ok_or(Fault::Stopped)
+    }
+
+    async fn deliver(
+        &self,
+        remote: &Remote,
+        negotiated: &Negotiated,
+        asked: &Asked,
+        generation: &Arc<Generation>,
+        until: Instant,
+    ) -> Result<BTreeSet<Id>, Fault> {
+        let limits = self.inner.settings.limits;
+        let spooler = Arc::clone(generation);
+        let file = self.shared(remote).run(move || spooler.spool()).await??;
+        let credentials = remote.credentials();
+        let delivered = transport::fetch_pack(self.http()?, negotiated, credentials, asked, &limits, file).await;
+        let delivered = delivered.map_err(|fault| transport::hushed(credentials, fault))?;
+        let indexer = Arc::clone(generation);
+        self.shared(remote).run(move || indexer.index(delivered.file, until)).await??;
+        Ok(delivered.shallow)
+    }
+
+    async fn read_from(
+        &self,
+        remote: &Remote,
+        generation: &Arc<Generation>,
+        commit: Commit,
+    ) -> Result<Option<Snapshot>, Fault> {
+        let opener = Arc::clone(generation);
+        self.open(remote, Some(Arc::clone(generation)), commit, move || opener.objects()).await
+    }
+
+    async fn open(
+        &self,
+        remote: &Remote,
+        generation: Option<Arc<Generation>>,
+        commit: Commit,
+        objects: impl FnOnce() -> Result<Objects, Fault> + Send + 'static,
+    ) -> Result<Option<Snapshot>, Fault> {
+        let (limits, own) = (self.inner.settings.limits, self.own());
+        let opened = move || Snapshot::open(objects()?, commit, generation, limits, own);
+        self.shared(remote).run(opened).await?
+    }
+}
+
+fn history_of(commit: Commit, shallow: &BTreeSet<Id>) -> History {
+    if shallow.contains(&commit.0) { History::Left } else { History::Whole }
+}
