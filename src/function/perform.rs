@@ -26,6 +26,10 @@ use crate::failure::{Class, chain};
 /// How often somebody asks why a Job has no pod.
 const ASK_WHY: Duration = Duration::from_secs(30);
 
+/// Reasons of Events that say that a Job is over, which is no reason for it to have no pod: its pod went because of that,
+/// and what kept that pod from its work is still what there is to say.
+const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
+
 /// What became of a decision.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
@@ -244,6 +248,9 @@ impl Performer<'_> {
         let mut newest: Option<(Option<Timestamp>, String)> = None;
         while let Some(Ok(event)) = events.next().await {
             let text = |field: &str| event[field].as_str().unwrap_or_default();
+            if ENDS.contains(&text("reason")) {
+                continue;
+            }
             let when = text("lastTimestamp").parse().ok().or_else(|| text("eventTime").parse().ok());
             if newest.as_ref().is_none_or(|(known, _)| *known <= when) {
                 let message = crate::api::conditions::cut(text("message"), 512).replace(char::is_control, " ");
