@@ -69,10 +69,6 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     loop {
         let Some(sync) = input.borrow_and_update().clone() else { break };
         // Whatever woke us, what came at the same time counts too.
-        if repositories.has_changed().unwrap_or(false) {
-            repositories.mark_unchanged();
-            task.next_look = Instant::now();
-        }
         if registry.has_changed().unwrap_or(false) {
             registry.mark_unchanged();
             task.others_changed();
@@ -85,7 +81,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         tokio::select! {
             () = stop.cancelled() => return,
             changed = input.changed() => if changed.is_err() { return },
-            _ = repositories.changed() => repositories.mark_changed(),
+            // The turn sees whether it was this one's.
+            _ = repositories.changed() => {}
             _ = registry.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.look_at_once(),
             () = drifted.notified() => task.objects_changed(),

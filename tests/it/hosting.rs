@@ -41,6 +41,32 @@ fn repository_uses(world: &World, spec: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_repository_of_others_is_no_reason_to_ask_a_remote_again() {
+    let (mut world, server) = served(json!({"interval": "1h"})).await;
+    server.require("robot", "right-pass");
+    world.start();
+    world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
+    for _ in 0..4 {
+        // So that it is not tried again soon by itself.
+        world.ask("demo").await;
+    }
+    world.quiet().await;
+    server.take_counts();
+    for number in 0..3 {
+        world.repository(&format!("other-{number}"), "https://git.example.com/other.git");
+        world.quiet().await;
+    }
+    // What comes after them was seen, so they were.
+    world.sync("last", json!({"gitRepository": "nowhere"}));
+    world.until("the last one is told", |w| w.condition("last", "Ready").contains("nowhere")).await;
+    assert_eq!(server.take_counts().requests, 0);
+    assert_eq!(world.data("a"), "absent");
+    password(&world, "right-pass");
+    repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}}));
+    world.until("the one that is its own counts at once", |w| w.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_cannot_be_reached_is_named_and_a_corrected_address_works_at_once() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     repository_uses(&world, json!({"url": "http://127.0.0.1:9/repo.git"}));
