@@ -196,7 +196,8 @@ impl Container {
                 said.clone_from(&message);
             }
             if reason == "ErrImagePull" {
-                let message = format!("Back-off pulling image \"{}\": {message}", text(&self.spec, "/image"));
+                let image = text(&self.spec, "/image");
+                let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {message}");
                 self.tell(News::State(State::Waiting("ImagePullBackOff", message), restarts)).await;
                 // Pushes are no events here; what is tried costs a look at one file.
                 if !self.pause(LOOK_AGAIN).await {

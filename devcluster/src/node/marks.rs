@@ -38,9 +38,14 @@ impl Drop for Mark {
     }
 }
 
+/// How the marks of a node begin, as they stand in an environment.
+pub(super) fn of_node(node: &Path) -> String {
+    format!("{NAME}={}/", node.display())
+}
+
 /// Kills what carries a mark of a node that is no more.
 pub(super) fn kill_all(node: &Path) {
-    kill(&format!("{NAME}={}/", node.display()));
+    kill(&of_node(node));
 }
 
 /// Kills all processes with a variable that begins so.

@@ -81,7 +81,7 @@ impl Node {
     /// A node that does not run anything yet.
     pub(crate) fn new(options: NodeOptions) -> Self {
         let slot = Slot::take();
-        let watchdog = Watchdog::new(options.directory.join(slot.name()).join("processes"));
+        let watchdog = Watchdog::new(&options.directory.join(slot.name()));
         Self {
             options,
             slot,

@@ -204,6 +204,20 @@ impl Life {
         }
     }
 
+    /// Has on disk those Secrets that a container can see that may run.
+    fn settle_secrets(&self, volumes: &[Volume]) {
+        let may_run = |container: &&Value| {
+            let known = self.view.containers.iter().position(|known| container["name"] == known.name.as_str());
+            known.is_some_and(|index| self.launched[index] && !self.over[index])
+        };
+        let all = ["initContainers", "containers"].into_iter().filter_map(|list| self.pod["spec"][list].as_array());
+        let containers: Vec<&Value> = all.flatten().filter(may_run).collect();
+        if let Err(error) = self.with_facts(|facts| volumes::settle_secrets(volumes, &containers, facts)) {
+            let message = format!("MountVolume.SetUp failed: {error}");
+            self.ctx.hands.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
+        }
+    }
+
     fn with_facts<T>(&self, f: impl FnOnce(&Facts<'_>) -> T) -> T {
         let namespace = self.subject.key.namespace();
         let config_map = |name: &str| self.ctx.server.object("v1", "configmaps", namespace, name);
@@ -238,6 +252,7 @@ impl Life {
                         self.hear(index, news);
                     }
                     self.launch_next(volumes);
+                    self.settle_secrets(volumes);
                     self.publish();
                 }
                 true = deleted(orders), if !stopping => {
@@ -368,6 +383,7 @@ impl Life {
             tracing::warn!(%error, "the directory of a container");
         }
         self.launched[index] = true;
+        self.settle_secrets(volumes);
         let container = Container {
             ctx: self.ctx.clone(),
             index,

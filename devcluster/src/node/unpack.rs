@@ -5,10 +5,12 @@
 //! change each other's programs by accident.
 //!
 //! Invariant: the directory appears when it is complete, never before.
+//! Invariant: no chain of links that is in it leads out of it. What `..` means behind a link is known only when all of
+//! them are there, so they are followed at the end.
 //!
 //! Deliberately absent: owners, devices, pipes, extended attributes and zstd.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -23,6 +25,8 @@ use crate::registry::Layer;
 const MOST_BYTES: u64 = 8 << 30;
 /// Entries of all layers.
 const MOST_ENTRIES: u64 = 500_000;
+/// Links that are followed on the way to one place; kernels give up at 40.
+const MOST_HOPS: usize = 64;
 
 /// Unpacks layers, bottom first, into a directory that does not exist yet.
 pub(super) fn unpack(layers: &[Layer], place: &Path) -> io::Result<()> {
@@ -31,8 +35,9 @@ pub(super) fn unpack(layers: &[Layer], place: &Path) -> io::Result<()> {
     let growing = parent.join(format!(".{:016x}", fastrand::u64(..)));
     fs::create_dir(&growing)?;
     let done = fs::canonicalize(&growing).and_then(|root| {
-        let mut tree = Tree { root, bytes: 0, entries: 0, fresh: BTreeSet::new() };
-        layers.iter().try_for_each(|layer| tree.add(layer))
+        let mut tree = Tree { root, bytes: 0, entries: 0, fresh: BTreeSet::new(), links: Vec::new() };
+        layers.iter().try_for_each(|layer| tree.add(layer))?;
+        tree.check_links()
     });
     let done = done.and_then(|()| fs::rename(&growing, place));
     if done.is_err() {
@@ -53,6 +58,8 @@ struct Tree {
     entries: u64,
     /// What the present layer has written, which its own whiteouts do not hide.
     fresh: BTreeSet<PathBuf>,
+    /// Symbolic links that were made; some of them may have been replaced since.
+    links: Vec<PathBuf>,
 }
 
 impl Tree {
@@ -114,6 +121,7 @@ impl Tree {
             let link = self.lead(&parent, &link)?;
             remove(&target)?;
             symlink(link, &target)?;
+            self.links.push(target.clone());
         } else if kind == EntryType::Link {
             let link = entry.link_name()?.ok_or_else(|| refused("a link leads nowhere"))?;
             let source = inside(&link)?.ok_or_else(|| refused("a link leads nowhere"))?;
@@ -184,6 +192,12 @@ impl Tree {
         Ok(stored)
     }
 
+    /// Whether every link stays inside, followed as the kernel follows it.
+    fn check_links(&self) -> io::Result<()> {
+        let leads_out = |link: &PathBuf| link.strip_prefix(&self.root).map_or(true, |link| leads_out(&self.root, link));
+        if self.links.iter().any(leads_out) { Err(refused("a link leads out of the image")) } else { Ok(()) }
+    }
+
     /// Removes what lower layers have put into a directory.
     fn clear(&self, directory: &Path) -> io::Result<()> {
         for entry in fs::read_dir(directory)? {
@@ -194,6 +208,35 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// Whether a path below `root` leads out of it, when all links on its way are followed.
+fn leads_out(root: &Path, path: &Path) -> bool {
+    let words = |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect::<VecDeque<_>>();
+    let (mut ahead, mut at, mut hops) = (words(path), PathBuf::new(), 0);
+    while let Some(word) = ahead.pop_front() {
+        if word == "." {
+            continue;
+        }
+        if word == ".." {
+            if !at.pop() {
+                return true;
+            }
+            continue;
+        }
+        at.push(&word);
+        let Ok(link) = fs::read_link(root.join(&at)) else { continue };
+        hops += 1;
+        if link.is_absolute() || hops > MOST_HOPS {
+            // None is stored as an absolute one, and none that leads in a circle leads anywhere.
+            return link.is_absolute();
+        }
+        at.pop();
+        let mut next = words(&link);
+        next.append(&mut ahead);
+        ahead = next;
+    }
+    false
 }
 
 /// A path of an archive below its root; `None` for the root itself.
@@ -304,6 +347,20 @@ mod tests {
         check(&[&["usr/bin", "usr/bin/a->/etc/a"]], Ok(&["usr", "usr/bin", "usr/bin/a->../../etc/a"]));
         check(&[&["x->../../etc"]], Err("a link leads out of the image"));
         check(&[&["x->a/../../etc"]], Err("a link leads out of the image"));
+    }
+
+    #[test]
+    fn links_that_change_what_the_next_one_means_stay_inside_together() {
+        let out = Err("a link leads out of the image");
+        // Each of them by itself stays inside.
+        check(&[&["a/b", "a/b/up->../..", "x->a/b/up/../../.."]], out);
+        check(&[&["x->a/b/up/../../..", "a/b", "a/b/up->../.."]], out);
+        check(&[&["a/b/c", "x->a/b/c/../../.."], &["a/b/.wh.c=", "a/b/c->../.."]], out);
+        // What was meant is put back by the next layer.
+        check(&[&["a/b", "a/b/up->../..", "x->a/b/up/../../.."], &[".wh.x=", "a/b/.wh.up="]], Ok(&["a", "a/b"]));
+        check(&[&["a->b", "b->a", "c->a/../.."]], out);
+        check(&[&["a->b", "b->a"]], Ok(&["a->b", "b->a"]));
+        check(&[&["d/e", "s->d/e", "t->s/../e"]], Ok(&["d", "d/e", "s->d/e", "t->s/../e"]));
     }
 
     #[test]

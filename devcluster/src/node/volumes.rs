@@ -3,6 +3,9 @@
 //! ConfigMaps and Secrets are laid out as the kubelet does it: the files are in a directory of their own that `..data`
 //! leads to, so that all of them change at once. A claim is a directory that outlives the pod.
 //!
+//! Invariant: a Secret is on disk only while a container runs that has a mount for it: no wall keeps the others from
+//! looking at their pod's directory.
+//!
 //! Deliberately absent: projected volumes, paths of the host and network storage, which are refused by name; and
 //! `readOnly`, which nothing enforces here.
 
@@ -27,6 +30,8 @@ pub(super) struct Volume {
     pub(super) place: PathBuf,
     /// Most bytes of an emptyDir.
     pub(super) limit: Option<u64>,
+    /// The files of a Secret, as they were when the pod was made ready.
+    secret: Option<BTreeMap<String, File>>,
 }
 
 /// Lays out a pod's volumes below `directory`; claims below `claims`. What is missing or refused as `Err`, in the words of the event.
@@ -39,7 +44,7 @@ fn lay_out_one(directory: &Path, claims: &Path, volume: &Value, facts: &Facts<'_
     let name = text(volume, "/name").to_owned();
     let failed = |why: String| format!("MountVolume.SetUp failed for volume \"{name}\" : {why}");
     let mut place = directory.join(&name);
-    let mut limit = None;
+    let (mut limit, mut secret) = (None, None);
     if volume["emptyDir"].is_object() {
         let most = hooks::quantity(&volume["emptyDir"]["sizeLimit"]).filter(|limit| *limit > 0);
         limit = most.and_then(|limit| u64::try_from(limit / 1_000_000_000).ok());
@@ -51,13 +56,17 @@ fn lay_out_one(directory: &Path, claims: &Path, volume: &Value, facts: &Facts<'_
         place = claims.join(text(facts.pod, "/metadata/namespace")).join(claim);
         make_open(&place).map_err(|e| failed(e.to_string()))?;
     } else if let Some(files) = files(volume, facts).map_err(failed)? {
-        write(&place, &files).map_err(|e| failed(e.to_string()))?;
+        if volume["secret"].is_object() {
+            secret = Some(files);
+        } else {
+            write(&place, &files).map_err(|e| failed(e.to_string()))?;
+        }
     } else {
         let kinds = volume.as_object().into_iter().flat_map(|v| v.keys());
         let kind = kinds.filter(|key| *key != "name").map(String::as_str).next().unwrap_or("unknown");
         return Err(failed(format!("volumes of type {kind} are not supported by this node")));
     }
-    Ok(Volume { name, place, limit })
+    Ok(Volume { name, place, limit, secret })
 }
 
 fn make_open(place: &Path) -> io::Result<()> {
@@ -186,11 +195,32 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
     Ok(())
 }
 
+/// Lays out the Secrets that these containers have mounts for, and removes all others.
+pub(super) fn settle_secrets(volumes: &[Volume], containers: &[&Value], facts: &Facts<'_>) -> io::Result<()> {
+    let mounts = || containers.iter().flat_map(|c| c["volumeMounts"].as_array().into_iter().flatten());
+    for volume in volumes {
+        let Some(before) = &volume.secret else { continue };
+        let is_there = fs::symlink_metadata(&volume.place).is_ok();
+        let is_wanted = mounts().any(|mount| mount["name"] == volume.name.as_str());
+        if is_there && !is_wanted {
+            fs::remove_dir_all(&volume.place)?;
+        } else if is_wanted && !is_there {
+            let spec = facts.pod["spec"]["volumes"].as_array().into_iter().flatten();
+            let spec = spec.into_iter().find(|spec| spec["name"] == volume.name.as_str());
+            // A Secret that is gone by now is what it was when the pod was made ready.
+            let now = spec.and_then(|spec| files(spec, facts).ok().flatten());
+            write(&volume.place, now.as_ref().unwrap_or(before))?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes anew what has changed of ConfigMaps and Secrets; what is missing now stays as it was.
 pub(super) fn refresh(directory: &Path, facts: &Facts<'_>) -> io::Result<()> {
     for volume in facts.pod["spec"]["volumes"].as_array().into_iter().flatten() {
         let place = directory.join(text(volume, "/name"));
-        if let Ok(Some(files)) = files(volume, facts)
+        if fs::symlink_metadata(&place).is_ok()
+            && let Ok(Some(files)) = files(volume, facts)
             && !holds(&place, &files)
         {
             write(&place, &files)?;

@@ -2,7 +2,7 @@
 //!
 //! A shell reads from a pipe which process groups live. The pipe ends with this process, even by SIGKILL; then the
 //! shell kills what still lives. Should the shell be killed as well, the files that name the groups are left, and the
-//! next node with the same directory kills them.
+//! next node with the same directory kills them. Processes that have left their group are found by their mark.
 //!
 //! Invariant: a group is known here as soon as it is started, and forgotten only after its death.
 
@@ -14,9 +14,9 @@ use std::sync::Mutex;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::lock;
+use super::{lock, marks};
 
-/// Reads `+group` and `-group`, and kills what is left at the end.
+/// Reads `+group` and `-group`, and kills what is left at the end; its argument is the mark of the node's processes.
 const SCRIPT: &str = r#"trap '' INT TERM HUP
 live=' '
 while read -r line; do
@@ -27,6 +27,11 @@ while read -r line; do
   esac
 done
 for group in $live; do kill -9 "-$group" 2>/dev/null; done
+for round in 1 2 3 4 5; do
+  found=$(grep -slF -e "$1" /proc/[0-9]*/environ)
+  [ -n "$found" ] || exit 0
+  for file in $found; do file=${file#/proc/}; kill -9 "${file%/environ}" 2>/dev/null; done
+done
 exit 0
 "#;
 
@@ -34,13 +39,15 @@ exit 0
 #[derive(Debug)]
 pub(super) struct Watchdog {
     directory: PathBuf,
+    mark: String,
     shell: Mutex<Option<(Child, ChildStdin)>>,
 }
 
 impl Watchdog {
-    /// A watchdog that is started with the first group; `directory` is for the files that name the groups.
-    pub(super) fn new(directory: PathBuf) -> Self {
-        Self { directory, shell: Mutex::default() }
+    /// A watchdog that is started with the first group; `node` is the directory of the node, with a folder for the
+    /// files that name the groups.
+    pub(super) fn new(node: &Path) -> Self {
+        Self { directory: node.join("processes"), mark: marks::of_node(node), shell: Mutex::default() }
     }
 
     /// Watches over a group.
@@ -64,7 +71,7 @@ impl Watchdog {
     fn tell(&self, line: &str) {
         let mut shell = lock(&self.shell);
         if shell.is_none() {
-            *shell = spawn().map_err(|error| tracing::warn!(%error, "no watchdog over processes")).ok();
+            *shell = spawn(&self.mark).map_err(|error| tracing::warn!(%error, "no watchdog over processes")).ok();
         }
         if let Some((_, pipe)) = &mut *shell
             && let Err(error) = pipe.write_all(line.as_bytes())
@@ -84,10 +91,10 @@ impl Drop for Watchdog {
     }
 }
 
-fn spawn() -> std::io::Result<(Child, ChildStdin)> {
+fn spawn(mark: &str) -> std::io::Result<(Child, ChildStdin)> {
     use std::os::unix::process::CommandExt as _;
     let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(SCRIPT).env_clear().current_dir("/");
+    command.args(["-c", SCRIPT, "watchdog", mark]).env_clear().current_dir("/");
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn()?;
     let pipe = child.stdin.take().ok_or_else(|| std::io::Error::other("the shell has no input"))?;

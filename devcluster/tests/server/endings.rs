@@ -56,6 +56,31 @@ async fn a_process_that_leaves_its_group_ends_with_its_container() {
     assert_eq!(carriers(machine.directory.path().to_str().unwrap()), 0);
 }
 
+/// A program that makes itself a daemon in the old manner: two forks, a session of its own, nothing open.
+const DAEMON: &str = "import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 3)
+        time.sleep(1000)
+    os._exit(0)
+os.wait()
+print('daemon', flush=True)
+time.sleep(1000)
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_ends_with_its_pod() {
+    let machine = Machine::new();
+    machine.pod("p", "", json!({"containers": [{"command": ["python3", "-c", DAEMON]}]})).await;
+    machine.phase("p", "Running").await;
+    machine.until_log("p", "daemon").await;
+    let marks = machine.directory.path().to_str().unwrap().to_owned();
+    assert_eq!(carriers(&marks), 2);
+    machine.world.delete(&format!("{PODS}/p?gracePeriodSeconds=0"), json!({})).await.expect(200);
+    eventually("both are dead", || carriers(&marks) == 0).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_volume_evicts_its_pod() {
     let machine = Machine::new();
@@ -75,8 +100,9 @@ async fn one_process(directory: &Path) -> (Server, String) {
     let server = Server::new(Options { node: Some(node), ..Options::default() });
     drop(server.spawn_actors());
     let machine = crate::world::World { server: server.clone() };
-    let container =
-        json!({"name": "main", "image": HOST, "command": ["sh", "-c", "echo $$$$; trap '' TERM; sleep 1000 & wait"]});
+    // One of its children has left the group.
+    let script = "echo $$$$; trap '' TERM; sleep 1000 & setsid -f sleep 1000; wait";
+    let container = json!({"name": "main", "image": HOST, "command": ["sh", "-c", script]});
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
     machine.post(PODS, pod).await.expect(201);
     loop {
@@ -119,6 +145,8 @@ async fn no_process_outlives_a_cluster_that_is_killed() {
     victim.kill().unwrap();
     victim.wait().unwrap();
     eventually("the process is dead", || !lives(&process)).await;
+    let marks = directory.path().to_str().unwrap().to_owned();
+    eventually("what it has started is dead", || carriers(&marks) == 0).await;
     // What it left behind goes when the directory is used again.
     let machine = Machine::with(|node| node.directory = directory.path().to_owned());
     let left = || std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();

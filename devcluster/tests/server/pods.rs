@@ -149,6 +149,33 @@ async fn volumes_of_objects_are_files_that_change_with_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_on_disk_only_while_a_container_runs_that_has_it() {
+    let machine = Machine::new();
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for name in ["first", "last"] {
+        let secret = json!({"metadata": {"name": name}, "stringData": {"word": format!("the {name} secret")}});
+        machine.world.post(secrets, secret).await.expect(201);
+    }
+    // Whatever a container can find among the volumes of its pod.
+    let look = "grep -rhs 'the .* secret' \"$TMPDIR/../volumes\" | sort | tr '\\n' ' '";
+    let container = |name: &str, mounts: Value| json!({"name": name, "image": HOST, "command": ["sh", "-c", look], "volumeMounts": mounts});
+    let mount = |name: &str| json!([{"name": name, "mountPath": format!("/{name}")}]);
+    let volume = |name: &str| json!({"name": name, "secret": {"secretName": name}});
+    let spec = json!({
+        "restartPolicy": "Never", "volumes": [volume("first"), volume("last")],
+        "initContainers": [container("a", mount("first")), container("b", json!([]))],
+        "containers": [container("c", mount("last"))],
+    });
+    machine.world.post(PODS, json!({"metadata": {"name": "p"}, "spec": spec})).await.expect(201);
+    machine.phase("p", "Succeeded").await;
+    let mut seen = Vec::new();
+    for container in ["a", "b", "c"] {
+        seen.push(machine.log("p", &format!("container={container}")).await.trim().to_owned());
+    }
+    assert_eq!(seen, ["the first secret", "", "the last secret"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_container_has_the_environment_of_its_pod_and_no_other() {
     let machine = Machine::new();
     let change = json!({"containers": [{
