@@ -1,6 +1,7 @@
 //! The writes of the forward loop, and what both loops' writes share: an object is applied, and the answer becomes what
 //! is verified of it.
 //!
+//! Invariant: what is said to be new is never written over what somebody else has put under the name meanwhile.
 //! Invariant: every apply of a managed object goes through [`Drift::put`] or [`Drift::revert`], one at a time per
 //! object.
 
@@ -33,6 +34,8 @@ pub struct Intent {
     pub take_over: Option<Value>,
     /// Whether the object is known to exist.
     pub exists: bool,
+    /// Only if there is no such object yet: one that somebody else has created meanwhile stays as it is.
+    pub only_new: bool,
 }
 
 /// What an apply did.
@@ -48,6 +51,8 @@ pub enum Change {
     Paused,
     /// It is being deleted; it will be created again when it is gone.
     Terminating,
+    /// It was to be new, and somebody else has created one of that name meanwhile.
+    Anothers,
 }
 
 /// An answered apply.
@@ -73,6 +78,7 @@ impl Drift {
         self.watch_kind(&intent.desired);
         let outcome = self.put_now(&intent, &version).await;
         match &outcome {
+            Ok(put) if put.change == Change::Anothers => self.ledger().put_failed(&intent.desired, seen, false),
             Ok(put) => {
                 self.clear_heat(&key, put.change);
                 self.retry_what_waited_for(&intent.desired);
@@ -113,7 +119,15 @@ impl Drift {
         if let Some(version) = &expected {
             body["metadata"]["resourceVersion"] = json!(version);
         }
-        let (answer, digest) = match self.apply_now(desired, body.clone()).await {
+        let applied = if intent.only_new && before.is_empty() {
+            match self.create_now(desired, &body).await? {
+                Some(created) => Ok(created),
+                None => return Ok(Put::untouched(Change::Anothers)),
+            }
+        } else {
+            self.apply_now(desired, body.clone()).await
+        };
+        let (answer, digest) = match applied {
             // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
             Err(error) if error.is_invalid() && intent.take_over.is_some() => {
                 let version = self.give_up_ownership(desired).await?;
@@ -135,6 +149,30 @@ impl Drift {
             Change::Changed
         };
         Ok(Put { change, uid: uid(&answer).to_owned(), digest, answer })
+    }
+
+    /// Applies an object that is to be new; `None` when somebody else has created one of that name, which is left as it
+    /// was. An apply cannot be told to create only; but unforced it changes nothing that others own.
+    async fn create_now(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Option<Digest>)>, Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let apply = async |body: &Value| {
+            self.cluster().apply(&desired.kind, namespace, name, body, Apply::unforced(MANAGER)).await
+        };
+        let answer = match apply(body).await {
+            Err(error) if error.is_conflict() => return Ok(None),
+            answer => answer?,
+        };
+        if fields::entries(&answer).any(|entry| entry.manager != MANAGER || entry.operation != "Apply") {
+            // Nothing of theirs was changed, but ours was added: it goes out again.
+            let nothing = json!({
+                "apiVersion": desired.kind.api_version(), "kind": &*desired.kind.kind,
+                "metadata": {"name": name, "namespace": namespace},
+            });
+            apply(&nothing).await?;
+            return Ok(None);
+        }
+        let digest = self.ledger().verify(&desired.key, desired, &answer, body);
+        Ok(Some((answer, digest)))
     }
 
     /// Writes `managedFields`, if the object still has this version; the version that it has then.

@@ -1,6 +1,7 @@
 //! Carries a decision out: writes and deletes children, and says what became of it.
 //!
-//! Invariant: what exists under a child's name and is not the Function's own is left as it is.
+//! Invariant: what exists under a child's name and is not the Function's own is left as it is, also when it was created
+//! after this was looked at.
 //! Invariant: a refused write ends the pass and is said.
 
 use std::sync::Arc;
@@ -144,10 +145,7 @@ impl Performer<'_> {
             && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await?
         {
             if let Some(whose) = self.anothers(&live) {
-                let (kind, namespace) = (&desired.kind.kind, self.namespace);
-                let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
-                outcome.pass.said.push(refusal(put, message));
-                outcome.failure = Some(Class::Invalid);
+                self.refuse_anothers(put, &whose, outcome);
                 return Ok(());
             }
             known.clone_from(&live.resource_version);
@@ -158,8 +156,14 @@ impl Performer<'_> {
             only_version: None,
             take_over: None,
             exists: known.is_some(),
+            only_new: known.is_none(),
         };
         let done = self.context.drift.put(intent).await?;
+        if done.change == Change::Anothers {
+            self.context.drift.forget(self.owner, &desired.key);
+            self.refuse_anothers(put, "somebody else, who has just created it", outcome);
+            return Ok(());
+        }
         self.context.cache.note(put.what, &done.answer);
         let [created, updated] = put.reasons;
         let kind = &desired.kind.kind;
@@ -169,7 +173,7 @@ impl Performer<'_> {
             Change::Changed if known.is_some() && version == known.as_deref() => return Ok(()),
             Change::Created => (created, format!("{kind} {name} created")),
             Change::Changed => (updated, format!("{kind} {name} updated")),
-            Change::Unchanged | Change::Paused | Change::Terminating => return Ok(()),
+            Change::Unchanged | Change::Paused | Change::Terminating | Change::Anothers => return Ok(()),
         };
         outcome.started |= put.what == What::Job;
         outcome.changed.push(put.condition);
@@ -185,6 +189,13 @@ impl Performer<'_> {
         // Nobody kept it when a newer state of it was heard of.
         self.context.drift.keep_standing(self.owner, desired, uid, standing).await
             && self.context.cache.is_at(put.what, self.namespace, self.uid, &desired.key.name, version)
+    }
+
+    fn refuse_anothers(&self, put: &Put, whose: &str, outcome: &mut Outcome) {
+        let (kind, name, namespace) = (&put.desired.kind.kind, &put.desired.key.name, self.namespace);
+        let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
+        outcome.pass.said.push(refusal(put, message));
+        outcome.failure = Some(Class::Invalid);
     }
 
     /// Whose an object is, if it is not the Function's own.

@@ -128,7 +128,14 @@ pub(super) async fn stage(drift: &Drift, owner: &Owner, steps: Vec<Step>, mut do
             Expect::Ours { exists } => (None, None, exists),
             Expect::Version { version, take_over } => (Some(version), take_over, true),
         };
-        let intent = Intent { owner: Arc::clone(owner), desired: step.desired, only_version, take_over, exists };
+        let intent = Intent {
+            owner: Arc::clone(owner),
+            desired: step.desired,
+            only_version,
+            take_over,
+            exists,
+            only_new: false,
+        };
         let applied = match drift.put(intent).await {
             Ok(put) => settle(drift.cluster(), &desired, put).await,
             Err(error) if error.is_invalid() && is_immutable(drift.cluster(), &desired).await => {

@@ -298,6 +298,11 @@ impl Attempt<'_> {
                 self.fail(key, Class::NotReady, Reason::ApplyFailed, message.to_owned(), None);
                 return;
             }
+            Change::Anothers => {
+                let message = "somebody else has created it meanwhile";
+                self.fail(key, Class::NotReady, Reason::ApplyFailed, message.to_owned(), None);
+                return;
+            }
             Change::Created => tally.created += 1,
             Change::Changed => tally.changed += 1,
             Change::Unchanged => tally.unchanged += 1,
