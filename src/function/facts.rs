@@ -245,7 +245,19 @@ pub fn pod(live: &Value) -> Pod {
     let role = controlled_by(live, "batch", "Job").map_or(Role::Serving, |uid| Role::Build(uid.to_owned()));
     let end = matches!(role, Role::Build(_)).then(|| end(live)).flatten();
     let over = matches!(text(live, "/status/phase"), "Succeeded" | "Failed");
-    Pod { identity: identity(live), trouble: if over { None } else { trouble(live) }, end, role, over }
+    let trouble = match &role {
+        _ if !over => trouble(live),
+        Role::Build(_) => stopped(live),
+        // It was replaced, and is kept by the cluster as a record only.
+        Role::Serving => None,
+    };
+    Pod { identity: identity(live), trouble, end, role, over }
+}
+
+/// Why the cluster itself has ended a pod: it was evicted, did not fit, or lost its node.
+fn stopped(live: &Value) -> Option<(String, String)> {
+    let reason = text(live, "/status/reason");
+    (!reason.is_empty()).then(|| (short(reason), short(text(live, "/status/message")).trim().to_owned()))
 }
 
 /// UID of the Function in a pod's labels: its controller is a Job or a ReplicaSet.
@@ -282,6 +294,18 @@ fn end(live: &Value) -> Option<End> {
     failed.or_else(|| ends.iter().find(|end| end.container == PUSH)).cloned()
 }
 
+/// What the kubelet says of an image that it waits for.
+const BACK_OFF: &str = "ImagePullBackOff";
+/// What it says of one that it just could not pull.
+const ERROR: &str = "ErrImagePull";
+
+/// A missing image in words that stay the same while the kubelet tries and waits in turn.
+fn image_trouble(message: &str) -> &str {
+    let waits = message.strip_prefix("Back-off pulling image ");
+    // The cause follows the name of the image, where the kubelet tells it again.
+    waits.and_then(|rest| rest.split_once(": ErrImagePull: ")).map_or(message, |(_, cause)| cause)
+}
+
 /// What keeps a pod from doing its work.
 fn trouble(live: &Value) -> Option<(String, String)> {
     for status in statuses(live) {
@@ -289,7 +313,10 @@ fn trouble(live: &Value) -> Option<(String, String)> {
             let reason = waiting["reason"].as_str().unwrap_or_default();
             if !matches!(reason, "" | "ContainerCreating" | "PodInitializing") {
                 let container = status["name"].as_str().unwrap_or_default();
-                let why = short(waiting["message"].as_str().unwrap_or_default());
+                let message = waiting["message"].as_str().unwrap_or_default();
+                let is_image = matches!(reason, BACK_OFF | ERROR);
+                let (reason, message) = if is_image { (BACK_OFF, image_trouble(message)) } else { (reason, message) };
+                let why = short(message);
                 let last = status.pointer("/lastState/terminated").map(|last| {
                     let reason = last["reason"].as_str().unwrap_or_default();
                     format!("; it ended with exit code {} ({reason})", last["exitCode"])

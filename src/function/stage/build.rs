@@ -98,7 +98,10 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
             let trouble = trouble.map(text).or_else(|| remembered(job, observed));
             // It is asked again as long as the status is not written.
             decision.memory.trouble = trouble.clone().map(|trouble| (job.identity.uid.clone(), trouble));
+            let stopped = pods.clone().filter(|pod| pod.over).find_map(|pod| pod.trouble.clone());
             let failure = match end {
+                // Its containers were killed with it: what they say is not why.
+                _ if stopped.is_some() => Failure::of(&stopped.map_or_else(String::new, text), true),
                 Some(end) if end.code != 0 => ended(end),
                 _ => {
                     let why = trouble.map_or_else(String::new, |trouble| format!("; {trouble}"));

@@ -250,6 +250,35 @@ fn a_job_without_a_pod_is_asked_about_and_its_pods_trouble_is_told() {
 }
 
 #[test]
+fn a_build_whose_pod_the_cluster_has_ended_says_why() {
+    let mut case = Case::new();
+    case.job("j", 1, ended("Failed", "BackoffLimitExceeded"));
+    let mut status = terminated("install", 137, "npm went on");
+    let full = "Usage of EmptyDir volume \"tmp\" exceeds the limit \"2Gi\". ";
+    (status["phase"], status["reason"], status["message"]) = (json!("Failed"), json!("Evicted"), json!(full));
+    case.pod("j", status);
+    let said = message(&case.drive(), Reason::JobFailed);
+    assert!(
+        said.starts_with("Job j failed, it will be re-run: Evicted: Usage of EmptyDir volume \"tmp\" exceeds"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_is_told_the_same_while_it_is_tried_again() {
+    let said = |reason: &str, text: &str| {
+        let mut case = Case::new();
+        case.job("j", 1, json!({"active": 1}));
+        let waiting = json!({"name": "fetch", "state": {"waiting": {"reason": reason, "message": text}}});
+        case.pod("j", json!({"phase": "Pending", "initContainerStatuses": [waiting]}));
+        message(&case.drive(), Reason::JobRunning)
+    };
+    let tried = said("ErrImagePull", "not found");
+    assert_eq!(tried, "Job j is still in progress: ImagePullBackOff: container fetch: not found");
+    assert_eq!(said("ImagePullBackOff", "Back-off pulling image \"r.example/a:1\": ErrImagePull: not found"), tried);
+}
+
+#[test]
 fn a_deployment_is_ready_only_when_its_status_speaks_of_its_newest_generation() {
     let ready = json!([
         {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
