@@ -111,7 +111,8 @@ fn special(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// Whether the target of a link at `path` is in the tree, read as text: nothing is looked up.
+/// Whether the target of a link at `path` is in the tree, read as text: nothing is looked up. Behind another link `..`
+/// may mean something else; such a link gets into the image as it is, and there is nothing around an image to lead to.
 fn stays_inside(path: &Path, target: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in target.components() {
@@ -157,6 +158,20 @@ mod tests {
             "b File(1, false)",
         ];
         assert_eq!(listed(root.path()).unwrap(), expected);
+    }
+
+    #[test]
+    fn takes_nothing_from_outside_by_links_that_change_what_the_next_one_means() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "hunter2").unwrap();
+        let root = outside.path().join("tree");
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        symlink("../..", root.join("a/b/up")).unwrap();
+        // As text it stays inside; followed, it leads to the secret. In an image it leads to the image's own root.
+        symlink("a/b/up/../secret", root.join("x")).unwrap();
+        assert_eq!(fs::read_to_string(root.join("x")).unwrap(), "hunter2");
+        let expected = ["a Folder", "a/b Folder", "a/b/up Link(\"../..\")", "x Link(\"a/b/up/../secret\")"];
+        assert_eq!(listed(&root).unwrap(), expected, "links stay links: what they lead to is not read");
     }
 
     #[test]

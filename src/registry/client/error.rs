@@ -35,7 +35,7 @@ pub enum Fault {
         what: &'static str,
     },
     /// 401 or 403.
-    #[error("{by} answered {status} {}", if *anonymous { "to a request without credentials" } else { "to these credentials" })]
+    #[error("{by} answered {status} {}", refusal(*status, *anonymous))]
     Denied {
         /// Who: the registry, or its token server.
         by: &'static str,
@@ -89,6 +89,15 @@ pub enum Fault {
     /// The content to push comes from another registry, which failed.
     #[error("the other registry failed")]
     Other(#[source] Box<Error>),
+}
+
+fn refusal(status: u16, anonymous: bool) -> &'static str {
+    match (status, anonymous) {
+        (_, true) => "to a request without credentials",
+        // Registries answer so to accounts with too few rights, and to those that have used up their room.
+        (403, false) => "to these credentials (they lack the right, or a quota is used up)",
+        (_, false) => "to these credentials",
+    }
 }
 
 fn meaning(status: u16) -> &'static str {
