@@ -240,10 +240,15 @@ impl World {
 
     /// Adds a Git Function of a directory of the world's repository.
     pub(crate) fn git_function(&self, name: &str, base_dir: &str) {
+        self.git_function_of("repo", name, base_dir);
+    }
+
+    /// Adds a Git Function of a directory of another GitRepository.
+    pub(crate) fn git_function_of(&self, repository: &str, name: &str, base_dir: &str) {
         self.function(
             name,
             json!({
-                "runtime": "nodejs22", "type": "git", "source": "repo", "reference": "main", "baseDir": base_dir,
+                "runtime": "nodejs22", "type": "git", "source": repository, "reference": "main", "baseDir": base_dir,
                 "minReplicas": 1, "maxReplicas": 1,
             }),
         );

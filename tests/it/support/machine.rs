@@ -1,13 +1,18 @@
 //! Functions in a [`World`] that are built by real processes, kept in a real registry and answer over HTTP.
 
-use std::time::Duration;
+use std::{io::Read as _, path::Path, time::Duration};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use devcluster::{NodeOptions, Options, RegistryOptions, Server, Serving};
 use mainstay::api::build::TERMINATION_LOG_ENV;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::world::{NAMESPACE, World};
+use super::{
+    functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, PODS, SERVICES},
+    logs,
+    world::{NAMESPACE, World},
+};
 
 /// Image whose programs are those of this machine, and the program under test.
 const BUILDER: &str = "builder:tests";
@@ -22,13 +27,52 @@ const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// What real pods run on.
 pub(crate) struct Machine {
-    _serving: Serving,
-    _directory: TempDir,
+    serving: Serving,
+    directory: TempDir,
+}
+
+impl Machine {
+    /// Where the node keeps what its pods have.
+    pub(crate) fn node(&self) -> std::path::PathBuf {
+        self.directory.path().join("node")
+    }
+
+    /// Where the registry keeps images.
+    pub(crate) fn images(&self) -> std::path::PathBuf {
+        self.directory.path().join("images")
+    }
+
+    /// `127.0.0.1:PORT` of the registry, as in names of images.
+    pub(crate) fn registry(&self) -> String {
+        self.serving.address().to_string()
+    }
+
+    /// Processes that were started on it and live.
+    pub(crate) fn processes(&self) -> Vec<String> {
+        let node = self.node();
+        carriers(&node)
+    }
+}
+
+/// Command lines of the processes that have a path in their environment.
+fn carriers(path: &Path) -> Vec<String> {
+    let (own, text) = (std::process::id().to_string(), path.to_str().unwrap());
+    let entries = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| entry.file_name() != *own);
+    let carriers = entries.filter(|entry| {
+        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(text)
+    });
+    carriers.map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default()).collect()
 }
 
 impl World {
     /// A world whose Functions are built and run as processes, with a registry for its namespace.
     pub(crate) async fn with_processes() -> Self {
+        Self::with_node(|_| {}).await
+    }
+
+    /// The same with other options of the node.
+    pub(crate) async fn with_node(change: impl FnOnce(&mut NodeOptions)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let own = env!("CARGO_BIN_EXE_mainstay").into();
         let mut node = NodeOptions::new(directory.path().join("node")).host_image(BUILDER, [("mainstay".into(), own)]);
@@ -38,6 +82,7 @@ impl World {
             ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),
         ];
         node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        change(&mut node);
         let registry = Some(RegistryOptions { directory: directory.path().join("images") });
         let server = Server::new(Options { node: Some(node), registry, ..Options::default() });
         let address = "127.0.0.1:0".parse().unwrap();
@@ -46,14 +91,26 @@ impl World {
         BUILDER.clone_into(&mut world.functions.builder_image);
         world.patience = PATIENCE;
         world.registry_for(NAMESPACE, &serving.address().to_string(), "mainstay", REGISTRY_PASSWORD);
-        world.machine = Some(Machine { _serving: serving, _directory: directory });
+        world.machine = Some(Machine { serving, directory });
         world
+    }
+
+    /// What its pods run on.
+    pub(crate) fn machine(&self) -> &Machine {
+        self.machine.as_ref().unwrap()
     }
 
     /// What a Function answers: the status and the body; why not, when it does not.
     pub(crate) async fn call(&self, name: &str) -> String {
-        let urls = self.server.service_urls(NAMESPACE, name);
+        self.call_in(NAMESPACE, name).await
+    }
+
+    /// What a Function of another namespace answers; `name` may have a path behind it.
+    pub(crate) async fn call_in(&self, namespace: &str, name: &str) -> String {
+        let (name, path) = name.split_once('/').unwrap_or((name, ""));
+        let urls = self.server.service_urls(namespace, name);
         let Some(url) = urls.first() else { return "there is no Service".to_owned() };
+        let url = format!("{}/{path}", url.trim_end_matches('/'));
         // Fails only when a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().timeout(ANSWER).build().unwrap();
@@ -68,10 +125,15 @@ impl World {
 
     /// Waits until a Function answers this, status and body.
     pub(crate) async fn answers(&self, name: &str, expected: &str) {
+        self.answers_in(NAMESPACE, name, expected).await;
+    }
+
+    /// Waits until a Function of another namespace answers this, status and body.
+    pub(crate) async fn answers_in(&self, namespace: &str, name: &str, expected: &str) {
         let mut last = String::new();
         let answered = async {
             loop {
-                last = self.call(name).await;
+                last = self.call_in(namespace, name).await;
                 if last == expected {
                     return;
                 }
@@ -82,9 +144,59 @@ impl World {
         assert!(outcome.is_ok(), "{name} answers {last:?} and not {expected:?}");
     }
 
+    /// Has a Secret of the namespace, with these entries.
+    pub(crate) fn secret(&self, name: &str, data: Value) {
+        let metadata = json!({"name": name, "namespace": NAMESPACE});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data});
+        self.create("v1", "secrets", NAMESPACE, secret);
+    }
+
+    /// Where a text is that nobody may see: in objects that are no Secrets, in what was logged since [`logs::keep`], in
+    /// what pods left behind, and in images.
+    pub(crate) fn whereabouts(&self, text: &str) -> Vec<String> {
+        let words = [text.to_owned(), BASE64_STANDARD.encode(text)];
+        let has = |bytes: &[u8]| {
+            let bytes = String::from_utf8_lossy(bytes);
+            words.iter().any(|word| bytes.contains(word))
+        };
+        let functions = "serverless.kyma-project.io/v1alpha1";
+        let kinds =
+            [("v1", "events"), (functions, "functions"), (functions, "gitrepositories"), ("apps/v1", "replicasets")];
+        let mut found = Vec::new();
+        for (version, resource) in
+            kinds.into_iter().chain([CONFIG_MAPS, JOBS, DEPLOYMENTS, SERVICES, AUTOSCALERS, PODS])
+        {
+            for object in self.server.objects(version, resource, None) {
+                if has(object.to_string().as_bytes()) {
+                    found.push(format!("{resource} {}", object["metadata"]["name"]));
+                }
+            }
+        }
+        if has(logs::text().as_bytes()) {
+            found.push("the log".to_owned());
+        }
+        let mut open = vec![self.machine().node(), self.machine().images()];
+        while let Some(directory) = open.pop() {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let kind = entry.file_type().unwrap();
+                if kind.is_dir() {
+                    open.push(entry.path());
+                } else if kind.is_file() {
+                    let bytes = std::fs::read(entry.path()).unwrap_or_default();
+                    let mut plain = Vec::new();
+                    // What is not compressed has been read already.
+                    let _ = flate2::read::MultiGzDecoder::new(&*bytes).read_to_end(&mut plain);
+                    if has(&bytes) || has(&plain) {
+                        found.push(entry.path().display().to_string());
+                    }
+                }
+            }
+        }
+        found
+    }
+
     /// Names of objects of Functions that have no Function any more, and of those that there are twice.
     pub(crate) fn strays(&self) -> Vec<String> {
-        use super::functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, PODS, SERVICES};
         let uid = |object: &Value| object["metadata"]["uid"].clone();
         let functions = self.server.objects("serverless.kyma-project.io/v1alpha1", "functions", None);
         let functions = functions.iter().map(|function| uid(function)).collect::<Vec<_>>();
