@@ -1,6 +1,7 @@
 //! How fast manifests are decoded, and what the objects weigh: N ConfigMaps of 1 KiB, 100 to a file.
 //!
 //! `cargo bench --bench decode [-- N]`
+#![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use std::time::Instant;
 

@@ -18,12 +18,16 @@
 //! - [`function`]: a Function becomes its children
 //! - [`agent`]: the long-running process
 //! - [`cli`]: the commands
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
+#[expect(clippy::disallowed_methods, reason = "it is the process: its tasks, its listener and its deadlines")]
 pub mod agent;
 pub mod api;
+#[expect(clippy::disallowed_methods, reason = "it works on files and with registries, in a container of its own")]
 pub mod build;
+#[expect(clippy::disallowed_methods, reason = "commands have arguments, an environment and a console")]
 pub mod cli;
+#[expect(clippy::disallowed_methods, reason = "it speaks to the API server, with deadlines")]
 pub mod cluster;
 pub mod drift;
 pub mod failure;

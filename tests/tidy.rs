@@ -1,7 +1,7 @@
 //! Rules of the house that the compiler cannot see.
 //!
 //! Plain tests, so that a developer meets them with `cargo test` and CI needs no extra step.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 use std::{
     fs,
@@ -167,6 +167,29 @@ fn deciding_files_do_not_act() {
         wrong.extend(ACTS.iter().filter(|word| code.contains(**word)).map(|word| format!("{name}: `{word}`")));
     }
     assert_eq!(wrong, Vec::<String>::new(), "these files decide, so they must not act");
+}
+
+#[test]
+fn only_files_that_act_lift_the_ban_on_acting() {
+    let ban = "clippy::disallowed_methods";
+    let mut wrong = Vec::new();
+    for path in sources("src").into_iter().chain(sources("devcluster/src")) {
+        let code = production(&path);
+        // The crate's own attribute is for its tests.
+        for (_, after) in code.match_indices(ban).map(|(at, _)| code[at..].split_once('\n').unwrap()) {
+            let lifted = after.lines().next().unwrap().trim_start_matches("pub").trim_start_matches("(crate)").trim();
+            let Some(module) = lifted.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) else {
+                wrong.extend((!lifted.is_empty()).then(|| format!("{}: `{lifted}` is no module", path.display())));
+                continue;
+            };
+            let inside = path.parent().unwrap().join(module);
+            let names = [format!("{}.rs", inside.display()), format!("{}/", inside.display())];
+            if !ACTING.iter().any(|acting| names.iter().any(|name| name == acting || name.starts_with(acting))) {
+                wrong.push(format!("{}: `{module}` decides", path.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
 }
 
 #[test]

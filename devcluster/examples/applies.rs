@@ -1,6 +1,6 @@
 //! Measures server-side applies per second: 1 KiB ConfigMaps over HTTP, 16 connections, client and server in one
 //! process. `cargo run --release -p devcluster --example applies`.
-#![expect(clippy::print_stdout, reason = "an example talks to whoever started it")]
+#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "an example talks to whoever started it")]
 
 use devcluster::{Options, Server};
 use std::{error::Error, io, net::SocketAddr, time::Instant};

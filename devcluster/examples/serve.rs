@@ -1,5 +1,5 @@
 //! Serves an empty cluster until it is interrupted: `cargo run -p devcluster --example serve -- 127.0.0.1:8001`.
-#![expect(clippy::print_stdout, reason = "an example talks to whoever started it")]
+#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "an example talks to whoever started it")]
 
 use devcluster::{Options, Server};
 use std::{error::Error, net::SocketAddr};

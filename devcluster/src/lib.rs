@@ -10,8 +10,9 @@
 //!
 //! Deliberately absent: authentication beyond one bearer token, persistence, and any knowledge of the programs that
 //! are tried on it.
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
+#[expect(clippy::disallowed_methods, reason = "controllers are tasks, with a clock")]
 pub mod actors;
 mod addresses;
 mod bootstrap;
@@ -21,17 +22,21 @@ pub mod discovery;
 pub mod history;
 pub mod kinds;
 pub mod levers;
+#[expect(clippy::disallowed_methods, reason = "it is the listener")]
 pub mod listen;
+#[expect(clippy::disallowed_methods, reason = "pods are processes, with files")]
 pub mod node;
 pub mod openapi;
 pub mod patch;
 pub mod present;
 pub mod protobuf;
+#[expect(clippy::disallowed_methods, reason = "a write has a time")]
 mod registration;
 pub mod registry;
 pub mod route;
 pub mod schema;
 pub mod selector;
+#[expect(clippy::disallowed_methods, reason = "the clock of the cluster is here")]
 pub mod server;
 pub mod service;
 pub mod status;

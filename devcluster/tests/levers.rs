@@ -1,6 +1,7 @@
 //! What the embedded server can do that a real one cannot: forget history, drop watches, fail on demand, count,
 //! and let pods fare badly.
 #![expect(clippy::unwrap_used, reason = "a test that cannot reach its server has failed")]
+#![expect(clippy::disallowed_methods, reason = "a test acts")]
 
 use std::time::Duration;
 

@@ -16,14 +16,17 @@ pub mod decide;
 mod desired;
 pub mod fields;
 pub mod heat;
+#[expect(clippy::disallowed_methods, reason = "the loop's clock is here")]
 mod keep;
 mod ledger;
 mod managed;
 mod ownership;
 pub mod projection;
+#[expect(clippy::disallowed_methods, reason = "reverts are tasks, and wait for their turn")]
 mod revert;
 mod standing;
 mod summary;
+#[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock")]
 mod watch;
 
 pub use apply::{Change, Intent, Put};

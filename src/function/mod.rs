@@ -17,15 +17,19 @@
 mod base;
 pub mod build_queue;
 pub mod children;
+#[expect(clippy::disallowed_methods, reason = "the clock of all Functions is here")]
 mod context;
 pub mod facts;
 pub mod git;
 mod log_tail;
 pub mod observe;
+#[expect(clippy::disallowed_methods, reason = "it waits until what was refused may be tried again")]
 mod perform;
+#[expect(clippy::disallowed_methods, reason = "it waits until Git is to be asked again")]
 mod polling;
 pub mod presets;
 mod quantity;
+#[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
 mod report;
 mod repository;

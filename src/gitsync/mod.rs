@@ -9,18 +9,25 @@
 //!
 //! Deliberately absent: keeping objects as they are between commits; that is [`drift`](crate::drift)'s.
 
+#[expect(clippy::disallowed_methods, reason = "it waits while the server wants to be left alone")]
 mod apply;
+#[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
+#[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
 mod finalize;
 pub mod inventory;
 mod memory;
+#[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
+#[expect(clippy::disallowed_methods, reason = "it waits between what it does")]
 mod perform;
 pub mod plan;
 mod read;
+#[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
 pub mod registry;
+#[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
 pub mod resolve;
 mod secret;

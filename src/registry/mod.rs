@@ -15,6 +15,7 @@
 mod access;
 mod address;
 mod choice;
+#[expect(clippy::disallowed_methods, reason = "it speaks to registries, with deadlines")]
 mod client;
 mod docker_config;
 mod image_ref;

@@ -11,6 +11,7 @@
 //! Deliberately absent: what the data means; Secrets that nobody named.
 
 mod account;
+#[expect(clippy::disallowed_methods, reason = "it waits until a watch is to be tried again")]
 mod watch;
 
 pub use account::{Known, SecretData};

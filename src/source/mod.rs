@@ -16,19 +16,24 @@ mod address;
 mod auth;
 mod error;
 mod id;
+#[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod mirror;
 mod objects;
 mod poll;
 mod readers;
 mod reference;
+#[expect(clippy::disallowed_methods, reason = "a question to a remote has a deadline")]
 mod remote;
 mod repositories;
 mod settings;
+#[expect(clippy::disallowed_methods, reason = "what blocks runs on a thread of its own")]
 mod slots;
 mod snapshot;
 mod transfer;
+#[expect(clippy::disallowed_methods, reason = "it speaks to remotes, with deadlines")]
 mod transport;
 mod turns;
+#[expect(clippy::disallowed_methods, reason = "it looks at the directory of a repository")]
 mod watch;
 
 pub use crate::object::Secret;

@@ -1,5 +1,5 @@
 //! Integration tests: one binary.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod autoscaled;
 mod build_chain;

@@ -9,6 +9,7 @@
 
 mod lever;
 mod log;
+#[expect(clippy::disallowed_methods, reason = "requests have deadlines")]
 mod resource;
 pub mod respond;
 

@@ -6,17 +6,22 @@
 //!
 //! Deliberately absent: HTTP (`service`), and what single built-in kinds want (`kinds::hooks`).
 
+#[expect(clippy::disallowed_methods, reason = "a write has a time")]
 pub mod create;
 pub mod decode;
+#[expect(clippy::disallowed_methods, reason = "a write has a time")]
 pub mod delete;
 pub mod doubled;
+#[expect(clippy::disallowed_methods, reason = "generated names are chance")]
 pub mod metadata;
 pub mod namespace;
 pub mod patch;
 pub mod read;
 pub mod review;
 pub mod scale;
+#[expect(clippy::disallowed_methods, reason = "a write has a time")]
 pub mod update;
+#[expect(clippy::disallowed_methods, reason = "a watch has a deadline")]
 pub mod watch;
 
 use crate::{

@@ -5,6 +5,7 @@
 //! Every claim works in a namespace of its own and removes what it made.
 //!
 //! Deliberately absent: the levers, which a real cluster lacks (`tests/levers.rs`).
+#![expect(clippy::disallowed_methods, reason = "a test acts")]
 
 mod cluster;
 mod world;
