@@ -12,6 +12,7 @@
 //! - [`manifest`]: a commit's files become desired objects
 //! - [`notification`]: what is worth telling
 //! - [`drift`]: what puts a managed object back
+//! - [`gitsync`]: a commit becomes the state of the cluster
 //! - [`runtimes`]: the languages that Functions are written in
 //! - [`registry`]: where images are kept
 //! - [`build`]: what runs inside a build Job

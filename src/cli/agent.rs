@@ -10,10 +10,10 @@ use crate::{agent, function, notification::Teller, source};
 pub(super) struct Arguments {
     #[command(flatten)]
     connection: Connection,
-    /// Namespace besides the agent's own whose GitSyncs may touch everything; may be repeated
+    /// Namespace besides the agent's own whose GitSyncs may touch everything; may be repeated, by default none
     #[arg(long = "allow-namespace", value_name = "NS")]
     allow_namespaces: Vec<String>,
-    /// Serve /healthz, /readyz and /metrics here
+    /// Serve /healthz, /readyz and /metrics here, such as 0.0.0.0:8080; by default nowhere
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// Directory of the Git mirrors; only this process may write there

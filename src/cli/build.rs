@@ -58,7 +58,7 @@ struct Fetch {
     /// Directory of the Function in the repository
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     base_dir: String,
-    /// How to authenticate: basic
+    /// How to authenticate: basic or key; by default not at all
     #[arg(long, value_name = "TYPE", value_parser = auth_type, requires = "credentials")]
     auth: Option<AuthType>,
     /// Directory with the keys of the Secret

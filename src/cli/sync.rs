@@ -23,7 +23,7 @@ use crate::{
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
     name: Option<String>,
-    /// Give up after this long
+    /// Give up on a GitSync after this long, such as 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     timeout: Span,
     #[command(flatten)]
@@ -94,6 +94,11 @@ fn outcome(before: &GitSync, after: &GitSync) -> (String, Exit) {
     }
     for failure in &status.failures {
         text.push_str(&format!("  {}: {}: {}\n", failure.object, failure.reason, failure.message));
+    }
+    // The status names a few of them; `failed` counts all.
+    let unnamed = status.failed - i64::try_from(status.failures.len()).unwrap_or(i64::MAX);
+    if unnamed > 0 {
+        text.push_str(&format!("  and {unnamed} more\n"));
     }
     let current = new.is_some() && status.applied_commit == status.attempted_commit;
     let refused = ready.is_some_and(|ready| ready.status == "False");

@@ -23,7 +23,7 @@ pub mod facts;
 pub mod git;
 mod log_tail;
 pub mod observe;
-#[expect(clippy::disallowed_methods, reason = "it waits until what was refused may be tried again")]
+#[expect(clippy::disallowed_methods, reason = "what failed is tried again after a while")]
 mod perform;
 #[expect(clippy::disallowed_methods, reason = "it waits until Git is to be asked again")]
 mod polling;

@@ -44,7 +44,7 @@ impl Address {
         &self.host
     }
 
-    /// The image of a Function: one repository for each, as the seeds name it.
+    /// The image of a Function: one repository for each, under the name that Kyma gives it.
     ///
     /// Two Functions may share a repository (`a-b/c` and `a/b-c`); their tags differ, and what runs is pinned by digest.
     pub fn image(&self, namespace: &str, function: &str, tag: &str) -> Result<ImageRef, ParseImageRefError> {

@@ -34,7 +34,7 @@ struct Entry {
     password: String,
 }
 
-/// The file for one registry, as the seeds' webhook writes it.
+/// The file for one registry, as Kyma's webhook writes it.
 pub fn docker_config(server: &str, login: &Login) -> String {
     let auth = BASE64_STANDARD.encode(format!("{}:{}", login.username, login.password.expose()));
     json!({"auths": {server: {"auth": auth}}}).to_string()

@@ -29,10 +29,10 @@ pub(super) struct Arguments {
     /// Kubeconfig of another cluster to measure on; by default an embedded one is started
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How many ConfigMaps of 1 KiB the repository holds
+    /// How many ConfigMaps of 1 KiB the repository holds, 100 to 100000
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     objects: u32,
-    /// Measure Functions instead of a GitSync: how they are built and served, and what this many of them cost
+    /// Measure Functions instead of a GitSync: how they are built and served, and what this many of them cost, 1 to 2000 (1000 when no number is given)
     #[arg(
         long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", conflicts_with_all = ["objects", "kubeconfig"],
         value_parser = clap::value_parser!(u32).range(1..=2_000),

@@ -1,4 +1,4 @@
-//! Functions in Node.js: what the seeds' samples do, and what handlers expect of Express.
+//! Functions in Node.js: what the documented samples do, and what handlers expect of Express.
 
 use super::server::{Reply, Server};
 
