@@ -104,3 +104,32 @@ fn outcome(before: &GitSync, after: &GitSync) -> (String, Exit) {
     let refused = ready.is_some_and(|ready| ready.status == "False");
     (text, if current && !refused { Exit::Fine } else { Exit::Differs })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_the_objects_and_says_which_failed_and_how_many_more() {
+        let sync = |status: serde_json::Value| -> GitSync {
+            serde_json::from_value(json!({
+                "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+                "metadata": { "name": "shop", "namespace": "apps" },
+                "spec": { "gitRepository": "shop" }, "status": status,
+            }))
+            .unwrap()
+        };
+        let (old, new) = ("1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222");
+        let before = sync(json!({ "appliedCommit": old }));
+        let after = sync(json!({
+            "appliedCommit": old, "attemptedCommit": new, "objects": 9, "failed": 3,
+            "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
+        }));
+        let expected = "\
+GitSync apps/shop: commit 11111111, as before, 9 objects, 3 failed
+  Service shop/api: Invalid: spec.ports: Required value
+  and 2 more
+";
+        assert_eq!(outcome(&before, &after), (expected.to_owned(), Exit::Differs));
+    }
+}

@@ -31,9 +31,7 @@ fn scale(world: &World, count: i64) {
 async fn an_autoscaled_count_is_not_drift_and_never_dips() {
     let mut world = World::new().await;
     world.remote.file("web.yaml", deployment("web", "nginx:1", 3)).commit("one");
-    world.sync("demo", json!({"wait": false}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({"wait": false})).await;
     let mut events = world.server.subscribe();
     let lowest = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(i64::MAX));
     let watching = {
@@ -81,9 +79,7 @@ async fn an_autoscaler_in_the_same_commit_gets_the_count_without_a_dip() {
     let mut world = World::new().await;
     world.remote.file("web.yaml", deployment("web", "nginx:1", 3)).file("hpa.yaml", autoscaler("web").to_string());
     world.remote.commit("one");
-    world.sync("demo", json!({"wait": false}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({"wait": false})).await;
     world
         .until("the count is no longer ours", |w| {
             let web = w.get("apps/v1", "deployments", "web").unwrap();

@@ -17,9 +17,7 @@ pub(crate) async fn synced(files: &[(&str, String)]) -> World {
         world.remote.file(path, content);
     }
     world.remote.commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world
 }
 
@@ -92,9 +90,7 @@ fn names(list: &Value) -> Vec<&str> {
 async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("the value is put back", |w| w.data("a") == "1").await;
     world.delete("v1", "configmaps", "a");

@@ -102,9 +102,7 @@ async fn an_object_that_left_the_repository_is_never_brought_back() {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
     }
     world.remote.commit("all");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     // Edits and deletions by hand come at the very moment at which the objects leave.
     for leaving in all.chunks(5) {
         for name in leaving {
@@ -165,9 +163,7 @@ async fn drift_while_a_commit_is_applied_is_held_at_what_was_applied_last() {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "0"));
     }
     world.remote.commit("all");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     write(&mut world, "2");
     world.remote.commit("half of them change");
     world.look();

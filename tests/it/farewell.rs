@@ -10,9 +10,7 @@ use crate::support::world::{World, config_map, deployment};
 async fn deleting_a_sync_leaves_its_objects_without_our_label_and_ownership_and_changes_nothing_else() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     let theirs = json!({"data": {"theirs": "x"}, "metadata": {"labels": {"team": "blue"}}});
     world.edit("v1", "configmaps", "a", theirs);
     let (map, web) = (world.get("v1", "configmaps", "a").unwrap(), world.get("apps/v1", "deployments", "web").unwrap());
@@ -52,9 +50,7 @@ async fn deleting_a_sync_with_on_delete_prune_deletes_what_the_guards_let_go() {
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).file("n.yaml", namespace);
     world.remote.commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     let keep = json!({"metadata": {"annotations": {"mainstay.dev/prune": "disabled"}}});
     world.edit("v1", "configmaps", "b", keep);
     world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
@@ -69,9 +65,7 @@ async fn deleting_a_sync_with_on_delete_prune_deletes_what_the_guards_let_go() {
 async fn deleting_the_definition_of_git_sync_leaves_all_workloads() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
     let delete = Action::Delete(DeleteOptions::default());
     let definition =

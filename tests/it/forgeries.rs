@@ -46,9 +46,7 @@ async fn an_inventory_of_an_earlier_git_sync_of_that_name_deletes_nothing() {
     let uid = bystander(&world, "default.demo");
     forge(&world, NAMESPACE, "default.demo", None, Some(&uid));
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     assert_eq!(world.data("bystander"), "theirs");
     assert_eq!(world.status("demo")["objects"], 1);
 }

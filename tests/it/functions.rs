@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::{
-    functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, SERVICES, inline},
+    functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, SERVICES, inline, scaled},
     world::World,
 };
 
@@ -21,10 +21,7 @@ const BUILT: [&str; 8] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inline_function_comes_to_run() {
-    let mut world = World::with_functions().await;
-    world.start();
-    world.function("hello", inline("module.exports = { main: () => 'hi' }"));
-    world.runs("hello").await;
+    let mut world = World::running(inline("module.exports = { main: () => 'hi' }")).await;
     let status = world.function_status("hello");
     assert_eq!(status["observedGeneration"], 1);
     let image = status["image"].as_str().unwrap();
@@ -39,10 +36,7 @@ async fn an_inline_function_comes_to_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_change_of_the_source_builds_again_and_the_old_image_serves_meanwhile() {
-    let mut world = World::with_functions().await;
-    world.start();
-    world.function("hello", inline("1"));
-    world.runs("hello").await;
+    let mut world = World::running(inline("1")).await;
     world.told("hello", &BUILT).await;
     let job = world.child_name("hello", JOBS);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
@@ -114,10 +108,7 @@ async fn the_number_of_pods_never_falls_when_an_autoscaler_comes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_with_a_function_is_said_and_what_serves_goes_on_serving() {
-    let mut world = World::with_functions().await;
-    world.start();
-    world.function("hello", inline("1"));
-    world.runs("hello").await;
+    let world = World::running(inline("1")).await;
     world.edit_function("hello", json!({"spec": {"runtime": "cobol"}}));
     world
         .says("hello", "ConfigurationReady", "False RuntimeNotSupported: invalid value: cannot find runtime: cobol")
@@ -185,12 +176,7 @@ async fn a_service_of_that_name_that_is_not_ours_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_function_leaves_nothing_behind() {
-    let mut world = World::with_functions().await;
-    world.start();
-    let mut spec = inline("1");
-    spec["maxReplicas"] = json!(3);
-    world.function("hello", spec);
-    world.runs("hello").await;
+    let world = World::running(scaled("1")).await;
     world.delete_function("hello");
     let kinds = [CONFIG_MAPS, JOBS, DEPLOYMENTS, SERVICES, AUTOSCALERS];
     world.until_function("no child is left", |w| kinds.iter().all(|kind| w.children("hello", *kind).is_empty())).await;

@@ -214,10 +214,7 @@ async fn a_build_that_ended_while_no_agent_ran_is_not_built_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_agent_finds_nothing_to_write() {
-    let mut world = World::with_functions().await;
-    world.start();
-    world.function("hello", inline("1"));
-    world.runs("hello").await;
+    let mut world = World::running(inline("1")).await;
     world.quiet().await;
     world.stop().await;
     let before = world.function_now("hello").unwrap()["metadata"]["resourceVersion"].clone();

@@ -4,7 +4,7 @@ use mainstay::notification::Message;
 use serde_json::{Value, json};
 
 use crate::support::{
-    functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, Kind, SERVICES, inline},
+    functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, Kind, SERVICES, inline, scaled},
     world::World,
 };
 
@@ -35,12 +35,7 @@ async fn check(world: &mut World, kind: Kind, patch: Value, field: &str, path: &
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_child_that_is_changed_by_hand_is_put_back_at_once() {
-    let mut world = World::with_functions().await;
-    world.start();
-    let mut spec = inline("1");
-    spec["maxReplicas"] = json!(3);
-    world.function("hello", spec);
-    world.runs("hello").await;
+    let mut world = World::running(scaled("1")).await;
     let w = &mut world;
     check(w, CONFIG_MAPS, json!({"data": {"source": "evil"}}), "data.source", "/data/source").await;
     let patch = json!({"spec": {"template": {"spec": {"securityContext": {"fsGroup": 5}}}}});
@@ -72,9 +67,7 @@ async fn every_child_that_is_changed_by_hand_is_put_back_at_once() {
 async fn a_new_agent_applies_what_was_changed_meanwhile_and_nothing_else() {
     let mut world = World::with_functions().await;
     world.start();
-    let mut scaled = inline("1");
-    scaled["maxReplicas"] = json!(3);
-    for (name, spec) in [("scaled", scaled), ("fixed", inline("1"))] {
+    for (name, spec) in [("scaled", scaled("1")), ("fixed", inline("1"))] {
         world.function(name, spec);
         world.runs(name).await;
     }
@@ -105,12 +98,7 @@ async fn a_new_agent_applies_what_was_changed_meanwhile_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_child_that_is_deleted_comes_back_and_nothing_is_built_again() {
-    let mut world = World::with_functions().await;
-    world.start();
-    let mut spec = inline("1");
-    spec["maxReplicas"] = json!(3);
-    world.function("hello", spec);
-    world.runs("hello").await;
+    let mut world = World::running(scaled("1")).await;
     for kind in [CONFIG_MAPS, DEPLOYMENTS, SERVICES, AUTOSCALERS] {
         let name = world.child_name("hello", kind);
         let uid = world.uid(kind.0, kind.1, &name);
@@ -155,10 +143,7 @@ async fn a_running_build_that_is_deleted_begins_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn labels_and_annotations_of_others_stay() {
-    let mut world = World::with_functions().await;
-    world.start();
-    world.function("hello", inline("1"));
-    world.runs("hello").await;
+    let world = World::running(inline("1")).await;
     let name = world.child_name("hello", DEPLOYMENTS);
     let theirs = json!({"metadata": {"labels": {"argocd": "x"}}, "spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}});
     world.edit("apps/v1", "deployments", &name, theirs);
@@ -175,10 +160,7 @@ async fn labels_and_annotations_of_others_stay() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_changed_while_no_agent_ran_is_put_back_by_the_next_one() {
-    let mut world = World::with_functions().await;
-    world.start();
-    world.function("hello", inline("1"));
-    world.runs("hello").await;
+    let mut world = World::running(inline("1")).await;
     let (config_map, service) = (world.child_name("hello", CONFIG_MAPS), world.child_name("hello", SERVICES));
     world.kill().await;
     world.edit("v1", "configmaps", &config_map, json!({"data": {"source": "evil"}}));

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use crate::support::{
-    functions::{AUTOSCALERS, Builds, CONFIG_MAPS, DEPLOYMENTS, JOBS, SERVICES, inline},
+    functions::{AUTOSCALERS, Builds, CONFIG_MAPS, DEPLOYMENTS, JOBS, SERVICES, scaled},
+    gate::after_every_write,
     world::World,
 };
 
@@ -23,12 +24,6 @@ fn check(world: &World, builds: &Builds, functions: &[String]) {
     }
 }
 
-fn scaled(source: &str) -> serde_json::Value {
-    let mut spec = inline(source);
-    spec["maxReplicas"] = json!(3);
-    spec
-}
-
 /// A Function is created and changed; the agent is cut off after so many writes. Whether it was.
 async fn killed_after(writes: u64) -> bool {
     let mut world = World::with_functions().await;
@@ -36,36 +31,17 @@ async fn killed_after(writes: u64) -> bool {
     world.gate.shut_after(writes);
     world.start();
     world.function("hello", scaled("1"));
-    let mut cut = cut_or_runs(&mut world).await;
+    let mut cut = world.cut_off_or(async |w| w.runs("hello").await).await;
     world.edit_function("hello", json!({"spec": {"source": "2", "env": [{"name": "A", "value": "1"}]}}));
-    cut |= cut_or_runs(&mut world).await;
+    cut |= world.cut_off_or(async |w| w.runs("hello").await).await;
     check(&world, &builds, &["hello".to_owned()]);
     world.kill().await;
     cut
 }
 
-async fn cut_or_runs(world: &mut World) -> bool {
-    let gate = world.gate.clone();
-    let shut = tokio::select! {
-        () = gate.shut() => true,
-        () = world.runs("hello") => false,
-    };
-    if shut {
-        world.kill().await;
-        gate.open();
-        world.start();
-        world.runs("hello").await;
-    }
-    shut
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_killed_between_any_two_writes_of_a_pipeline_builds_nothing_twice() {
-    let mut writes = 1;
-    while futures::future::join_all((writes..writes + 8).map(killed_after)).await.contains(&true) {
-        writes += 8;
-    }
-    assert!(writes > 20, "the pipeline made fewer than 20 writes");
+    after_every_write(killed_after, 28).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

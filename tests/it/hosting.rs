@@ -206,9 +206,7 @@ async fn a_missing_git_repository_is_named_and_works_once_it_is_there() {
 async fn a_force_push_is_followed_back_and_forth() {
     let mut world = World::new().await;
     let first = world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", config_map("b", "1"));
     world.commit("demo", "two").await;
     world.remote.force(&first);

@@ -9,9 +9,7 @@ use crate::support::world::{NAMESPACE, World, config_map};
 async fn a_deleted_inventory_is_rebuilt_prunes_nothing_in_that_round_and_says_so() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.stop().await;
     for name in inventories(&world) {
         world.delete("v1", "configmaps", &name);
@@ -37,9 +35,7 @@ async fn a_deleted_inventory_is_rebuilt_prunes_nothing_in_that_round_and_says_so
 async fn a_damaged_inventory_is_rebuilt_and_deletes_nothing() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     for damage in ["AAAA", "H4sIAAAAAAAAA2NgAAAAAAD//w=="] {
         world.stop().await;
         let name = inventories(&world).remove(0);

@@ -6,22 +6,12 @@ use std::collections::BTreeMap;
 use devcluster::{Action, Call, levers::Fault};
 use serde_json::{Value, json};
 
+use crate::ownership::{inventories, two_directories};
 use crate::support::{
+    gate::after_every_write,
     remote::Remote,
     world::{NAMESPACE, World, config_map},
 };
-
-/// Scenarios that run at the same time.
-const TOGETHER: u64 = 8;
-
-/// Runs a scenario that is cut off after the first write, the second, and so on until it ends before it is cut off.
-async fn after_every_write<F: Future<Output = bool>>(scenario: impl Fn(u64) -> F, at_least: u64) {
-    let mut writes = 1;
-    while futures::future::join_all((writes..writes + TOGETHER).map(&scenario)).await.contains(&true) {
-        writes += TOGETHER;
-    }
-    assert!(writes + TOGETHER > at_least, "the scenario made fewer than {at_least} writes");
-}
 
 /// Everything that is in the namespace, without what the server numbers.
 fn state(world: &World) -> BTreeMap<String, Value> {
@@ -51,7 +41,7 @@ async fn killed_after(writes: u64) -> bool {
         ("two", vec![("a", Some("2")), ("b", None), ("d", Some("1"))]),
         ("three", vec![("c", None), ("b", Some("3"))]),
     ];
-    let mut cut = killed_or_ready(&mut world).await;
+    let mut cut = world.cut_off_or(async |w| w.ready("demo").await).await;
     for (message, files) in commits {
         for (name, value) in files {
             let path = format!("{name}.yaml");
@@ -62,7 +52,7 @@ async fn killed_after(writes: u64) -> bool {
         }
         world.remote.commit(message);
         world.request("demo");
-        cut |= killed_or_ready(&mut world).await;
+        cut |= world.cut_off_or(async |w| w.ready("demo").await).await;
     }
     world.ready("demo").await;
     let map = |value: &str| json!([{"key": value}, {"mainstay.dev/sync": "default.demo"}, null]);
@@ -77,47 +67,9 @@ async fn killed_after(writes: u64) -> bool {
     cut
 }
 
-/// Waits until the newest commit is applied, killing the agent and starting another one where the gate shuts.
-async fn killed_or_ready(world: &mut World) -> bool {
-    let gate = world.gate.clone();
-    let shut = tokio::select! {
-        () = gate.shut() => true,
-        () = world.ready("demo") => false,
-    };
-    if shut {
-        world.kill().await;
-        gate.open();
-        world.start();
-        world.ready("demo").await;
-    }
-    shut
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_killed_between_any_two_writes_leaves_nothing_behind() {
     after_every_write(killed_after, 12).await;
-}
-
-/// The inventories' ConfigMaps.
-fn inventories(world: &World) -> usize {
-    let all = world.server.objects("v1", "configmaps", Some(NAMESPACE));
-    all.iter().filter(|map| map["metadata"]["name"].as_str().unwrap().starts_with("mainstay-inventory-")).count()
-}
-
-/// Waits until the world is as wanted; where the agent is cut off before that, another one goes on.
-async fn cut_or(world: &mut World, what: &str, wanted: impl Fn(&World) -> bool) -> bool {
-    let gate = world.gate.clone();
-    let shut = tokio::select! {
-        () = gate.shut() => true,
-        () = world.until(what, &wanted) => false,
-    };
-    if shut {
-        world.kill().await;
-        gate.open();
-        world.start();
-        world.until(what, &wanted).await;
-    }
-    shut
 }
 
 async fn deleted_and_killed_after(writes: u64, prune: bool) -> bool {
@@ -126,16 +78,14 @@ async fn deleted_and_killed_after(writes: u64, prune: bool) -> bool {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
     }
     world.remote.commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     if prune {
         world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
     }
     world.gate.shut_after(writes);
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
-    let gone = |w: &World| w.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").is_none() && inventories(w) == 0;
-    let cut = cut_or(&mut world, "the GitSync and its inventory are gone", gone).await;
+    let gone = |w: &World| w.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").is_none() && inventories(w).is_empty();
+    let cut = world.cut_off_or(async |w| w.until("the GitSync and its inventory are gone", &gone).await).await;
     if prune {
         assert!(world.config_maps().is_empty(), "killed after write {writes}");
         return cut;
@@ -164,14 +114,7 @@ async fn an_agent_killed_while_a_sync_is_deleted_with_its_objects_deletes_all_of
 }
 
 async fn moved_and_killed_after(writes: u64) -> bool {
-    let mut world = World::new().await;
-    world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1"));
-    world.remote.file("left/moving.yaml", config_map("moving", "1")).commit("one");
-    world.sync("left", json!({"baseDir": "/left"}));
-    world.sync("right", json!({"baseDir": "/right"}));
-    world.start();
-    world.ready("left").await;
-    world.ready("right").await;
+    let mut world = two_directories().await;
     let uid = world.uid("v1", "configmaps", "moving");
     world.gate.shut_after(writes);
     world.remote.remove("left/moving.yaml").file("right/moving.yaml", config_map("moving", "2"));
@@ -182,7 +125,7 @@ async fn moved_and_killed_after(writes: u64) -> bool {
             |sync: &str| w.condition(sync, "Ready").starts_with("True") && w.status(sync)["appliedCommit"] == *commit;
         applied("left") && applied("right")
     };
-    let cut = cut_or(&mut world, "the object moved", moved).await;
+    let cut = world.cut_off_or(async |w| w.until("the object moved", &moved).await).await;
     assert_eq!(world.uid("v1", "configmaps", "moving"), uid, "killed after write {writes}");
     let moving = world.get("v1", "configmaps", "moving").unwrap();
     assert_eq!(moving["metadata"]["labels"]["mainstay.dev/sync"], "default.right", "killed after write {writes}");
@@ -251,7 +194,7 @@ async fn adopted_and_killed_after(writes: u64) -> bool {
     let head = world.remote.head();
     let ready =
         |w: &World| w.condition("demo", "Ready").starts_with("True") && w.status("demo")["appliedCommit"] == *head;
-    let cut = cut_or(&mut world, "the object is adopted", ready).await;
+    let cut = world.cut_off_or(async |w| w.until("the object is adopted", &ready).await).await;
     let map = world.get("v1", "configmaps", "a").unwrap();
     assert_eq!(map["data"], json!({"key": "new"}), "killed after write {writes}");
     assert_eq!(map["metadata"]["labels"], json!({"mainstay.dev/sync": "default.demo"}), "killed after write {writes}");
@@ -270,9 +213,7 @@ async fn an_agent_killed_while_it_adopts_an_object_leaves_nothing_stale_in_it() 
 async fn recreated_and_killed_after(writes: u64) -> bool {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.gate.shut_after(writes);
     world.delete("v1", "configmaps", "a");
     let gate = world.gate.clone();
@@ -291,7 +232,7 @@ async fn recreated_and_killed_after(writes: u64) -> bool {
     }
     let applied =
         |w: &World| w.condition("demo", "Ready").starts_with("True") && w.status("demo")["appliedCommit"] == *commit;
-    cut |= cut_or(&mut world, "the commit is applied", applied).await;
+    cut |= world.cut_off_or(async |w| w.until("the commit is applied", &applied).await).await;
     assert_eq!(world.config_maps(), ["b"], "killed after write {writes}");
     cut
 }
@@ -322,7 +263,7 @@ async fn forgotten_and_killed_after(writes: u64) -> bool {
             |w: &World| w.get("v1", "configmaps", "moving").unwrap()["metadata"]["labels"]["mainstay.dev/sync"].clone();
         w.get("v1", "configmaps", "moving").is_some() && label(w) == "default.there" && w.data("moving") == "2"
     };
-    let cut = cut_or(&mut world, "the object is handed over", taken).await;
+    let cut = world.cut_off_or(async |w| w.until("the object is handed over", &taken).await).await;
     assert_eq!(world.uid("v1", "configmaps", "moving"), uid, "killed after write {writes}");
     cut
 }

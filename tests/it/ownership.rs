@@ -27,7 +27,7 @@ pub(crate) async fn sync_is_gone(world: &World, name: &str) {
 }
 
 /// Two directories, a GitSync for each, with one object each.
-async fn two_directories() -> World {
+pub(crate) async fn two_directories() -> World {
     let mut world = World::new().await;
     world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1"));
     world.remote.file("left/moving.yaml", config_map("moving", "1")).commit("one");
@@ -134,9 +134,7 @@ async fn a_foreign_label_alone_is_no_claim() {
     });
     world.create("v1", "configmaps", NAMESPACE, theirs);
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     assert_eq!((world.data("a").as_str(), label_of(&world, "a")), ("1", "default.demo".into()));
 }
 
@@ -163,9 +161,7 @@ async fn what_kubectl_apply_left_in_labels_annotations_data_and_env_goes_at_adop
     world.try_as(kubectl, Call::new("apps/v1", "deployments", NAMESPACE, "", Action::Create(web))).unwrap();
     let without_replicas = deployment("web", "nginx:1", 2).replace("  replicas: 2\n", "");
     world.remote.file("a.yaml", config_map("a", "new")).file("web.yaml", without_replicas).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     let map = world.get("v1", "configmaps", "a").unwrap();
     assert_eq!(map["data"], json!({"key": "new", "controller": "kept"}));
     assert_eq!(map["metadata"]["labels"], json!({LABEL: "default.demo"}));
@@ -183,9 +179,7 @@ async fn what_kubectl_apply_left_in_labels_annotations_data_and_env_goes_at_adop
 async fn wiped_managed_fields_do_not_make_an_old_owner_of_everything() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1") + "  other: \"1\"\n").commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     let theirs = json!({"data": {"theirs": "kept"}, "metadata": {"managedFields": [{}]}});
     world.edit("v1", "configmaps", "a", theirs);
     let managers = |w: &World| {

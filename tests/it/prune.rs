@@ -18,6 +18,16 @@ async fn with_maps(count: usize, spec: Value) -> World {
     world
 }
 
+/// Somebody puts a ConfigMap of theirs, with our label, in the place of one of ours.
+fn replace_by_theirs(world: &World, name: &str) {
+    world.delete("v1", "configmaps", name);
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "default.demo"}},
+    });
+    world.create("v1", "configmaps", NAMESPACE, theirs);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_emptied_repository_deletes_nothing_until_that_is_allowed_for_the_commit() {
     let mut world = with_maps(3, json!({})).await;
@@ -40,9 +50,7 @@ async fn an_emptied_repository_deletes_nothing_until_that_is_allowed_for_the_com
 async fn a_missing_base_dir_deletes_nothing_until_that_is_allowed_for_the_commit() {
     let mut world = World::new().await;
     world.remote.file("app/a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({"baseDir": "/app"}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({"baseDir": "/app"})).await;
     assert_eq!(world.config_maps(), ["a"]);
     world.remote.remove("app");
     let commit = world.try_commit("demo", "gone").await;
@@ -111,9 +119,7 @@ async fn namespaces_definitions_and_volumes_are_held_while_others_go() {
                  resources: {requests: {storage: 1Gi}}\n";
     world.remote.file("namespace.yaml", namespace).file("claim.yaml", claim).file("crd.yaml", definition());
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("all");
-    world.sync("demo", json!({"wait": false}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({"wait": false})).await;
     world.remote.clear().file("a.yaml", config_map("a", "1"));
     world.remote.commit("nearly all go");
     world.ask("demo").await;
@@ -186,13 +192,7 @@ async fn an_object_that_was_replaced_by_somebody_is_not_pruned() {
     let mut world = with_maps(3, json!({"drift": "Ignore"})).await;
     world.stop().await;
     let old = world.uid("v1", "configmaps", "map-01");
-    world.delete("v1", "configmaps", "map-01");
-    let labels = json!({"mainstay.dev/sync": "default.demo"});
-    let theirs = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},
-        "metadata": {"name": "map-01", "namespace": NAMESPACE, "labels": labels},
-    });
-    world.create("v1", "configmaps", NAMESPACE, theirs);
+    replace_by_theirs(&world, "map-01");
     assert_ne!(world.uid("v1", "configmaps", "map-01"), old);
     world.remote.remove("01.yaml").commit("one goes");
     world.start();
@@ -240,9 +240,7 @@ async fn another_base_dir_passes_the_same_guards() {
         world.remote.file(&format!("old/{i:02}.yaml"), config_map(&format!("old-{i:02}"), "1"));
     }
     world.remote.file("new/a.yaml", config_map("new", "1")).commit("both");
-    world.sync("demo", json!({"baseDir": "/old"}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({"baseDir": "/old"})).await;
     world.change("demo", json!({"baseDir": "/new"})).await;
     world.condition_is("demo", "Ready", "False PruneHeld").await;
     assert_eq!(world.config_maps().len(), 13);
@@ -286,13 +284,7 @@ async fn an_object_that_nothing_proves_ours_is_let_go_with_its_sync() {
         json!({"metadata": {"annotations": {"mainstay.dev/on-delete": "prune"}}}),
     );
     world.stop().await;
-    world.delete("v1", "configmaps", "map-01");
-    let labels = json!({"mainstay.dev/sync": "default.demo"});
-    let theirs = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},
-        "metadata": {"name": "map-01", "namespace": NAMESPACE, "labels": labels},
-    });
-    world.create("v1", "configmaps", NAMESPACE, theirs);
+    replace_by_theirs(&world, "map-01");
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
     world.start();
     world.until("the GitSync is gone", |w| w.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").is_none()).await;

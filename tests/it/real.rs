@@ -85,9 +85,7 @@ async fn synced(files: &[(String, String)]) -> World {
         world.remote.file(name, text);
     }
     world.remote.commit("real manifests");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world
 }
 

@@ -12,9 +12,7 @@ use crate::{
 async fn a_commit_is_applied_changed_and_pruned() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("two");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     assert_eq!((world.data("a"), world.data("b")), ("1".to_owned(), "1".to_owned()));
     world.remote.file("a.yaml", config_map("a", "2")).remove("b.yaml");
     world.commit("demo", "change one, remove the other").await;
@@ -26,9 +24,7 @@ async fn a_commit_is_applied_changed_and_pruned() {
 async fn the_status_is_as_kubectl_wait_wants_it() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     let status = world.status("demo");
     let sync = world.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").unwrap();
     assert_eq!(status["observedGeneration"], sync["metadata"]["generation"]);
@@ -50,9 +46,7 @@ async fn the_status_is_as_kubectl_wait_wants_it() {
 async fn a_commit_that_does_not_change_the_directory_moves_only_the_commit_in_the_status() {
     let mut world = World::new().await;
     world.remote.file("app/a.yaml", config_map("a", "1")).commit("one");
-    world.sync("demo", json!({"baseDir": "/app"}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({"baseDir": "/app"})).await;
     let (tree, version) = (world.status("demo")["appliedTreeId"].clone(), version_of(&world, "a"));
     world.remote.file("README.md", "elsewhere");
     world.commit("demo", "two").await;
@@ -109,9 +103,7 @@ async fn a_definition_and_its_objects_come_in_one_commit() {
     let mut world = World::new().await;
     let widget = "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
     world.remote.file("a.yaml", widget).file("b.yaml", definition()).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     assert_eq!(world.get("example.org/v1", "widgets", "w").unwrap()["spec"]["size"], 3);
     world.edit("example.org/v1", "widgets", "w", json!({"spec": {"size": 4}}));
     world
@@ -146,9 +138,7 @@ async fn an_unknown_kind_is_named_and_known_as_soon_as_somebody_defines_it() {
 async fn all_problems_of_all_files_are_named_and_the_previous_commit_stays_enforced() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     let first = world.remote.head();
     world.remote.file("a.yaml", config_map("a", "2")).remove("b.yaml");
     world.remote.file("bad/syntax.yaml", "a: [1\nb: 2\n").file("bad/kind.json", "{\"apiVersion\": \"v1\"}");
@@ -199,9 +189,7 @@ async fn an_object_that_names_no_namespace_goes_to_the_target_namespace_and_move
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.remote.file("b.yaml", config_map("b", "1").replace("name: b", "name: b\n  namespace: default"));
     world.remote.commit("two");
-    world.sync("demo", json!({"targetNamespace": "shop"}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({"targetNamespace": "shop"})).await;
     assert!(world.server.object("v1", "configmaps", "shop", "a").is_some());
     assert_eq!(world.config_maps(), ["b"]);
     world.change("demo", json!({"targetNamespace": "stock"})).await;
@@ -214,9 +202,7 @@ async fn an_object_that_names_no_namespace_goes_to_the_target_namespace_and_move
 async fn a_suspended_sync_applies_and_reverts_nothing_until_it_is_resumed() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.change("demo", json!({"suspend": true})).await;
     world.condition_is("demo", "Ready", "False Suspended").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
@@ -233,9 +219,7 @@ async fn a_suspended_sync_applies_and_reverts_nothing_until_it_is_resumed() {
 async fn a_commit_that_came_during_break_glass_is_applied_when_that_ends() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     let hold = |value: Value| json!({"metadata": {"annotations": {"mainstay.dev/reconcile": value}}});
     world.edit("v1", "configmaps", "a", hold("disabled".into()));
     world.until("the pause is seen", |w| w.status("demo")["paused"].to_string().contains("default/a")).await;
@@ -254,9 +238,7 @@ async fn a_first_sync_lists_each_kind_once_and_reads_no_object() {
         world.remote.file(&format!("{i}.yaml"), config_map(&format!("map-{i}"), "1"));
     }
     world.remote.file("web.yaml", deployment("web", "nginx:1", 1)).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     let counts = world.requests();
     let of = |what: &str| counts.iter().filter(|(name, _)| name == what).map(|(_, count)| *count).sum::<u64>();
     // One for the plan, one for the inventory that is not there.
@@ -273,9 +255,7 @@ async fn nothing_changed_costs_nothing_and_one_file_costs_its_objects_and_two() 
         world.remote.file(&format!("{i}.yaml"), config_map(&format!("map-{i}"), "1"));
     }
     world.remote.commit("one");
-    world.sync("demo", json!({"interval": "1s"}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({"interval": "1s"})).await;
     world.until("what follows the first sync is written", |w| w.status("demo")["healthy"] == 30).await;
     let mut messages = world.messages.resubscribe();
     world.server.levers().reset_counts();
@@ -311,9 +291,7 @@ async fn a_restart_applies_nothing() {
     }
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: hunter2}\n";
     world.remote.file("web.yaml", deployment("web", "nginx:1", 2)).file("secret.yaml", secret).commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.stop().await;
     world.server.levers().reset_counts();
     world.start();
@@ -331,9 +309,7 @@ async fn a_restart_puts_back_what_was_changed_deleted_or_unlabelled_meanwhile() 
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
     }
     world.remote.commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.kill().await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.delete("v1", "configmaps", "b");

@@ -17,9 +17,7 @@ async fn about_to_change() -> World {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
     }
     world.remote.commit("one");
-    world.sync("demo", json!({}));
-    world.start();
-    world.ready("demo").await;
+    world.synced(json!({})).await;
     world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", config_map("b", "2")).remove("leaves.yaml");
     world
 }

@@ -13,7 +13,7 @@ use devcluster::levers::Simulation;
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 
-use super::world::{NAMESPACE, World};
+use super::world::{NAMESPACE, World, condition_of};
 
 const API: &str = "serverless.kyma-project.io/v1alpha1";
 /// Label with the name of the Function on its children.
@@ -34,7 +34,23 @@ pub(crate) fn inline(source: &str) -> Value {
     json!({"runtime": "nodejs22", "source": source, "minReplicas": 1, "maxReplicas": 1})
 }
 
+/// The same with up to three pods, which an autoscaler counts.
+pub(crate) fn scaled(source: &str) -> Value {
+    let mut spec = inline(source);
+    spec["maxReplicas"] = json!(3);
+    spec
+}
+
 impl World {
+    /// Such a world in which the agent has brought the Function `hello` to run.
+    pub(crate) async fn running(spec: Value) -> Self {
+        let mut world = Self::with_functions().await;
+        world.start();
+        world.function("hello", spec);
+        world.runs("hello").await;
+        world
+    }
+
     /// A world whose builds succeed at once, with a registry for its namespace, and an agent that is not running yet.
     pub(crate) async fn with_functions() -> Self {
         let world = Self::new().await;
@@ -114,14 +130,7 @@ impl World {
 
     /// `<status> <reason>: <message>` of a condition of a Function; "absent" without it.
     pub(crate) fn said(&self, name: &str, condition: &str) -> String {
-        let status = self.function_status(name);
-        let all = status["conditions"].as_array().cloned().unwrap_or_default();
-        let found = all.iter().find(|c| c["type"] == condition);
-        let text = |c: &Value, field: &str| c[field].as_str().unwrap_or_default().to_owned();
-        found.map_or_else(
-            || "absent".to_owned(),
-            |c| format!("{} {}: {}", text(c, "status"), text(c, "reason"), text(c, "message")),
-        )
+        condition_of(&self.function_status(name), condition)
     }
 
     /// Waits until a condition of a Function begins with a text.

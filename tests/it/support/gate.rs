@@ -99,3 +99,15 @@ impl Service<Request<Body>> for Gated {
         })
     }
 }
+
+/// Scenarios that run at the same time.
+const TOGETHER: u64 = 8;
+
+/// Runs a scenario that is cut off after the first write, the second, and so on until it ends before it is cut off.
+pub(crate) async fn after_every_write<F: Future<Output = bool>>(scenario: impl Fn(u64) -> F, at_least: u64) {
+    let mut writes = 1;
+    while futures::future::join_all((writes..writes + TOGETHER).map(&scenario)).await.contains(&true) {
+        writes += TOGETHER;
+    }
+    assert!(writes + TOGETHER > at_least, "the scenario made fewer than {at_least} writes");
+}

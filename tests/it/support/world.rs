@@ -190,6 +190,30 @@ impl World {
         mirrors.filter(|mirror| mirror.as_ref().unwrap().path().extension().is_some_and(|end| end == "git")).count()
     }
 
+    /// Adds the GitSync `demo`, starts the agent, and waits until it is ready at the newest commit.
+    pub(crate) async fn synced(&mut self, spec: Value) {
+        self.sync("demo", spec);
+        self.start();
+        self.ready("demo").await;
+    }
+
+    /// Waits for something. Where the gate shuts before that, the agent is killed there and another one goes on. Whether
+    /// it was.
+    pub(crate) async fn cut_off_or(&mut self, wait: impl AsyncFn(&Self)) -> bool {
+        let gate = self.gate.clone();
+        let shut = tokio::select! {
+            () = gate.shut() => true,
+            () = wait(self) => false,
+        };
+        if shut {
+            self.kill().await;
+            gate.open();
+            self.start();
+            wait(self).await;
+        }
+        shut
+    }
+
     /// Lets the agent run on by itself, so that another one can be started beside it.
     pub(crate) fn detach(&mut self) -> Agent {
         self.agent.take().unwrap()
@@ -263,14 +287,7 @@ impl World {
 
     /// `<status> <reason>: <message>` of a condition; "absent" without it.
     pub(crate) fn condition(&self, sync: &str, kind: &str) -> String {
-        let status = self.status(sync);
-        let all = status["conditions"].as_array().cloned().unwrap_or_default();
-        let found = all.iter().find(|condition| condition["type"] == kind);
-        let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-        found.map_or_else(
-            || "absent".to_owned(),
-            |c| format!("{} {}: {}", text(c, "status"), text(c, "reason"), text(c, "message")),
-        )
+        condition_of(&self.status(sync), kind)
     }
 
     /// Waits until the cluster is as wanted.
@@ -396,6 +413,17 @@ impl World {
         let counts = counts.iter().filter(|c| c.verb != "watch" && !c.resource.starts_with("leases"));
         counts.map(|c| (format!("{} {}", c.verb, c.resource), c.count)).collect()
     }
+}
+
+/// `<status> <reason>: <message>` of a condition in a status; "absent" without it.
+pub(crate) fn condition_of(status: &Value, kind: &str) -> String {
+    let all = status["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|condition| condition["type"] == kind);
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    found.map_or_else(
+        || "absent".to_owned(),
+        |c| format!("{} {}: {}", text(c, "status"), text(c, "reason"), text(c, "message")),
+    )
 }
 
 /// A ConfigMap document with `data.key`.
