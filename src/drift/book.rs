@@ -213,7 +213,7 @@ mod tests {
                         8 => touched.health = Health::Failed("why".into()),
                         9 => {
                             touched.paused =
-                                random.choice([None, Some(None), Some(Some(Timestamp::UNIX_EPOCH))]).unwrap()
+                                random.choice([None, Some(None), Some(Some(Timestamp::UNIX_EPOCH))]).unwrap();
                         }
                         10 => touched.heat = random.bool().then(Box::default),
                         _ => touched.tombstoned = random.bool(),
