@@ -28,6 +28,8 @@ pub struct Options {
     pub watch_timeout: Duration,
     /// How long a read waits for a resource version of the future; 3 s.
     pub future_wait: Duration,
+    /// Pods of all workloads together, so that a mistyped replica count does not fill the memory; 2 500.
+    pub most_pods: usize,
     /// The image registry below `/v2/`; none.
     pub registry: Option<RegistryOptions>,
     /// Runs pods as processes of this machine; absent: every pod is simulated.
@@ -40,6 +42,7 @@ impl Default for Options {
             bookmark_interval: Duration::from_secs(5),
             watch_timeout: Duration::from_mins(30),
             future_wait: Duration::from_secs(3),
+            most_pods: 2_500,
             registry: None,
             node: None,
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use devcluster::Options;
 use serde_json::json;
 
 use crate::support::{
@@ -9,8 +10,6 @@ use crate::support::{
     world::World,
 };
 
-/// Pods that the simulated cluster has room for.
-const ROOM: usize = 2500;
 const NOW: Duration = Duration::ZERO;
 const SOON: Duration = Duration::from_millis(300);
 const NEVER: Duration = Duration::from_secs(3600);
@@ -232,13 +231,14 @@ async fn a_new_agent_finds_nothing_to_write() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn why_a_build_has_no_pod_is_told() {
-    let mut world = World::with_functions().await;
+    let room = 30;
+    let mut world = World::with_functions_on(Options { most_pods: room, ..Options::default() });
     let fill = |n: usize| {
         let spec = json!({"containers": [{"name": "a", "image": "a"}]});
         let metadata = json!({"name": format!("p{n}"), "namespace": "default"});
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     };
-    for n in 0..ROOM {
+    for n in 0..room {
         world.create("v1", "pods", "default", fill(n));
     }
     world.start();

@@ -17,8 +17,8 @@ async fn served(spec: Value) -> (World, GitServer) {
     let server = GitServer::start(world.remote.root()).await;
     world.repository("web", &server.url(NAME));
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    world.deadlines.lookup = Duration::from_millis(700);
-    world.deadlines.silence = Duration::from_millis(500);
+    world.deadlines.lookup = Duration::from_secs(3);
+    world.deadlines.silence = Duration::from_secs(2);
     let mut whole = json!({"gitRepository": "web"});
     json_patch::merge(&mut whole, &spec);
     world.sync("demo", whole);

@@ -27,9 +27,6 @@ pub(crate) struct Hands {
 /// The manager of most controllers.
 pub(crate) const CONTROLLER: &str = "kube-controller-manager";
 
-/// Pods of all workloads together, so that a mistyped replica count does not fill the memory.
-const MOST_PODS: usize = 2_500;
-
 /// Events beyond which controllers keep silent; a real cluster forgets them after an hour.
 const MOST_EVENTS: usize = 20_000;
 
@@ -127,8 +124,9 @@ impl Hands {
 
     /// Creates an object; pods only while the simulated machines have room for them.
     pub(crate) fn create(&self, manager: &str, storage: &str, namespace: &str, object: Value) -> Result<Value, Status> {
-        if storage == "pods" && self.server.store().count(storage) >= MOST_PODS {
-            let why = format!("this cluster has room for {MOST_PODS} pods");
+        let most = self.server.options().most_pods;
+        if storage == "pods" && self.server.store().count(storage) >= most {
+            let why = format!("this cluster has room for {most} pods");
             let pods = GroupResource { group: String::new(), resource: storage.to_owned() };
             return Err(Status::forbidden(&pods, "", &why));
         }

@@ -192,7 +192,12 @@ impl Server {
     /// One request on a connection of its own.
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let reply = self.raw(&request(method, path, headers, body));
-        parse(&reply).unwrap_or_else(|| panic!("no answer to {method} {path} but {reply:?}; log:\n{}", self.log()))
+        parse(&reply).unwrap_or_else(|| {
+            let log = self.log();
+            let end = log.len().saturating_sub(2000);
+            let end = log.get(end..).unwrap_or_default();
+            panic!("no answer to {method} {path} but {reply:?}; the end of the log:\n{end}")
+        })
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {

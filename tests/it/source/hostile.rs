@@ -63,7 +63,7 @@ async fn a_server_that_lies_about_its_references_is_found_out() {
 
 #[tokio::test]
 async fn a_scrambled_answer_is_an_error_or_makes_no_difference() {
-    let bench = Bench::with(small(), |settings| settings.deadlines.silence = Duration::from_secs(1)).await;
+    let bench = Bench::with(small(), |settings| settings.deadlines.silence = Duration::from_secs(2)).await;
     let truth = files(&bench.sync("main").await.unwrap(), "/").await;
     let mut errors = 0;
     for seed in 0..10 {
@@ -130,7 +130,7 @@ async fn a_server_that_stalls_or_drips_meets_the_deadline() {
 async fn a_stuck_remote_does_not_delay_another() {
     let stuck = Bench::with(small(), |settings| {
         settings.slots = 1;
-        settings.deadlines.lookup = Duration::from_secs(4);
+        settings.deadlines.lookup = Duration::from_secs(10);
     })
     .await;
     let good = Bench::new(small()).await;
@@ -141,9 +141,8 @@ async fn a_stuck_remote_does_not_delay_another() {
         tokio::spawn(async move { source.lookup(&remote, &Reference::head(), NOW).await })
     });
     let waiting: Vec<_> = waiting.collect();
-    let began = Instant::now();
     sync(&stuck.source, &good.remote(), "main").await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(waiting.iter().all(|waiter| !waiter.is_finished()), "those who wait for the stuck one wait on");
     for waiter in waiting {
         assert_eq!(waiter.await.unwrap().unwrap_err().class(), Class::Unavailable);
     }

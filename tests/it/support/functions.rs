@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use devcluster::levers::Simulation;
+use devcluster::{Options, Server, levers::Simulation};
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 
@@ -52,8 +52,14 @@ impl World {
     }
 
     /// A world whose builds succeed at once, with a registry for its namespace, and an agent that is not running yet.
+    #[expect(clippy::unused_async, reason = "the controllers need a runtime to run on")]
     pub(crate) async fn with_functions() -> Self {
-        let world = Self::new().await;
+        Self::with_functions_on(Options::default())
+    }
+
+    /// The same on another cluster.
+    pub(crate) fn with_functions_on(options: Options) -> Self {
+        let world = Self::of(Server::new(options));
         world.builds_succeed();
         world.registry(NAMESPACE, "registry.example.org");
         world
