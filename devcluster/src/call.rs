@@ -91,6 +91,11 @@ impl Call {
 impl Server {
     /// Does what is asked, as a request would; answers the object after it (of a deletion: its last state).
     pub fn call(&self, who: &Caller, call: Call) -> Result<Value, Status> {
+        self.shared(who, call).map(Arc::unwrap_or_clone)
+    }
+
+    /// The same, with an answer that may be shared with the store.
+    pub(crate) fn shared(&self, who: &Caller, call: Call) -> Result<Arc<Value>, Status> {
         let kind = self.table().find_resource(&call.api_version, &call.resource).cloned();
         let kind = kind.ok_or_else(|| {
             Status::new(404, "NotFound", format!("{} {} is not served", call.api_version, call.resource))
@@ -104,11 +109,11 @@ impl Server {
         };
         let scale = target.subresource == "scale";
         let done = match call.action {
-            Action::Get if scale => return scale::get(self, &target),
+            Action::Get if scale => return scale::get(self, &target).map(Arc::new),
             Action::Get => {
                 let stored = self.store().get(&target.kind.storage, &target.key());
                 let stored = stored.ok_or_else(|| target.not_found())?;
-                return Ok((*value_as(&target.kind, &stored)).clone());
+                return Ok(value_as(&target.kind, &stored));
             }
             Action::Update(body) if scale => scale::write(self, &target, &settings, None, &body)?,
             Action::Patch(form, body) if scale => scale::write(self, &target, &settings, Some(form), &body)?,
@@ -120,12 +125,12 @@ impl Server {
             Action::Delete(options) => {
                 let (deleted, _) = delete::delete(self, &target, &settings, &options)?;
                 return Ok(match deleted {
-                    Deleted::Gone(value) => (*value).clone(),
-                    Deleted::Marked(shown) => (*shown.value(&target.kind)).clone(),
+                    Deleted::Gone(value) => value,
+                    Deleted::Marked(shown) => shown.value(&target.kind),
                 });
             }
         };
-        Ok((*done.object.value(&target.kind)).clone())
+        Ok(done.object.value(&target.kind))
     }
 
     /// An object, shared with the store.

@@ -115,15 +115,21 @@ impl Hands {
         keys.iter().filter_map(|key| store.get(storage, key)).map(|stored| stored.value()).collect()
     }
 
-    fn call(&self, manager: &str, subject: &Subject, subresource: &str, action: Action) -> Result<Value, Status> {
+    fn call(&self, manager: &str, subject: &Subject, subresource: &str, action: Action) -> Result<Arc<Value>, Status> {
         let kind = self.kind_of(&subject.storage).ok_or_else(|| Status::new(404, "NotFound", "not served"))?;
         let (namespace, name) = (subject.key.namespace(), subject.key.name());
         let call = Call::new(&kind.api_version, &kind.plural, namespace, name, action).on(subresource);
-        self.server.call(&Caller::new(manager), call)
+        self.server.shared(&Caller::new(manager), call)
     }
 
     /// Creates an object; pods only while the simulated machines have room for them.
-    pub(crate) fn create(&self, manager: &str, storage: &str, namespace: &str, object: Value) -> Result<Value, Status> {
+    pub(crate) fn create(
+        &self,
+        manager: &str,
+        storage: &str,
+        namespace: &str,
+        object: Value,
+    ) -> Result<Arc<Value>, Status> {
         let most = self.server.options().most_pods;
         if storage == "pods" && self.server.store().count(storage) >= most {
             let why = format!("this cluster has room for {most} pods");

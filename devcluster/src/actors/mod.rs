@@ -97,7 +97,7 @@ fn cast() -> Vec<Box<dyn Actor>> {
 }
 
 /// Looks between two glances at the event log.
-const LOOKS_IN_A_ROW: usize = 64;
+const LOOKS_IN_A_ROW: usize = 8;
 /// How long to let writes gather that concern no actor, so that a flood of them costs few wake-ups.
 const LULL: Duration = Duration::from_millis(2);
 

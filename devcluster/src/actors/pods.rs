@@ -11,6 +11,7 @@
 //! placed here.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -318,10 +319,10 @@ pub(super) fn register_node(hands: &Hands) {
         "kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         "node-role.kubernetes.io/control-plane": "",
     });
-    let Ok(mut node) = hands.create("kubelet", "nodes", "", json!({"metadata": {"name": NODE, "labels": labels}}))
-    else {
+    let Ok(node) = hands.create("kubelet", "nodes", "", json!({"metadata": {"name": NODE, "labels": labels}})) else {
         return;
     };
+    let mut node = Arc::unwrap_or_clone(node);
     if let Some(spec) = node["spec"].as_object_mut() {
         spec.remove("taints");
     }
