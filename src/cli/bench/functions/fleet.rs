@@ -160,7 +160,8 @@ impl Fleet {
         self.stand.start_agent().await?;
         let reached = seen.all(HashMap::from([(name.clone(), String::new())]), DEADLINE).await?;
         let wall = until_last(start, &reached);
-        let row = self.stand.row(mark, "", duration(wall), |_| Vec::new()).await?;
+        let targets = |requests: &Requests| vec![Target::new("1 apply", requests.of("apply", "") == 1)];
+        let row = self.stand.row(mark, "", duration(wall), targets).await?;
         let after = Versions::read(&self.stand.client).await?;
         let situation = "restart after `kill -9`, until a Service that was deleted meanwhile is back".to_owned();
         let mut targets = vec![
