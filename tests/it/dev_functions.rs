@@ -13,12 +13,15 @@ use crate::support::dev::{Dev, copy, git, wait_until};
 /// How long the four builds of the example may take together.
 const BUILDS: Duration = Duration::from_mins(4);
 
-/// The example in a repository of its own.
+/// The example, where it is in a clone of this repository.
+const EXAMPLE: &str = "examples/functions";
+
+/// The directory of the example in a new repository at `home`.
 fn example(home: &Path) -> PathBuf {
-    let work = home.join("functions");
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/functions"), &work);
-    git(home, &["init", "-q", "-b", "main", "functions"]);
-    git(&work, &["add", "-A"]);
+    let work = home.join(EXAMPLE);
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join(EXAMPLE), &work);
+    git(home, &["init", "-q", "-b", "main"]);
+    git(&work, &["add", "."]);
     git(&work, &["commit", "-qm", "functions"]);
     work
 }
@@ -63,7 +66,7 @@ fn get(url: &str) -> String {
 fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     let home = tempfile::tempdir().unwrap();
     let work = example(home.path());
-    let dev = Dev::start(home.path(), &["functions"]);
+    let dev = Dev::start(home.path(), &[EXAMPLE]);
     wait_until("the Functions are there", || dev.kubectl(&["get", "functions", "-o", "name"]).lines().count() == 4);
     ready(&dev, &["hello", "quote", "shout", "totals"]);
 
