@@ -162,7 +162,7 @@ impl Drift {
             Err(error) if error.is_conflict() => return Ok(None),
             answer => answer?,
         };
-        if fields::entries(&answer).any(|entry| entry.manager != MANAGER || entry.operation != "Apply") {
+        if fields::entries(&answer).any(|entry| entry.manager != MANAGER) {
             // Nothing of theirs was changed, but ours was added: it goes out again.
             let nothing = json!({
                 "apiVersion": desired.kind.api_version(), "kind": &*desired.kind.kind,
