@@ -3,6 +3,7 @@
 //! Invariant: a decision looks at the event and at what is remembered, and at nothing else.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::desired::Mark;
@@ -92,7 +93,7 @@ pub fn break_glass_of(live: &Value, now: Timestamp) -> Option<Option<Timestamp>>
 }
 
 /// The same by the object's annotations.
-pub fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Option<Option<Timestamp>> {
+fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Option<Option<Timestamp>> {
     if annotation(RECONCILE) != Some(DISABLED) {
         return None;
     }
@@ -101,6 +102,12 @@ pub fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timest
         Some(Ok(until)) => Some(Some(until)),
         Some(Err(_)) | None => Some(None),
     }
+}
+
+/// Whether an object of which only the metadata was read is under break glass at `now`.
+pub fn is_paused(meta: &ObjectMeta, now: Timestamp) -> bool {
+    let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    break_glass(annotation, now).is_some()
 }
 
 /// Whether the object is being deleted.

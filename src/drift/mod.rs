@@ -30,7 +30,7 @@ mod summary;
 mod watch;
 
 pub use apply::{Change, Intent, Put};
-pub use decide::break_glass;
+pub use decide::is_paused;
 pub use desired::{Desired, Mark, Owner};
 pub use keep::{Alone, Announcement, Drift, Error, Known};
 pub use ledger::Policy;

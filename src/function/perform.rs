@@ -21,8 +21,9 @@ use super::status::Pass;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::names::HANDOVER_MANAGER;
 use crate::cluster::{Apply, Error, Guard, Kind, Propagation, Scope, Selection};
-use crate::drift::{Change, Intent, Owner};
+use crate::drift::{Change, Intent, Owner, is_paused};
 use crate::failure::{Class, chain};
+use crate::object::Key;
 
 /// How often somebody asks why a Job has no pod.
 const ASK_WHY: Duration = Duration::from_secs(30);
@@ -42,6 +43,8 @@ pub(super) struct Outcome {
     pub(super) retry_after: Option<Duration>,
     /// Whether a Job was created.
     pub(super) started: bool,
+    /// What is under break glass: it is written when that ends.
+    paused: Vec<Key>,
     changed: Vec<Type>,
 }
 
@@ -60,8 +63,9 @@ impl Task {
         let (owner, namespace, uid) = (Arc::clone(&self.owner), Arc::clone(&self.namespace), self.uid.clone());
         let hands = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
         let _room = context.room.acquire().await;
-        let outcome = hands.perform(decision).await;
+        let mut outcome = hands.perform(decision).await;
         self.memory = decision.memory.clone();
+        self.paused.extend(outcome.paused.drain(..));
         if let Some(job) = &decision.podless
             && self.asked_why.is_none_or(|asked| asked.elapsed() >= ASK_WHY)
         {
@@ -141,11 +145,18 @@ impl Performer<'_> {
         let desired = &put.desired;
         let (cluster, name) = (self.context.drift.cluster(), &*desired.key.name);
         let mut known = put.version.clone();
-        if known.is_none()
+        // Of what is not kept yet nobody has seen whether it may be touched.
+        let is_kept = self.context.drift.desired(&desired.key).is_some();
+        if (known.is_none() || !is_kept)
             && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await?
         {
             if let Some(whose) = self.anothers(&live) {
                 self.refuse_anothers(put, &whose, outcome);
+                return Ok(());
+            }
+            if is_paused(&live, Timestamp::now()) {
+                self.context.drift.await_resume(self.owner, desired);
+                outcome.paused.push(desired.key.clone());
                 return Ok(());
             }
             known.clone_from(&live.resource_version);
@@ -162,6 +173,10 @@ impl Performer<'_> {
         if done.change == Change::Anothers {
             self.context.drift.forget(self.owner, &desired.key);
             self.refuse_anothers(put, "somebody else, who has just created it", outcome);
+            return Ok(());
+        }
+        if done.change == Change::Paused {
+            outcome.paused.push(desired.key.clone());
             return Ok(());
         }
         self.context.cache.note(put.what, &done.answer);

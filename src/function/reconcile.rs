@@ -3,7 +3,7 @@
 //! Invariant: every pass ends in a status, on success and on failure alike; one that changes nothing writes nothing.
 //! Invariant: waiting costs nothing: no request is made because time passed, but for the ref lookup at the remote.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::GitRepositorySpec;
 use crate::cluster::Kind;
 use crate::drift::{Owner, Policy};
+use crate::object::Key;
 use crate::secrets::{Followed, Known};
 
 const FAR: Duration = Duration::from_secs(86_400);
@@ -42,6 +43,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), namespace.clone(), uid.clone(), &first);
     let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
     context.drift.set_policy(&owner, policy, 0, Vec::new());
+    let drifted = context.drift.notifier(&owner);
     let mut repositories = context.repositories.listen();
     let mut look_now = context.look_now.subscribe();
     let mut repository = None;
@@ -70,6 +72,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 () = stop.cancelled() => return,
                 changed = input.changed() => if changed.is_err() { return },
                 () = bell.notified() => {}
+                () = drifted.notified() => if !task.may_resume() { continue },
                 // Whoever changes an object that others read costs them nothing but this look.
                 _ = repositories.changed() => if Some(task.repository_of(&function)) == repository { continue },
                 () = task.secrets_changed() => {}
@@ -112,6 +115,8 @@ pub(super) struct Task {
     credentials: Vec<Known>,
     pub(super) warned: Vec<Warning>,
     pub(super) asked_why: Option<Instant>,
+    /// Children under break glass that are not as they have to be.
+    pub(super) paused: HashSet<Key>,
     /// How long the conditions took to become True.
     pub(super) took: [Option<Duration>; 3],
 }
@@ -144,6 +149,7 @@ impl Task {
             credentials: Vec::new(),
             warned: Vec::new(),
             asked_why: None,
+            paused: HashSet::new(),
             took: [None; 3],
         }
     }
@@ -181,6 +187,13 @@ impl Task {
         function.status = Some(self.status.clone());
         let pass = self.pass(&function, changed).await;
         self.report(&function, &pass).await;
+    }
+
+    /// Whether break glass has ended for a child that waited for it.
+    fn may_resume(&mut self) -> bool {
+        let (waiting, drift) = (self.paused.len(), &self.context.drift);
+        self.paused.retain(|key| drift.is_paused(key));
+        self.paused.len() < waiting
     }
 
     pub(super) fn look_within(&mut self, wait: Duration) {

@@ -10,15 +10,16 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::inventory::{Entry, Inventory, uid_bytes};
-use super::observe::{config_maps, is_controlled, is_paused};
+use super::observe::{config_maps, is_controlled};
 use super::plan::{Expect, Step};
 use crate::api::names::{AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, MANAGER, PRUNE, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
-use crate::drift::{Desired, Drift, Intent, Owner, Put, released};
+use crate::drift::{Desired, Drift, Intent, Owner, Put, is_paused, released};
 use crate::object::{Digest, Key, prune_order};
 
 /// Applies in flight at once.
@@ -264,7 +265,7 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry, unprov
         if text(&meta.annotations, PRUNE).as_deref() == Some(DISABLED) {
             return Ok(Pruned::Kept("mainstay.dev/prune: disabled"));
         }
-        if is_paused(&meta) {
+        if is_paused(&meta, Timestamp::now()) {
             return Ok(Pruned::Kept("mainstay.dev/reconcile: disabled"));
         }
         // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.

@@ -17,7 +17,7 @@ use super::plan::Live;
 use super::resolve::Served;
 use crate::api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Cluster, Error, Kind, Scope, Selection};
-use crate::drift::{Desired, break_glass};
+use crate::drift::{Desired, is_paused};
 use crate::object::{Key, Object};
 
 /// ConfigMaps of one inventory that are read, at most: more than a million objects.
@@ -185,16 +185,10 @@ pub(super) fn seen(meta: &ObjectMeta, label: &str) -> Live {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         label: own,
         managed_fields,
-        paused: is_paused(meta),
+        paused: is_paused(meta, Timestamp::now()),
         terminating: meta.deletion_timestamp.is_some(),
         controlled: is_controlled(meta),
     }
-}
-
-/// Whether the object is under break glass now.
-pub(super) fn is_paused(meta: &ObjectMeta) -> bool {
-    let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
-    break_glass(annotation, Timestamp::now()).is_some()
 }
 
 /// Whether a controller owns the object.

@@ -174,3 +174,23 @@ async fn what_changed_while_no_agent_ran_is_put_back_by_the_next_one() {
         .await;
     assert_eq!(world.children("hello", JOBS).len(), 1, "nothing was built again");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_under_break_glass_is_left_alone_by_the_next_agent_too() {
+    let mut world = World::running(inline("1")).await;
+    let config_map = world.child_name("hello", CONFIG_MAPS);
+    let source = |w: &World| w.child("hello", CONFIG_MAPS)["data"]["source"].clone();
+    let glass = |state: Value| json!({"metadata": {"annotations": {"mainstay.dev/reconcile": state}}});
+    world.kill().await;
+    world.edit("v1", "configmaps", &config_map, glass(json!("disabled")));
+    world.edit("v1", "configmaps", &config_map, json!({"data": {"source": "tried by hand"}}));
+    world.start();
+    // What is not under break glass is put back, and so shows that the agent has looked.
+    let service = world.child_name("hello", SERVICES);
+    world.delete("v1", "services", &service);
+    world.until_function("the Service is back", |w| w.children("hello", SERVICES).len() == 1).await;
+    world.quiet().await;
+    assert_eq!(source(&world), "tried by hand");
+    world.edit("v1", "configmaps", &config_map, glass(Value::Null));
+    world.until_function("break glass is over", |w| source(w) == "1").await;
+}
