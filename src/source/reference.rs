@@ -258,6 +258,7 @@ mod tests {
         let all = [
             ("HEAD", head),
             ("refs/heads/trunk", at('1', None)),
+            ("refs/heads/feature/x", at('7', None)),
             ("refs/heads/v1", at('2', None)),
             ("refs/tags/v1", at('3', None)),
             ("refs/tags/v2", at('4', Some('5'))),
@@ -286,6 +287,14 @@ mod tests {
         check("refs/pull/7/head", "66 refs/pull/7/head");
         check("HEAD", "11 refs/heads/trunk");
         check(&"A".repeat(40), &format!("aa {}", "a".repeat(40)));
+    }
+
+    #[test]
+    fn a_name_is_the_whole_name_to_the_letter() {
+        check("feature/x", "77 refs/heads/feature/x");
+        for part in ["feature", "x", "Trunk", "TRUNK"] {
+            check(part, "there is no such branch or tag; the repository's default branch is trunk");
+        }
     }
 
     #[test]

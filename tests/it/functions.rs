@@ -78,6 +78,50 @@ async fn only_a_change_of_the_source_builds_again_and_the_old_image_serves_meanw
     assert_ne!(world.function_status("hello")["image"], old);
 }
 
+/// The image of a Function's Deployment and the runtime that its variables name.
+fn deployed(world: &World) -> (String, String) {
+    let container = world.child("hello", DEPLOYMENTS)["spec"]["template"]["spec"]["containers"][0].clone();
+    let variables = container["env"].as_array().unwrap();
+    let runtime = variables.iter().find(|variable| variable["name"] == "FUNC_RUNTIME").unwrap();
+    (container["image"].to_string(), runtime["value"].as_str().unwrap().to_owned())
+}
+
+/// Gives a running Function another runtime: what serves is as it was until the image for the new one is built, once.
+async fn another_runtime(world: &World) {
+    let (before, job) = (deployed(world), world.child_name("hello", JOBS));
+    world.builds_wait();
+    world.edit_function("hello", json!({"spec": {"runtime": "python312"}}));
+    world.says("hello", "BuildReady", "Unknown JobRunning").await;
+    assert_eq!(deployed(world), before, "the old image serves, with what belongs to it");
+    assert_ne!(world.child_name("hello", JOBS), job);
+    let job = world.child_name("hello", JOBS);
+    world.builds_succeed();
+    world.runs("hello").await;
+    let after = deployed(world);
+    assert_ne!(after.0, before.0);
+    assert_eq!(after.1, "python312");
+    assert_eq!(world.function_status("hello")["runtime"], "python312");
+    assert!(world.said("hello", "BuildReady").contains("RUNTIME"), "{}", world.said("hello", "BuildReady"));
+    assert_eq!(world.child_name("hello", JOBS), job, "built once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_runtime_is_rolled_out_with_the_image_that_was_built_for_it() {
+    another_runtime(&World::running(inline("1")).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_runtime_of_a_git_function_is_built_although_its_commit_is_the_same() {
+    let mut world = World::with_functions().await;
+    world.remote.file("hello/handler.js", "1").commit("one");
+    world.start();
+    world.git_function("hello", "/hello");
+    world.runs("hello").await;
+    let commit = world.function_status("hello")["commit"].clone();
+    another_runtime(&world).await;
+    assert_eq!(world.function_status("hello")["commit"], commit);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_number_of_pods_never_falls_when_an_autoscaler_comes() {
     let mut world = World::with_functions().await;

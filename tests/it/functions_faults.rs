@@ -299,3 +299,35 @@ async fn what_somebody_else_creates_at_the_last_moment_is_not_taken_over() {
     world.until_function("its children are gone", |w| w.children("hello", DEPLOYMENTS).is_empty()).await;
     assert!(world.get("v1", "services", "hello").is_some());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_secret_that_cannot_be_read_is_not_taken_for_a_missing_one() {
+    let mut world = World::with_functions().await;
+    let data = json!({
+        "registryAddress": "external.example.org/team", "serverAddress": "external.example.org", "username": "u", "password": "p",
+    });
+    let external = json!({
+        "apiVersion": "v1", "kind": "Secret", "stringData": data,
+        "metadata": {"name": "serverless-registry-config", "namespace": NAMESPACE},
+    });
+    world.create("v1", "secrets", NAMESPACE, external);
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    let image = world.function_status("hello")["image"].clone();
+    assert!(image.as_str().unwrap().starts_with("external.example.org/team/"), "{image}");
+    let job = world.child_name("hello", JOBS);
+    world.kill().await;
+    world.fail_next("watch", "secrets", "", 503, 10_000);
+    world.fail_next("list", "secrets", "", 503, 10_000);
+    world.start();
+    world.says("hello", "ConfigurationReady", "False RegistryNotConfigured").await;
+    let said = world.said("hello", "ConfigurationReady");
+    assert!(said.contains("\"serverless-registry-config\" cannot be read"), "{said}");
+    assert!(world.said("hello", "Running").starts_with("True"), "what is built serves");
+    world.server.levers().clear_faults();
+    world.runs("hello").await;
+    assert_eq!(world.function_status("hello")["image"], image);
+    assert_eq!(world.children("hello", JOBS).len(), 1, "nothing is built for the default registry");
+    assert_eq!(world.child_name("hello", JOBS), job);
+}
