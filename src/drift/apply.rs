@@ -163,13 +163,16 @@ impl Drift {
             answer => answer?,
         };
         if fields::entries(&answer).any(|entry| entry.manager != MANAGER) {
-            // Nothing of theirs was changed, but ours was added: it goes out again.
+            // Nothing of theirs was changed, but ours was added: it goes out again. By its UID, for if theirs is gone by
+            // now, an apply would create one that holds nothing.
             let nothing = json!({
                 "apiVersion": desired.kind.api_version(), "kind": &*desired.kind.kind,
-                "metadata": {"name": name, "namespace": namespace},
+                "metadata": {"name": name, "namespace": namespace, "uid": uid(&answer)},
             });
-            apply(&nothing).await?;
-            return Ok(None);
+            return match apply(&nothing).await {
+                Err(error) if !error.is_conflict() => Err(error),
+                _ => Ok(None),
+            };
         }
         let digest = self.ledger().verify(&desired.key, desired, &answer, body);
         Ok(Some((answer, digest)))
