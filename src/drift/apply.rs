@@ -32,10 +32,9 @@ pub struct Intent {
     pub only_version: Option<String>,
     /// `managedFields` to write first, at that version.
     pub take_over: Option<Value>,
-    /// Whether the object is known to exist.
+    /// Whether the object is known to exist. If not, it is only created: one that somebody else has created meanwhile
+    /// stays as it is.
     pub exists: bool,
-    /// Only if there is no such object yet: one that somebody else has created meanwhile stays as it is.
-    pub only_new: bool,
 }
 
 /// What an apply did.
@@ -73,6 +72,10 @@ impl Drift {
     pub async fn put(&self, intent: Intent) -> Result<Put, Error> {
         let key = intent.desired.key.clone();
         let _turn = self.turn(&key).await;
+        let is_anothers = !intent.exists && self.ledger().is_applied_for_another(&intent.owner, &key);
+        if is_anothers {
+            return Ok(Put::untouched(Change::Anothers));
+        }
         let begun = self.ledger().begin_put(&intent.owner, &intent.desired);
         let Some((version, seen)) = begun else { return Ok(Put::untouched(Change::Paused)) };
         self.watch_kind(&intent.desired);
@@ -119,7 +122,8 @@ impl Drift {
         if let Some(version) = &expected {
             body["metadata"]["resourceVersion"] = json!(version);
         }
-        let applied = if intent.only_new && before.is_empty() {
+        let is_new = !intent.exists && before.is_empty();
+        let applied = if is_new {
             match self.create_now(desired, &body).await? {
                 Some(created) => Ok(created),
                 None => return Ok(Put::untouched(Change::Anothers)),
@@ -141,7 +145,7 @@ impl Drift {
         let known = expected.as_deref().unwrap_or(before);
         let change = if is_terminating(&answer) {
             Change::Terminating
-        } else if !intent.exists && before.is_empty() {
+        } else if is_new {
             Change::Created
         } else if !known.is_empty() && resource_version(&answer) == known {
             Change::Unchanged

@@ -84,6 +84,11 @@ impl Ledger {
         self.objects.insert(key, Managed::new(owner, desired, verified, ticket));
     }
 
+    /// Whether an object stands as somebody else wants it kept.
+    pub(super) fn is_applied_for_another(&self, owner: &Owner, key: &Key) -> bool {
+        self.get(key).is_some_and(|m| m.owner != *owner && m.is_applied() && !m.tombstoned)
+    }
+
     /// Drops an object, if `owner` is the one that keeps it.
     pub(super) fn forget(&mut self, owner: &Owner, key: &Key) {
         if self.objects.get(key).is_some_and(|m| m.owner == *owner) {

@@ -167,7 +167,6 @@ impl Performer<'_> {
             only_version: None,
             take_over: None,
             exists: known.is_some(),
-            only_new: known.is_none(),
         };
         let done = self.context.drift.put(intent).await?;
         if done.change == Change::Anothers {

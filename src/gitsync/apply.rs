@@ -126,17 +126,11 @@ pub(super) async fn stage(drift: &Drift, owner: &Owner, steps: Vec<Step>, mut do
         drift.yield_to_reverts().await;
         let desired = Arc::clone(&step.desired);
         let (only_version, take_over, exists) = match step.expect {
-            Expect::Ours { exists } => (None, None, exists),
+            Expect::Ours => (None, None, true),
+            Expect::Absent => (None, None, false),
             Expect::Version { version, take_over } => (Some(version), take_over, true),
         };
-        let intent = Intent {
-            owner: Arc::clone(owner),
-            desired: step.desired,
-            only_version,
-            take_over,
-            exists,
-            only_new: false,
-        };
+        let intent = Intent { owner: Arc::clone(owner), desired: step.desired, only_version, take_over, exists };
         let applied = match drift.put(intent).await {
             Ok(put) => settle(drift.cluster(), &desired, put).await,
             Err(error) if error.is_invalid() && is_immutable(drift.cluster(), &desired).await => {

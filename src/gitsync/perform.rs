@@ -299,8 +299,9 @@ impl Attempt<'_> {
                 return;
             }
             Change::Anothers => {
-                let message = "somebody else has created it meanwhile";
-                self.fail(key, Class::NotReady, Reason::ApplyFailed, message.to_owned(), None);
+                // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
+                let message = "somebody else has just created it";
+                self.fail(key, Class::Conflict, Reason::ApplyFailed, message.to_owned(), None);
                 return;
             }
             Change::Created => tally.created += 1,

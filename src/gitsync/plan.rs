@@ -88,11 +88,10 @@ pub enum Prune {
 /// How an object is to be applied.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
-    /// It is ours already, or does not exist.
-    Ours {
-        /// Whether it is known to exist.
-        exists: bool,
-    },
+    /// It is ours already.
+    Ours,
+    /// It does not exist: not if somebody else has created it meanwhile.
+    Absent,
     /// It exists and is not ours: only if it is still this version.
     Version {
         /// The resource version that was seen.
@@ -218,13 +217,14 @@ fn refusal(facts: &Facts<'_>, key: &Key, live: Option<&Live>) -> Option<Why> {
 
 fn expect(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Expect {
     match live {
-        None => Expect::Ours { exists: facts.kept.contains(&desired.key) },
+        None if facts.kept.contains(&desired.key) => Expect::Ours,
+        None => Expect::Absent,
         Some(live)
             if live.label.is_some()
                 && live.label.as_deref() == desired.label()
                 && facts.inventory.0.contains_key(&desired.key) =>
         {
-            Expect::Ours { exists: true }
+            Expect::Ours
         }
         Some(live) => Expect::Version {
             version: live.resource_version.clone(),

@@ -30,6 +30,7 @@ mod functions_registries;
 mod hosting;
 mod inventories;
 mod kills;
+mod latecomers;
 mod manifests;
 mod ownership;
 mod prune;
