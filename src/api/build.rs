@@ -38,7 +38,7 @@ pub struct BuildReport {
     /// Digest of what the dependencies were installed from, in hexadecimal digits; empty when there are none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dependencies: String,
-    /// How long the container took, in seconds.
+    /// How long the build took from the beginning of its first container, in seconds.
     #[serde(default)]
     pub seconds: f64,
 }

@@ -135,6 +135,11 @@ pub struct GitSyncStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// Field path that stands for the object itself.
+pub const WHOLE_OBJECT: &str = "(object)";
+/// Who made a change that left no name.
+pub const UNKNOWN: &str = "unknown";
+
 /// One revert: what was changed, by whom, when, and how long it lasted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -1,6 +1,7 @@
 //! The container `fetch`: a Function's source becomes the files of its image and a script that installs what it needs.
 //!
 //! ```text
+//! <workspace>/begun          nothing; it is as old as the build
 //! <workspace>/src            what goes to /kubeless
 //! <workspace>/inputs         what the package manager may read, nothing when there is nothing to install
 //! <workspace>/install.sh     what the next container runs; it leaves dependencies in <workspace>/deps
@@ -38,6 +39,8 @@ pub const DEPS: &str = "deps";
 pub const DEPENDENCIES: &str = "dependencies";
 /// File that says that the previous image has the dependencies.
 pub const REUSED: &str = "deps.reused";
+/// File that is as old as the build.
+pub const BEGUN: &str = "begun";
 const INPUTS: &str = "inputs";
 const SCRIPT: &str = "install.sh";
 /// Where the mirror is, as long as the source is fetched.
@@ -122,6 +125,7 @@ pub struct Fetched {
 pub async fn fetch(request: &Request) -> Result<Fetched, Error> {
     let workspace = &request.workspace;
     let src = clear(workspace)?;
+    write(&workspace.join(BEGUN), b"")?;
     let (tree, commit) = match &request.source {
         SourceOf::Inline(directory) => (inline::write(request.runtime, directory, &src)?, None),
         SourceOf::Git(wanted) => {
@@ -204,7 +208,7 @@ fn is_lfs_pointer(path: &Path) -> Result<bool, Error> {
 
 /// Empties the workspace of what this container writes; the path of the directory for the source.
 fn clear(workspace: &Path) -> Result<PathBuf, Error> {
-    for name in [SRC, DEPS, INPUTS, SCRIPT, DEPENDENCIES, REUSED, MIRROR] {
+    for name in [BEGUN, SRC, DEPS, INPUTS, SCRIPT, DEPENDENCIES, REUSED, MIRROR] {
         remove(&workspace.join(name))?;
     }
     for name in [SRC, DEPS, INPUTS] {

@@ -7,7 +7,10 @@ use super::{
     syncs::{self, short},
 };
 use crate::{
-    api::{GitRepository, GitSync, GitSyncStatus, conditions},
+    api::{
+        GitRepository, GitSync, GitSyncStatus, conditions,
+        git_sync::{UNKNOWN, WHOLE_OBJECT},
+    },
     source::RemoteUrl,
 };
 
@@ -103,9 +106,9 @@ fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
         "Put back, newest first",
         status.last_reverts.iter().map(|revert| {
             let ago = ago(now.duration_since(revert.when.0).as_secs());
-            let who = if revert.who == "unknown" { "somebody" } else { &revert.who };
+            let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
             let mut text = format!("{ago} ago, {} ms after {who} ", revert.latency_ms);
-            if revert.fields == ["(object)"] {
+            if revert.fields == [WHOLE_OBJECT] {
                 text.push_str(&format!("deleted {}", revert.object));
             } else {
                 text.push_str(&format!("changed {}: {}", revert.object, revert.fields.join(", ")));

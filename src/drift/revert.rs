@@ -14,18 +14,14 @@ use super::desired::{Desired, yield_to_people};
 use super::heat::{Heat, Shift, ceiling};
 use super::managed::{Next, Seen, Sight};
 use super::{Drift, projection};
-use crate::api::git_sync::{self, Failure, Revert};
+use crate::api::git_sync::{self, Failure, Revert, UNKNOWN, WHOLE_OBJECT};
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
 use crate::notification::{self, Message};
 use crate::object::Key;
 
-/// Field path that stands for the object itself.
-const WHOLE_OBJECT: &str = "(object)";
 /// Longest list of changes in one record.
 const SHOWN_CHANGES: usize = 10;
-/// Who made a change that left no name.
-const UNKNOWN: &str = "unknown";
 /// First wait before a failed revert is tried again; it doubles up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(120);

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
+use crate::api::git_sync::{UNKNOWN, WHOLE_OBJECT};
+
 /// How many messages a slow listener may lag behind before it misses some.
 const CAPACITY: usize = 1024;
 
@@ -137,6 +139,10 @@ impl fmt::Display for Message {
                  ({millis} ms)",
                 short(commit)
             ),
+            Self::Reverted { sync, object, fields, who, millis, .. } if fields == &[WHOLE_OBJECT] => {
+                let who = if who == UNKNOWN { "somebody" } else { who };
+                write!(f, "{sync}: {object} created again (deleted by {who}, {millis:.1} ms)")
+            }
             Self::Reverted { sync, object, fields, who, millis, changes } => {
                 write!(f, "{sync}: {object} put back: {} (changed by {who}, {millis:.1} ms)", fields.join(", "))?;
                 for change in changes {
@@ -161,7 +167,7 @@ impl fmt::Display for Message {
                 Ok(())
             }
             Self::Stage { function, condition, reason, message, .. } => {
-                write!(f, "{function}  {condition}  {reason}  {message}")
+                write!(f, "{function}  {condition}  {reason}  {}", message.replace('\n', "\n    "))
             }
             Self::Noticed { function, reason, message } => write!(f, "{function}  {reason}  {message}"),
             Self::Paused { sync, object, paused } => {
@@ -191,5 +197,32 @@ impl Teller {
     /// Listens from now on.
     pub fn listen(&self) -> broadcast::Receiver<Message> {
         self.0.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reverted(field: &str, who: &str, changes: Vec<Change>) -> Message {
+        let (sync, object) = ("a/b".to_owned(), "Service shop/api".to_owned());
+        Message::Reverted { sync, object, fields: vec![field.to_owned()], who: who.to_owned(), millis: 2.04, changes }
+    }
+
+    #[test]
+    fn what_was_deleted_is_told_from_what_was_changed() {
+        let deleted = reverted(WHOLE_OBJECT, UNKNOWN, Vec::new());
+        assert_eq!(deleted.to_string(), "a/b: Service shop/api created again (deleted by somebody, 2.0 ms)");
+        let change = Change { field: "spec.type".into(), found: "x".into(), restored: "y".into() };
+        let told = "a/b: Service shop/api put back: spec.type (changed by kubectl, 2.0 ms)\n    spec.type: x → y";
+        assert_eq!(reverted("spec.type", "kubectl", vec![change]).to_string(), told);
+    }
+
+    #[test]
+    fn lines_after_the_first_are_indented() {
+        let text = || "x".to_owned();
+        let (kind, message) = ("ApplyFailed".to_owned(), "one\ntwo".to_owned());
+        let stage = Message::Stage { function: text(), condition: text(), status: text(), reason: kind, message };
+        assert_eq!(stage.to_string(), "x  x  ApplyFailed  one\n    two");
     }
 }

@@ -139,3 +139,18 @@ async fn an_image_without_dependencies_names_none() {
     assert_eq!((first.dependencies.as_str(), again.reused), ("", true));
     assert_eq!(first.digest, again.digest);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_takes_as_long_as_all_of_its_containers() {
+    let (images, origin) = (Images::new().await, origin().await);
+    let (job, _) = build(&images, &origin, "v1", None).await;
+    let push =
+        [format!("--registry={}", job.path("registry").display()), format!("--image={}:v1", images.repository())];
+    let begun = std::fs::File::open(job.path("workspace/begun")).unwrap();
+    // What lies in the future, or long ago, was written by code from packages.
+    for (ago, least, most) in [(90, 90.0, 600.0), (400_000, 0.0, 80.0), (-400, 0.0, 80.0)] {
+        begun.set_modified((jiff::Timestamp::now() - jiff::SignedDuration::from_secs(ago)).into()).unwrap();
+        let seconds = job.push("nodejs22", &push).await.seconds;
+        assert!((least..most).contains(&seconds), "{ago}: {seconds}");
+    }
+}

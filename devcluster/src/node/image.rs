@@ -29,6 +29,8 @@ pub(super) struct Image {
     pub(super) command: Vec<String>,
     /// Working directory in the container, empty when the image does not say.
     pub(super) directory: String,
+    /// Programs of this machine that come before all others of it.
+    pub(super) programs: Option<PathBuf>,
     /// The names at the top of its file system, and where they are.
     tops: Vec<(String, PathBuf)>,
     /// Held, not used.
@@ -115,7 +117,10 @@ pub(super) async fn ready(ctx: &Context, reference: &str) -> Result<Arc<Image>, 
     let known = images.find(&found.digest);
     let files = if let Some(files) = known { files } else { images.unpack(ctx, &found).await? };
     images.keep(&files);
-    Ok(Arc::new(read(&found, files)))
+    drop(images);
+    let mut image = read(&found, files);
+    image.programs = ctx.node().interpreters(image.entrypoint.first().map(String::as_str)).await;
+    Ok(Arc::new(image))
 }
 
 fn read(found: &registry::Image, files: Arc<Files>) -> Image {
@@ -136,6 +141,7 @@ fn read(found: &registry::Image, files: Arc<Files>) -> Image {
         entrypoint: words("Entrypoint"),
         command: words("Cmd"),
         directory: config["WorkingDir"].as_str().unwrap_or_default().to_owned(),
+        programs: None,
         tops: tops.collect(),
         _files: Some(files),
     }

@@ -17,6 +17,7 @@
 mod container;
 mod environment;
 mod image;
+mod interpreters;
 pub(crate) mod logs;
 mod marks;
 mod options;
@@ -64,6 +65,8 @@ pub(crate) struct Node {
     watchdog: Watchdog,
     usage: Usage,
     images: tokio::sync::Mutex<Images>,
+    /// Where the programs are that stand for those of Python images, once one was asked for.
+    python: tokio::sync::OnceCell<Option<PathBuf>>,
     urls: Mutex<HashMap<Key, Vec<String>>>,
     started: AtomicBool,
 }
@@ -89,6 +92,7 @@ impl Node {
             watchdog,
             usage: Usage::default(),
             images: tokio::sync::Mutex::default(),
+            python: tokio::sync::OnceCell::new(),
             urls: Mutex::default(),
             started: AtomicBool::new(false),
         }

@@ -56,7 +56,10 @@ pub(super) async fn live(
     ctx.node().books().forget(&uid);
     ctx.node().slot.give_back(address);
     let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(directory)).await;
-    if let Ok(Err(error)) = removed {
+    // A pod that never came to begin has none.
+    if let Ok(Err(error)) = removed
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
         tracing::warn!(%error, "the directory of a pod stays");
     }
 }

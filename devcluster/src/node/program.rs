@@ -121,7 +121,9 @@ fn environment(
         let places = list.split(':').filter_map(|entry| paths.place(entry)).map(|place| shown(&place) + ":");
         places.collect::<String>()
     });
-    env.insert("PATH".to_owned(), search.unwrap_or_default() + &options.path);
+    let programs = image.programs.as_deref().map(|place| shown(place) + ":");
+    let search = [search, programs].into_iter().flatten().collect::<String>();
+    env.insert("PATH".to_owned(), search + &options.path);
     env
 }
 

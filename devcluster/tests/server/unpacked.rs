@@ -142,3 +142,17 @@ async fn images_that_nobody_runs_do_not_pile_up() {
     });
     assert!(run);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_image_does_not_see_the_packages_of_this_machine() {
+    let machine = Machine::new();
+    let kubectl = machine.serve().await;
+    let here = Command::new("python3").args(["-c", "import pip"]).status();
+    assert!(here.expect("`python3` is installed (apt-get install python3 python3-pip)").success());
+    let script = "import importlib.util, json, sys\nprint(importlib.util.find_spec('pip'), json.dumps('x'))\nexit(0)\n";
+    let config = json!({"Entrypoint": ["python3", "/app/main.py"], "Env": ["PATH=/usr/bin:/bin"]});
+    push(&machine, config, vec![layer(&[("app/main.py", script, 0o644)])]).await;
+    machine.world.post(PODS, pod(&format!("{}/app:v1", kubectl.host()), &json!({}))).await.expect(201);
+    machine.phase("p", "Succeeded").await;
+    assert_eq!(machine.log("p", "").await, "None \"x\"\n");
+}

@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 
 use super::{Error, plain_file};
-use crate::build::fetch::{DEPENDENCIES, DEPS, REUSED};
+use crate::build::fetch::{BEGUN, DEPENDENCIES, DEPS, REUSED};
 use crate::registry::SecretData;
 use crate::runtimes::Runtime;
 
@@ -33,6 +34,13 @@ pub(super) fn dependencies(workspace: &Path) -> String {
 /// The same digest, when the dependencies are those of the previous image.
 pub(super) fn reused(workspace: &Path) -> Option<String> {
     digest(&workspace.join(REUSED))
+}
+
+/// How long ago the first container began; `None` when nothing says so. Code from packages can make it anything up to a
+/// day.
+pub(super) fn age(workspace: &Path) -> Option<Duration> {
+    let begun = workspace.join(BEGUN).symlink_metadata().ok()?.modified().ok()?;
+    begun.elapsed().ok().filter(|age| *age < Duration::from_hours(24))
 }
 
 fn digest(path: &Path) -> Option<String> {

@@ -41,7 +41,7 @@ pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
     let built = push::push(&request(arguments)?).await.map_err(|error| error.failure())?;
     let reused = if built.reused { ", which the registry had" } else { "" };
     // The log is for people; that nobody reads it is no failure.
-    let _ = output::print(&format!("pushed {}{reused} in {} s\n", built.digest, built.seconds));
+    let _ = output::print(&format!("pushed {}{reused}, {} s after the build began\n", built.digest, built.seconds));
     report(&built);
     Ok(())
 }
