@@ -46,6 +46,7 @@ fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition,
         ("apiregistration.k8s.io", "APIService") => api_service,
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaler,
+        ("serverless.kyma-project.io", "Function") => function,
         _ => ready,
     }
 }
@@ -313,6 +314,15 @@ fn autoscaler(object: &Live<'_>) -> Health {
     object.is("AbleToScale", "False").map_or(Healthy, |condition| Progressing(object.words(&condition)))
 }
 
+/// One that is wrong is tried again as long as it is, so that it never says that it failed for good.
+fn function(object: &Live<'_>) -> Health {
+    first(["ConfigurationReady", "BuildReady", "Running"].map(|kind| match object.condition(kind) {
+        Some(condition) if condition.value["status"] == "True" => Healthy,
+        Some(condition) => Progressing(object.words(&condition)),
+        None => Progressing(format!("{kind} is not known yet")),
+    }))
+}
+
 fn ready(object: &Live<'_>) -> Health {
     let Some(condition) = object.condition("Ready") else { return Healthy };
     let generation = object.number("/metadata/generation");
@@ -524,6 +534,23 @@ mod tests {
             "APIService",
             "{status: {conditions: [{type: Available, status: 'True'}]}}",
             "healthy",
+        );
+        let function =
+            |live: &str, expected: &str| check("serverless.kyma-project.io/v1alpha1", "Function", live, expected);
+        function("{}", "progressing: ConfigurationReady is not known yet");
+        function(
+            "{status: {conditions: [{type: ConfigurationReady, status: 'True'}, {type: Running, status: 'True'},
+              {type: BuildReady, status: 'False', reason: JobFailed}]}}",
+            "progressing: BuildReady is False: JobFailed",
+        );
+        function(
+            "{status: {conditions: [{type: ConfigurationReady, status: 'True'}, {type: BuildReady, status: 'True'},
+              {type: Running, status: 'True'}]}}",
+            "healthy",
+        );
+        function(
+            "{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: []}}",
+            "progressing: its controller has not seen generation 2",
         );
         check(
             "autoscaling/v2",

@@ -68,7 +68,13 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     let work = example(home.path());
     let dev = Dev::start(home.path(), &[EXAMPLE]);
     wait_until("the Functions are there", || dev.kubectl(&["get", "functions", "-o", "name"]).lines().count() == 4);
-    ready(&dev, &["hello", "quote", "shout", "totals"]);
+    // The repository is on the cluster when its Functions run.
+    dev.kubectl(&["wait", "--for=condition=Ready", "gitsyncs", "--all", &format!("--timeout={}s", BUILDS.as_secs())]);
+    for name in ["hello", "quote", "shout", "totals"] {
+        let status = status(&dev, name);
+        let conditions = status["conditions"].as_array().unwrap();
+        assert!(conditions.len() == 3 && conditions.iter().all(|said| said["status"] == "True"), "{name}: {status}");
+    }
 
     assert_eq!(get(&format!("{}?name=Ada", url(&dev, "hello"))), "Hello, Ada!\n");
     assert_eq!(
