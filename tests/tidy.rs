@@ -57,6 +57,7 @@ const ACTING: &[&str] = &[
     "src/source/remote.rs",
     "src/source/slots.rs",
     "src/source/snapshot.rs",
+    "src/source/sweep.rs",
     "src/source/watch.rs",
     "src/source/mirror.rs",
     "src/source/transfer.rs",

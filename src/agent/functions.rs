@@ -14,6 +14,7 @@ use crate::api::Function;
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 use crate::drift::Owner;
 use crate::function::{self, Context};
+use crate::source::{Reader, ReaderKind};
 
 /// Name of the definition that brings Functions to a cluster.
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
@@ -26,7 +27,7 @@ pub(super) async fn follow(
     mut repositories: watch::Receiver<bool>,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
-    if !is_defined(&cluster, &stop).await {
+    if !is_defined(&context, &cluster, &stop).await {
         return Ok(());
     }
     // Until all of them are known, a Function could miss its own.
@@ -50,6 +51,14 @@ impl Work for Functions {
         function::owner(namespace, name)
     }
 
+    fn enter(&self, _: &Owner, (namespace, name): &Name) {
+        self.context.source.expect(&Reader::new(ReaderKind::Function, namespace, name));
+    }
+
+    fn complete(&self) {
+        self.context.source.expect_no_more(ReaderKind::Function);
+    }
+
     fn run(
         &self,
         (namespace, name): Name,
@@ -61,15 +70,18 @@ impl Work for Functions {
 }
 
 /// Waits until the cluster knows the kind; false: `stop` came first.
-async fn is_defined(cluster: &Cluster, stop: &CancellationToken) -> bool {
+async fn is_defined(context: &Context, cluster: &Cluster, stop: &CancellationToken) -> bool {
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
     let mut events = cluster.watch(&definitions, Selection::named(None, DEFINITION));
+    let mut is_there = false;
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        if let WatchEvent::Initial(live) | WatchEvent::Applied(live) = event
-            && is_established(&live)
-        {
-            return true;
+        match event {
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) if is_established(&live) => return true,
+            WatchEvent::Initial(_) | WatchEvent::Applied(_) => is_there = true,
+            // Without a definition there is no Function.
+            WatchEvent::Synced(_) if !is_there => context.source.expect_no_more(ReaderKind::Function),
+            _ => {}
         }
     }
     false

@@ -14,7 +14,7 @@ use crate::api::{GitRepository, GitSync};
 use crate::cluster::{Cluster, Kind, Selection, WatchEvent};
 use crate::drift::Owner;
 use crate::gitsync::{self, Context};
-use crate::source::Repositories;
+use crate::source::{Reader, ReaderKind, Repositories};
 
 /// Longest wait for the GitRepositories before the first GitSync is looked at.
 const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
@@ -92,9 +92,11 @@ impl Work for Syncs {
     /// Known to all others before any of them acts.
     fn enter(&self, owner: &Owner, (namespace, name): &Name) {
         self.context.enter(owner, namespace, name);
+        self.context.source.expect(&Reader::new(ReaderKind::GitSync, namespace, name));
     }
 
     fn complete(&self) {
+        self.context.source.expect_no_more(ReaderKind::GitSync);
         self.context.registry.set_complete();
         self.known.send_replace(true);
     }

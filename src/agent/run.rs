@@ -285,6 +285,7 @@ async fn lead(
     tasks.spawn(async move { following.await.map_err(Error::Task) });
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.look_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
+    tasks.spawn(sweep(context.source.clone(), stop.clone()));
     let mut announced = false;
     let result = loop {
         tokio::select! {
@@ -300,6 +301,15 @@ async fn lead(
     // What is under way is cut off: every write of ours can be repeated, and none may follow the end of a term.
     tasks.shutdown().await;
     result
+}
+
+/// Removes the mirrors that nobody reads any more since an earlier agent.
+async fn sweep(source: Source, stop: CancellationToken) -> Result<(), Error> {
+    if let Some(mirrors @ 1..) = stop.run_until_cancelled(source.sweep()).await {
+        tracing::info!(mirrors, "mirrors of remotes that nobody reads any more are removed");
+    }
+    stop.cancelled().await;
+    Ok(())
 }
 
 async fn pass_on(

@@ -52,12 +52,11 @@ pub(super) struct Polling {
 impl Polling {
     /// Begins with what the status says was found last.
     pub(super) fn new(namespace: &str, name: &str, status: &FunctionStatus) -> Self {
-        let reader = Reader { kind: ReaderKind::Function, namespace: namespace.to_owned(), name: name.to_owned() };
         Self {
             secret: None,
             remote: None,
             tree: git::remembered(namespace, status),
-            reader,
+            reader: Reader::new(ReaderKind::Function, namespace, name),
             unread: None,
             failures: 0,
             next: Instant::now(),
@@ -98,6 +97,24 @@ impl Polling {
         context.source.reads(&self.reader, None);
     }
 
+    /// Says what the Function reads, as far as it can be told.
+    pub(super) async fn tell(&mut self, context: &Context, function: &ResolvedFunction) {
+        if let Some(wanted) = wanted(function)
+            && let Ok((remote, _)) = git::remote(context, &mut self.secret, &wanted).await
+        {
+            context.source.reads(&self.reader, Some(&remote));
+        }
+    }
+
+    /// After a pass: whoever wants to know what the Function reads need not wait for another one, unless that can be
+    /// told later and cannot now.
+    pub(super) fn tried(&self, context: &Context) {
+        let may_tell = self.unread.as_ref().is_some_and(|unread| unread.class == Class::Unavailable);
+        if !may_tell && self.secret.as_ref().is_none_or(|secret| secret.taken().is_settled()) {
+            context.source.heard(&self.reader);
+        }
+    }
+
     /// Where the code is: for a Git Function the tree that its reference leads to, looked up if it is time to.
     pub(super) async fn source(
         &mut self,
@@ -105,16 +122,10 @@ impl Polling {
         function: &ResolvedFunction,
         family: &Family,
     ) -> Result<Source, Unread> {
-        let Code::Git { repository, reference, base_dir } = &function.code else {
+        let Some(wanted) = wanted(function) else {
             self.end(context);
             (self.tree, self.unread) = (None, None);
             return Ok(Source::Inline);
-        };
-        let wanted = Wanted {
-            namespace: function.namespace.clone(),
-            repository: repository.clone(),
-            reference: reference.to_string(),
-            base_dir: base_dir.to_string(),
         };
         self.tree = self.tree.take().filter(|tree| tree.wanted == wanted);
         let moved = moved(family).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
@@ -188,6 +199,17 @@ impl Polling {
         self.next = Instant::now() + wait;
         self.unread = Some(unread.clone());
     }
+}
+
+/// What a Git Function is to be built from; `None` for an inline one.
+fn wanted(function: &ResolvedFunction) -> Option<Wanted> {
+    let Code::Git { repository, reference, base_dir } = &function.code else { return None };
+    Some(Wanted {
+        namespace: function.namespace.clone(),
+        repository: repository.clone(),
+        reference: reference.to_string(),
+        base_dir: base_dir.to_string(),
+    })
 }
 
 /// The Job that failed because its branch has moved on.

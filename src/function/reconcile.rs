@@ -28,12 +28,16 @@ use crate::cluster::Kind;
 use crate::drift::{Owner, Policy};
 use crate::object::Key;
 use crate::secrets::{Followed, Known};
+use crate::source::{Reader, ReaderKind};
 
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// Keeps the children of one Function as they must be until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
-    let Some(first) = input.borrow().clone() else { return };
+    let Some(first) = input.borrow().clone() else {
+        context.source.reads(&Reader::new(ReaderKind::Function, &namespace, &name), None);
+        return;
+    };
     let uid = first.metadata.uid.clone().unwrap_or_default();
     let owner = owner(&namespace, &name);
     let bell = context.cache.enter(&owner, &namespace, &uid);
@@ -186,6 +190,7 @@ impl Task {
         let mut function = function.clone();
         function.status = Some(self.status.clone());
         let pass = self.pass(&function, changed).await;
+        self.polling.tried(&self.context);
         self.report(&function, &pass).await;
     }
 
@@ -221,6 +226,7 @@ impl Task {
             Ok(repository) => repository,
             Err(why) => {
                 self.context.cache.withdraw(&self.owner);
+                self.polling.tell(&self.context, &resolved).await;
                 let Pass { said, .. } = refused(Reason::RegistryNotConfigured, why);
                 return Pass { said, ..pass };
             }

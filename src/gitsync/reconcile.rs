@@ -40,7 +40,7 @@ const FAR: Duration = Duration::from_secs(86_400);
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let owner: Owner = format!("{namespace}/{name}").into();
-    let reader = Reader { kind: ReaderKind::GitSync, namespace: namespace.clone(), name: name.clone() };
+    let reader = Reader::new(ReaderKind::GitSync, &namespace, &name);
     let mut task = Task {
         reader: reader.clone(),
         label: attempt::label(&namespace, &name),
@@ -215,6 +215,7 @@ impl Task {
 
     async fn end(&mut self, sync: &GitSync) -> Turn {
         self.context.registry.update(&self.owner, |row| row.tried = true);
+        self.context.source.reads(&self.reader, None);
         let ours = sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
         if !ours {
             return Turn::Over;
@@ -244,6 +245,11 @@ impl Task {
             self.forget_waits();
         }
         let outcome = self.outcome_of(sync, repository, max_age).await;
+        // Where nothing can be told now that could be told later, it is waited for.
+        let may_tell = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
+        if !outcome.as_ref().is_err_and(may_tell) && self.secret.as_ref().is_none_or(|s| s.taken().is_settled()) {
+            self.context.source.heard(&self.reader);
+        }
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.request = if requested { asked } else { None };
         match outcome {
@@ -323,11 +329,21 @@ impl Task {
             self.attempt(sync).set_finalizer(true).await?;
         }
         self.attempt(sync).load_inventory().await?;
+        // What is suspended goes on with the mirror that it has.
+        let remote = self.remote(sync, repository).await;
+        if let Ok(remote) = &remote {
+            self.context.source.reads(&self.reader, Some(remote));
+        }
         if sync.spec.suspend {
             self.context.registry.update(&self.owner, |row| row.suspended = true);
             return Ok(Some(Outcome::Suspended));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
+        self.attempt(sync).sync(&remote?, max_age).await
+    }
+
+    /// Where the repository is and how it is opened.
+    async fn remote(&mut self, sync: &GitSync, repository: Option<&GitRepository>) -> Result<Remote, Refused> {
         let repository = repository.ok_or_else(|| {
             let message = format!("GitRepository {} does not exist in this namespace", sync.spec.git_repository);
             Refused { class: Class::NotReady, reason: Reason::SpecInvalid, message, retry_after: None }
@@ -338,12 +354,10 @@ impl Task {
         {
             return Err(refused);
         }
-        let remote = Remote {
+        Ok(Remote {
             url: RemoteUrl::parse(&repository.spec.url)?,
             credentials: source::credentials(repository.spec.auth.as_ref(), secret.as_ref().and_then(Known::data))?,
-        };
-        self.context.source.reads(&self.reader, Some(&remote));
-        self.attempt(sync).sync(&remote, max_age).await
+        })
     }
 
     /// What is known of the Secret that the repository names.

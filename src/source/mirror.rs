@@ -30,12 +30,19 @@ use super::transport::History;
 const TOLD: usize = 16;
 const HELD: &str = "held";
 const SALT: &str = "salt";
+/// Extension of a mirror's directory.
+pub(super) const MIRROR: &str = "git";
 
 /// Generations that this process has open: nobody else may use or remove them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open(Arc<Mutex<HashSet<PathBuf>>>);
 
 impl Open {
+    /// Whether a generation of the mirror at `root` is open.
+    pub(super) fn has_any_of(&self, root: &Path) -> bool {
+        self.paths().iter().any(|path| path.starts_with(root))
+    }
+
     fn paths(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,7 +61,9 @@ impl Mirror {
     /// Finds the latest generation of the mirror for `identity` under `directory`, and removes the others, as far as
     /// nobody in this process has them `open`.
     pub(super) fn find(directory: &Path, identity: &[u8; 32], open: &Open) -> Result<Self, Fault> {
-        let root = directory.join(name(directory, identity).map_err(Fault::Disk)?);
+        make_directory(directory).map_err(Fault::Disk)?;
+        let salt = salt(directory).map_err(Fault::Disk)?;
+        let root = directory.join(name(&salt, identity));
         make_directory(&root).map_err(Fault::Disk)?;
         let mut numbers: Vec<u64> = fs::read_dir(&root)
             .map_err(Fault::Disk)?
@@ -266,14 +275,14 @@ fn make_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Name of a mirror's directory, from which nobody can guess credentials.
-fn name(directory: &Path, identity: &[u8; 32]) -> io::Result<String> {
-    make_directory(directory)?;
-    let salt = salt(&directory.join(SALT))?;
+pub(super) fn name(salt: &[u8], identity: &[u8; 32]) -> String {
     let digest = Sha256::new().chain_update(salt).chain_update(identity).finalize();
-    Ok(format!("{}.git", hex::encode(&digest[..16])))
+    format!("{}.{MIRROR}", hex::encode(&digest[..16]))
 }
 
-fn salt(path: &Path) -> io::Result<Vec<u8>> {
+/// The random bytes of a directory of mirrors.
+pub(super) fn salt(directory: &Path) -> io::Result<Vec<u8>> {
+    let path = &directory.join(SALT);
     match fs::read(path) {
         Ok(salt) if salt.len() == 32 => return Ok(salt),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -352,7 +361,8 @@ mod tests {
     #[test]
     fn names_of_mirrors_tell_nothing_without_the_salt() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        assert_eq!(name(one.path(), &[1; 32]).unwrap(), name(one.path(), &[1; 32]).unwrap());
-        assert_ne!(name(one.path(), &[1; 32]).unwrap(), name(two.path(), &[1; 32]).unwrap());
+        let name_in = |directory: &Path| name(&salt(directory).unwrap(), &[1; 32]);
+        assert_eq!(name_in(one.path()), name_in(one.path()));
+        assert_ne!(name_in(one.path()), name_in(two.path()));
     }
 }

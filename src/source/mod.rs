@@ -29,6 +29,8 @@ mod settings;
 #[expect(clippy::disallowed_methods, reason = "what blocks runs on a thread of its own")]
 mod slots;
 mod snapshot;
+#[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
+mod sweep;
 #[expect(clippy::disallowed_methods, reason = "bringing a commit has a deadline")]
 mod transfer;
 #[expect(clippy::disallowed_methods, reason = "it speaks to remotes, with deadlines")]

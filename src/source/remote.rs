@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 use super::error::{Error, Fault};
 use super::mirror::{Mirror, Open};
 use super::poll::Poll;
-use super::readers::{Identity, Reader, Readers};
+use super::readers::{Identity, Reader, ReaderKind, Readers};
 use super::reference::{Found, Reference, Refs, Wanted};
 use super::slots::{Share, Slots};
 use super::snapshot::Snapshot;
@@ -68,8 +69,10 @@ pub(super) struct Inner {
     slots: Slots,
     http: OnceLock<Http>,
     pub(super) open: Open,
-    remotes: Mutex<HashMap<Identity, Arc<State>>>,
-    readers: Mutex<Readers>,
+    pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
+    pub(super) readers: Mutex<Readers>,
+    /// Whether it is known what all of them read.
+    pub(super) readers_known: watch::Sender<bool>,
     lookups: AtomicU64,
     pub(super) fetches: AtomicU64,
 }
@@ -109,7 +112,8 @@ impl Source {
         let slots = Slots::new(settings.slots);
         let (http, open, remotes, readers) = (OnceLock::new(), Open::default(), Mutex::default(), Mutex::default());
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
-        let inner = Inner { settings, slots, http, open, remotes, readers, lookups, fetches };
+        let readers_known = watch::Sender::new(false);
+        let inner = Inner { settings, slots, http, open, remotes, readers, readers_known, lookups, fetches };
         Self { inner: Arc::new(inner), party: Party::default() }
     }
 
@@ -222,10 +226,34 @@ impl Source {
     ///
     /// A reader that ends with the process keeps its mirror, so that the next process finds it.
     pub fn reads(&self, reader: &Reader, remote: Option<&Remote>) {
-        // Held until it is forgotten: whoever comes next to read the remote begins anew.
+        self.with_readers(|readers| {
+            // Still held while it is forgotten: whoever comes next to read the remote begins anew.
+            if let Some(unread) = readers.set(reader, remote.map(Remote::identity)) {
+                self.forget(&unread);
+            }
+        });
+    }
+
+    /// The reader was there when we began, and will say what it reads.
+    pub fn expect(&self, reader: &Reader) {
+        self.with_readers(|readers| readers.expect(reader));
+    }
+
+    /// All readers of this kind that there were when we began have been named.
+    pub fn expect_no_more(&self, kind: ReaderKind) {
+        self.with_readers(|readers| readers.expect_no_more(kind));
+    }
+
+    /// The reader has said what it reads if it can tell at all: nobody waits for it.
+    pub fn heard(&self, reader: &Reader) {
+        self.with_readers(|readers| readers.heard(reader));
+    }
+
+    fn with_readers(&self, change: impl FnOnce(&mut Readers)) {
         let mut readers = lock(&self.inner.readers);
-        if let Some(unread) = readers.set(reader, remote.map(Remote::identity)) {
-            self.forget(&unread);
+        change(&mut readers);
+        if readers.are_known() {
+            self.inner.readers_known.send_if_modified(|known| !std::mem::replace(known, true));
         }
     }
 

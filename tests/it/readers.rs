@@ -76,6 +76,41 @@ async fn a_mirror_stays_as_long_as_a_git_sync_or_a_function_reads_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mirror_that_lost_its_last_reader_while_no_agent_ran_goes_when_all_readers_are_known_again() {
+    let (mut world, _server) = both().await;
+    let mut other = Origin::new();
+    other.file("hello/handler.js", "other").commit("one");
+    let other = GitServer::start(other.root()).await;
+    world.repository("other", &other.url(NAME));
+    world.git_function("leaving", "/hello");
+    world.edit_function("leaving", json!({"spec": {"source": "other"}}));
+    world.runs("leaving").await;
+    assert_eq!(world.mirrors(), 2);
+    world.stop().await;
+    world.delete_function("leaving");
+    world.sync("suspended", json!({"gitRepository": "other", "suspend": true}));
+    world.fail_next("watch", "functions", "", 503, 10_000);
+    world.start();
+    world.condition_is("suspended", "Ready", "False Suspended").await;
+    world.remote.file("objects/a.yaml", config_map("a", "2"));
+    world.commit("demo", "two").await;
+    assert_eq!(world.mirrors(), 2, "Functions may read them");
+    world.server.levers().clear_faults();
+    world.remote.file("hello/handler.js", "2");
+    let head = world.remote.commit("three");
+    world.look();
+    world.until_function("the Function goes on", |w| w.function_status("hello")["commit"] == *head).await;
+    assert_eq!(world.mirrors(), 2, "what is suspended has its mirror");
+
+    world.stop().await;
+    world.edit(SYNCS, "gitsyncs", "suspended", json!({"spec": {"gitRepository": "repo"}}));
+    world.start();
+    world.until("nobody reads the other one", |w| w.mirrors() == 1).await;
+    world.remote.file("objects/a.yaml", config_map("a", "3"));
+    world.commit("demo", "four").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_is_watched_once_however_many_need_it() {
     let mut world = World::with_functions().await;
     world.remote.file("hello/handler.js", "1").file("objects/a.yaml", config_map("a", "1")).commit("one");

@@ -103,3 +103,38 @@ async fn what_nobody_reads_any_more_is_removed_from_the_disk() {
     assert_eq!(packs(bench.mirrors.path()).len(), 0);
     assert!(bench.sync("main").await.is_ok(), "and can be used again");
 }
+
+#[tokio::test]
+async fn what_lost_its_last_reader_while_nothing_ran_goes_when_it_is_known_what_all_read() {
+    let bench = Bench::new(small()).await;
+    let (read, unread) = (bench.remote(), basic(&bench.server.url(NAME), "u", "old"));
+    for remote in [&read, &unread] {
+        drop(sync(&bench.source, remote, "main").await.unwrap());
+    }
+    let half_gone = bench.mirrors.path().join(format!("{}.unread", "0".repeat(32)));
+    let not_ours = ["notes.git", "salted"].map(|name| bench.mirrors.path().join(name));
+    for directory in not_ours.iter().chain([&half_gone]) {
+        std::fs::create_dir_all(directory.join("1")).unwrap();
+    }
+
+    let source = Source::new(settings(bench.mirrors.path()));
+    let reader = |kind| Reader { kind, namespace: "shop".into(), name: "web".into() };
+    source.expect(&reader(ReaderKind::GitSync));
+    source.expect(&reader(ReaderKind::Function));
+    let mut sweeping = Box::pin(source.sweep());
+    source.reads(&reader(ReaderKind::GitSync), Some(&read));
+    source.expect_no_more(ReaderKind::GitSync);
+    assert!(futures::poll!(&mut sweeping).is_pending(), "not all Functions are known");
+    source.expect_no_more(ReaderKind::Function);
+    assert!(futures::poll!(&mut sweeping).is_pending(), "one Function has not said what it reads");
+    assert_eq!(packs(bench.mirrors.path()).len(), 2);
+    source.heard(&reader(ReaderKind::Function));
+
+    assert_eq!(sweeping.await, 2);
+    assert_eq!(packs(bench.mirrors.path()).len(), 1);
+    assert!(not_ours.iter().all(|directory| directory.exists()) && !half_gone.exists());
+    let found = source.lookup(&read, &Reference::head(), NOW).await.unwrap();
+    bench.server.take_counts();
+    source.fetch(&read, &found).await.unwrap();
+    assert_eq!(bench.server.take_counts().requests, 0, "what is read is the mirror that there was");
+}
