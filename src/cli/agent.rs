@@ -32,12 +32,13 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     logs::start(arguments.log_format, "info");
+    // Whatever is wrong with them is told before anything begins.
+    let functions =
+        function::Settings::from_env(function::Settings::default(), variables()).map_err(Error::Settings)?;
     let stop = stop::on_signal()?;
     let cluster = arguments.connection.connect().await?;
     let mut source = source::Settings::new(arguments.data);
     source.allow_local = arguments.allow_local;
-    let functions =
-        function::Settings::from_env(function::Settings::default(), variables()).map_err(Error::Settings)?;
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,
@@ -52,9 +53,11 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// The environment, as far as it is text.
+/// The environment. What is no text is shown as near to it as can be: no setting is understood so, and none is passed
+/// over.
 fn variables() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
 
 /// The host's name and a random part, for two agents of one host are two agents.

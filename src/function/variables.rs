@@ -1,9 +1,8 @@
 //! The settings as environment variables: those of the first system that still mean something, and ours.
 //!
 //! Invariant: a variable that is not understood is told, never ignored; an empty one stands for the default.
-//!
-//! Variables that Kubernetes sets for the Services of a namespace (`APP_PORT=tcp://…` for a Service `app`) are nobody's
-//! settings.
+
+mod strays;
 
 use std::collections::BTreeMap;
 
@@ -66,18 +65,6 @@ pub const VARIABLES: &[(&str, Set)] = &[
     }),
 ];
 
-/// Variables that mean nothing to Mainstay, and why not: whoever sets one expects something that does not happen.
-const REFUSED: [(&str, &str); 2] = [
-    ("MAINSTAY_TRUST_REGISTRY", "only an image whose digest a build reported is run, whatever the registry holds"),
-    (
-        "APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION",
-        "a Function that is ready is looked at when something of it changes, not after a time",
-    ),
-];
-
-/// Prefixes of which every variable has to be one of [`VARIABLES`].
-const OURS: [&str; 3] = ["APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
-
 impl Settings {
     /// `base` changed by these variables; other variables than [`VARIABLES`] may be among them. All that is wrong is
     /// told.
@@ -88,7 +75,7 @@ impl Settings {
             let outcome = match VARIABLES.iter().find(|(known, _)| *known == name) {
                 Some(_) if value.is_empty() => Ok(()),
                 Some((_, set)) => set(&mut settings, value.trim()),
-                None => expect_no_setting(&name, &value),
+                None => strays::refuse(&name, &value),
             };
             refused.extend(outcome.err().map(|why| Refused { name, why }));
         }
@@ -96,28 +83,6 @@ impl Settings {
         refused.sort_by(|a, b| a.name.cmp(&b.name));
         if refused.is_empty() { Ok(settings) } else { Err(refused) }
     }
-}
-
-/// Says what is wrong with a variable that is no setting, when it looks like one.
-fn expect_no_setting(name: &str, value: &str) -> Result<(), String> {
-    if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
-        let why = format!("it is not a setting of Mainstay; remove it: {why}");
-        return if value.is_empty() { Ok(()) } else { Err(why) };
-    }
-    if OURS.iter().any(|prefix| name.starts_with(prefix)) && !is_service_link(name, value) {
-        return Err("it is not a setting of Mainstay; remove it, or correct its name".to_owned());
-    }
-    Ok(())
-}
-
-/// Whether the kubelet set the variable for a Service.
-fn is_service_link(name: &str, value: &str) -> bool {
-    name.ends_with("_SERVICE_HOST")
-        || name.contains("_SERVICE_PORT")
-        || (name.contains("_PORT") && (value.starts_with("tcp://") || value.starts_with("udp://")))
-        || ["_TCP", "_UDP", "_SCTP"]
-            .iter()
-            .any(|protocol| name.contains(&format!("{protocol}_")) || name.ends_with(protocol))
 }
 
 /// Every default preset has to be there and to be complete: all others are completed from it.

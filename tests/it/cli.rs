@@ -77,3 +77,21 @@ fn says_what_is_wrong_with_a_kubeconfig() {
 fn refuses_a_duration_that_is_none() {
     check_golden("cli/no-duration.txt", &transcript(&["pause", "deploy", "web", "--for", "5"]));
 }
+
+#[test]
+fn the_agent_does_not_start_with_settings_that_nothing_reads() {
+    let home = tempfile::tempdir().unwrap();
+    let agent = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        command.args(["agent", "--kubeconfig", "/nowhere/at/all"]).env_clear().env("HOME", home.path());
+        let output = command.envs(variables.iter().copied()).current_dir(home.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = agent(&[("MAINSTAY_PLATFROM", "linux/arm64"), ("MAINSTAY_SEED", "1")]);
+    assert!(said.contains("MAINSTAY_PLATFROM: it is not a setting of Mainstay; is MAINSTAY_PLATFORM meant?"), "{said}");
+    assert!(said.contains("MAINSTAY_SEED: it is not a setting of Mainstay"), "{said}");
+    let service = [("MAINSTAY_SERVICE_HOST", "10.0.0.1"), ("MAINSTAY_PORT", "tcp://10.0.0.1:8080")];
+    let said = agent(&service);
+    assert!(!said.contains("MAINSTAY_") && said.contains("/nowhere/at/all"), "{said}");
+}

@@ -1,5 +1,6 @@
 //! Every variable is understood or told.
 
+use super::strays::REFUSED;
 use super::*;
 
 fn from(variables: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
@@ -10,7 +11,10 @@ fn from(variables: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
 #[test]
 fn without_variables_the_settings_are_the_shipped_ones() {
     assert_eq!(from(&[]), Ok(Settings::default()));
-    assert_eq!(from(&[("PATH", "/bin"), ("MAINSTAY_IDENTITY", "x")]), Ok(Settings::default()));
+    assert_eq!(
+        from(&[("PATH", "/bin"), ("MAINSTAY_IDENTITY", "x"), ("MAINSTAY_DEV_TOKEN", "x")]),
+        Ok(Settings::default())
+    );
     let empty: Vec<_> = VARIABLES.iter().map(|(name, _)| (*name, "")).collect();
     assert_eq!(from(&empty), Ok(Settings::default()));
     let empty: Vec<_> = REFUSED.iter().map(|(name, _)| (*name, "")).collect();
@@ -123,17 +127,51 @@ fn an_unknown_variable_is_told_and_all_that_is_wrong_at_once() {
 }
 
 #[test]
+fn a_variable_that_nothing_reads_is_told_with_the_name_that_it_is_most_like() {
+    for (name, meant) in [
+        ("MAINSTAY_BASE_IMAGE", "MAINSTAY_BASE_IMAGES"),
+        ("MAINSTAY_PLATFROM", "MAINSTAY_PLATFORM"),
+        ("MAINSTAY_INTERVAL", "MAINSTAY_GIT_INTERVAL"),
+        ("MAINSTAY_BUILDER_IMAGES", "MAINSTAY_BUILDER_IMAGE"),
+        ("MAINSTAY_IDENTIY", "MAINSTAY_IDENTITY"),
+        ("APP_FUNCTION_REQUEUE_DURATIONS", "APP_FUNCTION_REQUEUE_DURATION"),
+        ("WEBHOOK_DEFAULTING_RUNTIMES", "WEBHOOK_DEFAULTING_RUNTIME"),
+    ] {
+        for value in ["x", ""] {
+            let said = format!("{name}: it is not a setting of Mainstay; is {meant} meant?");
+            assert_eq!(from(&[(name, value)]), Err(vec![said]), "{name}={value}");
+        }
+    }
+    for name in ["MAINSTAY_SEED", "MAINSTAY_", "MAINSTAY_LOG_LEVEL", "MAINSTAY_TCP_TIMEOUT"] {
+        let said = format!("{name}: it is not a setting of Mainstay; remove it, or correct its name");
+        assert_eq!(from(&[(name, "1")]), Err(vec![said]));
+    }
+    for (name, value) in [("MAINSTAY_PORT", "8080"), ("MAINSTAY_PACKAGE_REGISTRY", "https://npm.example.org")] {
+        assert!(from(&[(name, value)]).is_err(), "{name}");
+    }
+    assert_eq!(from(&[("MAINSTAY", "x"), ("MAINSTAYX", "x"), ("mainstay_platform", "x")]), Ok(Settings::default()));
+}
+
+#[test]
 fn variables_that_kubernetes_sets_for_services_are_nobodys() {
-    let links = [
-        ("APP_PORT", "tcp://10.0.0.1:80"),
-        ("APP_SERVICE_HOST", "10.0.0.1"),
-        ("APP_SERVICE_PORT", "80"),
-        ("APP_SERVICE_PORT_HTTP", "80"),
-        ("APP_PORT_80_TCP", "tcp://10.0.0.1:80"),
-        ("APP_PORT_80_TCP_ADDR", "10.0.0.1"),
-        ("APP_PORT_80_TCP_PORT", "80"),
-        ("APP_PORT_80_TCP_PROTO", "tcp"),
-    ];
-    assert_eq!(from(&links), Ok(Settings::default()));
+    for service in ["APP", "MAINSTAY", "MAINSTAY_PLATFORM", "MAINSTAY_X_Y"] {
+        for (protocol, scheme) in [("TCP", "tcp"), ("UDP", "udp"), ("SCTP", "sctp")] {
+            let address = format!("{scheme}://10.0.0.1:8080");
+            let links = [
+                ("SERVICE_HOST", "10.0.0.1"),
+                ("SERVICE_PORT", "8080"),
+                ("SERVICE_PORT_HTTP", "8080"),
+                ("PORT", &address),
+                (&format!("PORT_8080_{protocol}"), &address),
+                (&format!("PORT_8080_{protocol}_PROTO"), scheme),
+                (&format!("PORT_8080_{protocol}_PORT"), "8080"),
+                (&format!("PORT_8080_{protocol}_ADDR"), "10.0.0.1"),
+            ];
+            for (end, value) in links {
+                let name = format!("{service}_{end}");
+                assert_eq!(from(&[(&name, value)]), Ok(Settings::default()), "{name}={value}");
+            }
+        }
+    }
     assert!(from(&[("APP_SECRET_MUTATING_WEBHOOK_PORT", "8443")]).is_err());
 }
