@@ -1,0 +1,41 @@
+//! A Python for images whose base layers are not there: this machine's, without the packages that are installed for it.
+//!
+//! What a program finds here it must find in its real image as well, or it is not found: a virtual environment has the
+//! standard library and nothing else.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::Node;
+
+/// Making an environment is a few links and one file.
+const WITHIN: Duration = Duration::from_secs(30);
+
+impl Node {
+    /// The directory of programs that stands for those of an image, by the first word that it runs.
+    pub(super) async fn interpreters(&self, word: Option<&str>) -> Option<PathBuf> {
+        if word? != "python3" {
+            return None;
+        }
+        self.python.get_or_init(|| self.environment()).await.clone()
+    }
+
+    async fn environment(&self) -> Option<PathBuf> {
+        let place = self.directory().join("python");
+        let mut command = Command::new("python3");
+        command.args(["-m", "venv", "--without-pip", "--symlinks"]).arg(&place);
+        command.env("PATH", &self.options.path).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let why = match tokio::time::timeout(WITHIN, command.output()).await {
+            Ok(Ok(output)) if output.status.success() => return Some(place.join("bin")),
+            Ok(Ok(output)) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it took more than {} s", WITHIN.as_secs()),
+        };
+        tracing::warn!(why, "pods see the Python packages of this machine");
+        None
+    }
+}
