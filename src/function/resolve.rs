@@ -10,6 +10,7 @@ mod env;
 mod sizes;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use kube::ResourceExt as _;
 
@@ -104,6 +105,12 @@ pub struct Warning {
     pub message: String,
 }
 
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message)
+    }
+}
+
 impl ResolvedFunction {
     /// The labels by which all children are found.
     pub fn selector(&self) -> BTreeMap<String, String> {
@@ -139,7 +146,7 @@ pub fn resolve(function: &Function, settings: &Settings) -> Result<ResolvedFunct
     let code = code::code(spec, is_git, runtime, &mut found);
     let env = env::env(spec, settings, runtime, &mut found);
     let replicas = sizes::replicas(function, settings, &mut found);
-    let resources = sizes::of_pod(function, settings, &mut found);
+    let resources = sizes::of_pod(function, settings, runtime, &mut found);
     let build_resources = sizes::of_build(function, settings, &mut found);
     let internal = internal_labels(&name, &uid);
     let pod_labels = pod_labels(spec, &internal, &mut found);

@@ -49,6 +49,12 @@ fn fill(
     }
 }
 
+/// The limit that is given for a resource, if it is less than `least`.
+pub(super) fn limit_below<'a>(given: Option<&'a Resources>, name: &str, least: &Amount) -> Option<&'a Amount> {
+    let limit = given?.limits.as_ref()?.get(name).filter(|limit| !is_unset(Some(limit)))?;
+    (size(limit)? < size(least)?).then_some(limit)
+}
+
 /// Nothing, or a zero: both are filled in.
 fn is_unset(amount: Option<&Amount>) -> bool {
     amount.is_none_or(|amount| Quantity::parse(&amount.0).is_some_and(Quantity::is_zero))

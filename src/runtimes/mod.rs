@@ -144,6 +144,19 @@ impl Runtime {
         }
     }
 
+    /// Least memory that the server needs to answer without being killed for it, as a Kubernetes quantity, with room for a
+    /// package or two.
+    ///
+    /// As measured with a function that says hello: CPython 3.11 to 3.13 take 20 MiB at rest, and 28 MiB while 50 clients
+    /// send 64 KiB each; with the package `requests`, 28 and 36. Node.js takes 53 MiB at rest, of which 16 cannot be given
+    /// back, and 75 with 30 in the same load: the rest is the program's own text, which the kernel reads again.
+    pub fn least_memory(&self) -> &'static str {
+        match self.language {
+            Language::NodeJs => "64Mi",
+            Language::Python => "48Mi",
+        }
+    }
+
     /// Environment variables of the pod that depend on the runtime, in the order in which the pod lists them.
     ///
     /// The paths are spelled out: the kubelet leaves `$(KUBELESS_INSTALL_VOLUME)/…` as it is, because that variable belongs

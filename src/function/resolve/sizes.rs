@@ -8,6 +8,7 @@ use crate::api::{Function, names};
 use crate::function::presets::{Chosen, Presets, ReplicasPreset, ResourcesPreset};
 use crate::function::resources;
 use crate::function::violation::{Violation, shown};
+use crate::runtimes::Runtime;
 
 /// How many pods serve.
 pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Findings) -> Replicas {
@@ -39,11 +40,30 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
     Replicas { min, max }
 }
 
-/// CPU and memory of a pod that serves.
-pub(super) fn of_pod(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
+/// CPU and memory of a pod that serves. Memory that comes from a preset is at least what the runtime needs; a limit that
+/// the Function itself gives counts as it is, with a warning when it is less.
+pub(super) fn of_pod(
+    function: &Function,
+    settings: &Settings,
+    runtime: Option<&'static Runtime>,
+    found: &mut Findings,
+) -> Resources {
     let preset = preset(function, names::FUNCTION_RESOURCES_PRESET, &settings.resources, found);
-    let preset = complete_preset(preset, &settings.resources);
+    let mut preset = complete_preset(preset, &settings.resources);
     let given = function.spec.resources.as_ref();
+    if let Some(runtime) = runtime {
+        let least = runtime.least_memory().into();
+        if let Some(limit) = resources::limit_below(given, "memory", &least) {
+            let message = format!(
+                "spec.resources.limits.memory is {}, but runtime {} needs {least}: the pod may be killed for want of memory \
+                 (OOMKilled) or not start at all",
+                shown(&limit.0),
+                runtime.name
+            );
+            found.warn("MemoryLow", message);
+        }
+        preset = preset.with_memory(&least);
+    }
     resources::complete(given, &preset, &settings.min_resources, "spec.resources", &mut found.violations)
 }
 

@@ -2,6 +2,7 @@
 
 mod contract;
 mod hostile;
+mod memory;
 mod nodejs;
 mod protocol;
 mod python;

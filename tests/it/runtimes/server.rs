@@ -167,8 +167,13 @@ impl Server {
 
     /// Resident memory of the process, in bytes.
     pub(crate) fn resident(&self) -> u64 {
+        self.memory("VmRSS")
+    }
+
+    /// What the kernel says of the process' memory under this name, in bytes.
+    pub(crate) fn memory(&self, name: &str) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let line = text.lines().find(|line| line.split(':').next() == Some(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
