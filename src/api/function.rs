@@ -193,6 +193,10 @@ pub struct FunctionStatus {
     /// The `spec.runtimeImageOverride` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_image_override: Option<String>,
+    /// What works, but perhaps not as it was meant: an unknown preset, a deprecated runtime, a variable that is ignored.
+    /// Each is also an Event when it is found for the first time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The image that serves now, by digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

@@ -15,7 +15,7 @@ use super::facts::Progress;
 use super::observe::Family;
 use super::polling::{Polling, Source};
 use super::repository;
-use super::resolve::{Warning, reason, resolve, text};
+use super::resolve::{reason, resolve, text};
 use super::stage::{self, Decision, Memory, Observed, Said, Wanted};
 use super::status::Pass;
 use super::tag;
@@ -117,7 +117,6 @@ pub(super) struct Task {
     /// Those of the registries and of packages, in the order of [`Settings::secrets`](super::Settings::secrets).
     secrets: [Followed; 3],
     credentials: Vec<Known>,
-    pub(super) warned: Vec<Warning>,
     pub(super) asked_why: Option<Instant>,
     /// Children under break glass that are not as they have to be.
     pub(super) paused: HashSet<Key>,
@@ -151,7 +150,6 @@ impl Task {
             due: None,
             seen: None,
             credentials: Vec::new(),
-            warned: Vec::new(),
             asked_why: None,
             paused: HashSet::new(),
             took: [None; 3],
@@ -218,8 +216,9 @@ impl Task {
                 return refused(reason(&violations), text(&violations));
             }
         };
-        self.warn(&resolved.warnings);
-        let mut pass = Pass { runtime: Some(resolved.runtime.name.to_owned()), ..Pass::default() };
+        let runtime = resolved.runtime.name.to_owned();
+        let warnings = resolved.warnings.clone();
+        let mut pass = Pass { runtime: Some(runtime), warnings: Some(warnings), ..Pass::default() };
         let [external, default, packages] = &mut self.secrets;
         let (external, default, _) = tokio::join!(external.known(), default.known(), packages.known());
         let repository = match repository::choose(&self.context.settings, &external, &default, &resolved) {

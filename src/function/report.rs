@@ -10,7 +10,6 @@ use jiff::Timestamp;
 
 use super::context::Facts;
 use super::reconcile::{Task, functions};
-use super::resolve::Warning;
 use super::status::{self, Pass};
 use crate::api::Function;
 use crate::api::function::FunctionStatus;
@@ -25,19 +24,6 @@ const WRITE_AGAIN: Duration = Duration::from_secs(2);
 const UNWRITABLE: Duration = Duration::from_secs(300);
 
 impl Task {
-    /// Tells what is noticed for the first time.
-    pub(super) fn warn(&mut self, warnings: &[Warning]) {
-        for warning in warnings.iter().filter(|warning| !self.warned.contains(warning)) {
-            let message = Message::Noticed {
-                function: self.owner.to_string(),
-                reason: warning.reason.to_owned(),
-                message: warning.message.clone(),
-            };
-            self.context.tell(&self.owner, warning.reason, &message);
-        }
-        self.warned = warnings.to_vec();
-    }
-
     fn set_facts(&mut self, function: &Function) {
         let known = std::mem::take(&mut self.took);
         let now = took(function, &self.status);
@@ -56,6 +42,7 @@ impl Task {
     pub(super) async fn report(&mut self, function: &Function, pass: &Pass) {
         let now: Timestamp = self.context.now();
         let (new, news) = status::after(&self.status, function, pass, now);
+        let unheard = status::unheard(&self.status, pass).collect::<Vec<_>>();
         if new != self.status {
             let name = function.metadata.name.as_deref().unwrap_or_default();
             let patch = status::patch(&self.status, &new);
@@ -75,6 +62,14 @@ impl Task {
             self.status = new;
         }
         self.set_facts(function);
+        for warning in unheard {
+            let message = Message::Noticed {
+                function: self.owner.to_string(),
+                reason: warning.reason.to_owned(),
+                message: warning.message.clone(),
+            };
+            self.context.tell(&self.owner, warning.reason, &message);
+        }
         for said in news {
             let reason = said.reason.as_str();
             let message = Message::Stage {

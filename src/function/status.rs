@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
+use super::resolve::Warning;
 use super::stage::{Record, Said};
 use crate::api::Function;
 use crate::api::function::FunctionStatus;
@@ -25,6 +26,14 @@ pub struct Pass {
     pub source: Option<(String, String)>,
     /// The runtime.
     pub runtime: Option<String>,
+    /// What was noticed; `None`: the pass did not come to it.
+    pub warnings: Option<Vec<Warning>>,
+}
+
+/// What of the warnings an earlier pass has not told. What the status holds was told, by whichever agent.
+pub fn unheard<'p>(old: &FunctionStatus, pass: &'p Pass) -> impl Iterator<Item = &'p Warning> {
+    let told = old.warnings.clone();
+    pass.warnings.iter().flatten().filter(move |warning| !told.contains(&warning.to_string()))
 }
 
 /// The status after a pass, and what of it is news, in order.
@@ -99,6 +108,9 @@ fn facts(status: &mut FunctionStatus, function: &Function, pass: &Pass) {
     if pass.runtime.is_some() {
         status.runtime.clone_from(&pass.runtime);
     }
+    if let Some(warnings) = &pass.warnings {
+        status.warnings = warnings.iter().map(ToString::to_string).collect();
+    }
     status.runtime_image_override = copied(spec.runtime_image_override.as_ref());
     if let Some((commit, tree)) = &pass.source {
         status.commit = Some(commit.clone());
@@ -140,6 +152,29 @@ pub fn patch(old: &FunctionStatus, new: &FunctionStatus) -> Value {
 mod tests {
     use super::*;
     use crate::api::FunctionSpec;
+
+    #[test]
+    fn a_warning_is_news_until_the_status_holds_it() {
+        let warning = |reason, message: &str| Warning { reason, message: message.to_owned() };
+        let with = |warnings: Option<Vec<Warning>>| Pass { warnings, ..Pass::default() };
+        let function = Function::new("hello", FunctionSpec::default());
+        let mut status = FunctionStatus::default();
+        let mut told = |pass: Pass| {
+            let news = unheard(&status, &pass).map(|warning| warning.message.clone()).collect::<Vec<_>>();
+            (status, _) = after(&status, &function, &pass, Timestamp::UNIX_EPOCH);
+            (news.concat(), status.warnings.join("|"))
+        };
+        let (a, b) = (warning("EnvIgnored", "a"), warning("PresetUnknown", "b"));
+        let mut check = |pass: Option<Vec<Warning>>, news: &str, held: &str| {
+            assert_eq!(told(with(pass)), (news.to_owned(), held.to_owned()));
+        };
+        check(Some(vec![a.clone()]), "a", "EnvIgnored: a");
+        check(Some(vec![a.clone(), b.clone()]), "b", "EnvIgnored: a|PresetUnknown: b");
+        check(None, "", "EnvIgnored: a|PresetUnknown: b");
+        check(Some(vec![b.clone()]), "", "PresetUnknown: b");
+        check(Some(vec![]), "", "");
+        check(Some(vec![b]), "b", "PresetUnknown: b");
+    }
 
     #[test]
     fn a_large_source_is_not_repeated() {
