@@ -27,6 +27,7 @@ mod functions_hostile;
 mod functions_kills;
 mod functions_kills_real;
 mod functions_registries;
+mod functions_slow;
 mod functions_told;
 mod hosting;
 mod inventories;

@@ -3,6 +3,8 @@
 //! `replicas` is ours only while the number is fixed; else it is the autoscaler's. Annotations of the template are ours
 //! only as far as we set them, so that `kubectl rollout restart` works.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use super::pod::{container_security, security};
@@ -13,6 +15,13 @@ use crate::function::{ResolvedFunction, Settings};
 pub const CONTAINER: &str = "function";
 /// Most that the code may write to `/tmp`.
 const TMP_SIZE: &str = "100Mi";
+
+/// How long a call may take when the Function says nothing of it; what the servers take for it, too.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// Most of it that the liveness probe waits for.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Seconds between two liveness probes.
+const LIVENESS_PERIOD: u64 = 10;
 
 /// The Deployment. `image` is pulled as it is: `repository:tag@sha256:…`, with the Secret `pull_secret`.
 pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: &str, settings: &Settings) -> Value {
@@ -60,11 +69,21 @@ fn container(function: &ResolvedFunction, image: &str) -> Value {
         // Slow starts have 150 seconds; a start is seen within one. Both later probes begin after it.
         "startupProbe": probe(1, 150, 1),
         "readinessProbe": probe(5, 1, 2),
-        "livenessProbe": probe(5, 3, 4)
+        "livenessProbe": probe(LIVENESS_PERIOD, patience(function), 4)
     })
 }
 
-fn probe(period: u32, failures: u32, timeout: u32) -> Value {
+/// How many liveness probes may fail: a function that computes keeps its server from answering them. What takes longer
+/// than it may is ended by the server itself, which answers its callers first; the probe is for a server that cannot.
+fn patience(function: &ResolvedFunction) -> u64 {
+    let given = function.env.iter().find(|variable| variable.name == "FUNC_TIMEOUT");
+    let seconds = given.and_then(|variable| variable.value.as_deref()?.trim().parse().ok());
+    let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(TIMEOUT);
+    // Two more than fit into it.
+    timeout.clamp(TIMEOUT, LONGEST_TIMEOUT).as_secs().div_ceil(LIVENESS_PERIOD) + 2
+}
+
+fn probe(period: u64, failures: u64, timeout: u64) -> Value {
     json!({
         "httpGet": { "path": "/healthz", "port": PORT, "scheme": "HTTP" },
         "periodSeconds": period,

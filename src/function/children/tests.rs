@@ -1,10 +1,11 @@
-//! Names of children.
+//! Names of children, and how patient their probes are.
 
 use crate::api::{Function, FunctionSpec};
 use crate::function::{BaseImage, ResolvedFunction, Settings, resolve};
 
 use super::job::{Build, Origin};
-use super::{job, name};
+use super::{deployment, job, name};
+use crate::api::function::EnvVar;
 
 fn function(name: &str, uid: &str) -> ResolvedFunction {
     let mut function = Function::new(name, FunctionSpec { source: "x".into(), ..FunctionSpec::default() });
@@ -63,4 +64,20 @@ fn long_names_are_cut_so_that_every_child_can_have_one() {
             assert!(!child.contains("--"), "{child}");
         }
     }
+}
+
+#[test]
+fn the_liveness_probe_waits_for_as_long_as_a_call_may_take() {
+    let patience = |timeout: Option<&str>| {
+        let mut function = function("hello", "1");
+        let variable = |value| EnvVar { name: "FUNC_TIMEOUT".into(), value, value_from: None };
+        function.env.push(variable(timeout.map(str::to_owned)));
+        let document = deployment::build(&function, "hello", "image", "secret", &Settings::default());
+        let probe = &document["spec"]["template"]["spec"]["containers"][0]["livenessProbe"];
+        probe["periodSeconds"].as_u64().unwrap() * probe["failureThreshold"].as_u64().unwrap()
+    };
+    for timeout in [None, Some(""), Some("1"), Some("180"), Some("-5"), Some("NaN"), Some("inf"), Some("soon")] {
+        assert_eq!(patience(timeout), 200, "{timeout:?}");
+    }
+    assert_eq!([patience(Some("600")), patience(Some("181.5")), patience(Some("1e18"))], [620, 210, 3620]);
 }

@@ -107,13 +107,22 @@ impl World {
 
     /// What a Function of another namespace answers; `name` may have a path behind it.
     pub(crate) async fn call_in(&self, namespace: &str, name: &str) -> String {
+        self.call_in_within(namespace, name, ANSWER).await
+    }
+
+    /// What a Function answers that may take its time.
+    pub(crate) async fn call_within(&self, name: &str, patience: Duration) -> String {
+        self.call_in_within(NAMESPACE, name, patience).await
+    }
+
+    async fn call_in_within(&self, namespace: &str, name: &str, patience: Duration) -> String {
         let (name, path) = name.split_once('/').unwrap_or((name, ""));
         let urls = self.server.service_urls(namespace, name);
         let Some(url) = urls.first() else { return "there is no Service".to_owned() };
         let url = format!("{}/{path}", url.trim_end_matches('/'));
         // Fails only when a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().no_proxy().timeout(ANSWER).build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().timeout(patience).build().unwrap();
         match client.get(url).send().await {
             Ok(response) => {
                 let status = response.status().as_u16();
