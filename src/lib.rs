@@ -5,6 +5,7 @@
 //!
 //! - [`api`]: what users write and read, and every name that has a meaning
 //! - [`failure`]: what a failure means
+//! - [`pulse`]: whether work moves
 //! - [`object`]: words for any Kubernetes object
 //! - [`cluster`]: our only hands on the Kubernetes API
 //! - [`secrets`]: what a Secret holds, told to those who need it
@@ -37,6 +38,8 @@ pub mod gitsync;
 pub mod manifest;
 pub mod notification;
 pub mod object;
+#[expect(clippy::disallowed_methods, reason = "it knows how long ago something moved")]
+pub mod pulse;
 pub mod registry;
 pub mod runtimes;
 pub mod secrets;

@@ -20,32 +20,39 @@ use super::metrics::Metrics;
 /// Content type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves until `stop`. `ready` says why the agent is not ready; `/healthz` only says that it answers.
+/// Answers at once whether all is well, or why not.
+pub trait Ask: Fn() -> Result<(), String> + Clone + Send + Sync + 'static {}
+
+impl<F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static> Ask for F {}
+
+/// Serves until `stop`. `ready` says why the agent is not ready, `alive` why only a new process would help. That servers
+/// are away is a reason for neither.
 ///
 /// # Errors
 /// When the listener breaks.
 pub async fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,
-    ready: impl Fn() -> Result<(), String> + Clone + Send + Sync + 'static,
+    alive: impl Ask,
+    ready: impl Ask,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    axum::serve(listener, router(metrics, ready)).with_graceful_shutdown(stop.cancelled_owned()).await
+    axum::serve(listener, router(metrics, alive, ready)).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-fn router(metrics: Arc<Metrics>, ready: impl Fn() -> Result<(), String> + Clone + Send + Sync + 'static) -> Router {
-    let readiness = move || {
-        let answer = match ready() {
-            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
-        };
-        std::future::ready(answer)
-    };
+fn router(metrics: Arc<Metrics>, alive: impl Ask, ready: impl Ask) -> Router {
     let scrape = move || std::future::ready(scrape(&metrics));
     Router::new()
-        .route("/healthz", get(|| std::future::ready("ok\n")))
-        .route("/readyz", get(readiness))
+        .route("/healthz", get(move || std::future::ready(answer(alive()))))
+        .route("/readyz", get(move || std::future::ready(answer(ready()))))
         .route("/metrics", get(scrape))
+}
+
+fn answer(asked: Result<(), String>) -> (StatusCode, String) {
+    match asked {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+    }
 }
 
 fn scrape(metrics: &Metrics) -> Response {
@@ -72,10 +79,19 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    #[test]
+    fn no_operation_takes_so_long_that_it_counts_as_a_standstill() {
+        let deadlines = crate::source::Deadlines::default();
+        assert_eq!(deadlines.fetch.max(deadlines.lookup) * 3, crate::pulse::STANDSTILL);
+    }
+
     #[tokio::test]
-    async fn tells_why_it_is_not_ready() {
+    async fn tells_why_it_is_not_ready_and_why_it_is_not_alive() {
         let metrics = Arc::new(Metrics::new(Facts::default));
-        let router = router(metrics, || Err("waiting for the Lease".to_owned()));
+        let dead = router(Arc::clone(&metrics), || Err("it stands still".to_owned()), || Ok(()));
+        assert_eq!(ask(&dead, "/healthz").await, (503, "it stands still\n".into()));
+        assert_eq!(ask(&dead, "/readyz").await, (200, "ok\n".into()));
+        let router = router(metrics, || Ok(()), || Err("waiting for the Lease".to_owned()));
         assert_eq!(ask(&router, "/healthz").await, (200, "ok\n".into()));
         assert_eq!(ask(&router, "/readyz").await, (503, "waiting for the Lease\n".into()));
         let (status, text) = ask(&router, "/metrics").await;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,6 +20,7 @@ use crate::drift::{self, Drift};
 use crate::function;
 use crate::gitsync::Context;
 use crate::notification::Teller;
+use crate::pulse::Pulse;
 use crate::secrets::Secrets;
 use crate::source::{self, Repositories, Source};
 
@@ -39,6 +41,9 @@ pub struct Settings {
     pub functions: function::Settings,
     /// Whether to hold the Lease before acting.
     pub elect: bool,
+    /// How long work that is under way may stand still before `/healthz` says so; [`STANDSTILL`](crate::pulse::STANDSTILL) unless a test
+    /// cannot wait for it.
+    pub standstill: Duration,
     /// Makes the agent look at every remote at once.
     pub nudge: Nudge,
 }
@@ -112,10 +117,10 @@ pub async fn run(settings: Settings, cluster: Cluster, teller: Teller, stop: Can
         });
         leadership
     });
-    let shown = Shown::default();
+    let (shown, pulse) = (Shown::default(), Pulse::default());
     let (ready, readiness) = watch::channel(Err("starting".to_owned()));
-    serve(&settings, &cluster, &teller, &shown, leadership.clone(), readiness, &mut tasks, &stop).await?;
-    let leading = lead_by_terms(settings, cluster, announcer, leadership, shown, ready, stop.clone());
+    serve(&settings, &cluster, &teller, &shown, leadership.clone(), readiness, &pulse, &mut tasks, &stop).await?;
+    let leading = lead_by_terms(settings, cluster, announcer, leadership, shown, pulse, ready, stop.clone());
     tasks.spawn(async move {
         let _over = worked.drop_guard();
         leading.await
@@ -138,6 +143,7 @@ async fn serve(
     shown: &Shown,
     leadership: Option<Leadership>,
     readiness: watch::Receiver<Result<(), String>>,
+    pulse: &Pulse,
     tasks: &mut JoinSet<Result<(), Error>>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
@@ -150,10 +156,11 @@ async fn serve(
         follower.follow(messages, end).await;
         Ok(())
     });
-    let end = stop.clone();
+    let (end, pulse, standstill) = (stop.clone(), pulse.clone(), settings.standstill);
     tasks.spawn(async move {
         let ready = move || readiness.borrow().clone();
-        health::serve(listener, metrics, ready, end).await.map_err(|cause| Error::Serve { address, cause })
+        let alive = move || pulse.check(standstill);
+        health::serve(listener, metrics, alive, ready, end).await.map_err(|cause| Error::Serve { address, cause })
     });
     Ok(())
 }
@@ -188,17 +195,19 @@ fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> F
 }
 
 /// Leads whenever we hold the Lease; without election, always.
+#[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
 async fn lead_by_terms(
     settings: Settings,
     cluster: Cluster,
     announcer: Announcer,
     leadership: Option<Leadership>,
     shown: Shown,
+    pulse: Pulse,
     ready: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let Some(mut leadership) = leadership else {
-        return lead(&settings, &cluster, &announcer, &shown, &ready, stop).await;
+        return lead(&settings, &cluster, &announcer, &shown, &pulse, &ready, stop).await;
     };
     while !stop.is_cancelled() {
         // A standby is as ready as it can be.
@@ -206,7 +215,7 @@ async fn lead_by_terms(
         let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
         let _ = ready.send_replace(Err("starting to lead".to_owned()));
         let end = term.ended().child_token();
-        let mut led = pin!(lead(&settings, &cluster, &announcer, &shown, &ready, end.clone()));
+        let mut led = pin!(lead(&settings, &cluster, &announcer, &shown, &pulse, &ready, end.clone()));
         let led = tokio::select! {
             led = &mut led => led,
             () = stop.cancelled() => {
@@ -224,6 +233,7 @@ async fn lead(
     cluster: &Cluster,
     announcer: &Announcer,
     shown: &Shown,
+    pulse: &Pulse,
     ready: &watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
@@ -231,7 +241,7 @@ async fn lead(
         let announcer = announcer.clone();
         move |announcement: &drift::Announcement<'_>| announcer.announce(announcement)
     };
-    let drift = Drift::new(cluster.clone(), announce(announcer));
+    let drift = Drift::new(cluster.clone(), pulse.part("what is put back"), announce(announcer));
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let source = Source::new(settings.source.clone());
     let repositories = Arc::new(Repositories::default());
@@ -242,13 +252,14 @@ async fn lead(
         Arc::clone(&repositories),
         Arc::clone(&secrets),
         trusted,
+        pulse.part("what is done for GitSyncs"),
         announce(announcer),
     ));
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
     let watching = Arc::clone(&secrets).run(cluster.clone(), stop.clone());
     tasks.spawn(async move { watching.await.map_err(Error::Task) });
-    let end = stop.clone();
-    tasks.spawn(async move { drift.run(end).await.map_err(Error::Drift) });
+    let (end, part) = (stop.clone(), pulse.part("the loop that puts objects back"));
+    tasks.spawn(async move { part.turn(drift.run(end)).await.map_err(Error::Drift) });
     let (seen, repositories_known) = watch::channel(false);
     let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);
@@ -257,6 +268,7 @@ async fn lead(
         watching.await;
         Ok(())
     });
+    let part = pulse.part("the loop that follows GitSyncs");
     let following = inputs::syncs(
         Arc::clone(&context),
         announcer.clone(),
@@ -265,16 +277,18 @@ async fn lead(
         syncs_known,
         stop.clone(),
     );
-    tasks.spawn(async move { following.await.map_err(Error::Task) });
+    tasks.spawn(async move { part.turn(following).await.map_err(Error::Task) });
     let functions = Arc::new(function::Context::new(
         context.drift.clone(),
         context.source.clone(),
         Arc::clone(&context.repositories),
         secrets,
         settings.functions.clone(),
+        pulse.part("what is done for Functions"),
         announce(announcer),
     ));
     shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));
+    let part = pulse.part("the loop that follows Functions");
     let following = functions::follow(
         Arc::clone(&functions),
         announcer.clone(),
@@ -282,7 +296,7 @@ async fn lead(
         repositories_of_functions,
         stop.clone(),
     );
-    tasks.spawn(async move { following.await.map_err(Error::Task) });
+    tasks.spawn(async move { part.turn(following).await.map_err(Error::Task) });
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.look_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
     tasks.spawn(sweep(context.source.clone(), stop.clone()));

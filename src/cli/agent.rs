@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{Error, Exit, connection::Connection, logs, stop};
-use crate::{agent, function, notification::Teller, source};
+use crate::{agent, function, notification::Teller, pulse, source};
 
 /// Arguments of `agent`.
 #[derive(clap::Args, Debug)]
@@ -47,6 +47,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         source,
         functions,
         elect: true,
+        standstill: pulse::STANDSTILL,
         nudge: agent::Nudge::default(),
     };
     agent::run(settings, cluster, Teller::default(), stop).await?;

@@ -21,6 +21,7 @@ use crate::api::git_sync::Revert;
 use crate::cluster::{Cluster, Kind};
 use crate::notification::Message;
 use crate::object::{Digest, Key};
+use crate::pulse::Part;
 
 /// Reverts in flight at once.
 const IN_FLIGHT: usize = 16;
@@ -93,6 +94,8 @@ struct Inner {
     waiting: AtomicUsize,
     calm: Notify,
     started: Instant,
+    /// Moves with every revert.
+    pulse: Part,
 }
 
 /// Group, version, kind.
@@ -123,7 +126,7 @@ struct Bucket {
 
 impl Drift {
     /// Over a cluster. `announce` is called for everything worth telling and must not block.
-    pub fn new(cluster: Cluster, announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static) -> Self {
+    pub fn new(cluster: Cluster, pulse: Part, announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static) -> Self {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let now = Instant::now();
         Self(Arc::new(Inner {
@@ -142,6 +145,7 @@ impl Drift {
             waiting: AtomicUsize::new(0),
             calm: Notify::new(),
             started: now,
+            pulse,
         }))
     }
 
@@ -180,7 +184,7 @@ impl Drift {
         self.0.waiting.fetch_add(1, Ordering::AcqRel);
         self.take_token().await;
         if let Ok(_permit) = self.0.reverts.acquire().await {
-            self.revert(key, ticket).await;
+            self.0.pulse.work(self.revert(key, ticket)).await;
         }
         self.0.queued.fetch_sub(1, Ordering::AcqRel);
         if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -13,6 +13,7 @@ use super::observe::{self, Cache, What};
 use crate::api::Function;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::notification::Message;
+use crate::pulse::Part;
 use crate::secrets::Secrets;
 use crate::source::{Repositories, Source};
 
@@ -42,6 +43,8 @@ pub struct Context {
     /// Room for passes that write.
     pub(super) room: Semaphore,
     announce: Box<Announce>,
+    /// Moves with every turn of a Function.
+    pub(super) pulse: Part,
     facts: Mutex<HashMap<Owner, Facts>>,
 }
 
@@ -74,6 +77,7 @@ impl Context {
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
         settings: Settings,
+        pulse: Part,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -85,6 +89,7 @@ impl Context {
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
             room: Semaphore::new(AT_ONCE),
             announce: Box::new(announce),
+            pulse,
             facts: Mutex::default(),
             settings,
         }

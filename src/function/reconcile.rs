@@ -68,7 +68,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = task.turn(&function) => {}
+            () = context.pulse.work(task.turn(&function)) => {}
         }
         loop {
             let due = task.due();

@@ -12,6 +12,7 @@ use crate::api::GitSync;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::manifest;
 use crate::notification::Message;
+use crate::pulse::Part;
 use crate::secrets::Secrets;
 use crate::source::{Repositories, Source};
 
@@ -42,6 +43,8 @@ pub struct Context {
     pub announce: Box<Announce>,
     /// Rings when every remote is to be looked at now.
     pub look_now: watch::Sender<u64>,
+    /// Moves with every turn of a GitSync.
+    pub(super) pulse: Part,
     facts: Mutex<HashMap<Owner, SyncFacts>>,
 }
 
@@ -62,6 +65,7 @@ impl Context {
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
         trusted: Vec<String>,
+        pulse: Part,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
         let started = Instant::now();
@@ -76,6 +80,7 @@ impl Context {
             trusted,
             announce: Box::new(announce),
             look_now: watch::Sender::new(0),
+            pulse,
             facts: Mutex::default(),
         }
     }

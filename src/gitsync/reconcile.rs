@@ -75,7 +75,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            end = task.turn(&sync) => if end == Turn::Over { break },
+            end = context.pulse.work(task.turn(&sync)) => if end == Turn::Over { break },
         }
         let due = task.due();
         tokio::select! {

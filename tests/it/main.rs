@@ -33,6 +33,7 @@ mod hosting;
 mod inventories;
 mod kills;
 mod latecomers;
+mod liveness;
 mod manifests;
 mod ownership;
 mod prune;

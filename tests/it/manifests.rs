@@ -57,5 +57,7 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
     assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
     let port = &container["ports"][0]["name"];
     assert_eq!(&container["livenessProbe"]["httpGet"]["port"], port);
+    assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
     assert_eq!(&container["readinessProbe"]["httpGet"]["port"], port);
 }

@@ -28,7 +28,7 @@ use crate::{
     cluster::{Cluster, Origin},
     function,
     notification::Teller,
-    source,
+    pulse, source,
 };
 pub(super) use embedded::BUILDER;
 use embedded::Pods;
@@ -164,6 +164,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         source,
         functions: functions(),
         elect: false,
+        standstill: pulse::STANDSTILL,
         nudge: agent::Nudge::default(),
     };
     let nudge = settings.nudge.clone();

@@ -13,6 +13,7 @@
 //! States are awaited through the server's own event log, never by sleeping.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -32,7 +33,7 @@ use mainstay::{
     cluster::Cluster,
     function,
     notification::{Message, Teller},
-    source,
+    pulse, source,
 };
 use serde_json::{Value, json};
 use tokio::{sync::broadcast, task::JoinHandle};
@@ -67,6 +68,10 @@ pub(crate) struct World {
     pub(crate) deadlines: source::Deadlines,
     /// What the operator of the agent decides about Functions.
     pub(crate) functions: function::Settings,
+    /// How long the agent's work may stand still.
+    pub(crate) standstill: Duration,
+    /// Where the agent serves its health.
+    pub(crate) listen: Option<SocketAddr>,
     /// Through which the agent's requests go.
     pub(crate) gate: Gate,
     /// Longest wait for anything.
@@ -114,6 +119,8 @@ impl World {
                 base_images: [("*".to_owned(), function::BaseImage::Scratch)].into(),
                 ..function::Settings::default()
             },
+            standstill: pulse::STANDSTILL,
+            listen: None,
             gate: Gate::default(),
             patience: PATIENCE,
             machine: None,
@@ -172,10 +179,11 @@ impl World {
             namespace: NAMESPACE.to_owned(),
             allow_namespaces: Vec::new(),
             identity: identity.to_owned(),
-            listen: None,
+            listen: self.listen,
             source,
             functions: self.functions.clone(),
             elect,
+            standstill: self.standstill,
             nudge: self.nudge.clone(),
         };
         let stop = CancellationToken::new();

@@ -1,0 +1,96 @@
+//! `/healthz` of the running agent: it fails when only a new process would help, and never because a server is away.
+
+use std::{net::SocketAddr, time::Duration};
+
+use devcluster::levers::Fault;
+use serde_json::json;
+
+use crate::support::{
+    functions::inline,
+    remote::NAME,
+    world::{World, config_map},
+};
+
+/// An address that nothing listens on yet.
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// What `/healthz` says: the status and the text.
+async fn health(world: &World) -> String {
+    // Fails only when a provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    match client.get(format!("http://{}/healthz", world.listen.unwrap())).send().await {
+        Ok(response) => format!("{} {}", response.status().as_u16(), response.text().await.unwrap()),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Waits until `/healthz` begins so.
+async fn healthy(world: &World, beginning: &str) -> String {
+    let waiting = async {
+        loop {
+            let said = health(world).await;
+            if said.starts_with(beginning) {
+                return said;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("not {beginning:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_stands_still_is_told_and_so_is_that_it_goes_on() {
+    let mut world = World::with_functions().await;
+    world.listen = Some(free_address());
+    // Far shorter than the wait that every request ends by; the default is far longer.
+    world.standstill = Duration::from_millis(300);
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    world.quiet().await;
+    // An agent that has nothing to do may do nothing for as long as it likes; its loops turn.
+    assert_eq!(healthy(&world, "200").await, "200 ok\n");
+    let slow =
+        Fault { verb: "apply".into(), resource: "deployments.apps".into(), delay_millis: 5000, ..Fault::default() };
+    world.server.levers().fail_next(slow);
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    let said = healthy(&world, "503").await;
+    assert!(
+        said.contains("what is done for Functions stands still: 1 under way, and nothing has moved for "),
+        "{said}"
+    );
+    world.runs("hello").await;
+    healthy(&world, "200").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_away_are_no_reason_to_start_again() {
+    let mut world = World::with_functions().await;
+    world.listen = Some(free_address());
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    // Nobody listens there.
+    world.repository("gone", &format!("http://{}/{NAME}", free_address()));
+    world.sync("demo", json!({}));
+    world.sync("nowhere", json!({"gitRepository": "gone"}));
+    world.start();
+    world.ready("demo").await;
+    world.condition_is("nowhere", "Ready", "False").await;
+    world.git_function_of("gone", "hello", "/");
+    world.says("hello", "ConfigurationReady", "False SourceUpdateFailed").await;
+    assert_eq!(health(&world).await, "200 ok\n");
+    world.server.levers().fail_next(Fault { code: 503, times: 100_000, ..Fault::default() });
+    let before = world.requests();
+    world.remote.file("a.yaml", config_map("a", "2")).commit("two");
+    world.look();
+    world.until("the agent has met with refusals", |w| w.requests() != before).await;
+    assert_eq!(health(&world).await, "200 ok\n");
+    // Requests that nobody answers end by their own deadline, long before work counts as stuck.
+    world.server.levers().clear_faults();
+    world.gate.shut_after(0);
+    world.look();
+    assert_eq!(health(&world).await, "200 ok\n");
+    world.gate.open();
+}
