@@ -3,6 +3,10 @@
 //! A namespace's next build comes before another namespace's second one; within a namespace, and between equals, who
 //! asked first comes first. A Function waits once, whatever its inputs have become meanwhile.
 //!
+//! A build counts from its Job's creation to the Job's end, whether its pod runs or waits for a node, for quota or for an
+//! image: whoever did not count the waiting ones would put any number of pods before a cluster that has no room for
+//! them. What waits for ever holds its place until the Job's deadline, which counts the waiting, too.
+//!
 //! Invariant: granted and running builds together are never more than the limit, but for Jobs that were running when
 //! the limit was set.
 //! Invariant: what runs is what the cluster says runs; nothing of the queue has to be remembered by a new agent.

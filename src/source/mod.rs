@@ -5,6 +5,8 @@
 //! libgit2, which indexes packs and reads objects: so every wait has a deadline without holding a thread, an unchanged
 //! remote costs one small request, and a pack is judged before it is unpacked.
 //!
+//! Invariant: no repository is cloned. A lookup transfers names, a fetch the files of one commit and nothing of what was
+//! before it, as far as the server can leave that out; once for all who read the remote.
 //! Invariant: there is no work tree; nothing that a repository contains becomes a path, a link or a program here.
 //! Invariant: credentials go to the host they were given for and to no other, and stand in no error, log, file or path.
 //! Invariant: whatever a server sends costs at most the [`Limits`] and ends by the [`Deadlines`] with an error.

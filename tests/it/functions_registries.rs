@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::json;
 
 use crate::support::{
-    functions::{JOBS, inline},
+    functions::{DEPLOYMENTS, JOBS, inline},
     logs,
     registry::{DockerRegistry, Fault, Front, Served},
-    world::World,
+    world::{NAMESPACE, World},
 };
 
 const NEVER: Duration = Duration::from_secs(3600);
@@ -62,4 +62,69 @@ async fn what_a_registry_does_wrong_is_told_and_what_serves_goes_on() {
     assert_eq!(world.children("hello", JOBS).len(), 1);
     let found = world.whereabouts(WORD);
     assert!(found.is_empty(), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_names_no_registry_is_told_by_its_key_and_builds_nothing_until_it_is_right() {
+    let mut world = World::with_functions().await;
+    let builds = world.builds();
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    let image = world.function_status("hello")["image"].clone();
+    let deployed = world.child("hello", DEPLOYMENTS)["metadata"]["generation"].clone();
+    let (external, default) = ("serverless-registry-config", "serverless-registry-config-default");
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": external, "namespace": NAMESPACE},
+        "stringData": {"registryAddress": "", "username": "u", "password": WORD},
+    });
+    world.create("v1", "secrets", NAMESPACE, secret);
+    let cases = [
+        ("", "has no registryAddress; add the key registryAddress"),
+        (" \n", "has no registryAddress; add the key registryAddress"),
+        ("h.io/a?b", "is no registry address"),
+        ("h.io/a b", "is no registry address"),
+        ("h.io/UPPER", "is no registry address"),
+        ("h.io:99999", "is no registry address"),
+        ("https://u:the-word-for-this-registry-3a9@h.io", "is no registry address"),
+    ];
+    for (n, (address, words)) in cases.into_iter().enumerate() {
+        let data = json!({"stringData": {"registryAddress": address}});
+        world.edit("v1", "secrets", external, data);
+        let told = |w: &World| {
+            let said = w.said("hello", "ConfigurationReady");
+            let named = said.contains("registryAddress") && said.contains(&format!("Secret {external} "));
+            said.starts_with("False RegistryNotConfigured: ")
+                && said.contains(words)
+                && (named || said.contains("in the Secret"))
+        };
+        world.until_function(&format!("{words:?} of {address:?}"), told).await;
+        // Somebody goes on working all the same, and another Function comes.
+        world.edit_function("hello", json!({"spec": {"source": format!("'{n}'")}}));
+        world.function(&format!("new-{n}"), inline("1"));
+        world.says(&format!("new-{n}"), "ConfigurationReady", "False RegistryNotConfigured: ").await;
+        let observed = |w: &World| {
+            let function = w.function_now("hello").unwrap();
+            function["status"]["observedGeneration"] == function["metadata"]["generation"]
+        };
+        world.until_function("the change is seen", observed).await;
+        assert!(world.said("hello", "Running").starts_with("True"), "{address}: {}", world.said("hello", "Running"));
+        assert_eq!(world.function_status("hello")["image"], image, "{address}");
+    }
+    assert_eq!(world.child("hello", DEPLOYMENTS)["metadata"]["generation"], deployed);
+    assert_eq!(builds.all().len(), 1, "nothing is built for a registry that is none: {:?}", builds.all());
+    let statuses = world.server.objects("serverless.kyma-project.io/v1alpha1", "functions", None);
+    let events = world.server.objects("v1", "events", None);
+    assert!(!statuses.iter().chain(&events).any(|object| object.to_string().contains(WORD)));
+    world.edit("v1", "secrets", external, json!({"stringData": {"registryAddress": "h.io/a"}}));
+    world.runs("hello").await;
+    world.runs("new-0").await;
+    let now = world.function_status("hello")["image"].as_str().unwrap().to_owned();
+    assert!(now.starts_with("h.io/a/default-hello:"), "{now}");
+    // The same holds for the Secret that every namespace has.
+    world.delete("v1", "secrets", external);
+    world.edit("v1", "secrets", default, json!({"stringData": {"registryAddress": "h.io/a?b"}}));
+    world.says("hello", "ConfigurationReady", "False RegistryNotConfigured: registryAddress in the Secret").await;
+    assert!(world.said("hello", "ConfigurationReady").contains(default));
+    assert_eq!(world.function_status("hello")["image"], now);
 }

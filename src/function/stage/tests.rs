@@ -226,6 +226,50 @@ fn a_failed_build_waits_longer_each_time_and_is_made_again_when_its_time_has_com
 }
 
 #[test]
+fn the_wait_after_many_failures_is_exactly_the_longest_one_and_their_number_is_told() {
+    let after = |attempt: i64, retry: bool| {
+        let mut case = Case::new();
+        case.job("j", attempt, ended("Failed", "BackoffLimitExceeded"));
+        let failure = json!({"reason": "Registry", "message": "503", "retry": retry});
+        case.pod("j", terminated("push", 1, &failure.to_string()));
+        let decision = case.drive();
+        assert_eq!(decision.record.building.as_ref().map(|(_, attempt)| *attempt), Some(attempt));
+        let said = message(&decision, Reason::JobFailed);
+        assert!(said.contains(&format!("(attempt {attempt}, the next one at 2026-01-01T")), "{said}");
+        let wait = decision.record.retry_at.unwrap().duration_since(case.now);
+        assert_eq!(decision.look_again, Some(wait.unsigned_abs()), "attempt {attempt}");
+        wait.as_secs()
+    };
+    assert_eq!([1, 2, 6, 7, 8].map(|attempt| after(attempt, true)), [60, 120, 1920, 3600, 3600]);
+    assert_eq!([19, 20, 21, 1_000_000].map(|attempt| after(attempt, true)), [3600; 4], "twenty and more");
+    assert_eq!(after(1, false), 3600, "nothing but another input helps");
+}
+
+#[test]
+fn a_job_has_failed_when_its_condition_says_so_whatever_it_counts() {
+    let mut case = Case::new();
+    let mut status = json!({"failed": 1, "active": 0});
+    case.job("j", 1, status.clone());
+    assert!(words(&case.drive()).contains(&"Unknown JobRunning".to_owned()), "it may have another pod yet");
+    let condition = |kind: &str, value: &str| json!([{"type": kind, "status": value, "reason": "DeadlineExceeded", "message": "it took too long"}]);
+    // What announces the end is not the end: its pods may still run.
+    for (kind, value) in [("FailureTarget", "True"), ("Suspended", "True"), ("Failed", "False"), ("Failed", "Unknown")]
+    {
+        status["conditions"] = condition(kind, value);
+        case.family.jobs.clear();
+        case.job("j", 1, status.clone());
+        assert!(words(&case.drive()).contains(&"Unknown JobRunning".to_owned()), "{kind} {value}");
+    }
+    case.family.jobs.clear();
+    case.job("j", 1, json!({"failed": 0, "conditions": condition("Failed", "True")}));
+    let said = message(&case.drive(), Reason::JobFailed);
+    assert!(
+        said.starts_with("Job j failed, it will be re-run: DeadlineExceeded: it took too long (attempt 1"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_failed_job_that_somebody_deletes_is_made_again_at_once() {
     let mut case = Case::new();
     case.status.building = Some(case.tag());

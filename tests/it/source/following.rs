@@ -49,6 +49,32 @@ async fn a_changed_file_among_many_is_all_that_is_sent() {
 }
 
 #[tokio::test]
+async fn what_a_repository_held_before_is_not_brought_however_large_it_was() {
+    let mut origin = Origin::new();
+    // Bytes that no packing makes smaller.
+    let mut noise = fastrand::Rng::with_seed(7);
+    for number in 0..8 {
+        let bytes = (0..256 << 10).map(|_| noise.u8(..)).collect::<Vec<_>>();
+        origin.file("video.bin", bytes).file("a.yaml", format!("a: {number}\n")).commit("large");
+    }
+    origin.remove("video.bin").commit("small again");
+    let bench = Bench::new(origin).await;
+    for version in ["2", "0"] {
+        if version == "0" {
+            bench.server.speak_version_zero();
+            // Another source knows nothing of what the first one has.
+            let mirrors = tempfile::tempdir().unwrap();
+            let source = Source::new(settings(mirrors.path()));
+            sync(&source, &bench.remote(), "main").await.unwrap();
+        } else {
+            bench.sync("main").await.unwrap();
+        }
+        let brought = bench.server.take_counts().bytes_out;
+        assert!(brought < 3000, "{brought} bytes were sent in version {version}");
+    }
+}
+
+#[tokio::test]
 async fn references_are_tried_as_full_name_commit_branch_and_tag() {
     let mut origin = small();
     let first = origin.tag("light").annotated_tag("heavy").branch("v1").commit("on v1");

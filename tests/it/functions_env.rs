@@ -1,0 +1,43 @@
+//! The environment of a Function's pods: what a change of it costs.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    functions::{DEPLOYMENTS, JOBS, inline},
+    world::World,
+};
+
+/// The names of the user's variables, in the order of the pod.
+fn variables(world: &World) -> Vec<String> {
+    let container = world.child("hello", DEPLOYMENTS)["spec"]["template"]["spec"]["containers"][0].clone();
+    let names = container["env"].as_array().unwrap().iter().map(|variable| variable["name"].as_str().unwrap());
+    names.filter(|name| name.len() == 1).map(str::to_owned).collect()
+}
+
+fn generation(world: &World) -> Value {
+    world.child("hello", DEPLOYMENTS)["metadata"]["generation"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_order_of_the_variables_rolls_the_pods_and_builds_nothing() {
+    let one = |name: &str| json!({"name": name, "value": "1"});
+    let mut spec = inline("1");
+    spec["env"] = json!([one("A"), {"name": "B", "value": "$(A)"}]);
+    let world = World::running(spec).await;
+    let (image, job) = (world.function_status("hello")["image"].clone(), world.child_name("hello", JOBS));
+    let before = generation(&world);
+    assert_eq!(variables(&world), ["A", "B"]);
+    // The kubelet replaces $(A) only by a variable that stands before it: the order means something.
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "B", "value": "$(A)"}, one("A")]}}));
+    world.until_function("the order is the new one", |w| variables(w) == ["B", "A"]).await;
+    world.runs("hello").await;
+    assert_ne!(generation(&world), before);
+    assert_eq!(world.function_status("hello")["image"], image);
+    assert_eq!(world.child_name("hello", JOBS), job);
+    // The same order again is no change.
+    let before = generation(&world);
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "B", "value": "$(A)"}, one("A")]}}));
+    world.edit_function("hello", json!({"metadata": {"annotations": {"somebody": "looks"}}}));
+    world.quiet().await;
+    assert_eq!((generation(&world), variables(&world)), (before, vec!["B".to_owned(), "A".to_owned()]));
+}
