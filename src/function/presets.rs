@@ -102,13 +102,11 @@ impl ResourcesPreset {
         }
     }
 
-    /// This preset with at least so much memory.
+    /// This preset with at least so much memory as its limit.
     pub(super) fn with_memory(mut self, least: &Amount) -> Self {
         let size = |amount: &Amount| Quantity::parse(&amount.0);
-        for memory in [&mut self.request_memory, &mut self.limit_memory].into_iter().flatten() {
-            if size(memory) < size(least) {
-                memory.clone_from(least);
-            }
+        if let Some(limit) = self.limit_memory.as_mut().filter(|limit| size(limit) < size(least)) {
+            limit.clone_from(least);
         }
         self
     }
@@ -129,7 +127,7 @@ pub fn replicas() -> Presets<ReplicasPreset> {
     Presets::of("S", [("S", of(1, 1)), ("M", of(1, 2)), ("L", of(1, 5)), ("XL", of(1, 10))])
 }
 
-/// CPU and memory of a running pod: `M` is the default. Memory below what a runtime needs
+/// CPU and memory of a running pod: `M` is the default. A limit of memory below what a runtime needs
 /// ([`least_memory`](crate::runtimes::Runtime::least_memory)) is raised to that for its Functions.
 pub fn function() -> Presets<ResourcesPreset> {
     let of = ResourcesPreset::of;

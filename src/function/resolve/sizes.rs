@@ -40,8 +40,8 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
     Replicas { min, max }
 }
 
-/// CPU and memory of a pod that serves. Memory that comes from a preset is at least what the runtime needs; a limit that
-/// the Function itself gives counts as it is, with a warning when it is less.
+/// CPU and memory of a pod that serves. A limit of memory that comes from a preset is at least what the runtime
+/// needs; one that the Function itself gives counts as it is, with a warning when it is less.
 pub(super) fn of_pod(
     function: &Function,
     settings: &Settings,

@@ -37,23 +37,23 @@ fn labels_choose_the_presets() {
     ];
     let found = ok_with(NODE, &labels);
     assert_eq!((found.replicas.min, found.replicas.max), (1, 10));
-    assert_eq!(sizes(&found.resources), "10m/64Mi 25m/64Mi");
+    assert_eq!(sizes(&found.resources), "10m/16Mi 25m/64Mi");
     assert_eq!(sizes(&found.build_resources), "400m/400Mi 700m/700Mi");
 }
 
 const PYTHON: &str = "source: 'def main(event, context): return 1'\nruntime: python312\n";
 
 #[test]
-fn memory_of_a_preset_is_at_least_what_the_runtime_needs() {
+fn the_limit_of_memory_of_a_preset_is_at_least_what_the_runtime_needs() {
     let of = |spec: &str, preset: &str| {
         let found = ok_with(spec, &[(names::FUNCTION_RESOURCES_PRESET, preset)]);
         assert_eq!(warnings(&found), Vec::<&str>::new(), "nobody has asked for less");
         sizes(&found.resources)
     };
-    assert_eq!(of(PYTHON, "XS"), "10m/48Mi 25m/48Mi");
-    assert_eq!(of(PYTHON, "S"), "25m/48Mi 50m/64Mi");
+    assert_eq!(of(PYTHON, "XS"), "10m/16Mi 25m/48Mi");
+    assert_eq!(of(PYTHON, "S"), "25m/32Mi 50m/64Mi");
     assert_eq!(of(PYTHON, "M"), "50m/64Mi 100m/128Mi");
-    assert_eq!(of(NODE, "S"), "25m/64Mi 50m/64Mi");
+    assert_eq!(of(NODE, "S"), "25m/32Mi 50m/64Mi");
     // What the operator's own presets say is no less too little, in whatever unit.
     let mut settings = settings();
     let little = ResourcesPreset {
@@ -64,7 +64,7 @@ fn memory_of_a_preset_is_at_least_what_the_runtime_needs() {
     settings.resources.all.insert("little".into(), little);
     let labels = [(names::FUNCTION_RESOURCES_PRESET, "little")];
     let found = resolve(&function(PYTHON, &labels), &settings).unwrap();
-    assert_eq!(sizes(&found.resources), "50m/48Mi 100m/48Mi");
+    assert_eq!(sizes(&found.resources), "50m/20000000 100m/48Mi");
 }
 
 #[test]
@@ -76,13 +76,13 @@ fn a_limit_of_memory_below_what_the_runtime_needs_is_kept_with_a_warning() {
         (sizes(&found.resources), told)
     };
     let (sized, told) = with("{limits: {memory: 32Mi}}");
-    assert_eq!(sized, "10m/32Mi 25m/32Mi");
+    assert_eq!(sized, "10m/16Mi 25m/32Mi");
     let words = "MemoryLow: spec.resources.limits.memory is 32Mi, but runtime python312 needs 48Mi: ";
     assert!(told.starts_with(words) && !told.contains('\n'), "{told}");
     assert_eq!(with("{requests: {memory: 16Mi}, limits: {memory: 16Mi}}").0, "10m/16Mi 25m/16Mi");
     let unsaid = [
-        ("{limits: {memory: 48Mi}}", "10m/48Mi 25m/48Mi"),
-        ("{limits: {memory: '0'}}", "10m/48Mi 25m/48Mi"),
+        ("{limits: {memory: 48Mi}}", "10m/16Mi 25m/48Mi"),
+        ("{limits: {memory: '0'}}", "10m/16Mi 25m/48Mi"),
         ("{requests: {memory: 16Mi}}", "10m/16Mi 25m/48Mi"),
         ("{requests: {memory: 1Gi}}", "10m/1Gi 25m/1Gi"),
     ];
