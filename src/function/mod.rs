@@ -35,6 +35,7 @@ mod report;
 mod repository;
 pub mod resolve;
 mod resources;
+mod retry;
 mod settings;
 pub mod stage;
 pub mod status;

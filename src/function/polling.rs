@@ -12,15 +12,12 @@ use super::context::Context;
 use super::facts::{Job, Role};
 use super::git::{self, Access, Tree, Unread, Wanted};
 use super::observe::Family;
+use super::retry::Retry;
 use super::{Code, ResolvedFunction};
 use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
-use crate::failure::Class;
 use crate::secrets::Followed;
 use crate::source::{Reader, ReaderKind, Remote};
-
-/// Longest wait between two attempts to read Git, as a multiple of the first.
-const LAST_RETRY: u32 = 10;
 
 /// Where the source is, for the stages.
 pub(super) enum Source {
@@ -41,7 +38,7 @@ pub(super) struct Polling {
     tree: Option<Tree>,
     /// Why it could not be read the last time.
     unread: Option<Unread>,
-    failures: u32,
+    retry: Retry,
     next: Instant,
     /// Whether somebody wants to know what is at the remote now, rather than it being time to look.
     anew: bool,
@@ -58,7 +55,7 @@ impl Polling {
             tree: git::remembered(namespace, status),
             reader: Reader::new(ReaderKind::Function, namespace, name),
             unread: None,
-            failures: 0,
+            retry: Retry::default(),
             next: Instant::now(),
             anew: true,
             resolved_for: None,
@@ -142,6 +139,7 @@ impl Polling {
             }
             Err(unread) => {
                 self.remote = None;
+                self.failed(context, &unread);
                 Err((unread, None))
             }
         };
@@ -153,13 +151,10 @@ impl Polling {
                 self.tree = Some(tree.clone());
                 Ok(Source::Git(Box::new((tree, access))))
             }
-            Err((unread, access)) => {
-                self.failed(context, &unread);
-                match (self.tree.clone(), access) {
-                    (Some(tree), Some(access)) => Ok(Source::Git(Box::new((tree, access)))),
-                    _ => Err(unread),
-                }
-            }
+            Err((unread, access)) => match (self.tree.clone(), access) {
+                (Some(tree), Some(access)) => Ok(Source::Git(Box::new((tree, access)))),
+                _ => Err(unread),
+            },
         }
     }
 
@@ -173,30 +168,30 @@ impl Polling {
         moved: Option<&Job>,
     ) -> Result<Tree, Unread> {
         let due = self.next <= Instant::now() || moved.is_some();
-        if let Some(tree) = self.tree.as_ref().filter(|_| !due) {
-            return Ok(tree.clone());
+        match (&self.tree, &self.unread) {
+            (Some(tree), _) if !due => return Ok(tree.clone()),
+            // A server that wants to be left alone is, whatever else happens here.
+            (None, Some(unread)) if !due => return Err(unread.clone()),
+            _ => {}
         }
         // A poll takes what another Function's poll of the same remote has just found.
-        let anew = self.anew || self.failures > 0 || moved.is_some();
+        let anew = self.anew || self.retry.is_due() || moved.is_some();
         let interval = context.settings.git_interval;
         let max_age = if anew { Duration::ZERO } else { interval.mul_f64(0.8) };
-        let tree = git::tree(context, remote, wanted, self.tree.as_ref(), max_age).await?;
-        (self.unread, self.failures, self.anew) = (None, 0, false);
-        self.next = Instant::now() + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
-        Ok(tree)
+        let found = git::tree(context, remote, wanted, self.tree.as_ref(), max_age).await;
+        match &found {
+            Ok(_) => {
+                self.retry.succeeded();
+                (self.unread, self.anew) = (None, false);
+                self.next = Instant::now() + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
+            }
+            Err(unread) => self.failed(context, unread),
+        }
+        found
     }
 
     fn failed(&mut self, context: &Context, unread: &Unread) {
-        self.failures += 1;
-        let first = context.settings.git_fetch_requeue;
-        let doubled = first.saturating_mul(2u32.saturating_pow((self.failures - 1).min(16)));
-        let wait = match unread.class {
-            // What is awaited comes soon or rings.
-            Class::NotReady => Class::NotReady.again(self.failures).unwrap_or(first).min(first),
-            _ => doubled.min(first.saturating_mul(LAST_RETRY)),
-        };
-        let wait = wait.mul_f64(0.9 + 0.2 * fastrand::f64()).max(unread.retry_after.unwrap_or_default());
-        self.next = Instant::now() + wait;
+        self.next = Instant::now() + self.retry.failed(unread, context.settings.git_fetch_requeue, fastrand::f64());
         self.unread = Some(unread.clone());
     }
 }

@@ -27,6 +27,7 @@ mod functions_git;
 mod functions_hostile;
 mod functions_kills;
 mod functions_kills_real;
+mod functions_references;
 mod functions_registries;
 mod functions_slow;
 mod functions_told;

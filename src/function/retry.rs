@@ -1,0 +1,103 @@
+//! How long to wait after Git could not be read: twice as long each time, to a limit; never less than the server asks
+//! for, and never for ever, because what is missing today may be pushed tomorrow.
+//!
+//! Deliberately absent: clocks and chance, which come in as arguments.
+
+use std::time::Duration;
+
+use super::git::Unread;
+use crate::failure::Class;
+
+/// Longest wait between two attempts, as a multiple of the first.
+const LONGEST: u32 = 10;
+
+/// How often in a row Git could not be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Retry {
+    failures: u32,
+}
+
+impl Retry {
+    /// It could not be read once more. The wait before the next attempt: `first` at first, give or take 10 % as `chance`
+    /// (0 to 1) has it, so that those who failed together do not come back together.
+    pub(super) fn failed(&mut self, unread: &Unread, first: Duration, chance: f64) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        let doubled = first.saturating_mul(2_u32.saturating_pow((self.failures - 1).min(16)));
+        let wait = match unread.class {
+            // What is awaited comes soon or rings.
+            Class::NotReady => Class::NotReady.again(self.failures).unwrap_or(first).min(first),
+            _ => doubled.min(first.saturating_mul(LONGEST)),
+        };
+        wait.mul_f64(0.9 + 0.2 * chance).max(unread.retry_after.unwrap_or_default())
+    }
+
+    /// It could be read.
+    pub(super) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Whether the last attempt failed.
+    pub(super) fn is_due(self) -> bool {
+        self.failures > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::function_conditions::Reason;
+
+    const FIRST: Duration = Duration::from_secs(30);
+
+    fn unread(class: Class, retry_after: Option<u64>) -> Unread {
+        let retry_after = retry_after.map(Duration::from_secs);
+        Unread { reason: Reason::SourceUpdateFailed, message: String::new(), class, retry_after }
+    }
+
+    fn seconds(retry: &mut Retry, unread: &Unread, chance: f64) -> u64 {
+        retry.failed(unread, FIRST, chance).as_secs()
+    }
+
+    #[test]
+    fn waits_twice_as_long_each_time_up_to_ten_times_the_first_wait() {
+        for class in [Class::Unavailable, Class::Denied, Class::Invalid, Class::Bug] {
+            let mut retry = Retry::default();
+            let waits: Vec<_> = (0..6).map(|_| seconds(&mut retry, &unread(class, None), 0.5)).collect();
+            assert_eq!(waits, [30, 60, 120, 240, 300, 300], "{class:?}");
+        }
+        let mut old = Retry { failures: u32::MAX };
+        assert_eq!(seconds(&mut old, &unread(Class::Unavailable, None), 0.5), 300, "however often it failed");
+    }
+
+    #[test]
+    fn what_is_awaited_is_looked_for_more_often_than_what_failed() {
+        let mut retry = Retry::default();
+        let waits: Vec<_> = (0..7).map(|_| seconds(&mut retry, &unread(Class::NotReady, None), 0.5)).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+    }
+
+    #[test]
+    fn those_who_failed_together_come_back_a_tenth_earlier_or_later() {
+        let wait = |chance| Retry::default().failed(&unread(Class::Unavailable, None), FIRST, chance);
+        assert_eq!((wait(0.0), wait(1.0)), (Duration::from_secs(27), Duration::from_secs(33)));
+    }
+
+    #[test]
+    fn a_server_is_left_alone_for_as_long_as_it_asks() {
+        let mut retry = Retry::default();
+        assert_eq!(seconds(&mut retry, &unread(Class::Unavailable, Some(500)), 0.0), 500);
+        assert_eq!(seconds(&mut retry, &unread(Class::Unavailable, Some(5)), 0.5), 60, "it is longer anyway");
+    }
+
+    #[test]
+    fn begins_anew_after_a_success() {
+        let mut retry = Retry::default();
+        for _ in 0..5 {
+            seconds(&mut retry, &unread(Class::Unavailable, None), 0.5);
+        }
+        assert!(retry.is_due());
+        retry.succeeded();
+        assert!(!retry.is_due());
+        assert_eq!(seconds(&mut retry, &unread(Class::Unavailable, None), 0.5), 30);
+    }
+}
