@@ -58,6 +58,7 @@ const ACTING: &[&str] = &[
     "src/pulse.rs",
     "src/secrets/watch.rs",
     "src/source/remote.rs",
+    "src/source/search.rs",
     "src/source/slots.rs",
     "src/source/snapshot.rs",
     "src/source/sweep.rs",

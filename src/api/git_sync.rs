@@ -30,7 +30,8 @@ use super::Span;
 pub struct GitSyncSpec {
     /// Name of a GitRepository in the same namespace.
     pub git_repository: String,
-    /// What to follow, tried in this order: full ref name (`refs/…`), 40-hex commit, branch, tag.
+    /// What to follow, tried in this order: full ref name (`refs/…`), 40-hex commit, branch, tag, the first 7 or more
+    /// digits of a commit's id.
     #[serde(default = "main")]
     pub reference: String,
     /// Directory in the repository; `/` is its root.

@@ -25,7 +25,7 @@ pub struct Wanted {
     pub namespace: String,
     /// Name of the GitRepository.
     pub repository: String,
-    /// Branch, tag or commit.
+    /// Branch, tag, commit, or the beginning of a commit's id.
     pub reference: String,
     /// Directory in the repository.
     pub base_dir: String,
@@ -89,12 +89,13 @@ impl From<source::Error> for Unread {
 /// What went wrong in a few words, the same for all failures of a kind.
 fn kind_of(fault: &Fault) -> &'static str {
     match fault {
-        Fault::MissingReference { .. } => "reference not found",
+        Fault::MissingReference { .. } | Fault::MissingAbbreviated { .. } => "reference not found",
+        Fault::AmbiguousCommit { .. } => "reference not unique",
         Fault::MissingCommit | Fault::NotCommit => "commit not found",
         Fault::MissingDirectory => "baseDir not found",
         Fault::NotFound { .. } => "repository not found",
         Fault::Network { .. } | Fault::Timeout { .. } => "git server not reachable",
-        Fault::TooLarge { .. } => "repository too large",
+        Fault::TooLarge { .. } | Fault::HistoryTooLarge { .. } => "repository too large",
         Fault::MissingSecret | Fault::MissingKey { .. } => "credentials missing",
         Fault::Malformed { .. } | Fault::Unsupported { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => {
             "address not usable"
@@ -172,6 +173,14 @@ pub(super) async fn tree(
     let tree = tree.to_string();
     let commit = last.filter(|last| last.tree == tree).map_or_else(|| head.clone(), |last| last.commit.clone());
     Ok(Tree { wanted: wanted.clone(), head, commit, tree })
+}
+
+/// Tells what the reference was found to mean before this process began: where it is the beginning of a commit's id, the
+/// remote need not be searched again.
+pub(super) fn remind(context: &Context, remote: &Remote, last: &Tree) {
+    if let (Ok(reference), Ok(head)) = (Reference::parse(&last.wanted.reference), last.head.parse()) {
+        context.source.remind(remote, &reference, head);
+    }
 }
 
 /// What the status says was last found in Git.

@@ -16,6 +16,7 @@ use super::retry::Retry;
 use super::{Code, ResolvedFunction};
 use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
+use crate::failure::Class;
 use crate::secrets::Followed;
 use crate::source::{Reader, ReaderKind, Remote};
 
@@ -129,6 +130,9 @@ impl Polling {
         let found = match git::remote(context, &mut self.secret, &wanted).await {
             Ok((remote, access)) => {
                 context.source.reads(&self.reader, Some(&remote));
+                if let (None, Some(tree)) = (&self.remote, &self.tree) {
+                    git::remind(context, &remote, tree);
+                }
                 if self.remote.as_ref() != Some(&remote) {
                     // Another address or a corrected password may be what helps.
                     self.look_now();

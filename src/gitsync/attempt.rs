@@ -159,6 +159,12 @@ impl Attempt<'_> {
     pub(super) async fn sync(&mut self, remote: &Remote, max_age: Duration) -> Result<Option<Outcome>, Refused> {
         let reference = Reference::parse(&self.sync.spec.reference)?;
         let base_dir = BaseDir::parse(&self.sync.spec.base_dir)?;
+        if self.memory.seen.is_none() {
+            let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
+            if let Some(commit) = seen {
+                self.source().remind(remote, &reference, commit);
+            }
+        }
         let found = match self.source().lookup(remote, &reference, max_age).await {
             Ok(found) => found,
             Err(error) => {

@@ -222,6 +222,36 @@ pub enum Fault {
         /// Whether the remote has nothing at all.
         empty: bool,
     },
+    /// The remote has neither a reference of this name nor a commit whose id begins so.
+    #[error(
+        "there is no branch or tag of this name, and no commit on any of them has an id that begins so{}; for a commit, \
+         write all 40 digits of its id",
+        missing_hint(default_branch.as_deref(), false)
+    )]
+    MissingAbbreviated {
+        /// The branch that the remote's HEAD names.
+        default_branch: Option<String>,
+    },
+    /// Several commits have an id that begins so.
+    #[error(
+        "several commits have an id that begins so ({}); write all 40 digits of the one that is meant",
+        some(among)
+    )]
+    AmbiguousCommit {
+        /// The commits.
+        among: Vec<Commit>,
+    },
+    /// The beginning of an id cannot be looked for.
+    #[error(
+        "there is no branch or tag of this name, and the history is too large to look for a commit whose id begins so \
+         ({what} is larger than the limit of {limit}); for a commit, write all 40 digits of its id"
+    )]
+    HistoryTooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// The limit, in bytes or pieces as `what` says.
+        limit: u64,
+    },
     /// The remote lacks the commit.
     #[error("the repository has no such commit on any branch that can be fetched")]
     MissingCommit,
@@ -299,6 +329,14 @@ fn missing_hint(default_branch: Option<&str>, empty: bool) -> String {
     }
 }
 
+/// The first ones of many, for people.
+fn some(commits: &[Commit]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<_> = commits.iter().take(SHOWN).map(Commit::to_string).collect();
+    let more = if commits.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
 impl Fault {
     /// libgit2's words about something else than an object of a mirror.
     pub(super) fn git(error: git2::Error) -> Self {
@@ -317,6 +355,9 @@ impl Fault {
             | Self::Redirect { .. }
             | Self::TooLarge { .. }
             | Self::MissingReference { .. }
+            | Self::MissingAbbreviated { .. }
+            | Self::AmbiguousCommit { .. }
+            | Self::HistoryTooLarge { .. }
             | Self::MissingCommit
             | Self::NotCommit
             | Self::MissingDirectory => Class::Invalid,

@@ -14,6 +14,7 @@
 //! Deliberately not here: when to look again (the agent's), what the files mean (`manifest`), SSH (its place is a
 //! third kind of remote beside the two in `transport`).
 
+mod abbreviation;
 mod address;
 mod auth;
 mod error;
@@ -27,6 +28,8 @@ mod reference;
 #[expect(clippy::disallowed_methods, reason = "a question to a remote has a deadline")]
 mod remote;
 mod repositories;
+#[expect(clippy::disallowed_methods, reason = "looking through a history has a deadline")]
+mod search;
 mod settings;
 #[expect(clippy::disallowed_methods, reason = "what blocks runs on a thread of its own")]
 mod slots;

@@ -10,6 +10,7 @@ use std::path::Path;
 use git2::{ErrorCode, ObjectType, Odb};
 
 use super::Limits;
+use super::abbreviation::Abbreviation;
 use super::error::Fault;
 use super::id::{BlobId, Commit, Id};
 use super::reference::BaseDir;
@@ -54,6 +55,35 @@ impl Objects {
         }
         let bytes = self.read(commit.0, ObjectType::Commit, COMMIT_BYTES, "a commit in bytes")?;
         read_commit(&bytes).map(Some).ok_or_else(|| damaged("a commit without a tree"))
+    }
+
+    /// The one commit here whose id begins so; `None`: there is none.
+    pub(super) fn commit_of(&self, beginning: &Abbreviation) -> Result<Option<Commit>, Fault> {
+        let (oid, digits) = beginning.oid()?;
+        let mut hits = Vec::new();
+        match self.odb.exists_prefix(oid, digits) {
+            Ok(hit) => hits.push(Id::from(hit)),
+            Err(error) if error.code() == ErrorCode::NotFound => {}
+            // Files and directories have ids, too.
+            Err(error) if error.code() == ErrorCode::Ambiguous => {
+                let every = self.odb.foreach(|oid| {
+                    let id = Id::from(*oid);
+                    if beginning.begins(Commit(id)) {
+                        hits.push(id);
+                    }
+                    true
+                });
+                every.map_err(|error| damaged(error.message()))?;
+            }
+            Err(error) => return Err(damaged(error.message())),
+        }
+        let mut commits = Vec::new();
+        for id in hits {
+            if matches!(self.header(id)?, Some((_, ObjectType::Commit))) {
+                commits.push(Commit(id));
+            }
+        }
+        beginning.among(commits)
     }
 
     /// The directory at `base_dir` under the tree `root`.

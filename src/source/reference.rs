@@ -9,11 +9,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::abbreviation::Abbreviation;
 use super::error::{Error, Fault};
 use super::id::{Commit, Id};
 
-/// What a GitSync follows: a full reference name, a commit id, or the name of a branch or tag, tried in this order.
-/// `HEAD` means the remote's default branch.
+/// What a GitSync or Function follows: a full reference name, a commit id, the name of a branch or tag, or the beginning
+/// of a commit's id (7 digits or more), tried in this order. `HEAD` means the remote's default branch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference(Kind);
 
@@ -51,6 +52,19 @@ impl Reference {
         }
     }
 
+    /// What the reference is when there is no branch or tag of this name: the beginning of a commit's id.
+    pub(super) fn abbreviation(&self) -> Option<Abbreviation> {
+        match &self.0 {
+            Kind::Short(name) => Abbreviation::parse(name),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the commit's id, or the beginning of it.
+    pub fn spells(&self, commit: Commit) -> bool {
+        self.commit() == Some(commit) || self.abbreviation().is_some_and(|beginning| beginning.begins(commit))
+    }
+
     /// The full names to ask the remote for, the first that exists wins.
     pub(super) fn candidates(&self) -> Vec<String> {
         match &self.0 {
@@ -64,7 +78,7 @@ impl Reference {
     /// What the reference means among `refs`.
     pub(super) fn resolve(&self, refs: &Refs) -> Result<Found, Fault> {
         if let Some(commit) = self.commit() {
-            return Ok(Found { commit, name: commit.to_string(), tip: commit.0 });
+            return Ok(Found::pinned(commit));
         }
         let hit = self.candidates().into_iter().find_map(|name| refs.0.get(&name).map(|at| (name, at)));
         match hit {
@@ -133,6 +147,11 @@ pub struct Found {
 }
 
 impl Found {
+    /// The commit itself.
+    pub(super) fn pinned(commit: Commit) -> Self {
+        Self { commit, name: commit.to_string(), tip: commit.0 }
+    }
+
     /// Whether the user named the commit itself.
     pub(super) fn is_pinned(&self) -> bool {
         !self.name.starts_with("refs/") && self.name != "HEAD"
@@ -171,6 +190,11 @@ impl Wanted {
     /// All branches.
     pub(super) fn branches() -> Self {
         Self::new(["refs/heads/".to_owned()])
+    }
+
+    /// All that people follow: branches, tags, and what is checked out.
+    pub(super) fn tips() -> Self {
+        Self::new(["HEAD", "refs/heads/", "refs/tags/"].map(str::to_owned))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use super::abbreviation::{Meanings, Tips};
 use super::error::{Error, Fault};
+use super::id::Commit;
 use super::mirror::{Mirror, Open};
 use super::poll::Poll;
 use super::readers::{Identity, Reader, ReaderKind, Readers};
@@ -73,7 +75,7 @@ pub(super) struct Inner {
     pub(super) readers: Mutex<Readers>,
     /// Whether it is known what all of them read.
     pub(super) readers_known: watch::Sender<bool>,
-    lookups: AtomicU64,
+    pub(super) lookups: AtomicU64,
     pub(super) fetches: AtomicU64,
 }
 
@@ -92,6 +94,12 @@ pub(super) struct State {
     poll: Mutex<Poll>,
     /// Held while the remote is asked for its references.
     asking: tokio::sync::Mutex<()>,
+    /// What the beginnings of ids mean.
+    pub(super) meanings: Mutex<Meanings>,
+    /// The commit that was looked for last among the history of all branches, in vain, and where they were.
+    pub(super) lacks: Mutex<Option<(Commit, Tips)>>,
+    /// Held while a commit is looked for in the remote's history.
+    pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
     /// Held while the mirror changes.
     pub(super) mirror: tokio::sync::Mutex<Option<Mirror>>,
@@ -144,13 +152,27 @@ impl Source {
     /// What `reference` means at the remote now, or at most `max_age` ago; zero asks the remote in any case.
     ///
     /// All references that were asked of one remote lately are looked up by one question, and questions are never
-    /// asked twice at the same time. A commit id means itself, without a question.
+    /// asked twice at the same time. A commit id means itself, without a question. The beginning of one is looked for in
+    /// the remote's history, within the deadline of a fetch, and is known from then on.
     pub async fn lookup(&self, remote: &Remote, reference: &Reference, max_age: Duration) -> Result<Found, Error> {
-        self.found(remote, reference, max_age).await.map_err(|cause| Error::Lookup {
-            url: remote.url.clone(),
-            reference: reference.clone(),
-            cause,
-        })
+        let found = match (self.found(remote, reference, max_age).await, reference.abbreviation()) {
+            (Err(fault), Some(beginning)) => match &*fault {
+                Fault::MissingReference { default_branch, empty: false } => {
+                    self.search(remote, &beginning, default_branch.clone()).await
+                }
+                _ => Err(fault),
+            },
+            (found, _) => found,
+        };
+        found.map_err(|cause| Error::Lookup { url: remote.url.clone(), reference: reference.clone(), cause })
+    }
+
+    /// Tells what `reference` was found to mean before this process began, so that the beginning of an id need not be
+    /// looked for again. What it does not fit is no matter.
+    pub fn remind(&self, remote: &Remote, reference: &Reference, commit: Commit) {
+        if let Some(beginning) = reference.abbreviation() {
+            lock(&self.state(remote).meanings).reminded(&beginning, commit, Instant::now());
+        }
     }
 
     /// The remote's default branch as a reference.
@@ -218,6 +240,9 @@ impl Source {
             Ok(fetched) => fetched,
             Err(_) => Err(Fault::Timeout { after: deadline, what: "fetching" }),
         };
+        if let Err(Fault::MissingCommit) = fetched {
+            lock(&self.state(remote).meanings).lost(found.commit);
+        }
         fetched.map_err(|cause| Error::Fetch { url: remote.url.clone(), commit: found.commit, cause: Arc::new(cause) })
     }
 

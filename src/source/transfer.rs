@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tokio::sync::MutexGuard;
+
+use super::abbreviation::Tips;
 use super::error::Fault;
 use super::id::{Commit, Id};
 use super::mirror::{Generation, Mirror};
@@ -15,7 +18,7 @@ use super::objects::Objects;
 use super::reference::{Found, Wanted};
 use super::remote::{Remote, Source, State, lock};
 use super::snapshot::Snapshot;
-use super::transport::{self, Asked, History, Negotiated};
+use super::transport::{self, Asked, Files, History, Negotiated};
 
 /// Branches that are asked for together when a server does not give a commit by its id.
 const BRANCHES: usize = 1000;
@@ -32,12 +35,7 @@ impl Source {
         }
         let until = Instant::now() + self.inner.settings.deadlines.fetch;
         let state = self.state(remote);
-        let mut held = state.mirror.lock().await;
-        if held.is_none() {
-            let (directory, identity) = (self.inner.settings.directory.clone(), remote.identity());
-            let open = self.inner.open.clone();
-            *held = Some(self.shared(remote).run(move || Mirror::find(&directory, &identity, &open)).await??);
-        }
+        let mut held = self.mirror(&state, remote).await?;
         let mirror = held.as_mut().ok_or(Fault::Stopped)?;
         let mut usable = self.usable(remote, mirror.current()).await?;
         if let Some(generation) = usable.as_ref().filter(|generation| generation.holds(found.commit)) {
@@ -55,12 +53,32 @@ impl Source {
                 other => return other,
             }
         }
-        let next = mirror.next();
-        let fresh = Arc::new(self.shared(remote).run(move || Generation::create(next)).await??);
+        let fresh = self.fresh(remote, mirror).await?;
         let snapshot = self.bring(&state, remote, found, &fresh, until).await?;
         self.check_size(remote, &fresh).await?;
         mirror.adopt(fresh);
         Ok(snapshot)
+    }
+
+    /// The remote's mirror, which nobody else changes meanwhile; it is there.
+    pub(super) async fn mirror<'s>(
+        &self,
+        state: &'s State,
+        remote: &Remote,
+    ) -> Result<MutexGuard<'s, Option<Mirror>>, Fault> {
+        let mut held = state.mirror.lock().await;
+        if held.is_none() {
+            let (directory, identity) = (self.inner.settings.directory.clone(), remote.identity());
+            let open = self.inner.open.clone();
+            *held = Some(self.shared(remote).run(move || Mirror::find(&directory, &identity, &open)).await??);
+        }
+        Ok(held)
+    }
+
+    /// An empty generation, which goes with its last user unless the mirror adopts it.
+    pub(super) async fn fresh(&self, remote: &Remote, mirror: &mut Mirror) -> Result<Arc<Generation>, Fault> {
+        let next = mirror.next();
+        Ok(Arc::new(self.shared(remote).run(move || Generation::create(next)).await??))
     }
 
     /// The generation, unless it is damaged or has grown too large.
@@ -122,20 +140,28 @@ impl Source {
             None => self.negotiate(state, remote).await?,
         };
         if !found.is_pinned() || negotiated.any_commit() {
-            let asked = Asked { want: vec![found.tip], have: generation.told(), history: History::Left };
+            let (want, have) = (vec![found.tip], generation.told());
+            let asked = Asked { want, have, history: History::Left, files: Files::Whole };
             match self.deliver(remote, &negotiated, &asked, generation, until).await {
                 Err(Fault::Refused { .. }) if found.is_pinned() => {}
                 other => return other.map(|shallow| history_of(found.commit, &shallow)),
             }
         }
-        let wanted = Wanted::branches();
-        let refs = self.list_refs(state, remote, &wanted).await?;
-        let want: Vec<_> = refs.0.into_values().map(|at| at.id).take(BRANCHES).collect();
-        if want.is_empty() {
+        let refs = self.list_refs(state, remote, &Wanted::branches()).await?;
+        let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
+        let tips = Tips::of(&ids);
+        // The same branches have the same history: it is not fetched again for what is not in it.
+        if ids.is_empty() || *lock(&state.lacks) == Some((found.commit, tips)) {
             return Err(Fault::MissingCommit);
         }
-        let asked = Asked { want, have: Vec::new(), history: History::Whole };
+        let want = refs.0.into_values().map(|at| at.id).take(BRANCHES).collect();
+        let asked = Asked { want, have: Vec::new(), history: History::Whole, files: Files::Whole };
         self.deliver(remote, &negotiated, &asked, generation, until).await?;
+        let (looker, commit) = (Arc::clone(generation), found.commit);
+        if self.shared(remote).run(move || looker.objects()?.commit(commit)).await??.is_none() {
+            *lock(&state.lacks) = Some((commit, tips));
+            return Err(Fault::MissingCommit);
+        }
         Ok(History::Whole)
     }
 
@@ -144,7 +170,8 @@ impl Source {
         lock(&state.negotiated).clone().ok_or(Fault::Stopped)
     }
 
-    async fn deliver(
+    /// Receives a pack into `generation`. Ends by `until`.
+    pub(super) async fn deliver(
         &self,
         remote: &Remote,
         negotiated: &Negotiated,

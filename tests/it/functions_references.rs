@@ -44,6 +44,8 @@ async fn a_branch_that_comes_later_is_found_though_nobody_asks_for_it() {
     follow(&world, "later");
     let missing = "False SourceUpdateFailed: Sources update failed: reference not found";
     world.says("hello", "ConfigurationReady", missing).await;
+    // Nothing else is under way that could ask again.
+    world.quiet().await;
     world.remote.branch("later");
     world.runs("hello").await;
     assert_eq!(world.function_status("hello")["commit"], *world.remote.head());
@@ -56,6 +58,7 @@ async fn a_repository_that_comes_later_is_found_though_nobody_asks_for_it() {
     follow(&world, "main");
     let missing = "False SourceUpdateFailed: Sources update failed: repository not found";
     world.says("hello", "ConfigurationReady", missing).await;
+    world.quiet().await;
     server.heal();
     world.runs("hello").await;
 }

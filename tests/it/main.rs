@@ -1,6 +1,7 @@
 //! Integration tests: one binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
+mod abbreviations;
 mod autoscaled;
 mod build_chain;
 mod build_fetch;

@@ -20,6 +20,7 @@ use crate::support::{
     remote::{NAME, Remote as Origin},
 };
 
+mod abbreviated;
 mod credentials;
 mod following;
 mod hostile;

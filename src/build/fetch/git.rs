@@ -16,7 +16,7 @@ use super::tree::{Node, Tree};
 use super::{Bounds, InGit, listing};
 use crate::api::git_repository::{AuthType, RepositoryAuth};
 use crate::source::{
-    self, BaseDir, Commit, Credentials, EntryKind, Fault, Reference, Remote, Settings, Snapshot, Source,
+    self, BaseDir, Commit, Credentials, EntryKind, Fault, Found, Reference, Remote, Settings, Snapshot, Source,
 };
 
 /// Longest target of a link, in bytes.
@@ -38,17 +38,12 @@ pub(super) async fn write(wanted: &InGit, mirror: &Path, src: &Path, bounds: Bou
     Ok((tree, snapshot.commit))
 }
 
-/// The newest commit of the reference when the directory is the same in it, as it nearly always is; else the recorded
-/// one, which costs more where a server does not give commits by their ids.
+/// The newest commit of the reference when the directory is the same in it, as it nearly always is; else, or when the
+/// reference is that very commit, the recorded one, which costs more where a server does not give commits by their ids.
 async fn snapshot(source: &Source, remote: &Remote, wanted: &InGit) -> Result<Snapshot, Error> {
     let moved = |why| Error::BranchMoved { commit: wanted.commit, why };
-    let tip = match source.lookup(remote, &wanted.reference, Duration::ZERO).await {
-        Ok(found) => Some(found),
-        // A branch that is gone may have left its commits on another.
-        Err(error) if matches!(error.fault(), Fault::MissingReference { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(found) = tip {
+    let is_pinned = wanted.reference.spells(wanted.commit);
+    if !is_pinned && let Some(found) = tip(source, remote, &wanted.reference).await? {
         let snapshot = source.fetch(remote, &found).await?;
         if found.commit == wanted.commit {
             return checked(snapshot, wanted).await;
@@ -61,7 +56,7 @@ async fn snapshot(source: &Source, remote: &Remote, wanted: &InGit) -> Result<Sn
     let found = source.lookup(remote, &pinned, Duration::ZERO).await?;
     match source.fetch(remote, &found).await {
         Ok(snapshot) => checked(snapshot, wanted).await,
-        Err(error) if wanted.reference == pinned => Err(error.into()),
+        Err(error) if is_pinned => Err(error.into()),
         Err(error) if matches!(error.fault(), Fault::MissingCommit | Fault::Refused { .. }) => {
             Err(moved("no branch holds it any more"))
         }
@@ -69,6 +64,20 @@ async fn snapshot(source: &Source, remote: &Remote, wanted: &InGit) -> Result<Sn
             Err(moved("the server gives it only with the whole history, which is too large"))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// What the reference leads to now; `None`: it is gone, and may have left its commits on another branch.
+async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<Option<Found>, Error> {
+    match source.lookup(remote, reference, Duration::ZERO).await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => match error.fault() {
+            Fault::MissingReference { .. }
+            | Fault::MissingAbbreviated { .. }
+            | Fault::AmbiguousCommit { .. }
+            | Fault::HistoryTooLarge { .. } => Ok(None),
+            _ => Err(error.into()),
+        },
     }
 }
 

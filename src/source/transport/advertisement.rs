@@ -16,6 +16,8 @@ pub(super) struct Capabilities {
     pub(super) version: Version,
     /// History can be left out.
     pub(super) shallow: bool,
+    /// Files can be left out (version 2 only).
+    pub(super) filter: bool,
     /// Commits that no reference names can be asked for (version 2 servers are tried).
     pub(super) any_commit: bool,
     /// The server names its object format, and wants it named.
@@ -66,7 +68,7 @@ pub(super) async fn read(body: &mut Body, wanted: &Wanted) -> Result<(Capabiliti
 
 async fn version_two(body: &mut Body) -> Result<Capabilities, Fault> {
     let mut capabilities =
-        Capabilities { version: Version::Two, shallow: false, any_commit: true, names_format: false };
+        Capabilities { version: Version::Two, shallow: false, filter: false, any_commit: true, names_format: false };
     let mut commands = BTreeSet::new();
     loop {
         let data = match body.expected().await? {
@@ -79,7 +81,9 @@ async fn version_two(body: &mut Body) -> Result<Capabilities, Fault> {
         match name {
             "ls-refs" | "fetch" => {
                 commands.insert(name.to_owned());
-                capabilities.shallow |= name == "fetch" && value.split(' ').any(|word| word == "shallow");
+                let offers = |what| name == "fetch" && value.split(' ').any(|word| word == what);
+                capabilities.shallow |= offers("shallow");
+                capabilities.filter |= offers("filter");
             }
             "object-format" => {
                 check_format(value)?;
@@ -108,6 +112,7 @@ fn version_zero(words: &[u8]) -> Result<(Capabilities, Option<String>), Fault> {
     let capabilities = Capabilities {
         version: Version::Zero,
         shallow: words.contains(&"shallow"),
+        filter: false,
         any_commit: words.contains(&"allow-reachable-sha1-in-want") || words.contains(&"allow-any-sha1-in-want"),
         names_format: false,
     };

@@ -1,4 +1,4 @@
-//! Asking a server for one commit with its files, and receiving the pack into a file.
+//! Asking a server for commits with their files or without, and receiving the pack into a file.
 //!
 //! The pack is judged piece by piece as it arrives ([`Scan`]), so that a bomb is refused before it is unpacked.
 //! Invariant: what the server says in its own words is shown shortened, in one line, and not at all when it repeats
@@ -28,6 +28,17 @@ pub(in crate::source) struct Asked {
     pub(in crate::source) have: Vec<(Id, History)>,
     /// How much history is wanted.
     pub(in crate::source) history: History,
+    /// Whether the files are wanted.
+    pub(in crate::source) files: Files,
+}
+
+/// How much of a commit's files is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::source) enum Files {
+    /// All of them.
+    Whole,
+    /// None, where the server can leave them out.
+    Left,
 }
 
 /// How much of a commit's history is meant.
@@ -96,6 +107,9 @@ fn question(known: &Negotiated, asked: &Asked) -> Vec<u8> {
     }
     if deepen {
         packet::write(&mut out, "deepen 1\n");
+    }
+    if asked.files == Files::Left && capabilities.filter {
+        packet::write(&mut out, "filter tree:0\n");
     }
     if capabilities.version == Version::Zero {
         out.extend_from_slice(b"0000");

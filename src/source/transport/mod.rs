@@ -15,6 +15,6 @@ mod pack;
 mod packet;
 mod refs;
 
-pub(super) use fetch::{Asked, History, fetch_pack, hushed};
+pub(super) use fetch::{Asked, Files, History, fetch_pack, hushed};
 pub(super) use http::Http;
 pub(super) use refs::{Negotiated, list_refs};

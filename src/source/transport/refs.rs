@@ -23,6 +23,11 @@ pub(in crate::source) struct Negotiated {
 }
 
 impl Negotiated {
+    /// Whether files can be left out of what is asked for.
+    pub(in crate::source) fn leaves_files_out(&self) -> bool {
+        self.capabilities.filter
+    }
+
     /// Whether a commit that no reference names is worth asking for.
     pub(in crate::source) fn any_commit(&self) -> bool {
         self.capabilities.any_commit

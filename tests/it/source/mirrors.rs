@@ -75,7 +75,7 @@ async fn a_mirror_whose_files_turn_out_damaged_is_made_anew_by_the_next_fetch() 
     drop((first, second));
 }
 
-fn packs(directory: &Path) -> Vec<std::path::PathBuf> {
+pub(super) fn packs(directory: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
