@@ -41,6 +41,8 @@ struct State {
     works: usize,
     /// When one of them moved last.
     moved: Instant,
+    /// How long it may rest before it counts as standing still: [`TURN`] for a loop.
+    rest: Duration,
 }
 
 /// A work that is under way, until this is dropped.
@@ -72,7 +74,10 @@ impl Pulse {
 
 impl Part {
     fn new(name: &'static str) -> Self {
-        Self(Arc::new(Inner { name, state: Mutex::new(State { works: 0, moved: Instant::now() }) }))
+        Self(Arc::new(Inner {
+            name,
+            state: Mutex::new(State { works: 0, moved: Instant::now(), rest: Duration::ZERO }),
+        }))
     }
 
     /// Does a piece of work, which is looked at until it is done.
@@ -89,6 +94,7 @@ impl Part {
 
     /// Runs a loop that waits for things to come and has to turn all the while.
     pub async fn turn<F: Future>(&self, work: F) -> F::Output {
+        self.0.state().rest = TURN;
         let turning = async {
             let mut turns = tokio::time::interval(TURN);
             loop {
@@ -118,7 +124,7 @@ impl Inner {
 impl<'p> UnderWay<'p> {
     fn begin(part: &'p Part) -> Self {
         let mut state = part.0.state();
-        *state = State { works: state.works + 1, moved: Instant::now() };
+        *state = State { works: state.works + 1, moved: Instant::now(), ..*state };
         Self(part)
     }
 }
@@ -126,7 +132,7 @@ impl<'p> UnderWay<'p> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let mut state = self.0.0.state();
-        *state = State { works: state.works.saturating_sub(1), moved: Instant::now() };
+        *state = State { works: state.works.saturating_sub(1), moved: Instant::now(), ..*state };
     }
 }
 
@@ -134,7 +140,7 @@ impl Drop for UnderWay<'_> {
 fn stuck(name: &str, state: State, now: Instant, standstill: Duration) -> Option<String> {
     let still = now.saturating_duration_since(state.moved);
     let works = state.works;
-    (works > 0 && still >= standstill)
+    (works > 0 && still >= standstill + state.rest)
         .then(|| format!("{name} stands still: {works} under way, and nothing has moved for {} s", still.as_secs()))
 }
 
@@ -147,13 +153,17 @@ mod tests {
         let moved = Instant::now();
         let check = |works: usize, seconds: u64| {
             let now = moved + Duration::from_secs(seconds);
-            stuck("the work", State { works, moved }, now, STANDSTILL).unwrap_or_default()
+            stuck("the work", State { works, moved, rest: Duration::ZERO }, now, STANDSTILL).unwrap_or_default()
         };
         assert_eq!([check(0, 1_000_000), check(1, 0), check(7, 899)], ["", "", ""]);
         assert_eq!(check(1, 900), "the work stands still: 1 under way, and nothing has moved for 900 s");
         assert_eq!(check(7, 3600), "the work stands still: 7 under way, and nothing has moved for 3600 s");
-        let before = stuck("the work", State { works: 1, moved: moved + STANDSTILL }, moved, STANDSTILL);
-        assert_eq!(before, None, "a clock that has not come so far yet");
+        let ahead = State { works: 1, moved: moved + STANDSTILL, rest: Duration::ZERO };
+        assert_eq!(stuck("the work", ahead, moved, STANDSTILL), None, "a clock that has not come so far yet");
+        let turns = |rested: Duration| {
+            stuck("the loop", State { works: 1, moved, rest: TURN }, moved + STANDSTILL + rested, STANDSTILL).is_some()
+        };
+        assert_eq!([turns(Duration::ZERO), turns(TURN)], [false, true], "a loop rests between two turns");
     }
 
     #[tokio::test]
