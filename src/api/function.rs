@@ -61,7 +61,8 @@ pub struct FunctionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<Vec<EnvVar>>,
     /// CPU and memory of one running pod. Missing values come from the preset that the label
-    /// `serverless.kyma-project.io/function-resources-preset` names, by default `M`.
+    /// `serverless.kyma-project.io/function-resources-preset` names, by default `M`. Of other resources, such as
+    /// `ephemeral-storage`, a missing request is the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// CPU and memory of the build. Missing values come from the preset that the label
@@ -306,7 +307,8 @@ fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
                     "type": "integer",
                     "format": "int64",
                     "nullable": true,
-                    "description": "`metadata.generation` that the condition speaks of."
+                    "description": "`metadata.generation` that the condition speaks of; that of Running is the one that serves, also \
+                                    while a newer one is built."
                 },
                 "lastTransitionTime": {
                     "type": "string",

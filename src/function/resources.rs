@@ -10,7 +10,7 @@ use crate::api::Amount;
 use crate::api::function::Resources;
 
 /// The resources with CPU and memory filled in. A request that is missing is never above the given limit, a limit that
-/// is missing never below the request.
+/// is missing never below the request. Of other resources a missing request is the limit.
 pub(super) fn complete(
     given: Option<&Resources>,
     preset: &ResourcesPreset,
@@ -26,6 +26,11 @@ pub(super) fn complete(
     let (request, limit) = (preset.request_cpu.as_ref(), preset.limit_cpu.as_ref());
     fill(&mut requests, &mut limits, "cpu", request, limit);
     check(&requests, &limits, least, path, violations);
+    // What the cluster would make of it in every pod. Said here it is ours, and no request that somebody adds by hand can
+    // contradict the limit.
+    for (name, limit) in &limits {
+        requests.entry(name.clone()).or_insert_with(|| limit.clone());
+    }
     Resources { limits: Some(limits), requests: Some(requests) }
 }
 
