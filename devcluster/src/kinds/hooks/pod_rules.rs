@@ -92,6 +92,12 @@ fn validate_container(container: &Value, path: &str, volumes: &[&str], causes: &
         causes.push(Cause::not_supported(field, &policy.into(), &["Always", "IfNotPresent", "Never"]));
     }
     validate_ports(container, path, causes);
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        validate_handler(&container[probe], &format!("{path}.{probe}"), causes);
+    }
+    for moment in ["postStart", "preStop"] {
+        validate_handler(at(container, &["lifecycle", moment]), &format!("{path}.lifecycle.{moment}"), causes);
+    }
     for (index, variable) in items(container, &["env"]).iter().enumerate() {
         let field = format!("{path}.env[{index}]");
         if text(variable, &["name"]).is_empty() {
@@ -120,6 +126,21 @@ fn validate_container(container: &Value, path: &str, volumes: &[&str], causes: &
         paths.push(mount_path);
     }
     validate_resources(&container["resources"], &format!("{path}.resources"), causes);
+}
+
+/// A probe or a hook has one way to ask.
+fn validate_handler(handler: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if handler.is_null() {
+        return;
+    }
+    let mut given =
+        ["exec", "httpGet", "tcpSocket", "grpc", "sleep"].into_iter().filter(|kind| !handler[*kind].is_null());
+    if given.next().is_none() {
+        causes.push(Cause::required(path.to_owned(), "must specify a handler type"));
+    }
+    for other in given {
+        causes.push(Cause::forbidden(format!("{path}.{other}"), "may not specify more than 1 handler type"));
+    }
 }
 
 fn validate_ports(container: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -237,7 +258,11 @@ mod tests {
             "restartPolicy": "Never",
             "containers": [
                 {"name": "c", "ports": [{"containerPort": 0, "protocol": "TCP"}], "volumeMounts": [{"name": "v", "mountPath": "/a"}]},
-                {"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}},
+                {
+                    "name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}},
+                    "livenessProbe": {"periodSeconds": 1},
+                    "readinessProbe": {"httpGet": {"port": 1}, "tcpSocket": {"port": 1}},
+                },
             ],
         });
         let mut causes = Vec::new();
@@ -250,6 +275,8 @@ mod tests {
                 "spec.template.spec.containers[0].ports[0].containerPort Required value",
                 "spec.template.spec.containers[0].volumeMounts[0].name Not found: \"v\"",
                 "spec.template.spec.containers[1].name Duplicate value: \"c\"",
+                "spec.template.spec.containers[1].livenessProbe Required value: must specify a handler type",
+                "spec.template.spec.containers[1].readinessProbe.tcpSocket Forbidden: may not specify more than 1 handler type",
                 "spec.template.spec.containers[1].resources.requests Invalid value: \"2\": must be less than or equal to cpu limit of 1",
                 "spec.template.spec.restartPolicy Unsupported value: \"Never\": supported values: \"Always\"",
             ]
