@@ -318,6 +318,18 @@ impl Drift {
         self.ledger().summary(owner, clock)
     }
 
+    /// Objects that could not be put back, with the cause, once that has been tried again: what fails once only is over
+    /// sooner than anybody can read of it.
+    pub fn not_put_back(&self, owner: &Owner) -> Vec<(Key, String)> {
+        let ledger = self.ledger();
+        let remarkable = ledger.objects.tally(owner).into_iter().flat_map(|tally| &tally.remarkable);
+        let cause = |key: &Key| {
+            let managed = ledger.get(key).filter(|managed| managed.attempts > 1)?;
+            Some((key.clone(), managed.failure.as_ref()?.message.clone()))
+        };
+        remarkable.filter_map(cause).collect()
+    }
+
     /// How many objects have been put back lately (heat above zero).
     pub fn heated(&self, owner: &Owner) -> usize {
         let ledger = self.ledger();

@@ -293,6 +293,21 @@ impl Outcome {
 }
 
 fn refusal(put: &Put, message: String) -> Said {
-    let reason = if put.what == What::Service { Reason::ServiceFailed } else { Reason::ApplyFailed };
-    Said::new(put.condition, Status::False, reason, message)
+    failed(put.what, put.condition, message)
+}
+
+fn failed(what: What, condition: Type, message: String) -> Said {
+    let reason = if what == What::Service { Reason::ServiceFailed } else { Reason::ApplyFailed };
+    Said::new(condition, Status::False, reason, message)
+}
+
+/// What is said of a child that somebody has changed and that cannot be put back.
+pub(super) fn not_put_back(key: &Key, why: &str) -> Option<Said> {
+    let what = What::ALL.into_iter().find(|what| what.kind().kind == key.kind)?;
+    let condition = match what {
+        What::ConfigMap => Type::ConfigurationReady,
+        What::Job => Type::BuildReady,
+        What::Pod | What::Deployment | What::Service | What::Autoscaler => Type::Running,
+    };
+    Some(failed(what, condition, format!("{} {} cannot be put back: {why}", key.kind, key.name)))
 }

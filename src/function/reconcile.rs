@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::context::{Context, Input, owner};
 use super::facts::Progress;
 use super::observe::Family;
+use super::perform;
 use super::polling::{Polling, Source};
 use super::repository;
 use super::resolve::{reason, resolve, text};
@@ -76,7 +77,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 () = stop.cancelled() => return,
                 changed = input.changed() => if changed.is_err() { return },
                 () = bell.notified() => {}
-                () = drifted.notified() => if !task.may_resume() { continue },
+                () = drifted.notified() => if !(task.may_resume() | task.fails_otherwise()) { continue },
                 // Whoever changes an object that others read costs them nothing but this look.
                 _ = repositories.changed() => if Some(task.repository_of(&function)) == repository { continue },
                 () = task.secrets_changed() => {}
@@ -120,6 +121,8 @@ pub(super) struct Task {
     pub(super) asked_why: Option<Instant>,
     /// Children under break glass that are not as they have to be.
     pub(super) paused: HashSet<Key>,
+    /// Children that somebody has changed and that cannot be put back, with the cause.
+    not_put_back: Vec<(Key, String)>,
     /// How long the conditions took to become True.
     pub(super) took: [Option<Duration>; 3],
 }
@@ -152,6 +155,7 @@ impl Task {
             credentials: Vec::new(),
             asked_why: None,
             paused: HashSet::new(),
+            not_put_back: Vec::new(),
             took: [None; 3],
         }
     }
@@ -185,6 +189,7 @@ impl Task {
             self.polling.look_now();
         }
         self.due = None;
+        self.not_put_back = self.context.drift.not_put_back(&self.owner);
         let mut function = function.clone();
         function.status = Some(self.status.clone());
         let pass = self.pass(&function, changed).await;
@@ -197,6 +202,11 @@ impl Task {
         let (waiting, drift) = (self.paused.len(), &self.context.drift);
         self.paused.retain(|key| drift.is_paused(key));
         self.paused.len() < waiting
+    }
+
+    /// Whether other children than before cannot be put back, or for another reason.
+    fn fails_otherwise(&self) -> bool {
+        self.context.drift.not_put_back(&self.owner) != self.not_put_back
     }
 
     pub(super) fn look_within(&mut self, wait: Duration) {
@@ -255,6 +265,9 @@ impl Task {
         let mut decision = self.decide(&wanted, &family);
         if let Some(unread) = self.polling.unread().filter(|_| tree.is_some()) {
             decision.blame(Said::new(Type::ConfigurationReady, Status::False, unread.reason, &unread.message));
+        }
+        for said in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
+            decision.blame(said);
         }
         let outcome = self.perform(&decision).await;
         pass.source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));

@@ -223,7 +223,11 @@ impl Decision {
     }
 
     /// Says this of a condition, whatever else was to be said of it.
-    pub fn blame(&mut self, said: Said) {
+    pub fn blame(&mut self, mut said: Said) {
+        said.outdated |= self.steps.iter().any(|step| match step {
+            Step::Say(other) | Step::SayUnlessChanged(other) => other.condition == said.condition && other.outdated,
+            _ => false,
+        });
         self.steps.retain(|step| match step {
             Step::Say(other) | Step::SayUnlessChanged(other) => other.condition != said.condition,
             Step::Affirm(kind) => *kind != said.condition,

@@ -32,6 +32,7 @@ mod functions_kills_real;
 mod functions_references;
 mod functions_registries;
 mod functions_restarts;
+mod functions_reverts;
 mod functions_slow;
 mod functions_told;
 mod functions_unwritten;

@@ -1,0 +1,40 @@
+//! Children that somebody changed so that they cannot be put back.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    functions::{CONFIG_MAPS, DEPLOYMENTS, JOBS, Kind, SERVICES, inline},
+    world::World,
+};
+
+/// Somebody changes a child, and nobody may write to it: that is told of a condition, and over when it is over.
+async fn held_up(world: &World, kind: Kind, patch: Value, condition: &str, beginning: &str) {
+    let name = world.child_name("hello", kind);
+    let before = world.said("hello", condition);
+    world.fail_next("apply", kind.1, &name, 422, 10_000);
+    world.edit(kind.0, kind.1, &name, patch);
+    let expected = format!("False {beginning} {name} cannot be put back: ");
+    world.says("hello", condition, &expected).await;
+    // What else is said of it says nothing different.
+    world.quiet().await;
+    assert!(world.said("hello", condition).starts_with(&expected), "{}", world.said("hello", condition));
+    world.server.levers().clear_faults();
+    world.runs("hello").await;
+    assert!(before.starts_with("True") && world.said("hello", condition).starts_with("True"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_cannot_be_put_back_is_told_until_it_is() {
+    let world = World::running(inline("1")).await;
+    let source = json!({"data": {"source": "evil"}});
+    held_up(&world, CONFIG_MAPS, source, "ConfigurationReady", "ApplyFailed: ConfigMap").await;
+    assert_eq!(world.child("hello", CONFIG_MAPS)["data"]["source"], "1");
+    let selector = json!({"spec": {"selector": {"serverless.kyma-project.io/function-name": "y"}}});
+    held_up(&world, SERVICES, selector, "Running", "ServiceFailed: Service").await;
+    let path = "/spec/selector/serverless.kyma-project.io~1function-name";
+    assert_eq!(world.child("hello", SERVICES).pointer(path), Some(&json!("hello")));
+    let replicas = json!({"spec": {"replicas": 5}});
+    held_up(&world, DEPLOYMENTS, replicas, "Running", "ApplyFailed: Deployment").await;
+    assert_eq!(world.child("hello", DEPLOYMENTS)["spec"]["replicas"], 1);
+    assert_eq!(world.children("hello", JOBS).len(), 1, "nothing was built again");
+}
