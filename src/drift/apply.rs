@@ -129,7 +129,7 @@ impl Drift {
                 None => return Ok(Put::untouched(Change::Anothers)),
             }
         } else {
-            self.apply_now(desired, body.clone()).await
+            self.apply_in_place(desired, body.clone(), None).await
         };
         let (answer, digest) = match applied {
             // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
@@ -211,6 +211,39 @@ impl Drift {
             managed.heat = None;
             managed.contended = None;
         }
+    }
+
+    /// Applies. Where that is refused because of what somebody wrote in the place of ours, that makes way for ours.
+    pub(super) async fn apply_in_place(
+        &self,
+        desired: &Arc<Desired>,
+        mut body: Value,
+        seen: Option<&Value>,
+    ) -> Result<(Value, Option<Digest>), Error> {
+        let refused = match self.apply_now(desired, body.clone()).await {
+            Err(error) if error.is_invalid() => error,
+            applied => return applied,
+        };
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let read = match seen {
+            Some(_) => None,
+            None => self.cluster().get(&desired.kind, namespace, name).await?,
+        };
+        let Some(live) = seen.or(read.as_ref()) else { return Err(refused) };
+        let version = resource_version(live);
+        let is_older = body.pointer("/metadata/resourceVersion").is_some_and(|expected| *expected != version);
+        let now = self.now().to_string();
+        let Some(entries) = ownership::take_place(&body, live, &now).filter(|_| !is_older) else { return Err(refused) };
+        let Ok(version) = self.rewrite(desired, version, &entries).await else { return Err(refused) };
+        body["metadata"]["resourceVersion"] = json!(version);
+        let applied = self.apply_now(desired, body).await;
+        if applied.is_err() {
+            // It was not because of them: they stay whose they were. Where somebody has written meanwhile, the next apply
+            // that is taken removes them.
+            let before = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
+            let _ = self.rewrite(desired, &version, before).await;
+        }
+        applied
     }
 
     /// Applies, verifies the answer, and takes our paths out of `before-first-apply`.

@@ -64,7 +64,7 @@ impl Drift {
         if let Some(live) = found.as_ref().filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
         }
-        let (answer, _) = self.apply_now(desired, body).await?;
+        let (answer, _) = self.apply_in_place(desired, body, found.as_ref()).await?;
         self.retry_what_waited_for(desired);
         if asked_by_commit || found.as_ref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
             self.changed_for(&desired.key);
