@@ -2,7 +2,7 @@
 //!
 //! Invariant: objects come in the order of paths, documents and items, so that equal trees decode equally.
 //! Invariant: every problem of the listing is found, up to the limit on their number; a problem never hides an object of
-//! another file.
+//! another file. Only a commit that takes too long to read is not read to its end.
 //!
 //! Blocks while it reads; one document is in flight.
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::ignore::Ignored;
 use super::kustomize::Directories;
-use super::limits::larger_than;
+use super::limits::{Deadline, larger_than};
 use super::{Limits, Memory, Problem, file};
 use crate::api::names;
 use crate::object::{Key, Names, Object, Place};
@@ -37,8 +37,10 @@ pub fn decode(
     limits: &Limits,
 ) -> Result<Decoded, source::Error> {
     let mut decoded = Decoded::default();
-    let mut ignored = ignore_rules(listing, read, &mut decoded.problems)?;
-    let mut entries: Vec<&Entry> = listing.iter().filter(|entry| !ignored.leaves_out(&entry.path)).collect();
+    let deadline = Deadline::new(limits);
+    let mut ignored = ignore_rules(listing, read, deadline, &mut decoded.problems)?;
+    let is_in = |entry: &&Entry| deadline.is_over() || !ignored.leaves_out(&entry.path);
+    let mut entries: Vec<&Entry> = listing.iter().filter(is_in).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let kustomizations = Directories::among(entries.iter().map(|entry| &*entry.path));
     decoded.problems.extend(kustomizations.problems());
@@ -46,6 +48,10 @@ pub fn decode(
     let mut shared = Names::default();
     let mut documents = 0;
     for entry in entries {
+        if deadline.is_over() {
+            decoded.problems.push(takes_too_long(entry));
+            break;
+        }
         if kustomizations.contains(&entry.path) {
             continue;
         }
@@ -103,12 +109,16 @@ pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> V
 fn ignore_rules(
     listing: &[Entry],
     read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    deadline: Deadline<'_>,
     problems: &mut Vec<Problem>,
 ) -> Result<Ignored, source::Error> {
     let mut ignored = Ignored::default();
     for entry in listing {
         if entry.kind != EntryKind::File || entry.path.rsplit('/').next() != Some(names::IGNORE_FILE) {
             continue;
+        }
+        if deadline.is_over() {
+            break;
         }
         if entry.size > 1 << 20 {
             problems.push(Problem::new(Place::file(&*entry.path), "the file is too large", None));
@@ -117,6 +127,11 @@ fn ignore_rules(
         problems.extend(ignored.add(&entry.path, &read(entry)?));
     }
     Ok(ignored)
+}
+
+fn takes_too_long(entry: &Entry) -> Problem {
+    let hint = "spread the files over several GitSyncs, each with a baseDir of its own";
+    Problem::new(Place::file(&*entry.path), "reading the files takes too long: it was given up here", Some(hint))
 }
 
 fn not_a_file(kind: EntryKind) -> Option<&'static str> {

@@ -14,6 +14,8 @@ pub struct Limits {
     pub depth: usize,
     /// Documents in all files together.
     pub documents: usize,
+    /// Time for all files together: a thread is held for as long.
+    pub time: Duration,
     /// Time for one file.
     pub file_time: Duration,
     /// Bytes of memory for one file: its text, what is kept of it, and the document in flight.
@@ -25,14 +27,15 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The bounds that the agent uses: 3 MiB a document, 16 MiB a file, depth 100, 100 000 documents, 2 s and 64 MiB for
-    /// any one file.
+    /// The bounds that the agent uses: 3 MiB a document, 16 MiB a file, depth 100, 100 000 documents, 5 min for all files,
+    /// 2 s and 64 MiB for any one file.
     pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self {
             document: 3 << 20,
             file: 16 << 20,
             depth: 100,
             documents: 100_000,
+            time: Duration::from_secs(300),
             file_time: Duration::from_secs(2),
             file_memory: 64 << 20,
             problems: 1000,
@@ -48,9 +51,28 @@ impl std::fmt::Debug for Limits {
             .field("file", &self.file)
             .field("depth", &self.depth)
             .field("documents", &self.documents)
+            .field("time", &self.time)
             .field("file_time", &self.file_time)
             .field("file_memory", &self.file_memory)
             .finish_non_exhaustive()
+    }
+}
+
+/// The time for all files of a commit.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline<'l> {
+    limits: &'l Limits,
+    until: Duration,
+}
+
+impl<'l> Deadline<'l> {
+    /// Begins now.
+    pub(super) fn new(limits: &'l Limits) -> Self {
+        Self { limits, until: (limits.clock)().saturating_add(limits.time) }
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        (self.limits.clock)() > self.until
     }
 }
 

@@ -1,5 +1,7 @@
 //! What files decode to, and what is said about them when they do not.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -405,4 +407,30 @@ mod properties {
             prop_assert_eq!(found.objects[0].value(), value);
         }
     }
+}
+
+#[test]
+fn a_commit_that_takes_too_long_is_given_up_and_says_where() {
+    let seconds = Arc::new(AtomicU64::new(0));
+    let ticking = Arc::clone(&seconds);
+    let mut limits = Limits::new(move || Duration::from_secs(ticking.load(Ordering::Relaxed)));
+    limits.time = Duration::from_secs(3);
+    let names = ["a", "b", "c", "d", "e", "f"].map(|name| (format!("{name}.yaml"), config_map(name)));
+    let files = names.each_ref().map(|(path, text)| (&**path, text.as_bytes()));
+    let decode_in = |seconds_each: u64| {
+        let mut read = |entry: &Entry| {
+            seconds.fetch_add(seconds_each, Ordering::Relaxed);
+            Ok(files.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec())
+        };
+        decode(&listing(&files), &mut read, &Memory::default(), &limits).unwrap()
+    };
+    let cut_short = decode_in(1);
+    assert_eq!(cut_short.objects.len(), 4, "{:?}", cut_short.problems);
+    assert_eq!(
+        shown(&cut_short).lines().last().unwrap(),
+        "e.yaml: reading the files takes too long: it was given up here (spread the files over several GitSyncs, each \
+         with a baseDir of its own)"
+    );
+    assert_eq!(cut_short.problems.len(), 1);
+    assert_eq!(decode_in(0).problems, []);
 }

@@ -1,9 +1,14 @@
 //! Whose turn it is to have a slot: namespaces take turns, and none takes more than half of the slots that it finds free.
 //!
 //! So however many slots one namespace would like to have, and however long it holds them, the next one finds a free one.
+//! It takes four namespaces to fill eight slots. Then one that holds none waits, but every other namespace comes before
+//! it at most once: with N others it has its slot when N + 1 were given back. What holds a slot ends within five minutes
+//! (a pack that is unpacked, a commit that is read), so at least eight are given back in every five minutes, and the
+//! longest wait is (N + 1) / 8 × 5 min, rounded up to 5 min, whatever the others do.
 //!
 //! Invariant: of those who may have a slot, the one with the fewest comes first; among equals, the one that was served
 //! longest ago.
+//! Invariant: while a party waits that holds nothing, no other is served twice.
 //! Deliberately not here: waiting, and the work itself.
 
 use std::collections::{HashMap, VecDeque};
@@ -116,6 +121,82 @@ mod tests {
         assert_eq!(all, "a0 b3 c5 a1 b4 a2");
         turns.give_back(&"a".into());
         assert!(turns.held.is_empty() && turns.waiting.is_empty() && turns.free == 1);
+    }
+
+    /// Greedy parties, each with more waiters than it can ever have slots, that give slots back at random.
+    struct Crowd {
+        turns: Turns<()>,
+        greedy: Vec<Party>,
+        random: fastrand::Rng,
+    }
+
+    impl Crowd {
+        fn new(slots: usize, parties: usize, seed: u64) -> Self {
+            let greedy = (0..parties).map(|number| format!("greedy-{number}").into()).collect();
+            Self { turns: Turns::new(slots), greedy, random: fastrand::Rng::with_seed(seed) }
+        }
+
+        /// Some of them ask, and whoever may be served is; returns who was.
+        fn ask_and_serve(&mut self) -> Vec<Party> {
+            for _ in 0..self.random.usize(..20) {
+                let party = self.random.choice(&self.greedy).cloned().unwrap();
+                self.turns.wait(&party, (), |()| false);
+            }
+            std::iter::from_fn(|| self.turns.next()).map(|(party, ())| party).collect()
+        }
+
+        /// One of the slots that are held is given back, whoever holds it.
+        fn give_back_one(&mut self) {
+            let mut held = self.turns.held.keys().cloned().collect::<Vec<_>>();
+            held.sort();
+            if let Some(party) = self.random.choice(held) {
+                self.turns.give_back(&party);
+            }
+        }
+    }
+
+    #[test]
+    fn three_namespaces_do_not_fill_eight_slots_and_four_do() {
+        for seed in 0..200 {
+            let mut crowd = Crowd::new(8, 3, seed);
+            for _ in 0..100 {
+                crowd.ask_and_serve();
+                assert!(crowd.turns.free >= 1, "seed {seed}: {:?}", crowd.turns.held);
+                crowd.give_back_one();
+            }
+        }
+        let mut turns = Turns::new(8);
+        let filled = ["a", "b", "c", "d"].map(|party| {
+            (0..8).for_each(|number| turns.wait(&party.into(), number, |_| false));
+            serve(&mut turns);
+            turns.held(party)
+        });
+        assert_eq!((filled, turns.free), ([4, 2, 1, 1], 0));
+    }
+
+    #[test]
+    fn who_holds_none_is_passed_by_each_other_namespace_at_most_once() {
+        for (others, seed) in (4..30).flat_map(|others| (0..20).map(move |seed| (others, seed))) {
+            let mut crowd = Crowd::new(8, others, seed);
+            for _ in 0..20 + crowd.random.usize(..50) {
+                crowd.give_back_one();
+                crowd.ask_and_serve();
+            }
+            let patient = Party::from("patient");
+            crowd.turns.wait(&patient, (), |()| false);
+            let (mut passed, mut given_back) = (crowd.ask_and_serve(), 0);
+            while !passed.contains(&patient) {
+                crowd.give_back_one();
+                given_back += 1;
+                passed.extend(crowd.ask_and_serve());
+            }
+            assert!(given_back <= others + 1, "{others} others, seed {seed}: {given_back}");
+            passed.truncate(passed.iter().position(|party| *party == patient).unwrap());
+            let mut once = passed.clone();
+            once.sort();
+            once.dedup();
+            assert_eq!(once.len(), passed.len(), "{others} others, seed {seed}: {passed:?}");
+        }
     }
 
     #[test]
