@@ -111,8 +111,8 @@ pub(super) enum Job {
     Watch(Arc<Kind>, Arc<Watching>),
     /// With what ends it.
     WatchByName(Arc<Kind>, Key, CancellationToken),
-    Revert(Key, u32),
-    Report(Key),
+    /// With its ticket.
+    Turn(Key, u32),
     Later {
         key: Key,
         wait: Duration,
@@ -169,8 +169,7 @@ impl Drift {
         match job {
             Job::Watch(kind, watching) => tasks.spawn(this.follow(kind, watching, stop.clone())),
             Job::WatchByName(kind, key, over) => tasks.spawn(this.follow_by_name(kind, key, over, stop.clone())),
-            Job::Revert(key, ticket) => tasks.spawn(this.take_turn(key, ticket)),
-            Job::Report(key) => tasks.spawn(async move { this.report(key).await }),
+            Job::Turn(key, ticket) => tasks.spawn(this.take_turn(key, ticket)),
             Job::Later { key, wait } => tasks.spawn(async move {
                 tokio::time::sleep(wait).await;
                 this.look_now(&key);
@@ -184,7 +183,7 @@ impl Drift {
         self.0.waiting.fetch_add(1, Ordering::AcqRel);
         self.take_token().await;
         if let Ok(_permit) = self.0.reverts.acquire().await {
-            self.0.pulse.work(self.revert(key, ticket)).await;
+            self.0.pulse.work(self.put_back_or_report(key, ticket)).await;
         }
         self.0.queued.fetch_sub(1, Ordering::AcqRel);
         if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -403,11 +402,7 @@ impl Drift {
                 managed.ticket
             })
         };
-        self.send(Job::Revert(key, ticket));
-    }
-
-    pub(super) fn enqueue_report(&self, key: Key) {
-        self.send(Job::Report(key));
+        self.send(Job::Turn(key, ticket));
     }
 
     /// Looks at an object again after a while.

@@ -34,6 +34,17 @@ pub struct Policy {
     pub suspended: bool,
 }
 
+/// What is to be done about an object whose turn has come.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// What it must be.
+    pub(super) desired: Arc<Desired>,
+    /// What was seen of it, if that still counts.
+    pub(super) seen: Option<Seen>,
+    /// It is only reported.
+    pub(super) reports: bool,
+}
+
 /// What the ledger remembers of an owner.
 #[derive(Debug)]
 pub(super) struct Account {
@@ -193,17 +204,20 @@ impl Ledger {
         if account.policy.suspended { left } else { managed.judge(live, account.policy.drift, autoscaled, now) }
     }
 
-    /// Starts a revert. `None` when the object is not kept, is tombstoned, or the ticket is not the one that counts.
-    /// Nothing was seen when the owner's policy has come to leave the object alone meanwhile.
-    pub(super) fn begin_revert(&mut self, key: &Key, ticket: u32) -> Option<(Arc<Desired>, Option<Seen>)> {
+    /// Starts what the owner's policy says to do about an object whose turn has come. `None` when the object is not
+    /// kept, is tombstoned, or the ticket is not the one that counts. Nothing was seen when the policy has come to leave
+    /// the object alone meanwhile.
+    pub(super) fn begin_turn(&mut self, key: &Key, ticket: u32) -> Option<Turn> {
         let mut managed = self.objects.get_mut(key).filter(|m| m.ticket == ticket)?;
         let policy = self.accounts.get(&managed.owner)?.policy;
-        if policy.suspended || (policy.drift != DriftPolicy::Revert && !managed.stale) {
+        let drift = if managed.stale { DriftPolicy::Revert } else { policy.drift };
+        if policy.suspended || drift == DriftPolicy::Ignore {
             managed.pending = None;
         }
         managed.queued = false;
         drop(managed);
-        self.begin(key)
+        let (desired, seen) = self.begin(key)?;
+        Some(Turn { desired, seen, reports: drift == DriftPolicy::Report })
     }
 
     /// Starts a write. `None` when the object is not kept, is tombstoned, or another write is under way.
@@ -246,11 +260,12 @@ impl Ledger {
         }
     }
 
-    /// A revert failed: what was seen counts again, but not before `not_before`.
+    /// A revert or a report failed: what was seen counts again, but not before `not_before`.
     pub(super) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: Failure) -> Option<(Owner, u32)> {
         let mut managed = self.objects.get_mut(key)?;
         managed.attempts += 1;
         managed.failure = Some(Box::new(failure));
+        managed.reported = None;
         managed.pending.get_or_insert_with(|| Box::new(seen));
         Some((Arc::clone(&managed.owner), managed.attempts))
     }
@@ -291,9 +306,7 @@ impl Ledger {
             digest,
             emptied,
         };
-        managed.failure = None;
-        managed.attempts = 0;
-        managed.not_before = None;
+        managed.succeeded();
         // An autoscaler may have come while the count was on its way.
         managed.stale = autoscaled && desired.sets_replicas(sent);
         managed.paused = None;
@@ -405,13 +418,13 @@ mod tests {
         };
         assert_eq!(see(&mut ledger, 6, "2"), Next::Queue);
         let ticket = ledger.get(key).unwrap().ticket;
-        assert!(ledger.begin_revert(key, ticket).is_some());
+        assert!(ledger.begin_turn(key, ticket).is_some());
         ledger.verify(key, &desired, &live(7, "1"), &desired.body());
         assert_eq!(see(&mut ledger, 7, "1"), Next::Nothing, "the revert's own event waits for its end");
         assert_eq!(ledger.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
         assert_eq!(see(&mut ledger, 8, "2"), Next::Queue);
         assert_eq!(see(&mut ledger, 7, "1"), Next::Nothing, "older than what waits");
-        let (_, seen) = ledger.begin_revert(key, ticket).unwrap();
+        let seen = ledger.begin_turn(key, ticket).unwrap().seen;
         assert_eq!(seen.unwrap().live.unwrap().value(), Some(live(8, "2")));
     }
 

@@ -95,9 +95,9 @@ pub(super) struct Managed {
     pub(super) tombstoned: bool,
     /// A write is under way.
     pub(super) in_flight: bool,
-    /// A revert is waiting its turn.
+    /// A revert or a report is waiting its turn.
     pub(super) queued: bool,
-    /// Which of the reverts that were put on the queue counts; older ones have been overtaken.
+    /// Which of the turns that were put on the queue counts; older ones have been overtaken.
     pub(super) ticket: u32,
     /// A revert that failed is not tried again before.
     pub(super) not_before: Option<Instant>,
@@ -108,7 +108,7 @@ pub(super) struct Managed {
     pub(super) pending: Option<Box<Seen>>,
     /// Fields fought over and the other manager, while contended.
     pub(super) contended: Option<Box<(Vec<String>, String)>>,
-    /// Digest of the drift that was last reported and left.
+    /// Digest of the drift that is reported and left.
     pub(super) reported: Option<Option<Digest>>,
 }
 
@@ -117,14 +117,12 @@ pub(super) struct Managed {
 pub(super) enum Next {
     /// Nothing.
     Nothing,
-    /// Put the object on the queue of reverts.
+    /// Put the object on the queue, to be put back or reported when its turn comes.
     Queue,
     /// Break glass began; look again when it ends.
     Paused(Option<Timestamp>),
     /// Break glass ended and nothing else is to do.
     Resumed,
-    /// Drift was seen that the policy leaves.
-    Report,
 }
 
 impl Verified {
@@ -187,6 +185,13 @@ impl Managed {
         }
     }
 
+    /// What failed before has not any more.
+    pub(super) fn succeeded(&mut self) {
+        self.failure = None;
+        self.attempts = 0;
+        self.not_before = None;
+    }
+
     fn enqueue(&mut self, mut seen: Seen) -> Next {
         if let Some(waiting) = self.pending.as_ref().filter(|_| self.queued) {
             // The first sight of a change is when its latency began; the newest state is what is compared.
@@ -208,13 +213,8 @@ impl Managed {
         }
         match policy.drift {
             _ if policy.suspended => Next::Nothing,
-            DriftPolicy::Revert => self.enqueue(seen),
-            _ if self.stale => self.enqueue(seen),
-            DriftPolicy::Ignore => Next::Nothing,
-            DriftPolicy::Report => {
-                self.pending = Some(Box::new(seen));
-                Next::Report
-            }
+            DriftPolicy::Ignore if !self.stale => Next::Nothing,
+            _ => self.enqueue(seen),
         }
     }
 
@@ -243,9 +243,7 @@ impl Managed {
                     self.verified.uid = decide::uid(live).into();
                 }
                 self.reported = None;
-                self.failure = None;
-                self.attempts = 0;
-                self.not_before = None;
+                self.succeeded();
             }
             // The watch tells when it is gone.
             Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
@@ -284,8 +282,7 @@ impl Managed {
                 if self.reported.replace(digest) == Some(digest) {
                     return Next::Nothing;
                 }
-                self.pending = Some(Box::new(Seen::of(live, at)));
-                Next::Report
+                self.enqueue(Seen::of(live, at))
             }
             Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
                 self.pending = None;

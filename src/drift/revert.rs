@@ -10,8 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::decide::{Reason, Verdict, resource_version};
-use super::desired::{Desired, yield_to_people};
+use super::desired::{Desired, Owner, yield_to_people};
 use super::heat::{Heat, Shift, ceiling};
+use super::ledger::Turn;
 use super::managed::{Next, Seen, Sight};
 use super::{Drift, projection};
 use crate::api::git_sync::{self, Failure, Revert, UNKNOWN, WHOLE_OBJECT};
@@ -34,15 +35,17 @@ struct Found {
 }
 
 impl Drift {
-    /// Puts one object back, if it still has to be and no newer ticket overtook this one.
-    pub(super) async fn revert(&self, key: Key, ticket: u32) {
+    /// Puts one object back or reports it, if it still has to be and no newer ticket overtook this one.
+    pub(super) async fn put_back_or_report(&self, key: Key, ticket: u32) {
         let _turn = self.turn(&key).await;
-        let begun = self.ledger().begin_revert(&key, ticket);
-        let Some((desired, seen)) = begun else { return };
-        if let Some(seen) = seen
-            && let Err(error) = self.revert_now(&desired, &seen).await
-        {
-            self.fail(&key, seen, &error);
+        let begun = self.ledger().begin_turn(&key, ticket);
+        let Some(Turn { desired, seen, reports }) = begun else { return };
+        if let Some(seen) = seen {
+            let done =
+                if reports { self.report_now(&desired, &seen).await } else { self.revert_now(&desired, &seen).await };
+            if let Err(error) = done {
+                self.fail(&key, seen, &error, if reports { "ReportFailed" } else { "RevertFailed" });
+            }
         }
         self.finish(&key);
     }
@@ -122,7 +125,6 @@ impl Drift {
                 latency_ms: i64::try_from(latency.as_millis()).unwrap_or(i64::MAX),
             },
         );
-        let shift = self.heat(key, &fields, &who);
         let message = Message::Reverted {
             sync: owner.to_string(),
             object: key.to_string(),
@@ -132,11 +134,7 @@ impl Drift {
             millis: latency.as_secs_f64() * 1000.0,
         };
         self.announce(&owner, Some((desired, answer)), "Reverted", &message);
-        if shift == Shift::Contended {
-            let message = Message::Contended { sync: owner.to_string(), object: key.to_string(), fields, who };
-            self.announce(&owner, Some((desired, answer)), "Contended", &message);
-        }
-        self.changed(&owner);
+        self.warm(&owner, desired, answer, fields, who);
     }
 
     fn heat(&self, key: &Key, fields: &[String], who: &str) -> Shift {
@@ -161,12 +159,9 @@ impl Drift {
         cooling.max(failed)
     }
 
-    fn fail(&self, key: &Key, seen: Seen, error: &Error) {
-        let failure = Failure {
-            object: key.to_string(),
-            reason: "RevertFailed".to_owned(),
-            message: crate::failure::chain(error),
-        };
+    fn fail(&self, key: &Key, seen: Seen, error: &Error, reason: &str) {
+        let failure =
+            Failure { object: key.to_string(), reason: reason.to_owned(), message: crate::failure::chain(error) };
         let failed = self.ledger().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
         let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(attempts.saturating_sub(1).min(10)));
@@ -197,19 +192,8 @@ impl Drift {
         }
     }
 
-    /// Records drift that the policy leaves, by asking the server what a revert would do.
-    pub(super) async fn report(&self, key: Key) {
-        let _turn = self.turn(&key).await;
-        let begun = self.ledger().begin(&key);
-        let Some((desired, seen)) = begun else { return };
-        if let Some(seen) = seen
-            && let Err(error) = self.report_now(&desired, &seen).await
-        {
-            tracing::warn!(object = %key, why = crate::failure::chain(&error), "drift cannot be reported");
-        }
-        self.finish(&key);
-    }
-
+    /// Tells drift that the policy leaves, by asking the server what a revert would do. Whoever keeps writing is told
+    /// less and less often, as one who fights is put back.
     async fn report_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let live = match seen.live.as_ref().and_then(Sight::value) {
@@ -236,14 +220,26 @@ impl Drift {
         };
         let owner = self.ledger().get(&desired.key).map(|managed| Arc::clone(&managed.owner));
         let Some(owner) = owner else { return Ok(()) };
-        let message = Message::DriftSeen {
-            sync: owner.to_string(),
-            object: desired.key.to_string(),
-            fields: found.fields,
-            who: found.who,
-        };
-        self.announce(&owner, Some((desired, live.as_ref().unwrap_or(&Value::Null))), "DriftSeen", &message);
+        let Found { fields, who, .. } = found;
+        let live = live.as_ref().unwrap_or(&Value::Null);
+        let (sync, object) = (owner.to_string(), desired.key.to_string());
+        let message = Message::DriftSeen { sync, object, fields: fields.clone(), who: who.clone() };
+        self.announce(&owner, Some((desired, live)), "DriftSeen", &message);
+        if let Some(mut managed) = self.ledger().get_mut(&desired.key) {
+            managed.succeeded();
+        }
+        self.warm(&owner, desired, live, fields, who);
         Ok(())
+    }
+
+    /// Somebody changed the object again; tells when that has become a fight.
+    fn warm(&self, owner: &Owner, desired: &Arc<Desired>, live: &Value, fields: Vec<String>, who: String) {
+        let key = &desired.key;
+        if self.heat(key, &fields, &who) == Shift::Contended {
+            let message = Message::Contended { sync: owner.to_string(), object: key.to_string(), fields, who };
+            self.announce(owner, Some((desired, live)), "Contended", &message);
+        }
+        self.changed(owner);
     }
 
     /// Whether an object that had to be read is to be reported.
@@ -267,7 +263,6 @@ impl Drift {
         match next {
             Next::Nothing => {}
             Next::Queue => self.enqueue(key.clone()),
-            Next::Report => self.enqueue_report(key.clone()),
             Next::Paused(until) => {
                 self.tell_pause(key, true);
                 self.look_when_over(key, until);

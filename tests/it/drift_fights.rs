@@ -9,11 +9,13 @@ use std::{
 };
 
 use devcluster::{Action, Call, Caller, Server, levers::Fault, verbs::patch::Form};
+use mainstay::notification::Message;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::{
     drift::{fence, revert_of, synced},
+    ownership::LABEL,
     support::world::{NAMESPACE, World, config_map},
 };
 
@@ -71,6 +73,44 @@ async fn a_fight_is_slowed_named_and_over_with_a_commit_that_changes_the_object(
     world.edit(A.0, A.1, "a", json!({"data": {"key": "changed"}}));
     world.until("put back at once", |w| w.data("a") == "2").await;
     assert!(edited.elapsed() < Duration::from_secs(3), "{:?}", edited.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_keeps_writing_where_drift_is_only_reported_is_told_a_few_times_and_named() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    world.change("demo", json!({"drift": "Report"})).await;
+    let told = |world: &mut World| {
+        let mut seen = 0;
+        while let Ok(message) = world.messages.try_recv() {
+            seen += u32::from(matches!(message, Message::DriftSeen { .. }));
+        }
+        seen
+    };
+    told(&mut world);
+    world.server.levers().reset_counts();
+    let began = Instant::now();
+    let (mut writes, mut every) = (0, tokio::time::interval(Duration::from_millis(10)));
+    while writes < 300 || !world.condition("demo", "Contended").starts_with("True") {
+        assert!(began.elapsed() < world.patience, "{}", world.status("demo"));
+        // What is out of sight for a moment has to be looked at, and is as wrong as ever.
+        let label = if writes % 2 == 0 { Value::Null } else { json!("default.demo") };
+        let theirs = json!({"metadata": {"labels": {LABEL: label}}, "data": {"key": format!("theirs {writes}")}});
+        let call = Call::new(A.0, A.1, NAMESPACE, A.2, Action::Patch(Form::Merge, theirs));
+        world.try_as("autopilot", call).unwrap();
+        writes += 1;
+        every.tick().await;
+    }
+    let condition = world.condition("demo", "Contended");
+    assert!(condition.contains("autopilot keeps writing to ConfigMap default/a: "), "{condition}");
+    // As with reverts, from the fifth on the waits double; each is asked for and told once.
+    let (told, asked) = (told(&mut world), count(&world, "apply configmaps"));
+    let most = 5.0 + (1.0 + began.elapsed().as_secs_f64() / 0.25).log2().ceil() + 1.0;
+    assert!((5.0..=most).contains(&f64::from(told)), "{told} reports of {writes} writes in {:?}", began.elapsed());
+    assert!(asked as f64 <= most + 1.0, "{asked} dry runs of {writes} writes in {:?}", began.elapsed());
+    assert_eq!(world.data("a"), format!("theirs {}", writes - 1), "nothing is put back");
+
+    world.change("demo", json!({"drift": "Revert"})).await;
+    world.until("what waited to be reported is put back when it is to be", |w| w.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
