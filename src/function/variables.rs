@@ -5,6 +5,7 @@
 mod strays;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -27,14 +28,19 @@ pub struct Refused {
 /// Puts the value of one variable into the settings, or says what is wrong with it.
 type Set = fn(&mut Settings, &str) -> Result<(), String>;
 
+/// Jobs count their time in whole seconds.
+const SHORTEST_DEADLINE: Duration = Duration::from_secs(1);
+/// What a build reports goes with its Job: without it the image is not known, and built again and again.
+const SHORTEST_TTL: Duration = Duration::from_secs(60);
+
 /// All variables.
 pub const VARIABLES: &[(&str, Set)] = &[
     ("MAINSTAY_BUILDER_IMAGE", |s, v| text(&mut s.builder_image, v)),
     ("MAINSTAY_BASE_IMAGES", |s, v| base_images(&mut s.base_images, v)),
     ("MAINSTAY_PLATFORM", |s, v| platform(&mut s.platform, v)),
     ("MAINSTAY_GIT_INTERVAL", |s, v| duration(&mut s.git_interval, v)),
-    ("MAINSTAY_BUILD_DEADLINE", |s, v| duration(&mut s.build_deadline, v)),
-    ("MAINSTAY_BUILD_TTL", |s, v| duration(&mut s.build_ttl, v)),
+    ("MAINSTAY_BUILD_DEADLINE", |s, v| long_enough(&mut s.build_deadline, v, SHORTEST_DEADLINE)),
+    ("MAINSTAY_BUILD_TTL", |s, v| long_enough(&mut s.build_ttl, v, SHORTEST_TTL)),
     ("APP_FUNCTION_IMAGE_REGISTRY_DEFAULT_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.default_registry_secret, v)),
     ("APP_FUNCTION_IMAGE_REGISTRY_EXTERNAL_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.external_registry_secret, v)),
     ("APP_FUNCTION_PACKAGE_REGISTRY_CONFIG_SECRET_NAME", |s, v| text(&mut s.package_registry_secret, v)),
@@ -134,12 +140,22 @@ fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(field: &mut T, val
     if *field < T::from(1) { Err(format!("\"{value}\" is not {wanted}")) } else { Ok(()) }
 }
 
-fn duration(field: &mut std::time::Duration, value: &str) -> Result<(), String> {
+fn duration(field: &mut Duration, value: &str) -> Result<(), String> {
     let span: Span = value.parse().map_err(|error: crate::api::duration::NotADuration| error.to_string())?;
     if span.0.is_zero() {
         return Err("it must be longer than nothing".to_owned());
     }
     *field = span.0;
+    Ok(())
+}
+
+fn long_enough(field: &mut Duration, value: &str, least: Duration) -> Result<(), String> {
+    let mut given = *field;
+    duration(&mut given, value)?;
+    if given < least {
+        return Err(format!("it must be at least {}", Span(least)));
+    }
+    *field = given;
     Ok(())
 }
 

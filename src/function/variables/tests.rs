@@ -74,6 +74,9 @@ fn a_bad_value_is_told_with_the_name_of_its_variable() {
         ("MAINSTAY_BUILDER_IMAGE", " ", "it must be one word"),
         ("APP_FUNCTION_REQUEUE_DURATION", "5", "a duration is written like 30s, 1m or 1h30m"),
         ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than nothing"),
+        ("MAINSTAY_BUILD_TTL", "59s", "it must be at least 1m"),
+        ("MAINSTAY_BUILD_TTL", "soon", "a duration is written like 30s, 1m or 1h30m"),
+        ("MAINSTAY_BUILD_DEADLINE", "999ms", "it must be at least 1s"),
         (
             "MAINSTAY_TRUST_REGISTRY",
             "true",
