@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::{
     drift::{fence, patch_as, revert_of, synced, version},
-    support::world::{NAMESPACE, World, config_map},
+    support::world::{NAMESPACE, World, config_map, deployment},
 };
 
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
@@ -194,4 +194,26 @@ async fn five_hundred_edits_at_once_are_put_back_once_each() {
     let applies = applies.map_or(0, |(_, count)| count);
     assert!((500..=505).contains(&applies), "{applies}");
     world.until("all are told", |w| w.status("demo")["reverted"] == 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reference_that_took_the_place_of_a_value_makes_way_for_it_and_what_stands_beside_it_stays() {
+    let mut world = synced(&[("web.yaml", deployment("web", "a:1", 1))]).await;
+    let container = |w: &World| {
+        let deployment = w.get("apps/v1", "deployments", "web").unwrap();
+        deployment["spec"]["template"]["spec"]["containers"][0].clone()
+    };
+    let reference = json!({"name": "A", "value": null, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}});
+    let theirs = json!({"name": "web", "command": ["theirs"], "env": [reference, {"name": "C", "value": "theirs"}]});
+    let patch = json!({"spec": {"template": {"spec": {"containers": [theirs]}}}});
+    patch_as(&world, "kubectl-patch", ("apps/v1", "deployments", "web"), Form::Strategic, patch);
+    let (_, fields) = revert_of(&mut world, "web").await;
+    assert!(fields.len() == 1 && fields[0].ends_with(r#".env[name="A"].value"#), "{fields:?}");
+    let found = container(&world);
+    let variables = json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "C", "value": "theirs"}]);
+    let mut env = found["env"].as_array().unwrap().clone();
+    env.sort_by_key(|entry| entry["name"].to_string());
+    assert_eq!((json!(env), &found["command"]), (variables, &json!(["theirs"])));
+    world.condition_is("demo", "Ready", "True").await;
+    assert_eq!(world.status("demo")["failures"], serde_json::Value::Null);
 }
