@@ -18,8 +18,9 @@ use crate::failure::Class;
 use super::apply::{Part, Persistence};
 use super::connect::Cluster;
 use super::error::Error;
+use super::happening::{Event, Reporter};
 use super::kind::{Kind, Scope};
-use super::series::{Event, How, Ledger, Reporter, Write};
+use super::series::{How, Ledger, Write};
 
 /// Events that wait to be looked at.
 const QUEUE: usize = 1024;
@@ -172,8 +173,8 @@ enum Turn {
 #[cfg(test)]
 mod tests {
     use super::super::fake;
+    use super::super::happening::{EventType, Regarding};
     use super::super::kind::tests::kind;
-    use super::super::series::{EventType, Regarding};
     use super::*;
     use serde_json::json;
 

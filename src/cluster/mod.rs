@@ -25,6 +25,7 @@ mod error;
 mod events;
 #[cfg(test)]
 mod fake;
+mod happening;
 mod kind;
 mod lease;
 mod line;
@@ -42,9 +43,9 @@ pub use count::{Counted, Requests, Verb};
 pub use delete::{Guard, Propagation, Removal};
 pub use error::{Attempt, Cause, Error, Subject};
 pub use events::{EventWriter, Recorder};
+pub use happening::{Event, EventType, Regarding};
 pub use kind::{Kind, Scope};
 pub use lease::{Elector, Leadership, Term, Timing};
 pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
 pub use selection::{Content, Selection};
-pub use series::{Event, EventType, Regarding};
 pub use watch::WatchEvent;

@@ -2,7 +2,8 @@
 //!
 //! Invariant: of one series the newest note is written last, however many are left out before it.
 //! Invariant: memory is bounded; what does not fit is counted as dropped.
-//! Deliberately absent: requests ([`events`](super::events)) and clocks.
+//! Deliberately absent: what an Event says ([`happening`](super::happening)), requests ([`events`](super::events)) and
+//! clocks.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -13,83 +14,17 @@ use tokio::time::Instant;
 
 use crate::object::Key;
 
+use super::happening::{Event, Identity, Reporter};
 use super::lease::micro_time;
 
 /// An equal Event within this time of the last one continues its series, as in Kubernetes' own recorders.
 const SERIES_LASTS: Duration = Duration::from_secs(360);
 /// Most series that are remembered.
 const MOST_SERIES: usize = 2048;
-/// Longest note in bytes; API servers refuse more than 1024.
-const MOST_NOTE: usize = 1000;
-/// Longest reason, action, reporting controller and instance in bytes.
-const MOST_WORD: usize = 128;
 /// Writes about one object: this many at once, then one per interval.
 const PER_OBJECT: Bucket = Bucket::new(25.0, 0.1);
 /// Writes altogether.
 const ALTOGETHER: Bucket = Bucket::new(100.0, 20.0);
-
-/// Whether an Event is good or bad news.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventType {
-    /// It went as it should.
-    Normal,
-    /// Somebody may have to look.
-    Warning,
-}
-
-/// An object that an Event is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Regarding {
-    /// Which one.
-    pub key: Key,
-    /// Its `apiVersion`.
-    pub api_version: String,
-    /// Its uid, if known; `kubectl describe` shows only Events with the right one.
-    pub uid: Option<String>,
-}
-
-/// Something worth telling about an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// The object that it is about.
-    pub regarding: Regarding,
-    /// Another object that had to do with it.
-    pub related: Option<Regarding>,
-    /// Good or bad news.
-    pub kind: EventType,
-    /// Why, in one CamelCase word, such as `Reverted`.
-    pub reason: String,
-    /// What was done, in one CamelCase word, such as `Apply`.
-    pub action: String,
-    /// What people read. Cut after 1000 bytes. Must not hold secrets.
-    pub note: String,
-    /// What else must be equal for two Events to be one series, such as the field paths; the note itself need not be.
-    pub note_key: String,
-}
-
-/// What makes two Events one series.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
-    key: Key,
-    uid: Option<String>,
-    kind: EventType,
-    reason: String,
-    action: String,
-    note_key: String,
-}
-
-impl Event {
-    fn identity(&self) -> Identity {
-        Identity {
-            key: self.regarding.key.clone(),
-            uid: self.regarding.uid.clone(),
-            kind: self.kind,
-            reason: self.reason.clone(),
-            action: self.action.clone(),
-            note_key: self.note_key.clone(),
-        }
-    }
-}
 
 struct Series {
     event: Event,
@@ -122,13 +57,6 @@ pub(super) enum How {
     Count(Value),
     /// Its text changes as well: a merge patch through core `v1`, because `events.k8s.io/v1` holds the note immutable.
     Rewrite(Value),
-}
-
-/// Who reports.
-#[derive(Clone, Debug)]
-pub(super) struct Reporter {
-    pub controller: String,
-    pub instance: String,
 }
 
 /// Everything that is remembered about Events.
@@ -241,30 +169,12 @@ impl Ledger {
 }
 
 fn write(identity: Identity, series: &Series, reporter: &Reporter) -> Write {
-    let event = &series.event;
-    let key = &event.regarding.key;
-    let note = cut(&event.note, MOST_NOTE);
+    let (event, note) = (&series.event, series.event.written_note());
     let repeated = json!({ "count": series.count, "lastObservedTime": micro_time(series.last_time) });
-    let namespace = key.namespace.as_deref().unwrap_or("default").to_owned();
     let (name, how) = match &series.name {
         None => {
-            let name = event_name(&key.name);
-            let mut body = json!({
-                "apiVersion": "events.k8s.io/v1",
-                "kind": "Event",
-                "metadata": { "namespace": namespace, "name": name },
-                "eventTime": micro_time(series.last_time),
-                "reportingController": cut(&reporter.controller, MOST_WORD),
-                "reportingInstance": cut(&reporter.instance, MOST_WORD),
-                "action": cut(&event.action, MOST_WORD),
-                "reason": cut(&event.reason, MOST_WORD),
-                "type": match event.kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
-                "note": note,
-                "regarding": reference(&event.regarding),
-            });
-            if let Some(related) = &event.related {
-                body["related"] = reference(related);
-            }
+            let name = event.new_name();
+            let mut body = event.object(&name, series.last_time, reporter);
             // A series of one is refused.
             if series.count > 1 {
                 body["series"] = repeated;
@@ -274,44 +184,7 @@ fn write(identity: Identity, series: &Series, reporter: &Reporter) -> Write {
         Some(name) if series.written_note == note => (name.clone(), How::Count(json!({ "series": repeated }))),
         Some(name) => (name.clone(), How::Rewrite(json!({ "message": note, "series": repeated }))),
     };
-    Write { identity, namespace, name, how }
-}
-
-fn reference(object: &Regarding) -> Value {
-    let mut reference =
-        json!({ "apiVersion": object.api_version, "kind": &*object.key.kind, "name": &*object.key.name });
-    if let Some(namespace) = &object.key.namespace {
-        reference["namespace"] = Value::from(&**namespace);
-    }
-    if let Some(uid) = &object.uid {
-        reference["uid"] = Value::from(uid.as_str());
-    }
-    reference
-}
-
-/// A name for an Event: the object's, as far as Event names allow (RBAC names may hold colons), and something random.
-fn event_name(object: &str) -> String {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let mut name: String = object.chars().map(|c| if allowed(c) || c == '.' { c } else { '-' }).take(200).collect();
-    // Each part between dots must begin and end with a letter or digit.
-    name = name
-        .split('.')
-        .map(|part| part.trim_matches('-'))
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(".");
-    if name.is_empty() {
-        name.push_str("object");
-    }
-    format!("{name}.{:016x}", fastrand::u64(..))
-}
-
-fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let end = (0..=most - "…".len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
-    format!("{}…", &text[..end])
+    Write { namespace: event.namespace().to_owned(), identity, name, how }
 }
 
 /// A token bucket.
@@ -348,6 +221,7 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
+    use super::super::happening::{EventType, Regarding};
     use super::super::kind::tests::kind;
     use super::*;
 
@@ -460,26 +334,5 @@ mod tests {
             ledger.add(event, now, time(0));
         }
         assert_eq!((ledger.series.len(), ledger.dropped), (MOST_SERIES, 1));
-    }
-
-    #[test]
-    fn names_are_valid_whatever_the_object_is_called() {
-        for (object, expected) in [
-            ("web", "web."),
-            ("system:node-reader", "system-node-reader."),
-            ("-a-.b", "a.b."),
-            ("A::", "object."),
-            ("", "object."),
-        ] {
-            assert!(event_name(object).starts_with(expected), "{object}: {}", event_name(object));
-        }
-        assert!(event_name(&"a".repeat(253)).len() <= 253);
-    }
-
-    #[test]
-    fn cuts_long_notes_between_characters() {
-        assert_eq!(cut("short", 10), "short");
-        let long = cut(&"ü".repeat(600), MOST_NOTE);
-        assert!(long.len() <= MOST_NOTE && long.ends_with("ü…"));
     }
 }

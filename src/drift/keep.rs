@@ -1,40 +1,28 @@
-//! [`Drift`] itself: the ledger behind its lock, the queue of reverts, and the task that runs both loops' writes.
+//! [`Drift`] itself: the ledger behind its lock, and what the forward loop asks of it and hands to it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::decide::Verified;
 use super::desired::{Desired, Owner};
 use super::ledger::{Ledger, Policy};
-use super::managed::SMALL;
+use super::queue::{Job, Queue};
 use super::summary::Summary;
 use crate::api::git_sync::Revert;
-use crate::cluster::{Cluster, Kind};
+use crate::cluster::Cluster;
 use crate::notification::Message;
 use crate::object::{Digest, Key};
 use crate::pulse::Part;
 
-/// Reverts in flight at once.
-const IN_FLIGHT: usize = 16;
-/// Reverts per second, and how many may come at once.
-const RATE: f64 = 50.0;
-const BURST: f64 = 100.0;
-/// Reverts that may wait with the state that was found, if it is small; what comes beyond is read again when its turn
-/// comes.
-const WAITING_WITH_STATE: usize = 1000;
 /// Locks that serialise the writes to one object.
 const TURNS: usize = 512;
-/// Longest wait of the forward loop for the backward loop, per object.
-const YIELD: Duration = Duration::from_millis(50);
 
 /// Something that both loops want told.
 pub struct Announcement<'a> {
@@ -74,28 +62,20 @@ pub enum Error {
 
 /// The backward loop, and the one writer of managed objects.
 #[derive(Clone)]
-pub struct Drift(Arc<Inner>);
+pub struct Drift(pub(super) Arc<Inner>);
 
-struct Inner {
+pub(super) struct Inner {
     cluster: Cluster,
     announce: Box<Announce>,
     ledger: Mutex<Ledger>,
     turns: Vec<tokio::sync::Mutex<()>>,
-    jobs: mpsc::UnboundedSender<Job>,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<Job>>>,
     watches: Mutex<HashMap<KindId, Arc<Watching>>>,
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
-    reverts: Semaphore,
-    bucket: tokio::sync::Mutex<Bucket>,
-    /// Reverts on the queue.
-    queued: AtomicUsize,
-    /// Those of them that may go as soon as there is room.
-    waiting: AtomicUsize,
-    calm: Notify,
+    pub(super) queue: Queue,
     started: Instant,
     /// Moves with every revert.
-    pulse: Part,
+    pub(super) pulse: Part,
 }
 
 /// Group, version, kind.
@@ -107,108 +87,21 @@ pub(super) struct Watching {
     pub(super) stop: CancellationToken,
 }
 
-pub(super) enum Job {
-    Watch(Arc<Kind>, Arc<Watching>),
-    /// With what ends it.
-    WatchByName(Arc<Kind>, Key, CancellationToken),
-    /// With its ticket.
-    Turn(Key, u32),
-    Later {
-        key: Key,
-        wait: Duration,
-    },
-}
-
-struct Bucket {
-    tokens: f64,
-    filled: Instant,
-}
-
 impl Drift {
     /// Over a cluster. `announce` is called for everything worth telling and must not block.
     pub fn new(cluster: Cluster, pulse: Part, announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static) -> Self {
-        let (jobs, inbox) = mpsc::unbounded_channel();
-        let now = Instant::now();
         Self(Arc::new(Inner {
             cluster,
             announce: Box::new(announce),
             ledger: Mutex::default(),
             turns: (0..TURNS).map(|_| tokio::sync::Mutex::default()).collect(),
-            jobs,
-            inbox: Mutex::new(Some(inbox)),
             watches: Mutex::default(),
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),
-            reverts: Semaphore::new(IN_FLIGHT),
-            bucket: tokio::sync::Mutex::new(Bucket { tokens: BURST, filled: now }),
-            queued: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            calm: Notify::new(),
-            started: now,
+            queue: Queue::default(),
+            started: Instant::now(),
             pulse,
         }))
-    }
-
-    /// Runs until `stop`, or until one of its tasks breaks. To be called once.
-    pub async fn run(&self, stop: CancellationToken) -> Result<(), Error> {
-        let inbox = self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut inbox) = inbox else { return Ok(()) };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(self.clone().follow_autoscalers(stop.clone()));
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                Some(job) = inbox.recv() => self.start(job, &mut tasks, &stop),
-                Some(ended) = tasks.join_next() => ended.map_err(Error::Task)?,
-            }
-        }
-    }
-
-    fn start(&self, job: Job, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
-        let this = self.clone();
-        match job {
-            Job::Watch(kind, watching) => tasks.spawn(this.follow(kind, watching, stop.clone())),
-            Job::WatchByName(kind, key, over) => tasks.spawn(this.follow_by_name(kind, key, over, stop.clone())),
-            Job::Turn(key, ticket) => tasks.spawn(this.take_turn(key, ticket)),
-            Job::Later { key, wait } => tasks.spawn(async move {
-                tokio::time::sleep(wait).await;
-                this.look_now(&key);
-            }),
-        };
-    }
-
-    async fn take_turn(self, key: Key, ticket: u32) {
-        tokio::time::sleep(self.delay(&key)).await;
-        // What has to wait for its own sake keeps nobody else waiting.
-        self.0.waiting.fetch_add(1, Ordering::AcqRel);
-        self.take_token().await;
-        if let Ok(_permit) = self.0.reverts.acquire().await {
-            self.0.pulse.work(self.put_back_or_report(key, ticket)).await;
-        }
-        self.0.queued.fetch_sub(1, Ordering::AcqRel);
-        if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.calm.notify_waiters();
-        }
-    }
-
-    async fn take_token(&self) {
-        let mut bucket = self.0.bucket.lock().await;
-        let refilled = bucket.filled.elapsed().as_secs_f64() * RATE;
-        bucket.tokens = (bucket.tokens + refilled).min(BURST);
-        bucket.filled = Instant::now();
-        if bucket.tokens < 1.0 {
-            tokio::time::sleep(Duration::from_secs_f64((1.0 - bucket.tokens) / RATE)).await;
-            bucket.tokens = 1.0;
-            bucket.filled = Instant::now();
-        }
-        bucket.tokens -= 1.0;
-    }
-
-    /// Lets waiting reverts go first, for a moment: drift goes before sync work.
-    pub async fn yield_to_reverts(&self) {
-        if self.0.waiting.load(Ordering::Acquire) > 0 {
-            let _ = tokio::time::timeout(YIELD, self.0.calm.notified()).await;
-        }
     }
 
     /// What applies to an owner's objects from now on. `reverted` and `last` are what its status says, and count only
@@ -386,43 +279,6 @@ impl Drift {
         (self.0.announce)(&Announcement { owner, object, reason, message });
     }
 
-    pub(super) fn enqueue(&self, key: Key) {
-        let room = match self.0.queued.fetch_add(1, Ordering::AcqRel) {
-            ..IN_FLIGHT => usize::MAX,
-            IN_FLIGHT..WAITING_WITH_STATE => SMALL,
-            _ => 0,
-        };
-        let ticket = {
-            let mut ledger = self.ledger();
-            let managed = ledger.get_mut(&key);
-            managed.map_or(0, |mut managed| {
-                if let Some(seen) = &mut managed.pending {
-                    seen.live = seen.live.take().filter(|live| live.size() <= room);
-                }
-                managed.ticket
-            })
-        };
-        self.send(Job::Turn(key, ticket));
-    }
-
-    /// Looks at an object again after a while.
-    pub(super) fn look_again(&self, key: &Key, wait: Duration) {
-        self.send(Job::Later { key: key.clone(), wait });
-    }
-
-    /// Looks at an object again when its break glass ends by itself.
-    pub(super) fn look_when_over(&self, key: &Key, until: Option<Timestamp>) {
-        if let Some(until) = until {
-            let wait = Duration::try_from(until - self.now()).unwrap_or_default();
-            self.look_again(key, wait + Duration::from_millis(50));
-        }
-    }
-
-    pub(super) fn look_now(&self, key: &Key) {
-        let next = self.ledger().look_now(key, Instant::now());
-        self.carry_out(key, next);
-    }
-
     /// Watches the objects of a kind from now on, if they are known by a label. The watch, if it was running already.
     pub(super) fn watch_kind(&self, desired: &Desired) -> Option<Arc<Watching>> {
         desired.label()?;
@@ -434,7 +290,7 @@ impl Drift {
         }
         let watching = Arc::new(Watching { relist: Notify::new(), stop: CancellationToken::new() });
         watches.insert(id, Arc::clone(&watching));
-        self.send(Job::Watch(Arc::clone(kind), watching));
+        self.0.queue.send(Job::Watch(Arc::clone(kind), watching));
         None
     }
 
@@ -447,7 +303,7 @@ impl Drift {
             new
         });
         if new {
-            self.send(Job::WatchByName(Arc::clone(&desired.kind), desired.key.clone(), over));
+            self.0.queue.send(Job::WatchByName(Arc::clone(&desired.kind), desired.key.clone(), over));
         }
     }
 
@@ -478,10 +334,5 @@ impl Drift {
 
     pub(super) fn autoscalers_are_known(&self) {
         self.0.autoscalers_known.send_replace(true);
-    }
-
-    fn send(&self, job: Job) {
-        // The receiver is gone only when the loop has ended, and then nothing is to be done any more.
-        let _ = self.0.jobs.send(job);
     }
 }

@@ -22,6 +22,8 @@ mod ledger;
 mod managed;
 mod ownership;
 pub mod projection;
+#[expect(clippy::disallowed_methods, reason = "it waits for turns, and is the task that runs them")]
+mod queue;
 #[expect(clippy::disallowed_methods, reason = "reverts are tasks, and wait for their turn")]
 mod revert;
 mod standing;

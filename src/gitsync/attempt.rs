@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::apply::InventoryOwner;
 use super::context::Context;
-use super::inventory::Inventory;
 use super::memory::{Memory, Question};
-use super::observe;
 use super::status::Outcome;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
@@ -113,46 +111,6 @@ impl Attempt<'_> {
     /// an inventory.
     pub(super) fn reaches(&self, key: &Key) -> bool {
         self.context.reach(self.namespace()).covers(self.namespace(), key)
-    }
-
-    /// Reads the inventory, once.
-    pub(super) async fn load_inventory(&mut self) -> Result<(), Refused> {
-        if self.memory.inventory.is_some() {
-            return Ok(());
-        }
-        let cluster = self.context.drift.cluster();
-        let status = self.sync.status.as_ref();
-        // A commit without objects, or one that could not be decoded, leaves no inventory behind.
-        let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
-        let inventory = match observe::inventory(cluster, &self.inventory_owner()).await? {
-            observe::Found::Whole(inventory) => {
-                self.memory.written =
-                    inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
-                inventory
-            }
-            observe::Found::Missing if !applied_before => Inventory::default(),
-            observe::Found::Missing | observe::Found::Damaged => {
-                self.memory.rebuilt = true;
-                observe::labelled(cluster, self.label).await?
-            }
-        };
-        self.memory.inventory = Some(inventory);
-        self.publish_managed();
-        self.publish_taken();
-        Ok(())
-    }
-
-    pub(super) fn publish_managed(&self) {
-        let listed = self.memory.inventory.iter().flat_map(|i| i.0.keys());
-        let keys = listed.filter(|key| self.reaches(key)).cloned().collect::<HashSet<_>>();
-        self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(keys)));
-    }
-
-    /// The inventory says so in the cluster: what another GitSync handed over is ours now.
-    pub(super) fn publish_taken(&self) {
-        let entries = self.memory.inventory.iter().flat_map(|inventory| &inventory.0);
-        let keys = entries.filter(|(_, entry)| entry.uid.is_some()).map(|(key, _)| key.clone()).collect::<HashSet<_>>();
-        self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(keys)));
     }
 
     /// Looks up the ref and, if there is anything to do, does it. `None`: nothing was to do.

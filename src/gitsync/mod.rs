@@ -16,6 +16,7 @@ mod attempt;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
 mod finalize;
+mod holdings;
 pub mod inventory;
 mod memory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
@@ -31,6 +32,8 @@ pub mod registry;
 mod report;
 pub mod resolve;
 mod secret;
+#[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
+mod setbacks;
 pub mod status;
 
 pub use attempt::label;

@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::Timestamp;
 
 use super::apply::{self, Applied, Pruned, Unproven};
 use super::attempt::{Attempt, Refused};
-use super::inventory::Entry;
-use super::memory::{Failed, Question, Wanted};
+use super::memory::{Question, Wanted};
 use super::plan::{self, Facts, Guard, Plan, Prune, Why};
 use super::status::Outcome;
 use super::{observe, registry};
@@ -19,10 +18,6 @@ use crate::drift::{Change, Desired};
 use crate::failure::{Class, chain};
 use crate::notification::Message;
 use crate::object::Key;
-
-/// First wait before a failed object is tried again; it doubles up to [`LAST_WAIT`].
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LAST_WAIT: Duration = Duration::from_secs(120);
 
 impl Attempt<'_> {
     pub(super) async fn perform(
@@ -137,104 +132,6 @@ impl Attempt<'_> {
         Ok(plan)
     }
 
-    /// Writes the inventory with everything that is about to be created.
-    async fn write_intentions(&mut self, plan: &Plan) -> Result<(), Refused> {
-        let mut inventory = self.memory.inventory.take().unwrap_or_default();
-        let mut grew = self.memory.written.is_empty() && plan.applies() > 0;
-        for step in plan.stages.values().flatten() {
-            let version = &step.desired.kind.version;
-            inventory.0.entry(step.desired.key.clone()).or_insert_with(|| {
-                grew = true;
-                Entry { version: Arc::clone(version), ..Entry::default() }
-            });
-        }
-        self.memory.inventory = Some(inventory);
-        if grew { self.save_inventory().await } else { Ok(()) }
-    }
-
-    /// Forgets what others have taken over by now. Whether anything still waits to be taken: until then it stays in our
-    /// inventory, or it would be nobody's if they came to want it no longer.
-    async fn hand_over(&mut self, leaving: &[Key]) -> bool {
-        let (taken, mut left): (Vec<_>, Vec<_>) = self
-            .context
-            .registry
-            .with(self.owner, |view| leaving.iter().cloned().partition(|key| view.taken_elsewhere(key)));
-        // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
-        let ours = match &self.memory.inventory {
-            Some(inventory) => apply::still_ours(&self.context.drift, self.label, inventory, &taken).await,
-            None => HashSet::new(),
-        };
-        for key in taken {
-            if ours.contains(&key) { left.push(key) } else { self.forget(&key) }
-        }
-        if let Some(inventory) = &mut self.memory.inventory {
-            // What is known of it is no longer true once it is taken: if it comes back to us, it is applied anew.
-            for key in &left {
-                if let Some(entry) = inventory.0.get_mut(key) {
-                    *entry = Entry { version: Arc::clone(&entry.version), ..Entry::default() };
-                }
-            }
-        }
-        !left.is_empty()
-    }
-
-    pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
-        let inventory = self.memory.inventory.take().unwrap_or_default();
-        let mut written = std::mem::take(&mut self.memory.written);
-        let nothing = inventory.0.is_empty() && written.is_empty();
-        let cluster = self.context.drift.cluster();
-        let saved = if nothing {
-            Ok(())
-        } else {
-            apply::write_inventory(cluster, &self.inventory_owner(), &inventory, &mut written).await
-        };
-        self.memory.written = written;
-        self.memory.inventory = Some(inventory);
-        self.publish_managed();
-        saved?;
-        self.publish_taken();
-        Ok(())
-    }
-
-    /// Writes what the backward loop verified since (objects that were created again have another UID).
-    pub(super) async fn save_verified(&mut self) -> Result<(), Refused> {
-        if self.note_verified() { self.save_inventory().await } else { Ok(()) }
-    }
-
-    pub(super) fn note_verified(&mut self) -> bool {
-        let Some(inventory) = &mut self.memory.inventory else { return false };
-        let mut changed = false;
-        self.context.drift.verified(self.owner, |key, known| {
-            let Some(entry) = inventory.0.get_mut(key) else { return };
-            let now = apply::entry(known.desired, known.uid, known.digest);
-            changed |= *entry != now;
-            *entry = now;
-        });
-        changed
-    }
-
-    /// What failed and is no longer wanted, or is wanted again, has not failed.
-    pub(super) fn forget_old_failures(&mut self, wanted: &Wanted) {
-        if self.memory.failed.is_empty() {
-            return;
-        }
-        let keys = wanted.objects.iter().map(|d| &d.key).collect::<HashSet<_>>();
-        self.memory.failed.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
-    }
-
-    /// What failed and is not tried any more has not failed: the backward loop has put it right meanwhile, it is as this
-    /// commit wants it, or it may stay. Left in, its next try would be due for ever.
-    fn forget_settled_failures(&mut self, plan: &Plan) {
-        if self.memory.failed.is_empty() {
-            return;
-        }
-        let settled = plan.unchanged.iter().chain(&plan.paused).map(|d| &d.key).collect::<HashSet<_>>();
-        self.memory.failed.retain(|key, failed| match failed.reason {
-            Reason::PruneFailed => plan.prune.contains(key),
-            _ => !settled.contains(key),
-        });
-    }
-
     /// What is under break glass is applied when that ends.
     fn await_break_glass(&mut self, plan: &Plan) {
         for desired in &plan.paused {
@@ -315,39 +212,6 @@ impl Attempt<'_> {
         }
     }
 
-    fn fail(&mut self, key: &Key, class: Class, reason: Reason, message: String, after: Option<Duration>) {
-        let attempts = self.memory.failed.get(key).map_or(1, |failed| failed.attempts + 1);
-        let doubled = match class {
-            Class::Conflict => class.again(attempts).unwrap_or(FIRST_WAIT),
-            _ => FIRST_WAIT.saturating_mul(2u32.saturating_pow((attempts - 1).min(10))).min(LAST_WAIT),
-        };
-        let wait = doubled.mul_f64(0.9 + 0.2 * fastrand::f64()).max(after.unwrap_or_default());
-        let failed = Failed { class, reason, message, attempts, again: Instant::now() + wait };
-        self.memory.failed.insert(key.clone(), failed);
-    }
-
-    fn note_refused(&mut self, plan: &Plan) {
-        for refused in &plan.refused {
-            let (class, reason, message) = match &refused.why {
-                Why::Claimed(other) => (
-                    Class::Invalid,
-                    Reason::OwnershipConflict,
-                    format!("it is managed by GitSync {other} too; remove it from one of the two"),
-                ),
-                Why::AwaitsHandover(other) => {
-                    (Class::NotReady, Reason::OwnershipConflict, format!("waiting for GitSync {other} to give it up"))
-                }
-                Why::Terminating => (Class::NotReady, Reason::ApplyFailed, "it is being deleted".to_owned()),
-                Why::Controlled => (
-                    Class::Invalid,
-                    Reason::OwnershipConflict,
-                    "a controller owns it; leave it out of the repository".to_owned(),
-                ),
-            };
-            self.fail(&refused.key, class, reason, message, None);
-        }
-    }
-
     async fn prune(&mut self, leaving: &[Key], unproven: Unproven, held: &mut Vec<String>, tally: &mut Tally) -> usize {
         let Some(inventory) = &self.memory.inventory else { return 0 };
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
@@ -371,13 +235,6 @@ impl Attempt<'_> {
         })
         .await;
         pruning
-    }
-
-    fn forget(&mut self, key: &Key) {
-        if let Some(inventory) = &mut self.memory.inventory {
-            inventory.0.remove(key);
-        }
-        self.context.drift.forget(self.owner, key);
     }
 
     fn complete(&mut self, wanted: &Wanted, question: &Question, tally: &Tally, began: Instant) {

@@ -1,0 +1,185 @@
+//! Something worth telling about an object, and the Event object that tells it.
+//!
+//! Invariant: whatever is told, and of whatever is called how, API servers take the Event: names are valid, texts short
+//! enough.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::object::Key;
+
+use super::lease::micro_time;
+
+/// Longest note in bytes; API servers refuse more than 1024.
+const MOST_NOTE: usize = 1000;
+/// Longest reason, action, reporting controller and instance in bytes.
+const MOST_WORD: usize = 128;
+
+/// Whether an Event is good or bad news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// It went as it should.
+    Normal,
+    /// Somebody may have to look.
+    Warning,
+}
+
+/// An object that an Event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regarding {
+    /// Which one.
+    pub key: Key,
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its uid, if known; `kubectl describe` shows only Events with the right one.
+    pub uid: Option<String>,
+}
+
+/// Something worth telling about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The object that it is about.
+    pub regarding: Regarding,
+    /// Another object that had to do with it.
+    pub related: Option<Regarding>,
+    /// Good or bad news.
+    pub kind: EventType,
+    /// Why, in one CamelCase word, such as `Reverted`.
+    pub reason: String,
+    /// What was done, in one CamelCase word, such as `Apply`.
+    pub action: String,
+    /// What people read. Cut after 1000 bytes. Must not hold secrets.
+    pub note: String,
+    /// What else must be equal for two Events to be one series, such as the field paths; the note itself need not be.
+    pub note_key: String,
+}
+
+/// What makes two Events one series.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    pub(super) key: Key,
+    uid: Option<String>,
+    kind: EventType,
+    reason: String,
+    action: String,
+    note_key: String,
+}
+
+impl Event {
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            key: self.regarding.key.clone(),
+            uid: self.regarding.uid.clone(),
+            kind: self.kind,
+            reason: self.reason.clone(),
+            action: self.action.clone(),
+            note_key: self.note_key.clone(),
+        }
+    }
+
+    /// The namespace that its Event objects are in.
+    pub(super) fn namespace(&self) -> &str {
+        self.regarding.key.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// Its note as it is written.
+    pub(super) fn written_note(&self) -> String {
+        cut(&self.note, MOST_NOTE)
+    }
+
+    /// Another name for an Event object of it.
+    pub(super) fn new_name(&self) -> String {
+        event_name(&self.regarding.key.name)
+    }
+
+    /// The Event object of this name, for `events.k8s.io/v1`.
+    pub(super) fn object(&self, name: &str, time: Timestamp, reporter: &Reporter) -> Value {
+        let mut body = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": { "namespace": self.namespace(), "name": name },
+            "eventTime": micro_time(time),
+            "reportingController": cut(&reporter.controller, MOST_WORD),
+            "reportingInstance": cut(&reporter.instance, MOST_WORD),
+            "action": cut(&self.action, MOST_WORD),
+            "reason": cut(&self.reason, MOST_WORD),
+            "type": match self.kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
+            "note": self.written_note(),
+            "regarding": reference(&self.regarding),
+        });
+        if let Some(related) = &self.related {
+            body["related"] = reference(related);
+        }
+        body
+    }
+}
+
+/// Who reports.
+#[derive(Clone, Debug)]
+pub(super) struct Reporter {
+    pub controller: String,
+    pub instance: String,
+}
+
+fn reference(object: &Regarding) -> Value {
+    let mut reference =
+        json!({ "apiVersion": object.api_version, "kind": &*object.key.kind, "name": &*object.key.name });
+    if let Some(namespace) = &object.key.namespace {
+        reference["namespace"] = Value::from(&**namespace);
+    }
+    if let Some(uid) = &object.uid {
+        reference["uid"] = Value::from(uid.as_str());
+    }
+    reference
+}
+
+/// A name for an Event: the object's, as far as Event names allow (RBAC names may hold colons), and something random.
+fn event_name(object: &str) -> String {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let mut name: String = object.chars().map(|c| if allowed(c) || c == '.' { c } else { '-' }).take(200).collect();
+    // Each part between dots must begin and end with a letter or digit.
+    name = name
+        .split('.')
+        .map(|part| part.trim_matches('-'))
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(".");
+    if name.is_empty() {
+        name.push_str("object");
+    }
+    format!("{name}.{:016x}", fastrand::u64(..))
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most - "…".len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_valid_whatever_the_object_is_called() {
+        for (object, expected) in [
+            ("web", "web."),
+            ("system:node-reader", "system-node-reader."),
+            ("-a-.b", "a.b."),
+            ("A::", "object."),
+            ("", "object."),
+        ] {
+            assert!(event_name(object).starts_with(expected), "{object}: {}", event_name(object));
+        }
+        assert!(event_name(&"a".repeat(253)).len() <= 253);
+    }
+
+    #[test]
+    fn cuts_long_notes_between_characters() {
+        assert_eq!(cut("short", 10), "short");
+        let long = cut(&"ü".repeat(600), MOST_NOTE);
+        assert!(long.len() <= MOST_NOTE && long.ends_with("ü…"));
+    }
+}

@@ -1,0 +1,196 @@
+//! What waits its turn: objects that are to be put back or reported, the watches that are to begin, the looks that are
+//! to come later; and the task that runs them all.
+//!
+//! Invariant: so many at once and so many a second, whatever happens in the cluster; who waits for its own sake (a fight,
+//! a failure) keeps nobody else waiting.
+//! Invariant: what waits is bounded in bytes: beyond a number, what was seen is left out and read again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Drift;
+use super::keep::{Error, Watching};
+use super::managed::SMALL;
+use crate::cluster::Kind;
+use crate::object::Key;
+
+/// Reverts in flight at once.
+const IN_FLIGHT: usize = 16;
+/// Reverts per second, and how many may come at once.
+const RATE: f64 = 50.0;
+const BURST: f64 = 100.0;
+/// Reverts that may wait with the state that was found, if it is small; what comes beyond is read again when its turn
+/// comes.
+const WAITING_WITH_STATE: usize = 1000;
+/// Longest wait of the forward loop for the backward loop, per object.
+const YIELD: Duration = Duration::from_millis(50);
+
+pub(super) enum Job {
+    Watch(Arc<Kind>, Arc<Watching>),
+    /// With what ends it.
+    WatchByName(Arc<Kind>, Key, CancellationToken),
+    /// With its ticket.
+    Turn(Key, u32),
+    Later {
+        key: Key,
+        wait: Duration,
+    },
+}
+
+/// The queue.
+pub(super) struct Queue {
+    jobs: mpsc::UnboundedSender<Job>,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<Job>>>,
+    at_once: Semaphore,
+    bucket: tokio::sync::Mutex<Bucket>,
+    /// Turns on the queue.
+    queued: AtomicUsize,
+    /// Those of them that may be taken as soon as there is room.
+    waiting: AtomicUsize,
+    calm: Notify,
+}
+
+struct Bucket {
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        let (jobs, inbox) = mpsc::unbounded_channel();
+        Self {
+            jobs,
+            inbox: Mutex::new(Some(inbox)),
+            at_once: Semaphore::new(IN_FLIGHT),
+            bucket: tokio::sync::Mutex::new(Bucket { tokens: BURST, filled: Instant::now() }),
+            queued: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            calm: Notify::new(),
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn send(&self, job: Job) {
+        // The receiver is gone only when the loop has ended, and then nothing is to be done any more.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Where the jobs come out; the first who asks has it.
+    fn inbox(&self) -> Option<mpsc::UnboundedReceiver<Job>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// One more turn; the bytes of what was seen that may wait with it.
+    fn enter(&self) -> usize {
+        match self.queued.fetch_add(1, Ordering::AcqRel) {
+            ..IN_FLIGHT => usize::MAX,
+            IN_FLIGHT..WAITING_WITH_STATE => SMALL,
+            _ => 0,
+        }
+    }
+
+    async fn take_token(&self) {
+        let mut bucket = self.bucket.lock().await;
+        let refilled = bucket.filled.elapsed().as_secs_f64() * RATE;
+        bucket.tokens = (bucket.tokens + refilled).min(BURST);
+        bucket.filled = Instant::now();
+        if bucket.tokens < 1.0 {
+            tokio::time::sleep(Duration::from_secs_f64((1.0 - bucket.tokens) / RATE)).await;
+            bucket.tokens = 1.0;
+            bucket.filled = Instant::now();
+        }
+        bucket.tokens -= 1.0;
+    }
+}
+
+impl Drift {
+    /// Runs until `stop`, or until one of its tasks breaks. To be called once.
+    pub async fn run(&self, stop: CancellationToken) -> Result<(), Error> {
+        let Some(mut inbox) = self.0.queue.inbox() else { return Ok(()) };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(self.clone().follow_autoscalers(stop.clone()));
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(job) = inbox.recv() => self.start(job, &mut tasks, &stop),
+                Some(ended) = tasks.join_next() => ended.map_err(Error::Task)?,
+            }
+        }
+    }
+
+    fn start(&self, job: Job, tasks: &mut JoinSet<()>, stop: &CancellationToken) {
+        let this = self.clone();
+        match job {
+            Job::Watch(kind, watching) => tasks.spawn(this.follow(kind, watching, stop.clone())),
+            Job::WatchByName(kind, key, over) => tasks.spawn(this.follow_by_name(kind, key, over, stop.clone())),
+            Job::Turn(key, ticket) => tasks.spawn(this.take_turn(key, ticket)),
+            Job::Later { key, wait } => tasks.spawn(async move {
+                tokio::time::sleep(wait).await;
+                this.look_now(&key);
+            }),
+        };
+    }
+
+    async fn take_turn(self, key: Key, ticket: u32) {
+        tokio::time::sleep(self.delay(&key)).await;
+        let queue = &self.0.queue;
+        // What has to wait for its own sake keeps nobody else waiting.
+        queue.waiting.fetch_add(1, Ordering::AcqRel);
+        queue.take_token().await;
+        if let Ok(_permit) = queue.at_once.acquire().await {
+            self.0.pulse.work(self.put_back_or_report(key, ticket)).await;
+        }
+        queue.queued.fetch_sub(1, Ordering::AcqRel);
+        if queue.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
+            queue.calm.notify_waiters();
+        }
+    }
+
+    /// Lets waiting reverts go first, for a moment: drift goes before sync work.
+    pub async fn yield_to_reverts(&self) {
+        let queue = &self.0.queue;
+        if queue.waiting.load(Ordering::Acquire) > 0 {
+            let _ = tokio::time::timeout(YIELD, queue.calm.notified()).await;
+        }
+    }
+
+    pub(super) fn enqueue(&self, key: Key) {
+        let room = self.0.queue.enter();
+        let ticket = {
+            let mut ledger = self.ledger();
+            let managed = ledger.get_mut(&key);
+            managed.map_or(0, |mut managed| {
+                if let Some(seen) = &mut managed.pending {
+                    seen.live = seen.live.take().filter(|live| live.size() <= room);
+                }
+                managed.ticket
+            })
+        };
+        self.0.queue.send(Job::Turn(key, ticket));
+    }
+
+    /// Looks at an object again after a while.
+    pub(super) fn look_again(&self, key: &Key, wait: Duration) {
+        self.0.queue.send(Job::Later { key: key.clone(), wait });
+    }
+
+    /// Looks at an object again when its break glass ends by itself.
+    pub(super) fn look_when_over(&self, key: &Key, until: Option<Timestamp>) {
+        if let Some(until) = until {
+            let wait = Duration::try_from(until - self.now()).unwrap_or_default();
+            self.look_again(key, wait + Duration::from_millis(50));
+        }
+    }
+
+    pub(super) fn look_now(&self, key: &Key) {
+        let next = self.ledger().look_now(key, Instant::now());
+        self.carry_out(key, next);
+    }
+}
