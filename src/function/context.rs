@@ -9,7 +9,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
-use super::observe::{self, Cache, What};
+use super::family::What;
+use super::observe::{self, Cache};
 use crate::api::Function;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::notification::Message;

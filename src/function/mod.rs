@@ -20,6 +20,7 @@ pub mod children;
 #[expect(clippy::disallowed_methods, reason = "the clock of all Functions is here")]
 mod context;
 pub mod facts;
+pub mod family;
 pub mod git;
 mod log_tail;
 pub mod observe;

@@ -16,80 +16,11 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::build_queue::{BuildQueue, JobName, Turn};
-use super::facts::{self, Deployment, Identity, Job, Pod, Progress, Role};
+use super::facts::{self, Deployment, Identity, Job, Progress};
+use super::family::{Child, Family, What, family_of, read};
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
-use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
+use crate::cluster::{Cluster, Selection, WatchEvent};
 use crate::drift::{Drift, Owner, Standing};
-
-/// A kind of children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum What {
-    /// ConfigMaps with inline sources.
-    ConfigMap,
-    /// Build Jobs.
-    Job,
-    /// Pods of builds, and pods that serve.
-    Pod,
-    /// Deployments.
-    Deployment,
-    /// Services.
-    Service,
-    /// Autoscalers.
-    Autoscaler,
-}
-
-impl What {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::ConfigMap, Self::Job, Self::Pod, Self::Deployment, Self::Service, Self::Autoscaler];
-
-    /// As the cluster knows it.
-    pub fn kind(self) -> Arc<Kind> {
-        let (version, kind, plural) = match self {
-            Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),
-            Self::Job => ("batch/v1", "Job", "jobs"),
-            Self::Pod => ("v1", "Pod", "pods"),
-            Self::Deployment => ("apps/v1", "Deployment", "deployments"),
-            Self::Service => ("v1", "Service", "services"),
-            Self::Autoscaler => ("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
-        };
-        Arc::new(Kind::fixed(version, kind, plural, Scope::Namespaced))
-    }
-}
-
-/// What is there of one Function.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Family {
-    /// ConfigMaps.
-    pub config_maps: Vec<Identity>,
-    /// Jobs.
-    pub jobs: Vec<Job>,
-    /// Pods of its builds, and those pods that serve and have trouble.
-    pub pods: Vec<Pod>,
-    /// Deployments.
-    pub deployments: Vec<Deployment>,
-    /// Services.
-    pub services: Vec<Identity>,
-    /// Autoscalers.
-    pub autoscalers: Vec<Identity>,
-}
-
-impl Family {
-    fn identities(&self, what: What) -> Box<dyn Iterator<Item = &Identity> + '_> {
-        match what {
-            What::ConfigMap => Box::new(self.config_maps.iter()),
-            What::Job => Box::new(self.jobs.iter().map(|job| &job.identity)),
-            What::Pod => Box::new(self.pods.iter().map(|pod| &pod.identity)),
-            What::Deployment => Box::new(self.deployments.iter().map(|deployment| &deployment.identity)),
-            What::Service => Box::new(self.services.iter()),
-            What::Autoscaler => Box::new(self.autoscalers.iter()),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
 
 /// All that is there, and who is told when something changes.
 #[derive(Debug)]
@@ -97,11 +28,6 @@ pub struct Cache {
     inner: Mutex<Inner>,
     /// Kinds that were seen in full.
     synced: watch::Sender<HashSet<What>>,
-}
-
-/// Which family it is: namespace and UID of the Function.
-fn family_of(namespace: &str, uid: &str) -> Arc<str> {
-    format!("{namespace}/{uid}").into()
 }
 
 /// All by their family's name.
@@ -113,14 +39,6 @@ struct Inner {
     /// Families by the Function's name.
     names: HashMap<Owner, Arc<str>>,
     queue: BuildQueue,
-}
-
-/// One child, as it was read from the object.
-enum Child {
-    Plain(What, Identity),
-    Job(Job),
-    Pod(Pod),
-    Deployment(Deployment),
 }
 
 impl Cache {
@@ -268,105 +186,45 @@ impl Inner {
     }
 
     fn put(&mut self, uid: &Arc<str>, child: Child) {
-        let family = self.families.entry(Arc::clone(uid)).or_default();
-        match child {
-            Child::Plain(What::ConfigMap, identity) => upsert(&mut family.config_maps, identity, |i| i),
-            Child::Plain(What::Service, identity) => upsert(&mut family.services, identity, |i| i),
-            Child::Plain(_, identity) => upsert(&mut family.autoscalers, identity, |i| i),
-            Child::Deployment(deployment) => upsert(&mut family.deployments, deployment, |d| &d.identity),
-            Child::Pod(pod) => {
-                // A pod that serves without trouble is not worth a word.
-                if pod.role == Role::Serving && pod.trouble.is_none() {
-                    family.pods.retain(|known| known.identity.name != pod.identity.name);
-                } else {
-                    upsert(&mut family.pods, pod, |p| &p.identity);
-                }
-            }
+        let build = match &child {
             Child::Job(job) => {
-                let name = name_in_queue(&job);
                 let runs = job.progress == Progress::Running && !job.identity.terminating;
-                upsert(&mut family.jobs, job, |j| &j.identity);
-                if runs {
-                    self.queue.runs(&name);
-                } else {
-                    self.queue.ended(&name);
-                    self.advance();
-                }
+                Some((name_in_queue(job), runs))
             }
+            _ => None,
+        };
+        self.families.entry(Arc::clone(uid)).or_default().put(child);
+        match build {
+            Some((name, true)) => self.queue.runs(&name),
+            Some((name, false)) => {
+                self.queue.ended(&name);
+                self.advance();
+            }
+            None => {}
         }
     }
 
     /// Takes out those of a kind that are gone; whether there were any.
     fn remove(&mut self, uid: &Arc<str>, what: What, is_gone: impl Fn(&Identity) -> bool) -> bool {
         let Some(family) = self.families.get_mut(uid) else { return false };
-        let gone = match what {
-            What::ConfigMap => take(&mut family.config_maps, |identity| is_gone(identity)).len(),
-            What::Service => take(&mut family.services, |identity| is_gone(identity)).len(),
-            What::Autoscaler => take(&mut family.autoscalers, |identity| is_gone(identity)).len(),
-            What::Deployment => take(&mut family.deployments, |deployment| is_gone(&deployment.identity)).len(),
-            What::Pod => take(&mut family.pods, |pod| is_gone(&pod.identity)).len(),
-            What::Job => {
-                let jobs = take(&mut family.jobs, |job| is_gone(&job.identity));
-                for job in &jobs {
-                    self.queue.ended(&name_in_queue(job));
-                }
-                jobs.len()
-            }
-        };
+        let gone = family.remove(what, is_gone);
         if family.is_empty() {
             self.families.remove(uid);
+        }
+        for child in &gone {
+            if let Child::Job(job) = child {
+                self.queue.ended(&name_in_queue(job));
+            }
         }
         if what == What::Job {
             self.advance();
         }
-        gone > 0
+        !gone.is_empty()
     }
-}
-
-fn take<T>(list: &mut Vec<T>, mut is_gone: impl FnMut(&T) -> bool) -> Vec<T> {
-    list.extract_if(.., |item| is_gone(item)).collect()
 }
 
 fn name_in_queue(job: &Job) -> JobName {
     (Arc::clone(&job.namespace), job.identity.name.as_str().into())
-}
-
-impl Child {
-    fn identity(&self) -> &Identity {
-        match self {
-            Self::Plain(_, identity) => identity,
-            Self::Job(job) => &job.identity,
-            Self::Pod(pod) => &pod.identity,
-            Self::Deployment(deployment) => &deployment.identity,
-        }
-    }
-}
-
-fn read(what: What, live: &Value) -> Option<(Arc<str>, Child)> {
-    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
-    if what == What::Pod {
-        return Some((family_of(namespace, facts::function_of_pod(live)?), Child::Pod(facts::pod(live))));
-    }
-    let family = family_of(namespace, facts::function_of(live)?);
-    let child = match what {
-        What::Job => Child::Job(facts::job(live)),
-        What::Deployment => Child::Deployment(facts::deployment(live)),
-        plain => Child::Plain(plain, facts::identity(live)),
-    };
-    Some((family, child))
-}
-
-/// Puts what was read in its place, unless something newer is there.
-fn upsert<T>(list: &mut Vec<T>, new: T, identity: impl Fn(&T) -> &Identity) {
-    let Some(old) = list.iter_mut().find(|old| identity(old).name == identity(&new).name) else {
-        list.push(new);
-        return;
-    };
-    let number = |of: &T| identity(of).version.parse::<u64>().ok();
-    match (number(old), number(&new)) {
-        (Some(known), Some(seen)) if seen < known => {}
-        _ => *old = new,
-    }
 }
 
 /// Follows all children of one kind until `stop`, for the cache and for the backward loop.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use super::facts::{Identity, Job};
-use super::observe::What;
+use super::family::What;
 use super::reconcile::Task;
 use super::stage::{Decision, Put, Said, Step};
 use super::status::Pass;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::facts::{Job, Role};
+use super::family::Family;
 use super::git::{self, Access, Tree, Unread, Wanted};
-use super::observe::Family;
 use super::retry::Retry;
 use super::{Code, ResolvedFunction};
 use crate::api::build::{FailureReason, Termination};

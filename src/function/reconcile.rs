@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, Input, owner};
 use super::facts::Progress;
-use super::observe::Family;
+use super::family::Family;
 use super::perform;
 use super::polling::{Polling, Source};
 use super::repository;

@@ -23,8 +23,8 @@ use serde_json::Value;
 
 use super::build_queue::Turn;
 use super::facts::{Identity, Job};
+use super::family::{Family, What};
 use super::git::{Access, Tree};
-use super::observe::{Family, What};
 use super::tag::Recipe;
 use super::{ResolvedFunction, Settings};
 use crate::api::function::{Built, FunctionStatus};

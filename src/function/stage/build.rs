@@ -15,8 +15,8 @@ use crate::function::build_queue::Turn;
 use crate::function::children;
 use crate::function::children::job::{self, Build, Origin, Previous};
 use crate::function::facts::{End, Identity, Job, Pod, Progress, Role};
+use crate::function::family::What;
 use crate::function::log_tail::log_tail;
-use crate::function::observe::What;
 use crate::function::tag::{self, Cause};
 
 const SUBJECT: Type = Type::BuildReady;

@@ -8,7 +8,7 @@ use super::{Decision, Observed, Said, Step, Wanted, one_of, put};
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::function::children;
 use crate::function::facts::{Condition, Deployment, Identity, Role};
-use crate::function::observe::What;
+use crate::function::family::What;
 
 const SUBJECT: Type = Type::Running;
 

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use super::{Decision, Observed, Said, Step, Wanted, one_of, put};
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::function::children;
+use crate::function::family::What;
 use crate::function::git::{self, Tree};
-use crate::function::observe::What;
 
 const SUBJECT: Type = Type::ConfigurationReady;
 
