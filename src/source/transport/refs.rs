@@ -7,6 +7,7 @@ use reqwest::Url;
 use super::advertisement::{self, Capabilities, id_and_rest};
 use super::http::{Body, Endpoint, Http, Version};
 use super::packet::{self, Packet};
+use crate::failure::Class;
 use crate::source::Credentials;
 use crate::source::error::Fault;
 use crate::source::id::Id;
@@ -47,6 +48,8 @@ pub(in crate::source) async fn list_refs(
         match ls_refs(http, known, credentials, wanted, limit).await {
             Ok(refs) => return Ok((known.clone(), refs)),
             Err(fault @ (Fault::Denied { .. } | Fault::Timeout { .. } | Fault::TooLarge { .. })) => return Err(fault),
+            // Who is busy or in trouble is not asked once more at once, least of all who wants to be left alone.
+            Err(fault @ Fault::Status { .. }) if fault.class() == Class::Unavailable => return Err(fault),
             // The server may have moved or changed: it is asked anew who it is.
             Err(_) => {}
         }
