@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepositorySpec {
-    /// Address of the repository: `https://…`, `http://…`, `ssh://…` or `git@host:path`.
+    /// Address of the repository: `https://…` or `http://…`; `ssh://…` and `git@host:path` are not supported yet.
     pub url: String,
     /// How to authenticate; without it the repository is read anonymously.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub struct GitRepositorySpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RepositoryAuth {
-    /// `basic` for a password or token, `key` for an SSH key.
+    /// `basic` for a password or token; `key`, for an SSH key, is not supported yet.
     #[serde(rename = "type")]
     pub kind: AuthType,
     /// Secret in the same namespace: keys `username` and `password` for `basic`; `key` and, for an encrypted key,

@@ -97,9 +97,8 @@ fn kind_of(fault: &Fault) -> &'static str {
         Fault::Network { .. } | Fault::Timeout { .. } => "git server not reachable",
         Fault::TooLarge { .. } | Fault::HistoryTooLarge { .. } => "repository too large",
         Fault::MissingSecret | Fault::MissingKey { .. } => "credentials missing",
-        Fault::Malformed { .. } | Fault::Unsupported { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => {
-            "address not usable"
-        }
+        Fault::Unsupported { .. } => "repository not supported",
+        Fault::Malformed { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => "address not usable",
         _ => "git server failed",
     }
 }
@@ -124,13 +123,16 @@ pub(super) async fn remote(
         Some(followed) => followed.known().await,
         None => Known::Absent,
     };
+    // What no Secret can help is told whatever there is of it.
+    let unusable = |error: source::Error| Unread::options(error.class(), &chain(&error));
+    let url = RemoteUrl::parse(&found.spec.url).map_err(unusable)?;
+    source::supported(found.spec.auth.as_ref()).map_err(unusable)?;
     let named = secret.as_deref().unwrap_or_default();
     if let (Some(_), Some((class, problem))) = (&secret, known.problem()) {
         return Err(Unread::options(class, &format!("Secret \"{named}\" {problem}")));
     }
     let credentials: Credentials = source::credentials(found.spec.auth.as_ref(), known.data())
         .map_err(|error| Unread::options(error.class(), &format!("Secret \"{named}\": {}", chain(&error))))?;
-    let url = RemoteUrl::parse(&found.spec.url).map_err(|error| Unread::options(error.class(), &chain(&error)))?;
     if url.holds_credentials() && auth.is_none() {
         let why = format!(
             "the address in GitRepository \"{repository}\" holds a user name or password; put them into a Secret with the \

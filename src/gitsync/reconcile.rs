@@ -349,13 +349,16 @@ impl Task {
             Refused { class: Class::NotReady, reason: Reason::SpecInvalid, message, retry_after: None }
         })?;
         let secret = self.secret_of(sync, repository).await;
+        // What no Secret can help is told whatever there is of it.
+        let url = RemoteUrl::parse(&repository.spec.url)?;
+        source::supported(repository.spec.auth.as_ref())?;
         if let (Some(auth), Some(known)) = (&repository.spec.auth, &secret)
             && let Some(refused) = without_secret(&auth.secret_name, known)
         {
             return Err(refused);
         }
         Ok(Remote {
-            url: RemoteUrl::parse(&repository.spec.url)?,
+            url,
             credentials: source::credentials(repository.spec.auth.as_ref(), secret.as_ref().and_then(Known::data))?,
         })
     }

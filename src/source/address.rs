@@ -12,7 +12,7 @@ use std::sync::Arc;
 use reqwest::Url;
 
 use super::auth::Credentials;
-use super::error::{Error, Fault};
+use super::error::{Error, Fault, INSTEAD_OF_SSH};
 use crate::object::Secret;
 
 /// Where a repository is. Cheap to clone.
@@ -75,6 +75,8 @@ impl RemoteUrl {
 
 fn read(text: &str) -> Result<RemoteUrl, Fault> {
     const FORM: Fault = Fault::Malformed { why: "an address has the form https://host/path" };
+    const SSH: Fault = Fault::Unsupported { what: "SSH", instead: INSTEAD_OF_SSH };
+    const HTTP: &str = "use https:// or http://";
     if text.is_empty() || text.len() > 4096 || text.chars().any(char::is_control) {
         return Err(FORM);
     }
@@ -83,7 +85,7 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
     }
     let Some((scheme, _)) = text.split_once("://") else {
         let before_path = text.split('/').next().unwrap_or_default();
-        return Err(if before_path.contains(':') { Fault::Unsupported { what: "SSH" } } else { FORM });
+        return Err(if before_path.contains(':') { SSH } else { FORM });
     };
     match scheme.to_ascii_lowercase().as_str() {
         "http" | "https" => http(text),
@@ -91,9 +93,9 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
             let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
             Ok(RemoteUrl::local(path.ok_or(FORM)?))
         }
-        "ssh" | "git+ssh" | "ssh+git" => Err(Fault::Unsupported { what: "SSH" }),
-        "git" => Err(Fault::Unsupported { what: "git://" }),
-        _ => Err(Fault::Unsupported { what: "this kind of address" }),
+        "ssh" | "git+ssh" | "ssh+git" => Err(SSH),
+        "git" => Err(Fault::Unsupported { what: "git://", instead: HTTP }),
+        _ => Err(Fault::Unsupported { what: "this kind of address", instead: HTTP }),
     }
 }
 
@@ -176,10 +178,10 @@ mod tests {
         check("HTTP://Example.org:8080/x", "http://example.org:8080/x");
         check("/srv/git/x", "/srv/git/x");
         check("file:///srv/a%20b", "/srv/a b");
-        let ssh = "SSH is not supported; use https:// or http://";
-        check("git@github.com:a/b.git", ssh);
-        check("ssh://git@github.com/a/b.git", ssh);
-        check("ext::sh -c id", ssh);
+        let ssh = format!("SSH is not supported; {INSTEAD_OF_SSH}");
+        check("git@github.com:a/b.git", &ssh);
+        check("ssh://git@github.com/a/b.git", &ssh);
+        check("ext::sh -c id", &ssh);
         check("git://example.org/x", "git:// is not supported; use https:// or http://");
         check("", "an address has the form https://host/path");
         check("https://", "an address has the form https://host/path");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 
-use super::error::{Error, Fault};
+use super::error::{Error, Fault, INSTEAD_OF_SSH};
 use crate::api::git_repository::{AuthType, RepositoryAuth};
 use crate::object::Secret;
 
@@ -36,6 +36,16 @@ pub fn credentials(
     read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
 }
 
+/// Whether the way of authentication is one that is spoken here, whatever the Secret holds.
+pub fn supported(auth: Option<&RepositoryAuth>) -> Result<(), Error> {
+    match auth.map(|auth| auth.kind) {
+        None | Some(AuthType::Basic) => Ok(()),
+        Some(AuthType::Key) => Err(Error::Authenticate { cause: Arc::new(KEY) }),
+    }
+}
+
+const KEY: Fault = Fault::Unsupported { what: "authentication with an SSH key", instead: INSTEAD_OF_SSH };
+
 fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Credentials, Fault> {
     let Some(auth) = auth else { return Ok(Credentials::Anonymous) };
     let data = secret.ok_or(Fault::MissingSecret)?;
@@ -44,7 +54,7 @@ fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteStri
             username: field(data, "username")?,
             password: Secret::new(field(data, "password")?),
         }),
-        AuthType::Key => Err(Fault::Unsupported { what: "authentication with an SSH key" }),
+        AuthType::Key => Err(KEY),
     }
 }
 

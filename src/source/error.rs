@@ -126,10 +126,12 @@ pub enum Fault {
         why: &'static str,
     },
     /// A kind of remote that is not spoken here.
-    #[error("{what} is not supported; use https:// or http://")]
+    #[error("{what} is not supported; {instead}")]
     Unsupported {
         /// What was asked for.
         what: &'static str,
+        /// What to do instead.
+        instead: &'static str,
     },
     /// A local path where only remotes are served.
     #[error("local paths are read by `mainstay dev` only; give the address of a Git server")]
@@ -301,6 +303,10 @@ pub enum Fault {
     #[error("the work was stopped or panicked")]
     Stopped,
 }
+
+/// What to do where somebody wants SSH.
+pub(super) const INSTEAD_OF_SSH: &str = "give the https:// address of the repository, and if it is private, `auth` with the \
+     type `basic` and a Secret with the keys `username` and `password` (a token goes in the place of the password)";
 
 /// Whether credentials went with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

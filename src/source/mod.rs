@@ -46,7 +46,7 @@ mod watch;
 
 pub use crate::object::Secret;
 pub use address::RemoteUrl;
-pub use auth::{Credentials, credentials};
+pub use auth::{Credentials, credentials, supported};
 pub use error::{Error, Fault, Sent};
 pub use id::{BlobId, Commit, TreeId};
 pub use readers::{Reader, ReaderKind};

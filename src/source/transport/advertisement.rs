@@ -120,7 +120,10 @@ fn version_zero(words: &[u8]) -> Result<(Capabilities, Option<String>), Fault> {
 }
 
 fn check_format(format: &str) -> Result<(), Fault> {
-    if format == "sha1" { Ok(()) } else { Err(Fault::Unsupported { what: "a repository with SHA-256 object ids" }) }
+    if format == "sha1" {
+        return Ok(());
+    }
+    Err(Fault::Unsupported { what: "a repository with SHA-256 object ids", instead: "use one with SHA-1 object ids" })
 }
 
 /// Keeps one line `<id> <name>` if its name is wanted; `<name>^{}` tells what an annotated tag names.
