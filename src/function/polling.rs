@@ -143,7 +143,7 @@ impl Polling {
             }
             Err(unread) => {
                 self.remote = None;
-                self.failed(context, &unread);
+                self.failed(context.settings.git_fetch_requeue, &unread);
                 Err((unread, None))
             }
         };
@@ -189,13 +189,13 @@ impl Polling {
                 (self.unread, self.anew) = (None, false);
                 self.next = Instant::now() + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
             }
-            Err(unread) => self.failed(context, unread),
+            Err(unread) => self.failed(context.settings.git_fetch_requeue, unread),
         }
         found
     }
 
-    fn failed(&mut self, context: &Context, unread: &Unread) {
-        self.next = Instant::now() + self.retry.failed(unread, context.settings.git_fetch_requeue, fastrand::f64());
+    fn failed(&mut self, first: Duration, unread: &Unread) {
+        self.next = Instant::now() + self.retry.failed(unread, first, fastrand::f64());
         self.unread = Some(unread.clone());
     }
 }
@@ -220,4 +220,39 @@ fn moved(family: &Family) -> Option<&Job> {
             |end| matches!(&end.said, Termination::Failed(failure) if failure.reason == FailureReason::BranchMoved),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::function_conditions::Reason;
+
+    /// So long that what the test itself takes is nothing beside it.
+    const FIRST: Duration = Duration::from_secs(1_000_000);
+
+    /// How long Pollings that fail together wait, in hundredths of the first wait, after each of their failures.
+    fn waits(failures: usize) -> Vec<Vec<u64>> {
+        let (class, message) = (Class::Unavailable, String::new());
+        let unread = Unread { reason: Reason::SourceUpdateFailed, message, class, retry_after: None };
+        let wait = |polling: &mut Polling| {
+            polling.failed(FIRST, &unread);
+            polling.next.duration_since(Instant::now()).as_secs().div_ceil(10_000)
+        };
+        let waits = |_| {
+            let mut polling = Polling::new("default", "hello", &FunctionStatus::default());
+            (0..failures).map(|_| wait(&mut polling)).collect()
+        };
+        (0..200).map(waits).collect()
+    }
+
+    #[test]
+    fn those_who_failed_together_wait_longer_each_time_and_do_not_come_back_together() {
+        let all = waits(6);
+        for (at, wait) in [100, 200, 400, 800, 1000, 1000].into_iter().enumerate() {
+            let each = || all.iter().map(|waits| waits[at]);
+            let (least, most) = (each().min().unwrap(), each().max().unwrap());
+            assert!(least >= wait * 9 / 10 && most <= wait * 11 / 10 + 1, "{least} to {most} where it is {wait}");
+            assert!(least < wait * 95 / 100 && most > wait * 105 / 100, "{least} to {most} where it is {wait}");
+        }
+    }
 }

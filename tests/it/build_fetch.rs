@@ -66,6 +66,41 @@ async fn says_that_the_branch_moved_when_the_commit_is_gone() {
 }
 
 #[tokio::test]
+async fn takes_what_an_annotated_tag_names_from_a_server_that_gives_nothing_by_its_id() {
+    let mut origin = Origin::new(function).await;
+    origin.server.speak_version_zero();
+    let resolved = |origin: &Origin| {
+        let mut arguments = origin.resolved("/");
+        let at = arguments.iter().position(|argument| argument == "main").unwrap();
+        "v1".clone_into(&mut arguments[at]);
+        arguments
+    };
+    // The tagged commit is on no branch: only the tag leads to it.
+    origin.remote.branch("release").file("handler.js", "released").commit("released");
+    let released = resolved(&origin);
+    origin.remote.annotated_tag("v1").branch("main").drop_branch("release");
+    let job = Job::new();
+    job.fetch("nodejs22", &released).await;
+    assert_eq!(job.read("workspace/src/handler.js"), "released");
+    let tag = Command::new("git").arg("-C").arg(origin.remote.path()).args(["cat-file", "-t", "v1"]).output().unwrap();
+    assert_eq!(tag.stdout, b"tag\n", "it is an object of its own");
+
+    // It moves to a commit with other files: what was recorded is not there any more.
+    origin.remote.file("handler.js", "later").commit("later");
+    origin.remote.annotated_tag("v1");
+    let failure = Job::new().failure("fetch", "nodejs22", &released).await;
+    assert_eq!((failure.reason, failure.retry), (FailureReason::BranchMoved, true), "{}", failure.message);
+    let moved = resolved(&origin);
+    job.fetch("nodejs22", &moved).await;
+    assert_eq!(job.read("workspace/src/handler.js"), "later");
+    // What was recorded is still there, in the history of a branch.
+    origin.remote.file("handler.js", "latest").commit("latest");
+    origin.remote.annotated_tag("v1");
+    job.fetch("nodejs22", &moved).await;
+    assert_eq!(job.read("workspace/src/handler.js"), "later");
+}
+
+#[tokio::test]
 async fn reads_the_credentials_and_tells_nobody() {
     let origin = Origin::new(function).await;
     origin.server.require("user", "hunter2");

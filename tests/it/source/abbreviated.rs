@@ -1,7 +1,5 @@
 //! Beginnings of ids in the place of whole ones: found among the tips, in the history, or not at all.
 
-use std::collections::HashMap;
-
 use git2::{ObjectType, Oid, Repository};
 use mainstay::source::Commit;
 
@@ -17,40 +15,6 @@ fn heavy() -> (Origin, Vec<String>) {
         origin.file("noise", noise).commit(name)
     });
     (origin, commits.to_vec())
-}
-
-/// A commit and an object of a kind whose ids begin with the same seven digits, written into the repository.
-fn twins(origin: &Origin, kind: ObjectType) -> (Oid, Oid) {
-    let repository = Repository::open_bare(origin.path()).unwrap();
-    let parent = repository.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
-    let person = "Somebody <somebody@example.org> 1700000000 +0000";
-    let (tree, parent) = (parent.tree_id(), parent.id());
-    let content = |kind: ObjectType, number: u32| match kind {
-        ObjectType::Commit => {
-            format!("tree {tree}\nparent {parent}\nauthor {person}\ncommitter {person}\n\n{number}\n")
-        }
-        _ => format!("{number}"),
-    };
-    let mut seen = [HashMap::new(), HashMap::new()];
-    for number in 0.. {
-        for (at, made) in [ObjectType::Commit, kind].into_iter().enumerate() {
-            let id = Oid::hash_object(made, content(made, number).as_bytes()).unwrap();
-            let beginning = id.to_string()[..7].to_owned();
-            let other = seen[1 - at].get(&beginning).copied().filter(|other| *other != number);
-            if let Some(other) = other {
-                let database = repository.odb().unwrap();
-                let (commit, twin) = if at == 0 { (number, other) } else { (other, number) };
-                let write = |kind, number| database.write(kind, content(kind, number).as_bytes()).unwrap();
-                return (write(ObjectType::Commit, commit), write(kind, twin));
-            }
-            seen[at].insert(beginning, number);
-        }
-    }
-    unreachable!("some ids begin alike")
-}
-
-fn refer(origin: &Origin, name: &str, id: Oid) {
-    Repository::open_bare(origin.path()).unwrap().reference(name, id, true, "test").unwrap();
 }
 
 #[tokio::test]
@@ -139,16 +103,16 @@ async fn a_branch_or_tag_of_this_name_comes_first() {
     let bench = Bench::new(origin).await;
     let short = &old[..7];
     assert_eq!(bench.sync(short).await.unwrap().commit.to_string(), old);
-    refer(&bench.origin, &format!("refs/tags/{short}"), Oid::from_str(&tip).unwrap());
+    bench.origin.refer(&format!("refs/tags/{short}"), Oid::from_str(&tip).unwrap());
     assert_eq!(bench.sync(short).await.unwrap().commit.to_string(), tip, "also when it comes later");
 }
 
 #[tokio::test]
 async fn what_several_commits_begin_with_is_refused_with_what_to_write_instead() {
     let origin = small();
-    let (one, two) = twins(&origin, ObjectType::Commit);
-    refer(&origin, "refs/heads/one", one);
-    refer(&origin, "refs/heads/two", two);
+    let (one, two) = origin.twins(ObjectType::Commit);
+    origin.refer("refs/heads/one", one);
+    origin.refer("refs/heads/two", two);
     let short = one.to_string()[..7].to_owned();
     let check = async |bench: &Bench| {
         let (class, text) = bench.failure(&short).await;
@@ -173,9 +137,9 @@ async fn what_several_commits_begin_with_is_refused_with_what_to_write_instead()
 #[tokio::test]
 async fn a_file_whose_id_begins_alike_does_not_matter() {
     let mut origin = small();
-    let (commit, file) = twins(&origin, ObjectType::Blob);
+    let (commit, file) = origin.twins(ObjectType::Blob);
     let content = Repository::open_bare(origin.path()).unwrap().find_blob(file).unwrap().content().to_owned();
-    refer(&origin, "refs/heads/main", commit);
+    origin.refer("refs/heads/main", commit);
     origin.file("twin", content).commit("tip");
     let mut allowing = settings(origin.root());
     allowing.allow_local = true;

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -75,6 +75,7 @@ struct Levers {
     faults: Vec<(On, Fault)>,
     only_version_zero: bool,
     counts: Counts,
+    arrivals: Vec<Instant>,
 }
 
 struct Shared {
@@ -148,6 +149,16 @@ impl GitServer {
         std::mem::take(&mut self.levers().counts)
     }
 
+    /// When requests came since the last [`GitServer::forget_arrivals`].
+    pub(crate) fn arrivals(&self) -> Vec<Instant> {
+        self.levers().arrivals.clone()
+    }
+
+    /// Counts [`GitServer::arrivals`] from here.
+    pub(crate) fn forget_arrivals(&self) {
+        self.levers().arrivals.clear();
+    }
+
     fn levers(&self) -> std::sync::MutexGuard<'_, Levers> {
         self.shared.levers.lock().unwrap()
     }
@@ -165,6 +176,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let (allowed, fault, version_zero) = {
         let mut levers = shared.levers.lock().unwrap();
         levers.counts.requests += 1;
+        levers.arrivals.push(Instant::now());
         levers.counts.with_credentials += usize::from(!given.is_empty());
         levers.counts.bytes_in += body.len();
         levers.counts.packs += usize::from(on == On::Packs);

@@ -8,7 +8,7 @@
 //! ```
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
 };
 
@@ -217,6 +217,40 @@ impl Remote {
         let id = database.write(ObjectType::Commit, commit.as_bytes()).unwrap();
         self.repository.reference(&self.full_name(), id, true, "forged").unwrap();
         id.to_string()
+    }
+
+    /// Points a reference to an object, whatever was there.
+    pub(crate) fn refer(&self, name: &str, id: Oid) {
+        self.repository.reference(name, id, true, "refer").unwrap();
+    }
+
+    /// A commit and an object of a kind whose ids begin with the same seven digits; nothing refers to them yet.
+    pub(crate) fn twins(&self, kind: ObjectType) -> (Oid, Oid) {
+        let parent = self.repository.find_commit(self.tip().unwrap()).unwrap();
+        let person = "Somebody <somebody@example.org> 1700000000 +0000";
+        let (tree, parent) = (parent.tree_id(), parent.id());
+        let content = |kind: ObjectType, number: u32| match kind {
+            ObjectType::Commit => {
+                format!("tree {tree}\nparent {parent}\nauthor {person}\ncommitter {person}\n\n{number}\n")
+            }
+            _ => format!("{number}"),
+        };
+        let mut seen = [HashMap::new(), HashMap::new()];
+        for number in 0.. {
+            for (at, made) in [ObjectType::Commit, kind].into_iter().enumerate() {
+                let id = Oid::hash_object(made, content(made, number).as_bytes()).unwrap();
+                let beginning = id.to_string()[..7].to_owned();
+                let other = seen[1 - at].get(&beginning).copied().filter(|other| *other != number);
+                if let Some(other) = other {
+                    let database = self.repository.odb().unwrap();
+                    let (commit, twin) = if at == 0 { (number, other) } else { (other, number) };
+                    let write = |kind, number| database.write(kind, content(kind, number).as_bytes()).unwrap();
+                    return (write(ObjectType::Commit, commit), write(kind, twin));
+                }
+                seen[at].insert(beginning, number);
+            }
+        }
+        unreachable!("some ids begin alike")
     }
 
     fn full_name(&self) -> String {

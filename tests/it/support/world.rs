@@ -66,6 +66,8 @@ pub(crate) struct World {
     agent: Option<Agent>,
     /// How long the agent waits for Git.
     pub(crate) deadlines: source::Deadlines,
+    /// How much the agent takes from Git.
+    pub(crate) limits: source::Limits,
     /// What the operator of the agent decides about Functions.
     pub(crate) functions: function::Settings,
     /// How long the agent's work may stand still.
@@ -115,6 +117,7 @@ impl World {
             mirrors: tempfile::tempdir().unwrap(),
             agent: None,
             deadlines: source::Deadlines::default(),
+            limits: source::Limits::default(),
             functions: function::Settings {
                 base_images: [("*".to_owned(), function::BaseImage::Scratch)].into(),
                 ..function::Settings::default()
@@ -175,6 +178,7 @@ impl World {
         let mut source = source::Settings::new(self.mirrors.path().join(identity));
         source.allow_local = true;
         source.deadlines = self.deadlines;
+        source.limits = self.limits;
         let settings = Settings {
             namespace: NAMESPACE.to_owned(),
             allow_namespaces: Vec::new(),
