@@ -21,6 +21,9 @@ const MAX_FAULTS: usize = 1_000;
 const MAX_SIMULATIONS: usize = 10_000;
 
 /// An answer to give instead of doing what is asked.
+///
+/// Controllers ask without HTTP and meet no faults but one: where both `create` and `pods` are named, the pods that they
+/// create are refused with its code, reason and message, as a quota or a policy refuses them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Fault {
@@ -147,8 +150,18 @@ impl Levers {
 
     /// Takes the fault that a request meets.
     pub fn fault(&self, asked: &Asked<'_>) -> Option<Fault> {
+        self.take(|fault| fault.hits(asked))
+    }
+
+    /// Takes the fault that a pod meets that a controller creates.
+    pub(crate) fn refused_pod(&self, namespace: &str) -> Option<Fault> {
+        let asked = Asked { verb: "create", group: "", resource: "pods", subresource: "", namespace, name: "" };
+        self.take(|f| f.code != 0 && !f.verb.is_empty() && !f.resource.is_empty() && f.hits(&asked))
+    }
+
+    fn take(&self, hits: impl Fn(&Fault) -> bool) -> Option<Fault> {
         let mut faults = lock(&self.faults);
-        let at = faults.iter().position(|f| f.hits(asked))?;
+        let at = faults.iter().position(hits)?;
         let fault = faults[at].clone();
         faults[at].times -= 1;
         if faults[at].times == 0 {

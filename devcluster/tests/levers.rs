@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use devcluster::{Options, Server};
+use devcluster::{Action, Call, Caller, Options, Server, levers::Fault};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -216,4 +216,65 @@ async fn a_roll_out_that_does_not_come_exceeds_its_deadline() {
         assert!(condition["message"].as_str().unwrap().ends_with("has timed out progressing."), "{condition}");
         assert_eq!(waiting_reason(&cluster, name).await, reason);
     }
+}
+
+/// Waits until a server is as wanted.
+async fn until(server: &Server, wanted: impl Fn(&Server) -> bool) {
+    let mut events = server.subscribe();
+    let reached = async {
+        while !wanted(server) {
+            events.next().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), reached).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_asks_for_more_than_the_node_has_is_not_placed() {
+    let server = Server::new(Options::default());
+    server.spawn_actors();
+    let container = |name: &str, memory: &str| json!({"name": name, "image": "a", "resources": {"requests": {"memory": memory, "cpu": "1"}}});
+    let cases = [
+        ("fits", json!({"containers": [container("a", "100Gi"), container("b", "156Gi")]})),
+        ("together", json!({"containers": [container("a", "100Gi"), container("b", "157Gi")]})),
+        ("before", json!({"containers": [container("a", "1Gi")], "initContainers": [container("b", "257Gi")]})),
+    ];
+    for (name, spec) in cases {
+        let pod = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
+        let call = Call::new("v1", "pods", "default", "", Action::Create(pod));
+        server.call(&Caller::new("test"), call).unwrap();
+    }
+    let condition = |server: &Server, name: &str| {
+        let pod = server.object("v1", "pods", "default", name).unwrap();
+        let all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|c| c["type"] == "PodScheduled").unwrap_or_default()
+    };
+    until(&server, |server| condition(server, "fits")["status"] == "True").await;
+    for name in ["together", "before"] {
+        until(&server, |server| condition(server, name)["reason"] == "Unschedulable").await;
+        let message = condition(&server, name)["message"].clone();
+        assert!(message.as_str().unwrap().starts_with("0/1 nodes are available: 1 Insufficient memory."), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn the_pods_of_controllers_are_refused_as_they_are_told() {
+    let server = Server::new(Options::default());
+    server.spawn_actors();
+    let refusal = "pods \"a-x\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2";
+    let any = Fault { verb: "create".into(), code: 500, message: "of any kind".into(), ..Fault::default() };
+    let of_pods = Fault { resource: "pods".into(), code: 403, message: refusal.into(), ..any.clone() };
+    server.levers().fail_next(any);
+    server.levers().fail_next(of_pods);
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}});
+    let job = json!({"metadata": {"name": "a", "namespace": "default"}, "spec": {"template": template}});
+    server.call(&Caller::new("test"), Call::new("batch/v1", "jobs", "default", "", Action::Create(job))).unwrap();
+    until(&server, |server| {
+        let job = server.object("batch/v1", "jobs", "default", "a").unwrap();
+        job["status"]["succeeded"] == 1
+    })
+    .await;
+    let events = server.objects("v1", "events", Some("default"));
+    let refused = events.iter().filter(|event| event["reason"] == "FailedCreate").map(|event| &event["message"]);
+    assert_eq!(refused.collect::<Vec<_>>(), [&json!(format!("Error creating: {refusal}"))]);
 }

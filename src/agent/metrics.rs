@@ -48,8 +48,10 @@ pub struct Facts {
     pub fetches: u64,
     /// One row per Function.
     pub functions: Vec<function::Facts>,
-    /// Builds that run or may begin.
+    /// Builds that work or may begin.
     pub builds_running: u64,
+    /// Builds whose pods are known to be kept from their work.
+    pub builds_held_up: u64,
     /// Functions that wait for their turn to build.
     pub builds_waiting: u64,
 }
@@ -261,7 +263,8 @@ impl Collector for AtScrape {
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
         for (name, help, number) in [
-            ("function_builds_running", "Builds of Functions that run or may begin", facts.builds_running),
+            ("function_builds_running", "Builds of Functions that work or may begin", facts.builds_running),
+            ("function_builds_held_up", "Builds of Functions whose pods cannot do their work", facts.builds_held_up),
             ("function_builds_waiting", "Functions that wait for their turn to build", facts.builds_waiting),
         ] {
             let gauge = ConstGauge::new(number);
@@ -361,6 +364,7 @@ mod tests {
                 took: [Some(Duration::from_millis(1500)), None, None],
             }],
             builds_running: 5,
+            builds_held_up: 6,
             builds_waiting: 7,
         });
         let text = metrics.text().unwrap();
@@ -368,6 +372,7 @@ mod tests {
             "mainstay_leader 1",
             "mainstay_git_lookups_total 5",
             "mainstay_function_builds_running 5",
+            "mainstay_function_builds_held_up 6",
             "mainstay_function_builds_waiting 7",
             r#"mainstay_function_configured_status_duration_seconds{name="hello",namespace="shop",type="git",runtime="nodejs22"} 1.5"#,
             r#"mainstay_api_requests_total{verb="apply",resource="configmaps"} 12"#,

@@ -181,7 +181,7 @@ fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> F
             }
         })
     });
-    let (running, waiting) = functions.as_ref().map(|functions| functions.queue_length()).unwrap_or_default();
+    let queue = functions.as_ref().map(|functions| functions.queue_lengths()).unwrap_or_default();
     Facts {
         leader: leadership.map_or(context.is_some(), Leadership::is_leading),
         requests: cluster.requests().snapshot(),
@@ -189,8 +189,9 @@ fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> F
         fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
         syncs: syncs.collect(),
         functions: functions.as_ref().map(|functions| functions.facts()).unwrap_or_default(),
-        builds_running: running as u64,
-        builds_waiting: waiting as u64,
+        builds_running: queue.building as u64,
+        builds_held_up: queue.held_up as u64,
+        builds_waiting: queue.waiting as u64,
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
+use super::build_queue::Lengths;
 use super::family::What;
 use super::observe::{self, Cache};
 use crate::api::Function;
@@ -107,9 +108,9 @@ impl Context {
             .collect()
     }
 
-    /// Builds that run or may begin, and Functions that wait for their turn.
-    pub fn queue_length(&self) -> (usize, usize) {
-        self.cache.queue_length()
+    /// How many builds there are, and how many Functions wait for their turn.
+    pub fn queue_lengths(&self) -> Lengths {
+        self.cache.queue_lengths()
     }
 
     /// What metrics say of every Function.

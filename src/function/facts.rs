@@ -134,6 +134,13 @@ pub struct Pod {
     pub end: Option<End>,
 }
 
+impl Pod {
+    /// Whether it is of the build Job with this UID.
+    pub fn is_of(&self, job: &str) -> bool {
+        matches!(&self.role, Role::Build(uid) if uid == job)
+    }
+}
+
 /// How a build's pod ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct End {

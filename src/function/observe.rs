@@ -5,6 +5,8 @@
 //! Invariant: nothing is listed per Function, and a watch that tells nothing costs nothing.
 //! Invariant: a child counts for the Function of its own namespace that controls it, whatever its labels say: a
 //! reference to another namespace's Function, which anybody can write, leads to nobody.
+//! Invariant: the queue of builds knows every unfinished Job, and which of them is held up: the one whose pods all have
+//! trouble, or that has none because the cluster refuses to make one.
 //! Invariant: what we wrote ourselves is in the cache before anyone decides again.
 
 use std::collections::{HashMap, HashSet};
@@ -15,8 +17,8 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::build_queue::{BuildQueue, JobName, Turn};
-use super::facts::{self, Deployment, Identity, Job, Progress};
+use super::build_queue::{BuildQueue, JobName, Lengths, Pace, Turn};
+use super::facts::{self, Deployment, Identity, Job, Progress, Role};
 use super::family::{Child, Family, What, family_of, read};
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
 use crate::cluster::{Cluster, Selection, WatchEvent};
@@ -39,13 +41,15 @@ struct Inner {
     /// Families by the Function's name.
     names: HashMap<Owner, Arc<str>>,
     queue: BuildQueue,
+    /// UIDs of unfinished Jobs whose pods the cluster is known to refuse.
+    refused: HashSet<String>,
 }
 
 impl Cache {
     /// An empty cache that lets so many builds run at once.
     pub fn new(builds: usize) -> Self {
         let (families, bells, names) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let inner = Inner { families, bells, names, queue: BuildQueue::new(builds) };
+        let inner = Inner { families, bells, names, queue: BuildQueue::new(builds), refused: HashSet::new() };
         Self { inner: Mutex::new(inner), synced: watch::Sender::default() }
     }
 
@@ -93,10 +97,19 @@ impl Cache {
         inner.advance();
     }
 
-    /// Builds that run or may begin, and Functions that wait.
-    pub fn queue_length(&self) -> (usize, usize) {
-        let inner = self.lock();
-        (inner.queue.building(), inner.queue.waiting())
+    /// Why this Job has no pod is known: it is held up until it has one.
+    pub fn refused_a_pod(&self, namespace: &str, uid: &str, job: &Identity) {
+        let mut inner = self.lock();
+        let family = family_of(namespace, uid);
+        if inner.families.get(&family).is_some_and(|family| family.jobs.iter().any(|one| one.identity.uid == job.uid)) {
+            inner.refused.insert(job.uid.clone());
+            inner.count_builds(&family);
+        }
+    }
+
+    /// How many builds and how many Functions that wait there are.
+    pub fn queue_lengths(&self) -> Lengths {
+        self.lock().queue.lengths()
     }
 
     /// An object is there, as a watch or the answer to a write says.
@@ -186,22 +199,36 @@ impl Inner {
     }
 
     fn put(&mut self, uid: &Arc<str>, child: Child) {
-        let build = match &child {
-            Child::Job(job) => {
-                let runs = job.progress == Progress::Running && !job.identity.terminating;
-                Some((name_in_queue(job), runs))
-            }
-            _ => None,
+        let builds = match &child {
+            Child::Job(_) => true,
+            Child::Pod(pod) => pod.role != Role::Serving,
+            _ => false,
         };
         self.families.entry(Arc::clone(uid)).or_default().put(child);
-        match build {
-            Some((name, true)) => self.queue.runs(&name),
-            Some((name, false)) => {
-                self.queue.ended(&name);
-                self.advance();
-            }
-            None => {}
+        if builds {
+            self.count_builds(uid);
         }
+    }
+
+    /// Tells the queue how the builds of a Function get on, and rings who may begin because of it.
+    fn count_builds(&mut self, family: &str) {
+        let Some(family) = self.families.get(family) else { return };
+        for job in &family.jobs {
+            let uid = &job.identity.uid;
+            let mut pods = family.pods.iter().filter(|pod| pod.is_of(uid) && !pod.over).peekable();
+            if pods.peek().is_some() {
+                self.refused.remove(uid);
+            }
+            if job.progress != Progress::Running || job.identity.terminating {
+                self.refused.remove(uid);
+                self.queue.ended(&name_in_queue(job));
+            } else if self.refused.contains(uid) || pods.peek().is_some() && pods.all(|pod| pod.trouble.is_some()) {
+                self.queue.runs(&name_in_queue(job), Pace::HeldUp);
+            } else {
+                self.queue.runs(&name_in_queue(job), Pace::Works);
+            }
+        }
+        self.advance();
     }
 
     /// Takes out those of a kind that are gone; whether there were any.
@@ -213,11 +240,14 @@ impl Inner {
         }
         for child in &gone {
             if let Child::Job(job) = child {
+                self.refused.remove(&job.identity.uid);
                 self.queue.ended(&name_in_queue(job));
             }
         }
-        if what == What::Job {
-            self.advance();
+        match what {
+            What::Job => self.advance(),
+            What::Pod if !gone.is_empty() => self.count_builds(uid),
+            _ => {}
         }
         !gone.is_empty()
     }

@@ -71,6 +71,9 @@ impl Task {
         {
             let why = hands.why_podless(job).await;
             self.asked_why = Some(Instant::now());
+            if why.is_some() {
+                self.context.cache.refused_a_pod(&namespace, &uid, &job.identity);
+            }
             self.memory.trouble = why.map(|why| (job.identity.uid.clone(), why)).or(self.memory.trouble.take());
             self.look_within(if self.memory.trouble.is_some() { Duration::ZERO } else { ASK_WHY });
         } else if decision.podless.is_some() {

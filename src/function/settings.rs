@@ -45,7 +45,7 @@ pub struct Settings {
     pub service_account: Option<String>,
     /// Service account of the build pods; the namespace's default one when `None`.
     pub build_service_account: Option<String>,
-    /// Builds that may run at the same time, in the whole cluster.
+    /// Builds that may work at the same time, in the whole cluster.
     pub max_simultaneous_jobs: usize,
     /// CPU utilisation that autoscalers aim at, in percent of the requested CPU.
     pub target_cpu_percentage: i64,

@@ -114,13 +114,16 @@ async fn what_keeps_a_builds_pod_from_starting_is_told_and_its_deadline_ends_it(
             said.starts_with("Unknown JobRunning") && said.contains("ImagePullBackOff")
         })
         .await;
+    // It keeps nobody waiting, but not any number of them is put before a cluster that cannot do it.
     world.function("next", inline("1"));
-    world.says("next", "BuildReady", "Unknown JobQueued").await;
+    world.says("next", "BuildReady", "Unknown JobRunning").await;
+    world.function("third", inline("1"));
+    world.says("third", "BuildReady", "Unknown JobQueued").await;
     world.says("hello", "BuildReady", "False JobFailed").await;
     let said = world.said("hello", "BuildReady");
     assert!(said.contains("DeadlineExceeded") && said.contains("ImagePullBackOff"), "{said}");
-    // The room is the next one's.
-    world.says("next", "BuildReady", "Unknown JobRunning").await;
+    // The room is the third one's.
+    world.says("third", "BuildReady", "Unknown JobRunning").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

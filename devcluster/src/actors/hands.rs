@@ -122,7 +122,7 @@ impl Hands {
         self.server.shared(&Caller::new(manager), call)
     }
 
-    /// Creates an object; pods only while the simulated machines have room for them.
+    /// Creates an object; pods only while the simulated machines have room for them and no lever refuses them.
     pub(crate) fn create(
         &self,
         manager: &str,
@@ -130,6 +130,11 @@ impl Hands {
         namespace: &str,
         object: Value,
     ) -> Result<Arc<Value>, Status> {
+        if storage == "pods"
+            && let Some(fault) = self.server.levers().refused_pod(namespace)
+        {
+            return Err(Status::new(fault.code, &fault.reason, fault.message));
+        }
         let most = self.server.options().most_pods;
         if storage == "pods" && self.server.store().count(storage) >= most {
             let why = format!("this cluster has room for {most} pods");

@@ -22,6 +22,7 @@ mod namespaces;
 pub(crate) mod pods;
 mod replica_sets;
 mod revisions;
+mod room;
 mod stateful_sets;
 mod told;
 mod volumes;

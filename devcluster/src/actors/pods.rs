@@ -3,7 +3,7 @@
 //! A pod is placed on the one node, runs, and is ready; one that does not restart has succeeded. What shall go wrong
 //! is said by the annotation `devcluster.dev/outcome` of the pod (or its template): `pending` (never placed),
 //! `never-ready`, `image-pull-backoff`, `crash-loop`, `exit:<code>`. Images of a registry `….invalid` cannot be pulled,
-//! because that domain does not exist.
+//! because that domain does not exist. A pod that asks for more than the node has is never placed.
 //!
 //! [`Told`] says how containers end that were told how to.
 //!
@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::hands::{conditions, controller, count, is_terminating, text};
 use super::told::{Fate, Told};
-use super::{Actor, Hands, Subject, Wishes};
+use super::{Actor, Hands, Subject, Wishes, room};
 use crate::history::{Change, Event};
 
 /// The name of the one node.
@@ -57,7 +57,9 @@ impl Actor for Pods {
         let outcome = Outcome::of(&pod);
         if text(&pod, "/spec/nodeName").is_empty() {
             if outcome == Outcome::Pending {
-                unschedulable(hands, subject, &pod);
+                unschedulable(hands, subject, &pod, "0/1 nodes are available: 1 Insufficient cpu.");
+            } else if let Some(why) = room::misfit(hands, &pod) {
+                unschedulable(hands, subject, &pod, &why);
             } else {
                 place(hands, subject, &pod);
             }
@@ -135,9 +137,8 @@ impl Outcome {
     }
 }
 
-fn unschedulable(hands: &Hands, subject: &Subject, pod: &Value) {
+fn unschedulable(hands: &Hands, subject: &Subject, pod: &Value, why: &str) {
     let mut status = pod["status"].clone();
-    let why = "0/1 nodes are available: 1 Insufficient cpu.";
     status["conditions"] = json!([condition(hands, pod, "PodScheduled", Err(("Unschedulable", why)))]);
     hands.set_status("kube-scheduler", subject, pod, status);
 }

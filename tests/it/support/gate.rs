@@ -7,9 +7,11 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use devcluster::service::ClientService;
 use futures::future::BoxFuture;
 use http::{Method, Request};
+use http_body_util::BodyExt as _;
 use kube::client::Body;
 use tokio::sync::watch;
 use tower::Service;
@@ -19,11 +21,28 @@ use tower::Service;
 pub(crate) struct Gate {
     left: Arc<Mutex<Option<u64>>>,
     shut: Arc<watch::Sender<bool>>,
+    /// What went through, if that is recorded.
+    heard: Arc<Mutex<Option<Vec<Heard>>>>,
+}
+
+/// A request that went through, and as much of its answer as has come.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    /// `GET /api/v1/pods?watch=true`.
+    pub(crate) asked: String,
+    answer: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Heard {
+    /// The body of the answer.
+    pub(crate) fn answer(&self) -> String {
+        String::from_utf8_lossy(&self.answer.lock().unwrap()).into_owned()
+    }
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { left: Arc::default(), shut: Arc::new(watch::Sender::new(false)) }
+        Self { left: Arc::default(), shut: Arc::new(watch::Sender::new(false)), heard: Arc::default() }
     }
 }
 
@@ -43,6 +62,26 @@ impl Gate {
     /// Waits until it is shut.
     pub(crate) async fn shut(&self) {
         self.shut.subscribe().wait_for(|shut| *shut).await.unwrap();
+    }
+
+    /// Records from now on what is asked and answered.
+    pub(crate) fn record(&self) {
+        *self.heard.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// What was recorded.
+    pub(crate) fn heard(&self) -> Vec<Heard> {
+        self.heard.lock().unwrap().clone().unwrap_or_default()
+    }
+
+    /// Where the answer to a request is to be recorded.
+    fn hear(&self, request: &Request<Body>) -> Option<Arc<Mutex<Vec<u8>>>> {
+        let mut heard = self.heard.lock().unwrap();
+        let asked = format!("{} {}", request.method(), request.uri().path_and_query()?);
+        let one = Heard { asked, answer: Arc::default() };
+        let answer = Arc::clone(&one.answer);
+        heard.as_mut()?.push(one);
+        Some(answer)
     }
 
     /// Whether a request gets an answer; counts the writes. `None`: it is not even carried out.
@@ -90,12 +129,22 @@ impl Service<Request<Body>> for Gated {
             if answered.is_none() {
                 return std::future::pending().await;
             }
+            let heard = gate.hear(&request);
             let answer = cluster.call(request).await;
             if answered == Some(false) {
                 gate.shut.send_replace(true);
                 return std::future::pending().await;
             }
-            answer
+            let Some(heard) = heard else { return answer };
+            answer.map(|answer| {
+                answer.map(|body| {
+                    let note = move |frame: http_body::Frame<Bytes>| {
+                        heard.lock().unwrap().extend(frame.data_ref().into_iter().flatten());
+                        frame
+                    };
+                    body.map_frame(note).boxed_unsync()
+                })
+            })
         })
     }
 }
