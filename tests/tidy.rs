@@ -85,6 +85,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/registry.rs",
     "src/function/context.rs",
     "src/function/git.rs",
+    "src/function/in_the_way.rs",
     "src/function/observe.rs",
     "src/function/perform.rs",
     "src/function/polling.rs",

@@ -22,6 +22,7 @@ mod context;
 pub mod facts;
 pub mod family;
 pub mod git;
+mod in_the_way;
 mod log_tail;
 pub mod observe;
 #[expect(clippy::disallowed_methods, reason = "what failed is tried again after a while")]

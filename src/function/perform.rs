@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::facts::{Identity, Job};
 use super::family::What;
+use super::in_the_way::InTheWay;
 use super::reconcile::Task;
 use super::stage::{Decision, Put, Said, Step};
 use super::status::Pass;
@@ -45,6 +46,8 @@ pub(super) struct Outcome {
     pub(super) started: bool,
     /// What is under break glass: it is written when that ends.
     paused: Vec<Key>,
+    /// What has the name of a child and is somebody else's.
+    in_the_way: Option<(Arc<Kind>, Key)>,
     changed: Vec<Type>,
 }
 
@@ -66,6 +69,7 @@ impl Task {
         let mut outcome = hands.perform(decision).await;
         self.memory = decision.memory.clone();
         self.paused.extend(outcome.paused.drain(..));
+        self.follow(outcome.in_the_way.take());
         if let Some(job) = &decision.podless
             && self.asked_why.is_none_or(|asked| asked.elapsed() >= ASK_WHY)
         {
@@ -96,6 +100,17 @@ impl Task {
             }
         }
         outcome
+    }
+
+    /// Follows what is in the way of a child, so that its end is not missed.
+    fn follow(&mut self, other: Option<(Arc<Kind>, Key)>) {
+        let Some((kind, key)) = other else {
+            self.in_the_way = None;
+            return;
+        };
+        if !self.in_the_way.as_ref().is_some_and(|known| known.is(&key)) {
+            self.in_the_way = Some(InTheWay::follow(self.context.drift.cluster(), &kind, key));
+        }
     }
 }
 
@@ -195,7 +210,8 @@ impl Performer<'_> {
         outcome.started |= put.what == What::Job;
         outcome.changed.push(put.condition);
         let status = if put.condition == Type::ConfigurationReady { Status::True } else { Status::Unknown };
-        outcome.pass.said.push(Said { done: true, ..Said::new(put.condition, status, said.0, said.1) });
+        let said = Said::new(put.condition, status, said.0, said.1);
+        outcome.pass.said.push(Said { done: true, outdated: put.outdated, ..said });
         Ok(())
     }
 
@@ -213,6 +229,7 @@ impl Performer<'_> {
         let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
         outcome.pass.said.push(refusal(put, message));
         outcome.failure = Some(Class::Invalid);
+        outcome.in_the_way = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
     }
 
     /// Whose an object is, if it is not the Function's own.
@@ -296,7 +313,7 @@ impl Outcome {
 }
 
 fn refusal(put: &Put, message: String) -> Said {
-    failed(put.what, put.condition, message)
+    Said { outdated: put.outdated, ..failed(put.what, put.condition, message) }
 }
 
 fn failed(what: What, condition: Type, message: String) -> Said {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::context::{Context, Input, owner};
 use super::facts::Progress;
 use super::family::Family;
+use super::in_the_way::InTheWay;
 use super::perform;
 use super::polling::{Polling, Source};
 use super::repository;
@@ -80,7 +81,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 () = drifted.notified() => if !(task.may_resume() | task.fails_otherwise()) { continue },
                 // Whoever changes an object that others read costs them nothing but this look.
                 _ = repositories.changed() => if Some(task.repository_of(&function)) == repository { continue },
-                () = task.secrets_changed() => {}
+                () = task.others_changed() => {}
                 _ = look_now.changed() => look_now.mark_changed(),
                 () = sleep_until(due.into()) => {}
             }
@@ -121,6 +122,8 @@ pub(super) struct Task {
     pub(super) asked_why: Option<Instant>,
     /// Children under break glass that are not as they have to be.
     pub(super) paused: HashSet<Key>,
+    /// What has the name of a child and is somebody else's.
+    pub(super) in_the_way: Option<InTheWay>,
     /// Children that somebody has changed and that cannot be put back, with the cause.
     not_put_back: Vec<(Key, String)>,
     /// How long the conditions took to become True.
@@ -155,6 +158,7 @@ impl Task {
             credentials: Vec::new(),
             asked_why: None,
             paused: HashSet::new(),
+            in_the_way: None,
             not_put_back: Vec::new(),
             took: [None; 3],
         }
@@ -172,8 +176,14 @@ impl Task {
         self.context.repositories.get(&self.namespace, source).map(|repository| repository.spec.clone())
     }
 
-    async fn secrets_changed(&mut self) {
-        Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secret_mut())).await;
+    /// Waits until a Secret changes or what is in the way of a child is gone.
+    async fn others_changed(&mut self) {
+        let secrets = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secret_mut()));
+        let Some(other) = &mut self.in_the_way else { return secrets.await };
+        tokio::select! {
+            () = secrets => {}
+            () = other.gone() => {}
+        }
     }
 
     /// One pass and its report.

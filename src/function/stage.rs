@@ -152,6 +152,8 @@ pub struct Put {
     pub condition: Type,
     /// What is said when it was created, and when it was changed.
     pub reasons: [Reason; 2],
+    /// Whether what it is about is still what an earlier generation asked for.
+    pub outdated: bool,
 }
 
 /// What is recorded of builds.
@@ -293,7 +295,9 @@ fn put(
     let (condition, reasons) = said;
     let version = known.map(|identity| identity.version.clone());
     let standing = known.and_then(|identity| Some((identity.uid.clone(), identity.standing?)));
-    decision.steps.push(Step::Put(Box::new(Put { what, desired, version, standing, condition, reasons })));
+    // Without an image it is the old one that serves, whatever is written of the other children.
+    let outdated = condition == Type::Running && decision.image.is_none();
+    decision.steps.push(Step::Put(Box::new(Put { what, desired, version, standing, condition, reasons, outdated })));
     true
 }
 

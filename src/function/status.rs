@@ -51,20 +51,12 @@ pub fn after(old: &FunctionStatus, function: &Function, pass: &Pass, now: Timest
             condition.observed_generation = generation;
         }
     }
-    if pass.record.is_none() && old.observed_generation != generation {
-        // What was built and what runs was not looked at: what runs goes on running, the rest is not known.
-        let unsaid = conditions::find(&new.conditions, Type::BuildReady).cloned();
-        if unsaid.is_some_and(|condition| condition.status != Status::Unknown.as_str()) {
-            let message = "waits for the configuration to be right";
-            let said = Said::new(Type::BuildReady, Status::Unknown, Reason::Pending, message);
-            let configuration = new.conditions.first().cloned();
-            say(&mut new, &said, generation, now);
-            // What was said last stays first.
-            if let Some(first) = configuration {
-                new.conditions.retain(|condition| condition.type_ != first.type_);
-                new.conditions.insert(0, first);
-            }
-        }
+    if old.observed_generation != generation {
+        let message = match pass.record {
+            None => "waits for the configuration to be right",
+            Some(_) => "waits for what comes before it",
+        };
+        doubt(&mut new, message, generation, now);
     }
     new.observed_generation = generation;
     facts(&mut new, function, pass);
@@ -72,6 +64,21 @@ pub fn after(old: &FunctionStatus, function: &Function, pass: &Pass, now: Timest
         builds(&mut new, record);
     }
     (new, news)
+}
+
+/// What a pass did not come to was said of an earlier generation, and is not known of this one. What runs goes on running.
+fn doubt(status: &mut FunctionStatus, message: &str, generation: Option<i64>, now: Timestamp) {
+    let first = status.conditions.first().map(|condition| condition.type_.clone());
+    for kind in [Type::ConfigurationReady, Type::BuildReady] {
+        let is_stale = conditions::find(&status.conditions, kind).is_some_and(|condition| {
+            condition.observed_generation != generation && condition.status != Status::Unknown.as_str()
+        });
+        if is_stale {
+            say(status, &Said::new(kind, Status::Unknown, Reason::Pending, message), generation, now);
+        }
+    }
+    // What was said last stays first.
+    status.conditions.sort_by_key(|condition| Some(&condition.type_) != first.as_ref());
 }
 
 /// Whether that is news.
@@ -117,6 +124,9 @@ fn facts(status: &mut FunctionStatus, function: &Function, pass: &Pass) {
         status.tree = Some(tree.clone());
         status.reference.clone_from(&spec.reference);
         status.base_dir.clone_from(&spec.base_dir);
+    } else if pass.record.is_some() {
+        // The source is not in Git any more.
+        (status.commit, status.tree, status.reference, status.base_dir) = (None, None, None, None);
     }
 }
 
@@ -174,6 +184,44 @@ mod tests {
         check(Some(vec![b.clone()]), "", "PresetUnknown: b");
         check(Some(vec![]), "", "");
         check(Some(vec![b]), "b", "PresetUnknown: b");
+    }
+
+    /// A status in which all is so of generation 1, then a pass for generation 2; each condition as it is then.
+    fn next(pass: &Pass) -> [String; 3] {
+        let mut function = Function::new("hello", FunctionSpec::default());
+        function.metadata.generation = Some(1);
+        let all = Type::ALL.map(|kind| Said::new(kind, Status::True, Reason::JobFinished, "m"));
+        let first = Pass { said: all.to_vec(), record: Some(Record::default()), ..Pass::default() };
+        let (old, _) = after(&FunctionStatus::default(), &function, &first, Timestamp::UNIX_EPOCH);
+        function.metadata.generation = Some(2);
+        let (new, _) = after(&old, &function, pass, Timestamp::UNIX_EPOCH);
+        assert_eq!(new.observed_generation, Some(2));
+        Type::ALL.map(|kind| {
+            let condition = conditions::find(&new.conditions, kind).expect("all are said");
+            format!("{} of {}", condition.status, condition.observed_generation.unwrap_or_default())
+        })
+    }
+
+    #[test]
+    fn what_a_pass_did_not_come_to_is_not_known_of_a_new_generation() {
+        let said = |kind, status| vec![Said::new(kind, status, Reason::ApplyFailed, "m")];
+        let record = Some(Record::default());
+        let (wrong, runs) = ("False of 2", "True of 1");
+        assert_eq!(Type::ALL.map(Type::as_str), ["ConfigurationReady", "BuildReady", "Running"]);
+        let refused = Pass { said: said(Type::ConfigurationReady, Status::False), ..Pass::default() };
+        assert_eq!(next(&refused), [wrong, "Unknown of 2", runs]);
+        // The pass ended before it came to the build, or to anything.
+        assert_eq!(next(&Pass { record: record.clone(), ..refused }), [wrong, "Unknown of 2", runs]);
+        let nothing = Pass { record: record.clone(), ..Pass::default() };
+        assert_eq!(next(&nothing), ["Unknown of 2", "Unknown of 2", runs]);
+        // The old image serves, and is said to be the old generation's.
+        let mut serves = said(Type::Running, Status::True);
+        serves[0].outdated = true;
+        let affirmed = vec![Type::ConfigurationReady, Type::BuildReady];
+        let both = Pass { said: serves, affirmed: affirmed.clone(), record: record.clone(), ..Pass::default() };
+        assert_eq!(next(&both), ["True of 2", "True of 2", runs]);
+        let both = Pass { said: said(Type::Running, Status::True), affirmed, record, ..Pass::default() };
+        assert_eq!(next(&both), ["True of 2"; 3]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
 use crate::support::{
-    functions::{DEPLOYMENTS, JOBS},
+    functions::{CONFIG_MAPS, DEPLOYMENTS, JOBS, inline},
     git_server::{Fault, GitServer, On},
     remote::NAME,
     world::{NAMESPACE, World},
@@ -203,13 +203,45 @@ async fn a_branch_that_moved_on_is_looked_up_again_for_the_build() {
 async fn a_function_that_moves_to_git_loses_its_config_map() {
     let mut world = world().await;
     world.start();
-    world.function("hello", crate::support::functions::inline("1"));
+    world.function("hello", inline("1"));
     world.runs("hello").await;
-    assert_eq!(world.children("hello", crate::support::functions::CONFIG_MAPS).len(), 1);
+    assert_eq!(world.children("hello", CONFIG_MAPS).len(), 1);
     let git = json!({"spec": {"type": "git", "source": "repo", "reference": "main", "baseDir": "/hello"}});
     world.edit_function("hello", git);
     world.runs("hello").await;
-    assert_eq!(world.children("hello", crate::support::functions::CONFIG_MAPS).len(), 0);
+    assert_eq!(world.children("hello", CONFIG_MAPS).len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_moves_from_git_is_built_from_its_text_while_the_old_image_serves() {
+    let mut world = world().await;
+    let builds = world.builds();
+    world.start();
+    world.git_function("hello", "/hello");
+    world.runs("hello").await;
+    assert_eq!(world.children("hello", CONFIG_MAPS).len(), 0);
+    let served = |w: &World| w.child("hello", DEPLOYMENTS)["spec"]["template"]["spec"].clone();
+    let (image, before) = (world.function_status("hello")["image"].clone(), served(&world));
+    world.builds_wait();
+    let inline = json!({"spec": {"type": null, "source": "2", "reference": null, "baseDir": null}});
+    world.edit_function("hello", inline);
+    world.says("hello", "BuildReady", "Unknown JobRunning").await;
+    assert_eq!(world.child("hello", CONFIG_MAPS)["data"]["source"], "2");
+    assert!(world.said("hello", "Running").starts_with("True"), "the old image serves");
+    assert_eq!((world.function_status("hello")["image"].clone(), served(&world)), (image.clone(), before));
+    world.builds_succeed();
+    world.runs("hello").await;
+    let status = world.function_status("hello");
+    assert_ne!(status["image"], image);
+    let of_git = ["commit", "reference", "baseDir", "tree"];
+    assert_eq!(of_git.map(|field| status[field].clone()), [const { Value::Null }; 4], "it is not in Git any more");
+    // What becomes of the repository is nothing to it.
+    world.remote.file("hello/handler.js", "3").commit("three");
+    world.look();
+    world.quiet().await;
+    assert!(world.is_running("hello"));
+    let all = builds.all();
+    assert_eq!((all.len(), all.values().map(Vec::len).sum::<usize>()), (2, 2), "{all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
