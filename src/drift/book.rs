@@ -61,10 +61,6 @@ impl Book {
         Some(Touched { before: Counts::of(managed), managed, tallies: &mut self.tallies })
     }
 
-    pub(super) fn contains(&self, key: &Key) -> bool {
-        self.objects.contains_key(key)
-    }
-
     pub(super) fn insert(&mut self, key: Key, managed: Managed) {
         self.remove(&key);
         let tally = self.tallies.entry(Arc::clone(&managed.owner)).or_default();

@@ -326,7 +326,8 @@ impl Ledger {
     pub(super) fn set_autoscaled(&mut self, workloads: HashSet<Key>) -> Vec<Key> {
         let old = std::mem::replace(&mut self.autoscaled, workloads);
         let changed = old.symmetric_difference(&self.autoscaled);
-        changed.filter(|key| self.objects.contains(key)).cloned().collect()
+        let sets = |key: &&Key| self.objects.get(key).is_some_and(|m| m.desired.sets_replicas(&m.desired.body()));
+        changed.filter(sets).cloned().collect()
     }
 
     pub(super) fn is_autoscaled(&self, key: &Key) -> bool {
