@@ -81,6 +81,7 @@ impl Attempt<'_> {
             Some(inventory) => apply::still_ours(&self.context.drift, self.label, inventory, &taken).await,
             None => HashSet::new(),
         };
+        self.memory.still_labelled = !ours.is_empty();
         for key in taken {
             if ours.contains(&key) { left.push(key) } else { self.forget(&key) }
         }

@@ -257,9 +257,13 @@ impl Task {
                 self.failures_in_a_row = 0;
                 self.next_look = Instant::now() + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
                 if let Some(outcome) = outcome {
-                    // Deletions are under way, or an inventory was put together: there is another round to come.
-                    if matches!(outcome, Outcome::Applied { pruning: 1.., .. } | Outcome::Applied { note: Some(_), .. })
-                    {
+                    // Deletions are under way, an inventory was put together, or what was given up still has our label:
+                    // there is another round to come.
+                    let goes_on = matches!(
+                        outcome,
+                        Outcome::Applied { pruning: 1.., .. } | Outcome::Applied { note: Some(_), .. }
+                    );
+                    if goes_on || self.memory.still_labelled {
                         self.next_look = (Instant::now() + self.deletion_wait()).min(self.next_look);
                     } else {
                         self.rounds = 0;

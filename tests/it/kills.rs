@@ -138,8 +138,8 @@ async fn an_agent_killed_while_an_object_moves_never_deletes_it() {
     after_every_write(moved_and_killed_after, 4).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_leaves_while_the_agent_that_handed_it_over_is_dead_is_deleted() {
+/// `there` has taken `moving` over, and the agent was killed before `here` had noted that: both inventories list it.
+async fn handed_over_and_killed() -> (World, Remote, String) {
     let mut world = World::new().await;
     let mut other = Remote::new();
     world.repository("other", &other.path().display().to_string());
@@ -164,6 +164,36 @@ async fn an_object_that_leaves_while_the_agent_that_handed_it_over_is_dead_is_de
     world.ready_at("there", &wanted).await;
     world.kill().await;
     world.server.levers().clear_faults();
+    (world, other, wanted)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_handed_over_and_has_our_label_again_is_given_up_once_that_is_put_right() {
+    let (mut world, _other, wanted) = handed_over_and_killed().await;
+    world.edit("v1", "configmaps", "moving", json!({"metadata": {"labels": {"mainstay.dev/sync": "default.here"}}}));
+    // `here` looks before `there` has put it right.
+    let slow = Fault {
+        verb: "apply".into(),
+        resource: "configmaps".into(),
+        name: "moving".into(),
+        delay_millis: 3000,
+        times: 1,
+        ..Fault::default()
+    };
+    world.server.levers().fail_next(slow);
+    world.start();
+    let head = world.remote.head();
+    world.ready_at("here", &head).await;
+    world.ready_at("there", &wanted).await;
+    assert_eq!(
+        (world.config_maps(), world.data("moving")),
+        (vec!["a".into(), "b".into(), "moving".into()], "2".into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_leaves_while_the_agent_that_handed_it_over_is_dead_is_deleted() {
+    let (mut world, mut other, _) = handed_over_and_killed().await;
     // The object leaves before the next agent begins, which cannot ask what `here` wants.
     let (version, repositories) = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
     let known = world.get(version, repositories, "repo").unwrap()["spec"]["url"].clone();
