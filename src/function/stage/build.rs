@@ -28,6 +28,9 @@ const POD_WITHIN: SignedDuration = SignedDuration::from_secs(3);
 const LAST_RETRY: Duration = Duration::from_secs(3600);
 /// Attempts that follow each other at once when the failure says that the next one will find something else.
 const AT_ONCE: i64 = 5;
+/// Reason of a Job whose deadline is over, and how its containers end because of that.
+const DEADLINE: &str = "DeadlineExceeded";
+const KILLED: [i64; 2] = [137, 143];
 /// How often a position in the queue is told: every so many seconds for each position, within these bounds.
 const TELL_QUEUE: (u64, u64) = (5, 600);
 
@@ -102,7 +105,7 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
             let failure = match end {
                 // Its containers were killed with it: what they say is not why.
                 _ if stopped.is_some() => Failure::of(&stopped.map_or_else(String::new, text), true),
-                Some(end) if end.code != 0 => ended(end),
+                Some(end) if end.code != 0 && !(reason == DEADLINE && KILLED.contains(&end.code)) => ended(end),
                 _ => {
                     let why = trouble.map_or_else(String::new, |trouble| format!("; {trouble}"));
                     Failure::of(&format!("{reason}: {message}{why}"), true)
