@@ -159,7 +159,9 @@ impl Status {
         if !gr.group.is_empty() {
             details.insert("group".into(), gr.group.clone().into());
         }
-        details.insert("kind".into(), gr.resource.clone().into());
+        if !gr.resource.is_empty() {
+            details.insert("kind".into(), gr.resource.clone().into());
+        }
         self.details = Some(details);
         self
     }

@@ -395,6 +395,7 @@ fn remove_all(
     asked: &Asked,
 ) -> Result<Response<Body>, Status> {
     let list = read::ListOptions { limit: 0, ..read::ListOptions::parse(target, &asked.query)? };
+    list.check_list(&asked.query)?;
     let mut page = read::list(server, target, &list)?;
     for stored in &mut page.items {
         let value = stored.value();

@@ -62,6 +62,11 @@ pub fn keep(old: &Value, new: &mut Value) {
         };
     }
     metadata.remove("selfLink");
+}
+
+/// Restores the managers of the live object where a write does not speak of them.
+pub fn keep_managers(old: &Value, new: &mut Value) {
+    let metadata = of(new);
     if metadata.get("managedFields").is_none_or(Value::is_null) {
         match old["metadata"].get("managedFields") {
             Some(value) => metadata.insert("managedFields".to_owned(), value.clone()),

@@ -49,30 +49,60 @@ impl ListOptions {
         })
     }
 
-    /// 422 for combinations a list does not allow.
+    /// 422 for combinations that a list does not allow; all of them are named.
     pub fn check_list(&self, query: &Query) -> Result<(), Status> {
-        let forbid = |field: &str, why: &str| Err(list_options(Cause::forbidden(field, why)));
+        let field = "resourceVersionMatch";
+        let mut causes = Vec::new();
+        let wanted = self.version_match.as_str();
+        if !wanted.is_empty() {
+            if self.version.is_none() {
+                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                causes.push(Cause::forbidden(field, why));
+            }
+            causes.extend(self.continued_match());
+            if !matches!(wanted, "Exact" | "NotOlderThan") {
+                causes.push(Cause::not_supported(field, &wanted.into(), &["Exact", "NotOlderThan", ""]));
+            }
+            if wanted == "Exact" && self.version == Some(0) {
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                causes.push(Cause::forbidden(field, why));
+            }
+        }
         if !query.text("sendInitialEvents").is_empty() {
-            return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+            causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
-        match self.version_match.as_str() {
-            "" => Ok(()),
-            _ if !self.continuation.is_empty() => {
-                forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
-            }
-            _ if self.version.is_none() => {
-                forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
-            }
-            "Exact" if self.version == Some(0) => {
-                forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
-            }
-            "Exact" | "NotOlderThan" => Ok(()),
-            other => Err(list_options(Cause::not_supported(
-                "resourceVersionMatch",
-                &other.into(),
-                &["Exact", "NotOlderThan", ""],
-            ))),
+        refuse(causes)
+    }
+
+    /// 422 for combinations that a watch does not allow; all of them are named.
+    pub fn check_watch(&self, query: &Query) -> Result<(), Status> {
+        let field = "resourceVersionMatch";
+        let (wanted, mut initial) = (self.version_match.as_str(), !query.text("sendInitialEvents").is_empty());
+        // A watch from nowhere begins with what is there, as if it had asked for that.
+        let implied = !initial && wanted.is_empty() && self.version.is_none_or(|version| version == 0);
+        let wanted = if implied { "NotOlderThan" } else { wanted };
+        initial |= implied;
+        let mut causes = Vec::new();
+        if initial && wanted != "NotOlderThan" {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            causes.push(Cause::forbidden(field, why));
         }
+        if !wanted.is_empty() {
+            if !initial {
+                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                causes.push(Cause::forbidden(field, why));
+            }
+            if wanted != "NotOlderThan" {
+                causes.push(Cause::not_supported(field, &wanted.into(), &["NotOlderThan"]));
+            }
+            causes.extend(self.continued_match());
+        }
+        refuse(causes)
+    }
+
+    fn continued_match(&self) -> Option<Cause> {
+        let why = "resourceVersionMatch is forbidden when continue is provided";
+        (!self.continuation.is_empty()).then(|| Cause::forbidden("resourceVersionMatch", why))
     }
 
     fn exact(&self) -> Option<u64> {
@@ -82,9 +112,12 @@ impl ListOptions {
     }
 }
 
-/// 422 on ListOptions.
-pub(crate) fn list_options(cause: Cause) -> Status {
-    Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause])
+/// 422 on ListOptions, if there is a cause.
+fn refuse(causes: Vec<Cause>) -> Result<(), Status> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes))
 }
 
 fn bad_version(text: &str, watch: bool) -> Status {

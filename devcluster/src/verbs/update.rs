@@ -161,6 +161,9 @@ pub(crate) fn replace(
 ) -> Result<Option<Done>, Status> {
     let (kind, old) = (&*target.kind, &*live.old);
     metadata::keep(old, &mut new);
+    if tracking == Tracking::Track {
+        metadata::keep_managers(old, &mut new);
+    }
     complete(kind, &mut new);
     if tracking == Tracking::Track {
         let reset = reset_paths(kind, &target.subresource);

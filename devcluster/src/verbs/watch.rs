@@ -7,17 +7,13 @@
 //!
 //! Deliberately absent: HTTP.
 
-use super::{
-    Target,
-    read::{ListOptions, list_options},
-    value_as,
-};
+use super::{Target, read::ListOptions, value_as};
 use crate::{
     history::{Change, Event, watch_line},
     present::{self, Form},
     route::Query,
     server::Server,
-    status::{Cause, Status},
+    status::Status,
     store::{Signal, Stored},
     verbs::json_as,
 };
@@ -55,22 +51,8 @@ impl WatchOptions {
     /// Reads the parameters of a watch; 422 for combinations that are not allowed.
     pub fn parse(target: &Target, query: &Query, form: Form) -> Result<Self, Status> {
         let list = ListOptions::parse(target, query)?;
+        list.check_watch(query)?;
         let given = query.text("sendInitialEvents");
-        let forbid = |why: &str| Err(list_options(Cause::forbidden("resourceVersionMatch", why)));
-        match (given, list.version_match.as_str()) {
-            ("", "") | ("true" | "1" | "false" | "0", "NotOlderThan") => {}
-            ("", _) => {
-                return forbid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
-            }
-            (_, other) if !other.is_empty() => {
-                return Err(list_options(Cause::not_supported(
-                    "resourceVersionMatch",
-                    &other.into(),
-                    &["NotOlderThan"],
-                )));
-            }
-            _ => return forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-        }
         Ok(Self {
             list,
             initial: matches!(given, "true" | "1"),

@@ -367,3 +367,74 @@ fn dry_runs_conflict_as_well() {
         answer.refused(409, "Conflict", "Apply failed with 1 conflict: conflict with \"m1\": .data.a");
     });
 }
+
+#[test]
+fn applying_nothing_but_the_name_gives_up_everything() {
+    claim(async |w| {
+        let head = || json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let mut whole = head();
+        whole["metadata"]["labels"] = json!({"l": "1"});
+        whole["metadata"]["annotations"] = json!({"n": "1"});
+        whole["data"] = json!({"k": "v"});
+        let made = w.apply(&w.maps("a"), "m1", whole).await.code(201).body;
+        let left = w.apply(&w.maps("a"), "m1", head()).await.code(200).body;
+        assert_eq!(managers(&left), [""; 0]);
+        assert_eq!(left["data"], Value::Null);
+        assert_eq!(left["metadata"]["labels"], Value::Null);
+        assert_eq!(left["metadata"]["annotations"], Value::Null);
+        assert!(rv(&left) > rv(&made));
+        assert_eq!(w.get(&w.maps("a")).await.ok(), left);
+        // Once more is nothing.
+        assert_eq!(rv(&w.apply(&w.maps("a"), "m1", head()).await.code(200).body), rv(&left));
+    });
+}
+
+#[test]
+fn applying_nothing_but_the_name_leaves_what_others_own() {
+    claim(async |w| {
+        let config =
+            |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+        w.apply(&w.maps("a"), "m1", config(json!({"mine": "1", "ours": "1"}))).await.code(201);
+        w.apply(&w.maps("a"), "m2", config(json!({"ours": "1", "theirs": "1"}))).await.code(200);
+        let head = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let left = w.apply(&w.maps("a"), "m1", head).await.code(200).body;
+        assert_eq!(managers(&left), ["m2/Apply"]);
+        assert_eq!(left["data"], json!({"ours": "1", "theirs": "1"}));
+    });
+}
+
+#[test]
+fn applying_nothing_but_the_name_empties_a_custom_object() {
+    claim(async |w| {
+        let schema = json!({"type": "object", "properties": {
+            "size": {"type": "integer"}, "items": {"type": "array", "items": {"type": "string"}},
+            "inner": {"type": "object", "properties": {"deep": {"type": "string"}}},
+        }});
+        let custom = w.custom(schema, json!({})).await;
+        let spec = json!({"size": 3, "items": ["a"], "inner": {"deep": "x"}});
+        w.apply(&custom.at("a"), "m1", custom.widget("a", spec)).await.code(201);
+        let head = json!({"apiVersion": custom.api_version, "kind": "Widget", "metadata": {"name": "a"}});
+        let left = w.apply(&custom.at("a"), "m1", head).await.code(200).body;
+        assert_eq!(managers(&left), [""; 0]);
+        assert_eq!(left["spec"], Value::Null, "{left}");
+    });
+}
+
+#[test]
+fn applying_less_of_a_deployment_gives_up_the_rest() {
+    claim(async |w| {
+        let mut whole = deployment("d");
+        whole["spec"]["replicas"] = 2.into();
+        whole["metadata"]["labels"] = json!({"l": "1"});
+        let path = format!("{}/d", w.path("apps/v1", "deployments"));
+        w.post(&w.path("apps/v1", "deployments"), deployment("d")).await.code(201);
+        w.apply(&format!("{path}?force=true"), "m1", whole).await.code(200);
+        let head = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
+        let left = w.apply(&path, "m1", head).await.code(200).body;
+        assert_eq!(fields(&left, "m1", "Apply"), Value::Null);
+        assert_eq!(left["spec"]["replicas"], 1);
+        assert_eq!(left["metadata"]["labels"], Value::Null);
+        // What the creator owns stays.
+        assert_eq!(left["spec"]["template"]["spec"]["containers"][0]["name"], "c");
+    });
+}

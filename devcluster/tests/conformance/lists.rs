@@ -246,3 +246,71 @@ fn an_unacceptable_accept_is_a_406() {
         w.get(&w.maps("a")).await.code(404);
     });
 }
+
+#[test]
+fn contradictory_parameters_of_a_list_are_all_named() {
+    claim(async |w| {
+        three(w).await;
+        let first = w.get(&w.maps("?limit=1")).await.ok();
+        let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
+        let without = "FieldValueForbidden resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+        let continued = "FieldValueForbidden resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided";
+        let zero = "FieldValueForbidden resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+        let initial =
+            "FieldValueForbidden sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list".to_owned();
+        for (query, causes) in [
+            ("resourceVersionMatch=Exact".to_owned(), vec![without.to_owned()]),
+            (
+                format!("limit=1&continue={token}&resourceVersionMatch=NotOlderThan"),
+                vec![without.to_owned(), continued.to_owned()],
+            ),
+            (
+                format!("limit=1&continue={token}&resourceVersion=5&resourceVersionMatch=Exact"),
+                vec![continued.to_owned()],
+            ),
+            ("resourceVersion=0&resourceVersionMatch=Exact".to_owned(), vec![zero.to_owned()]),
+            ("sendInitialEvents=false".to_owned(), vec![initial.clone()]),
+            ("sendInitialEvents=true&resourceVersionMatch=Exact".to_owned(), vec![without.to_owned(), initial]),
+        ] {
+            let answer = w.get(&w.maps(&format!("?{query}"))).await;
+            assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{query}: {}", answer.text);
+            assert_eq!(answer.causes(), causes, "{query}");
+            assert_eq!(answer.body["details"]["kind"], "ListOptions");
+            assert_eq!(answer.body["details"]["group"], "meta.k8s.io");
+            let start = "ListOptions.meta.k8s.io \"\" is invalid: ";
+            assert!(answer.message().starts_with(start), "{}", answer.text);
+        }
+    });
+}
+
+#[test]
+fn contradictory_parameters_of_a_watch_are_refused() {
+    claim(async |w| {
+        let initial = "FieldValueForbidden resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        let alone = "FieldValueForbidden resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        let continued = "FieldValueForbidden resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided";
+        let unsupported = "FieldValueNotSupported resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"";
+        for (query, causes) in [
+            ("sendInitialEvents=true", vec![initial]),
+            ("sendInitialEvents=true&resourceVersionMatch=Exact", vec![initial, unsupported]),
+            ("resourceVersion=1&resourceVersionMatch=NotOlderThan", vec![alone]),
+            ("resourceVersion=1&resourceVersionMatch=Exact", vec![alone, unsupported]),
+            ("continue=x", vec![continued]),
+        ] {
+            let answer = w.get(&w.maps(&format!("?watch=1&{query}"))).await;
+            assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{query}: {}", answer.text);
+            assert_eq!(answer.causes(), causes, "{query}");
+        }
+    });
+}
+
+#[test]
+fn contradictory_parameters_of_a_deletion_of_many_are_refused() {
+    claim(async |w| {
+        three(w).await;
+        let path = w.maps("?resourceVersionMatch=Exact");
+        let answer = w.delete(&path, json!({})).await;
+        answer.refused_like(422, "Invalid", "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: ");
+        assert_eq!(names(&w.get(&w.maps("?labelSelector=mine")).await.ok()), ["a", "b", "c"]);
+    });
+}

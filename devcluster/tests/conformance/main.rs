@@ -22,6 +22,7 @@ mod lists;
 mod namespaces;
 mod objects;
 mod patches;
+mod reviews;
 mod strictness;
 mod watches;
 mod workloads;
