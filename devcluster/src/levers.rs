@@ -35,6 +35,8 @@ pub struct Fault {
     pub namespace: String,
     /// Name of the object; empty: any.
     pub name: String,
+    /// Text that the query holds, such as `sendInitialEvents=true`; empty: any.
+    pub query: String,
     /// HTTP status code; 0: only delay.
     pub code: u16,
     /// `reason` of the Status; empty: what the code usually has.
@@ -73,6 +75,7 @@ impl Fault {
             && (wanted.is_empty() || wanted_sub == asked.subresource)
             && any(&self.namespace, asked.namespace)
             && any(&self.name, asked.name)
+            && asked.query.contains(&self.query)
     }
 }
 
@@ -91,6 +94,8 @@ pub struct Asked<'a> {
     pub namespace: &'a str,
     /// Name.
     pub name: &'a str,
+    /// Query, undecoded.
+    pub query: &'a str,
 }
 
 /// How often something was asked.
@@ -155,7 +160,8 @@ impl Levers {
 
     /// Takes the fault that a pod meets that a controller creates.
     pub(crate) fn refused_pod(&self, namespace: &str) -> Option<Fault> {
-        let asked = Asked { verb: "create", group: "", resource: "pods", subresource: "", namespace, name: "" };
+        let asked =
+            Asked { verb: "create", group: "", resource: "pods", subresource: "", namespace, name: "", query: "" };
         self.take(|f| f.code != 0 && !f.verb.is_empty() && !f.resource.is_empty() && f.hits(&asked))
     }
 
@@ -241,8 +247,15 @@ mod tests {
             times: 2,
             ..Fault::default()
         });
-        let mut asked =
-            Asked { verb: "get", group: "apps", resource: "deployments", subresource: "", namespace: "a", name: "b" };
+        let mut asked = Asked {
+            verb: "get",
+            group: "apps",
+            resource: "deployments",
+            subresource: "",
+            namespace: "a",
+            name: "b",
+            query: "",
+        };
         assert!(levers.fault(&asked).is_none());
         asked.verb = "delete";
         assert!(levers.fault(&asked).is_some() && levers.fault(&asked).is_some() && levers.fault(&asked).is_none());

@@ -53,8 +53,14 @@ pub(super) async fn repositories(
                 known.send_replace(true);
             }
             WatchEvent::Trouble(error) => {
-                tracing::warn!(why = crate::failure::chain(&error), "GitRepositories cannot be watched");
+                let why = crate::failure::chain(&error);
+                tracing::warn!(why, "GitRepositories cannot be watched");
+                if !*known.borrow() {
+                    // What was seen before is the best that is known.
+                    repositories.set_unknown(why);
+                }
             }
+            WatchEvent::Resumed => {}
         }
     }
 }

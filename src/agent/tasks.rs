@@ -116,6 +116,7 @@ impl<W: Work> Tasks<W> {
                 Some(WatchEvent::Trouble(error)) => {
                     tracing::warn!(why = crate::failure::chain(&error), "{}s cannot be watched", self.kind.kind);
                 }
+                Some(WatchEvent::Resumed) => {}
                 None => break,
             }
         }

@@ -65,6 +65,8 @@ pub enum Reason {
     PruneFailed,
     /// A guard keeps objects from being deleted.
     PruneHeld,
+    /// A kind of which objects are managed cannot be watched, so changes to them are not seen.
+    WatchFailed,
     /// The API server cannot be reached.
     ClusterUnavailable,
     /// Somebody keeps writing to the same fields.

@@ -66,7 +66,7 @@ async fn request(cluster: &Cluster, kind: &std::sync::Arc<Kind>, before: &GitSyn
             }
             WatchEvent::Deleted(_) => return Err(Error::Missing { what: syncs::name(before) }),
             // The watch tries again by itself until our deadline.
-            WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Trouble(_) => {}
+            WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Trouble(_) | WatchEvent::Resumed => {}
         }
     }
     Err(Error::NotAnswered { seconds: Duration::ZERO.as_secs() })

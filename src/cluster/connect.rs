@@ -23,7 +23,7 @@ use super::count::Requests;
 use super::discover::Discovery;
 use super::error::{Attempt, Cause, Error, Subject};
 use super::request::transport;
-use super::watch::Refusers;
+use super::watch::Unstreamed;
 
 /// Silence on a connection after which a request is given up.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ pub(super) struct Inner {
     pub(super) watches: Client,
     pub(super) requests: Requests,
     pub(super) discovery: Discovery,
-    pub(super) refusers: Refusers,
+    pub(super) unstreamed: Unstreamed,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -93,7 +93,7 @@ impl Cluster {
             watches,
             requests: Requests::default(),
             discovery: Discovery::default(),
-            refusers: Refusers::default(),
+            unstreamed: Unstreamed::default(),
         }))
     }
 

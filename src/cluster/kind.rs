@@ -85,6 +85,11 @@ impl Kind {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// Whether it is the kind of these names.
+    pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
+        &*self.group == group && &*self.version == version && &*self.kind == kind
+    }
+
     /// Identity of an object of this kind. The namespace of a cluster-scoped kind is left out.
     pub fn key(&self, namespace: Option<&str>, name: &str) -> Key {
         let namespace = namespace.filter(|_| self.namespaced).map(Arc::from);

@@ -1,8 +1,8 @@
 //! Watching: a kind and a selection become a stream that never ends by itself and never loses a change.
 //!
-//! A watch begins with what is there (`sendInitialEvents`; small pages where the server refuses that) and goes on with
-//! what changes. It survives cut connections, restarted servers, forgotten history and missing permissions, and says
-//! [`WatchEvent::Trouble`] for each attempt that fails.
+//! A watch begins with what is there (a streaming list, `sendInitialEvents`; where that fails, a list in small pages at
+//! once) and goes on with what changes. It survives cut connections, restarted servers, forgotten history and missing
+//! permissions, and says [`WatchEvent::Trouble`] for each attempt that fails.
 //!
 //! Invariant: after [`WatchEvent::Begin`], what was not [`WatchEvent::Initial`] by [`WatchEvent::Synced`] was not there at the version that
 //! it names.
@@ -10,8 +10,7 @@
 //! Invariant: at most one page or one line is held.
 //! Deliberately absent: any memory of objects.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
@@ -28,6 +27,12 @@ use super::refusal::Refusal;
 use super::request::{Call, JSON};
 use super::selection::{Content, Selection, and};
 
+use setback::{is_busy, lists_instead, pause};
+
+mod setback;
+
+pub(super) use setback::Unstreamed;
+
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// After how many seconds the server is asked to end a watch, which then resumes: ± 10 %.
 const LIFETIME: Duration = Duration::from_secs(240);
@@ -35,8 +40,11 @@ const LIFETIME: Duration = Duration::from_secs(240);
 const GRACE: Duration = Duration::from_secs(15);
 /// A watch that lived this long was no failure.
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
-/// Longest silence before the headers, and between two initial events.
+/// Longest silence before the headers of a watch that is resumed.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest silence of a streaming list, before the headers and between two events: API servers give up after 3 s to wait
+/// for a cache that is behind.
+const STREAM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a watch tells.
 #[derive(Debug)]
@@ -54,20 +62,8 @@ pub enum WatchEvent {
     Deleted(Value),
     /// An attempt failed; the watch goes on by itself after a while.
     Trouble(Error),
-}
-
-/// API groups whose servers refused `sendInitialEvents`, so that it is asked of each only once.
-#[derive(Default)]
-pub(super) struct Refusers(Mutex<BTreeSet<Arc<str>>>);
-
-impl Refusers {
-    fn contains(&self, group: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(group)
-    }
-
-    fn add(&self, group: &Arc<str>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(group));
-    }
+    /// After a trouble the watch is open again where it was, and has nothing to tell.
+    Resumed,
 }
 
 impl Cluster {
@@ -83,6 +79,8 @@ impl Cluster {
             failures: 0,
             expired: 0,
             lost: false,
+            lists_instead: false,
+            troubled: false,
         };
         stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await, watcher)) }).boxed()
     }
@@ -101,6 +99,10 @@ struct Watcher {
     expired: u32,
     /// The connection was lost since the last event: the server may have been replaced by one with another history.
     lost: bool,
+    /// The streaming list has just failed: the next account comes in pages.
+    lists_instead: bool,
+    /// A trouble was told, and since then nothing that says that it is over.
+    troubled: bool,
 }
 
 #[derive(Default)]
@@ -160,19 +162,28 @@ impl Watcher {
 
     /// Opens a watch that tells what is there first, or turns to pages.
     async fn begin(&mut self) -> Option<WatchEvent> {
-        if self.cluster.0.refusers.contains(&self.kind.group) {
-            self.state = State::Pages(first_page());
+        self.state = State::Pages(first_page());
+        if self.lists_instead || self.cluster.0.unstreamed.contains(&self.kind) {
             return None;
         }
         match self.open(None).await {
-            Ok(open) => self.state = State::Open(open),
-            Err(error) if refuses_initial_events(&error) => self.state = State::Pages(first_page()),
+            Ok(open) => {
+                self.state = State::Open(open);
+                None
+            }
+            Err(error) if lists_instead(&error) => self.list_instead(error),
             Err(error) => {
                 self.state = State::Announced;
-                return Some(self.trouble(error));
+                Some(self.trouble(error))
             }
         }
-        None
+    }
+
+    /// A streaming list failed: a list comes next, at once unless the server wants to be left alone.
+    fn list_instead(&mut self, error: Error) -> Option<WatchEvent> {
+        tracing::debug!(resource = %self.kind.resource, error = crate::failure::chain(&error), "no streaming list");
+        self.lists_instead = true;
+        error.refusal().is_some_and(is_busy).then(|| self.trouble(error))
     }
 
     /// Tells the next object of a page, or turns the page.
@@ -192,8 +203,8 @@ impl Watcher {
         };
         match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
             Ok(page) => {
-                // Only now it is certain that the refusal was not about the selection.
-                self.cluster.0.refusers.add(&self.kind.group);
+                // Only now it is certain that the failure was not about the kind, the selection or the server as such.
+                self.cluster.0.unstreamed.insert(&self.kind);
                 self.failures = 0;
                 self.state = State::Pages(page);
                 None
@@ -203,7 +214,9 @@ impl Watcher {
                 None
             }
             Err(error) => {
-                self.state = State::Pages(page);
+                let begins = next.is_empty();
+                self.state = if begins { State::Announced } else { State::Pages(page) };
+                self.lists_instead &= !begins;
                 Some(self.trouble(error))
             }
         }
@@ -228,7 +241,7 @@ impl Watcher {
         match self.open(Some(&version)).await {
             Ok(open) => {
                 self.state = State::Open(open);
-                None
+                std::mem::take(&mut self.troubled).then_some(WatchEvent::Resumed)
             }
             Err(error) if error.is_expired() => {
                 self.forgotten();
@@ -263,12 +276,16 @@ impl Watcher {
 
     /// Reads one line of an open watch.
     async fn hear(&mut self, mut open: Open) -> Option<WatchEvent> {
-        let deadline = if open.synced { open.deadline } else { open.deadline.min(Instant::now() + PATIENCE) };
+        let deadline = if open.synced { open.deadline } else { open.deadline.min(Instant::now() + STREAM_PATIENCE) };
         let line = match open.lines.next(deadline).await {
             Next::Line(line) => line,
             Next::End => {
                 self.ended(open);
                 return None;
+            }
+            Next::Cut(cause @ Cause::TimedOut(_)) if !open.synced => {
+                self.state = State::Fresh;
+                return self.list_instead(self.call(Attempt::Watch).failed(cause));
             }
             Next::Cut(cause) => {
                 tracing::debug!(resource = %self.kind.resource, cause = %cause, "watch was cut");
@@ -315,6 +332,8 @@ impl Watcher {
     /// must not be asked in a tight loop.
     fn ended(&mut self, open: Open) {
         if !open.synced {
+            // Once is an accident.
+            self.lists_instead |= self.expired > 0;
             self.forgotten();
             return;
         }
@@ -329,6 +348,10 @@ impl Watcher {
 
     /// The server ended the watch with an error event.
     fn refused(&mut self, open: Open, refusal: Refusal) -> Option<WatchEvent> {
+        if !open.synced {
+            self.state = State::Fresh;
+            return self.list_instead(self.call(Attempt::Watch).failed(refusal));
+        }
         if refusal.code == 410 {
             self.forgotten();
             return None;
@@ -338,7 +361,7 @@ impl Watcher {
     }
 
     fn synced(&mut self, version: String) -> WatchEvent {
-        (self.failures, self.expired, self.lost) = (0, 0, false);
+        (self.failures, self.expired, self.lost, self.troubled) = (0, 0, false, false);
         WatchEvent::Synced(version)
     }
 
@@ -353,6 +376,7 @@ impl Watcher {
 
     fn trouble(&mut self, error: Error) -> WatchEvent {
         self.failures += 1;
+        self.troubled = true;
         self.lost |= error.refusal().is_none();
         self.pause = Some(pause(self.failures, error.refusal(), fastrand::f64()));
         WatchEvent::Trouble(error)
@@ -379,8 +403,9 @@ impl Watcher {
             and(&mut call.path, "sendInitialEvents", "true");
             and(&mut call.path, "resourceVersionMatch", "NotOlderThan");
         }
-        let Ok(response) = tokio::time::timeout(PATIENCE, self.cluster.open(&call)).await else {
-            return Err(call.failed(Cause::TimedOut(PATIENCE)));
+        let patience = if after.is_some() { PATIENCE } else { STREAM_PATIENCE };
+        let Ok(response) = tokio::time::timeout(patience, self.cluster.open(&call)).await else {
+            return Err(call.failed(Cause::TimedOut(patience)));
         };
         let since = Instant::now();
         Ok(Open {
@@ -401,25 +426,6 @@ fn first_page() -> Page {
         version: String::new(),
         limit: WHOLE_PAGE,
     }
-}
-
-/// Whether a refusal is about `sendInitialEvents` and not about the kind, permissions or load.
-fn refuses_initial_events(error: &Error) -> bool {
-    error.code().is_some_and(|code| (400..500).contains(&code) && !matches!(code, 401 | 403 | 404 | 408 | 410 | 429))
-}
-
-/// How long to wait after this many failures in a row: 0.5 s doubling to 30 s, at least 5 s where only someone else can
-/// help (permissions, a missing kind) and as long as the server wishes. `random` is in 0..1 and takes up to a half off.
-fn pause(failures: u32, refusal: Option<&Refusal>, random: f64) -> Duration {
-    let doubled = Duration::from_millis(500)
-        .saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(10)))
-        .min(Duration::from_secs(30));
-    let least = match refusal.map(|refusal| refusal.code) {
-        Some(401 | 403 | 404) => Duration::from_secs(5),
-        _ => Duration::ZERO,
-    };
-    let wished = refusal.and_then(|refusal| refusal.retry_after).unwrap_or_default().min(Duration::from_secs(300));
-    doubled.max(least).mul_f64(1.0 - random / 2.0).max(wished)
 }
 
 #[cfg(test)]

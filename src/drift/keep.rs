@@ -13,10 +13,12 @@ use tokio_util::sync::CancellationToken;
 use super::decide::Verified;
 use super::desired::{Desired, Owner};
 use super::ledger::{Ledger, Policy};
+use super::managed::Managed;
 use super::queue::{Job, Queue};
 use super::summary::Summary;
+use super::watching::Watching;
 use crate::api::git_sync::Revert;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Kind};
 use crate::notification::Message;
 use crate::object::{Digest, Key};
 use crate::pulse::Part;
@@ -80,12 +82,6 @@ pub(super) struct Inner {
 
 /// Group, version, kind.
 type KindId = (Arc<str>, Arc<str>, Arc<str>);
-
-/// A running watch of one kind.
-pub(super) struct Watching {
-    pub(super) relist: Notify,
-    pub(super) stop: CancellationToken,
-}
 
 impl Drift {
     /// Over a cluster. `announce` is called for everything worth telling and must not block.
@@ -207,7 +203,37 @@ impl Drift {
     /// What an owner's status says of its objects.
     pub fn summary(&self, owner: &Owner) -> Summary {
         let clock = self.clock();
-        self.ledger().summary(owner, clock)
+        let mut summary = self.ledger().summary(owner, clock);
+        summary.unwatched = self.unwatched(owner);
+        summary
+    }
+
+    /// Kinds of an owner's objects that cannot be watched, with the cause.
+    fn unwatched(&self, owner: &Owner) -> Vec<(String, String)> {
+        let watches = self.0.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let failing = watches.iter().filter_map(|(id, watching)| Some((id.clone(), watching.failure()?)));
+        let failing = failing.collect::<Vec<_>>();
+        drop(watches);
+        if failing.is_empty() {
+            return Vec::new();
+        }
+        let ledger = self.ledger();
+        let mut unwatched = Vec::new();
+        for ((group, version, kind), why) in failing {
+            let is_of = |m: &Managed| m.desired.label().is_some() && m.desired.kind.is(&group, &version, &kind);
+            let first = ledger.kept_for(owner).map(|(_, managed)| managed).find(|managed| is_of(managed));
+            unwatched.extend(first.map(|managed| (managed.desired.kind.resource.to_string(), why)));
+        }
+        unwatched.sort();
+        unwatched
+    }
+
+    /// Rings for everybody of whose objects one is of this kind.
+    pub(super) fn changed_for_kind(&self, kind: &Kind) {
+        let owners = self.ledger().owners_of(kind);
+        for owner in &owners {
+            self.changed(owner);
+        }
     }
 
     /// Objects that could not be put back, with the cause, once that has been tried again: what fails once only is over
@@ -288,7 +314,7 @@ impl Drift {
         if let Some(running) = watches.get(&id) {
             return Some(Arc::clone(running));
         }
-        let watching = Arc::new(Watching { relist: Notify::new(), stop: CancellationToken::new() });
+        let watching = Arc::<Watching>::default();
         watches.insert(id, Arc::clone(&watching));
         self.0.queue.send(Job::Watch(Arc::clone(kind), watching));
         None

@@ -140,8 +140,13 @@ impl Ledger {
 
     /// Whether any object of this kind is kept that we watch by its label.
     pub(super) fn keeps(&self, group: &str, version: &str, kind: &str) -> bool {
-        let is_of = |own: &crate::cluster::Kind| &*own.group == group && &*own.version == version && &*own.kind == kind;
-        self.objects.iter().any(|(_, m)| m.desired.label().is_some() && is_of(&m.desired.kind))
+        self.objects.iter().any(|(_, m)| m.desired.label().is_some() && m.desired.kind.is(group, version, kind))
+    }
+
+    /// Everybody for whom an object of this kind is kept that we watch by its label.
+    pub(super) fn owners_of(&self, kind: &crate::cluster::Kind) -> HashSet<Owner> {
+        let of_kind = self.objects.iter().filter(|(_, m)| m.desired.label().is_some() && m.is_of(kind));
+        of_kind.map(|(_, m)| Arc::clone(&m.owner)).collect()
     }
 
     /// An object is to be looked at, whatever its last event said.

@@ -30,6 +30,7 @@ mod standing;
 mod summary;
 #[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock")]
 mod watch;
+mod watching;
 
 pub use apply::{Change, Intent, Put};
 pub use decide::is_paused;

@@ -15,8 +15,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
-use super::keep::{Error, Watching};
+use super::keep::Error;
 use super::managed::SMALL;
+use super::watching::Watching;
 use crate::cluster::Kind;
 use crate::object::Key;
 

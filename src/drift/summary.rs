@@ -25,6 +25,8 @@ pub struct Summary {
     pub paused: Vec<(Key, Option<Timestamp>)>,
     /// Objects that are fought over, with the fields and the other manager.
     pub contended: Vec<(Key, Vec<String>, String)>,
+    /// Kinds of these objects that cannot be watched, with the cause.
+    pub unwatched: Vec<(String, String)>,
     /// Reverts so far.
     pub reverted: i64,
     /// The last ones, newest first.

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Drift;
 use super::decide::{break_glass_of, is_terminating, resource_version};
-use super::keep::Watching;
 use super::managed::{Managed, Next, Watched};
+use super::watching::Watching;
 use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Kind, Scope, Selection, WatchEvent};
 use crate::object::Key;
@@ -37,7 +37,12 @@ impl Drift {
                     events = self.cluster().watch(&kind, selection());
                 }
                 event = events.next() => match event {
-                    Some(event) => self.note(&kind, Watched::ByUs, event, &mut shown),
+                    Some(event) => {
+                        if watching.heard(&event) {
+                            self.changed_for_kind(&kind);
+                        }
+                        self.note(&kind, Watched::ByUs, event, &mut shown);
+                    }
                     None => return,
                 }
             }
@@ -77,6 +82,7 @@ impl Drift {
             WatchEvent::Trouble(error) => {
                 tracing::debug!(resource = &*kind.resource, error = crate::failure::chain(&error), "watch failed");
             }
+            WatchEvent::Resumed => {}
         }
     }
 
@@ -134,7 +140,7 @@ impl Drift {
                     continue;
                 }
                 Some(WatchEvent::Synced(_)) if is_there => continue,
-                Some(WatchEvent::Trouble(_)) => continue,
+                Some(WatchEvent::Trouble(_) | WatchEvent::Resumed) => continue,
                 Some(WatchEvent::Deleted(_) | WatchEvent::Synced(_)) | None => {}
             }
             break;
@@ -179,7 +185,7 @@ impl Drift {
                 }
                 Some(WatchEvent::Synced(_)) => synced = true,
                 // A cluster that does not let us see its autoscalers is treated as having none.
-                Some(WatchEvent::Trouble(_)) => self.autoscalers_are_known(),
+                Some(WatchEvent::Trouble(_) | WatchEvent::Resumed) => self.autoscalers_are_known(),
                 None => return,
             }
             if synced {

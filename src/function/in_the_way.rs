@@ -40,7 +40,7 @@ impl InTheWay {
                 WatchEvent::Initial(_) | WatchEvent::Applied(_) => self.is_there = true,
                 WatchEvent::Deleted(_) => return,
                 WatchEvent::Synced(_) if !self.is_there => return,
-                WatchEvent::Synced(_) | WatchEvent::Trouble(_) => {}
+                WatchEvent::Synced(_) | WatchEvent::Trouble(_) | WatchEvent::Resumed => {}
             }
         }
         // The stream of a watch has no end.

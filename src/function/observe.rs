@@ -283,6 +283,7 @@ pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, what: Wha
             WatchEvent::Trouble(error) => {
                 tracing::debug!(resource = &*kind.resource, why = crate::failure::chain(error), "watch failed");
             }
+            WatchEvent::Resumed => {}
         }
         if what != What::Pod {
             drift.hear(&kind, event, &mut missing);

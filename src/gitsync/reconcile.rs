@@ -349,8 +349,12 @@ impl Task {
     /// Where the repository is and how it is opened.
     async fn remote(&mut self, sync: &GitSync, repository: Option<&GitRepository>) -> Result<Remote, Refused> {
         let repository = repository.ok_or_else(|| {
-            let message = format!("GitRepository {} does not exist in this namespace", sync.spec.git_repository);
-            Refused { class: Class::NotReady, reason: Reason::SpecInvalid, message, retry_after: None }
+            let name = &sync.spec.git_repository;
+            let (reason, message) = match self.context.repositories.unknown() {
+                Some(why) => (Reason::ClusterUnavailable, format!("GitRepository {name} cannot be read: {why}")),
+                None => (Reason::SpecInvalid, format!("GitRepository {name} does not exist in this namespace")),
+            };
+            Refused { class: Class::NotReady, reason, message, retry_after: None }
         })?;
         let secret = self.secret_of(sync, repository).await;
         // What no Secret can help is told whatever there is of it.

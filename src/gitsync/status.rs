@@ -216,6 +216,15 @@ impl Conditions<'_> {
             self.progress(false, true, Reason::PruneHeld, guard);
             return;
         }
+        if let Some((resource, why)) = facts.summary.unwatched.first() {
+            let more = and_more(facts.summary.unwatched.len() - 1);
+            let message = format!(
+                "applied commit {commit}, but {resource} cannot be watched{more}, so changes to them are not seen: {why}"
+            );
+            self.set(Type::Ready, "False", Reason::WatchFailed, &message);
+            self.progress(true, false, Reason::WatchFailed, &message);
+            return;
+        }
         let mut message = format!("applied commit {commit}");
         for text in note
             .into_iter()

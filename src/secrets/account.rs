@@ -146,6 +146,7 @@ impl Account {
             }
             // What was heard before is still the best that is known.
             WatchEvent::Trouble(_) if self.synced => Touched::None,
+            WatchEvent::Resumed => Touched::None,
             WatchEvent::Trouble(error) => {
                 let class = if error.is_forbidden() { Class::Denied } else { Class::Unavailable };
                 self.trouble = Some((class, chain(&error)));

@@ -12,6 +12,8 @@ use crate::api::GitRepository;
 pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
     changed: watch::Sender<u64>,
+    /// Why nothing is known of them so far.
+    unknown: Mutex<Option<String>>,
 }
 
 impl Repositories {
@@ -32,8 +34,20 @@ impl Repositories {
         self.changed.send_modify(|count| *count += 1);
     }
 
+    /// They cannot be read, and were never read before, for this reason.
+    pub fn set_unknown(&self, why: String) {
+        *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Why it is not known which of them exist; `None` when it is.
+    pub fn unknown(&self) -> Option<String> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// These are all that there are.
     pub fn replace(&self, present: Vec<(String, String)>) {
+        *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|key, _| present.contains(key));
         self.changed.send_modify(|count| *count += 1);

@@ -60,3 +60,4 @@ mod source;
 mod support;
 mod sync;
 mod sync_faults;
+mod watch_failures;

@@ -69,7 +69,7 @@ async fn injected(server: &Server, parts: &Parts, place: &Place) -> Option<Respo
     let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     server.levers().count(&verb, &format!("registry/{}", place.kind()), agent);
     let (subresource, name) = (place.kind(), place.repository());
-    let asked = Asked { verb: &verb, group: "", resource: "registry", subresource, namespace: "", name };
+    let asked = Asked { verb: &verb, group: "", resource: "registry", subresource, namespace: "", name, query: "" };
     let fault = server.levers().fault(&asked)?;
     tokio::time::sleep(fault.delay()).await;
     (fault.code != 0).then(|| refused(&Refusal::new(fault.code, "UNKNOWN", fault.message)))

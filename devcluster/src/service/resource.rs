@@ -44,6 +44,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         subresource: &target.subresource,
         namespace: &target.namespace,
         name: &target.name,
+        query: asked.parts.uri.query().unwrap_or_default(),
     };
     server.levers().count(verb, &resource_name(&target), asked.user_agent());
     let fault = server.levers().fault(&seen);

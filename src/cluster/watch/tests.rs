@@ -37,6 +37,7 @@ async fn word(events: &mut Events) -> String {
         WatchEvent::Applied(object) => format!("applied {}", name(&object)),
         WatchEvent::Deleted(object) => format!("deleted {}", name(&object)),
         WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
+        WatchEvent::Resumed => "resumed".to_owned(),
     }
 }
 
@@ -132,36 +133,125 @@ async fn begins_anew_when_history_is_forgotten() {
     assert_eq!(word(&mut events).await, "begin");
 }
 
-#[tokio::test(start_paused = true)]
-async fn turns_to_pages_where_initial_events_are_refused_and_asks_only_once() {
-    let (cluster, mut events, mut server) = watch();
-    assert_eq!(word(&mut events).await, "begin");
-    asked(&mut events, &mut server).await.json(422, &status(422, "Invalid")).await;
-    let first = asked(&mut events, &mut server).await;
-    assert_eq!((first.parameter("limit"), first.parameter("continue")), (Some("50".to_owned()), None));
+/// The kind is read in pages and then watched from the version of the list.
+async fn is_listed_and_watched(events: &mut Events, server: &mut Server) {
+    let first = asked(events, server).await;
+    assert_eq!((first.parameter("limit"), first.parameter("watch")), (Some("50".to_owned()), None), "{}", first.line());
     let item = json!({ "metadata": { "name": "a", "resourceVersion": "1" } });
     first.json(200, &json!({ "metadata": { "resourceVersion": "8", "continue": "next" }, "items": [item] })).await;
     let WatchEvent::Initial(object) = events.next().await.expect("an event") else { panic!("initial") };
     assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("ConfigMap"), &json!("v1")));
-    let second = asked(&mut events, &mut server).await;
+    let second = asked(events, server).await;
     assert_eq!(second.parameter("continue").as_deref(), Some("next"));
     second.json(200, &json!({ "metadata": { "resourceVersion": "8" }, "items": [] })).await;
-    assert_eq!(word(&mut events).await, "synced at 8");
-    let resumed = asked(&mut events, &mut server).await;
+    assert_eq!(word(events).await, "synced at 8");
+    let resumed = asked(events, server).await;
     assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("8"));
+    assert_eq!(resumed.parameter("sendInitialEvents"), None);
+}
 
+/// Another watch of the same kind does not ask for a streaming list again; one of another kind does.
+async fn stays_with_that_kind(cluster: &Cluster, server: &mut Server) {
+    let config_maps = Arc::new(kind("v1", "ConfigMap", "configmaps", true));
+    let mut same = cluster.watch(&config_maps, Selection::default());
+    assert_eq!(word(&mut same).await, "begin");
+    assert_eq!(asked(&mut same, server).await.line(), "GET /api/v1/configmaps?limit=50");
     let secrets = Arc::new(kind("v1", "Secret", "secrets", true));
-    let mut others = cluster.watch(&secrets, Selection::default());
-    assert_eq!(word(&mut others).await, "begin");
-    let paged = asked(&mut others, &mut server).await;
-    assert_eq!(paged.line(), "GET /api/v1/secrets?limit=50");
+    let mut other = cluster.watch(&secrets, Selection::default());
+    assert_eq!(word(&mut other).await, "begin");
+    assert_eq!(asked(&mut other, server).await.parameter("sendInitialEvents").as_deref(), Some("true"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_streaming_list_is_refused_with_the_kind_is_listed_at_once_and_from_then_on() {
+    for code in [400, 401, 403, 404, 405, 410, 422, 500, 501, 503, 504] {
+        let (cluster, mut events, mut server) = watch();
+        assert_eq!(word(&mut events).await, "begin");
+        let before = Instant::now();
+        asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
+        is_listed_and_watched(&mut events, &mut server).await;
+        assert_eq!(before.elapsed(), Duration::ZERO, "{code}");
+        stays_with_that_kind(&cluster, &mut server).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_ends_in_an_error_is_listed_instead() {
+    for code in [500, 410, 403] {
+        let (cluster, mut events, mut server) = watch();
+        assert_eq!(word(&mut events).await, "begin");
+        let pipe = asked(&mut events, &mut server).await.stream();
+        pipe.event("ADDED", &object("a", 3));
+        assert_eq!(word(&mut events).await, "initial a");
+        pipe.event("ERROR", &status(code, "InternalError"));
+        // What it told counts for nothing.
+        assert_eq!(word(&mut events).await, "begin");
+        is_listed_and_watched(&mut events, &mut server).await;
+        stays_with_that_kind(&cluster, &mut server).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_hangs_is_listed_instead() {
+    // Without headers.
+    let (cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    let before = Instant::now();
+    let hangs = asked(&mut events, &mut server).await;
+    is_listed_and_watched(&mut events, &mut server).await;
+    assert!(before.elapsed() <= Duration::from_secs(15), "{:?}", before.elapsed());
+    stays_with_that_kind(&cluster, &mut server).await;
+    drop(hangs);
+    // Without the end of what is there.
+    let (cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    let pipe = asked(&mut events, &mut server).await.stream();
+    pipe.event("ADDED", &object("a", 3));
+    assert_eq!(word(&mut events).await, "initial a");
+    let before = Instant::now();
+    assert_eq!(word(&mut events).await, "begin");
+    is_listed_and_watched(&mut events, &mut server).await;
+    assert!(before.elapsed() <= Duration::from_secs(15), "{:?}", before.elapsed());
+    stays_with_that_kind(&cluster, &mut server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_keeps_breaking_off_is_listed_instead() {
+    let (_cluster, mut events, mut server) = watch();
+    for _ in 0..2 {
+        assert_eq!(word(&mut events).await, "begin");
+        let pipe = asked(&mut events, &mut server).await.stream();
+        pipe.event("ADDED", &object("a", 3));
+        assert_eq!(word(&mut events).await, "initial a");
+        drop(pipe);
+    }
+    assert_eq!(word(&mut events).await, "begin");
+    is_listed_and_watched(&mut events, &mut server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_listed_either_says_nothing_about_streaming_lists() {
+    let (_cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    for code in [500, 403] {
+        asked(&mut events, &mut server).await.json(500, &status(500, "InternalError")).await;
+        asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
+        assert_eq!(word(&mut events).await, format!("trouble {code}"), "the list's answer is the one that is told");
+        let before = Instant::now();
+        let again = asked(&mut events, &mut server).await;
+        assert!(before.elapsed() >= Duration::from_millis(250), "{:?}", before.elapsed());
+        assert_eq!(again.parameter("sendInitialEvents").as_deref(), Some("true"));
+        again.json(500, &status(500, "InternalError")).await;
+        asked(&mut events, &mut server).await.cut();
+        assert_eq!(word(&mut events).await, "trouble 0");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_whose_snapshot_expires_begins_anew() {
-    let (cluster, mut events, mut server) = watch();
-    cluster.0.refusers.add(&"".into());
+    let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
+    asked(&mut events, &mut server).await.json(500, &status(500, "InternalError")).await;
     let page = json!({ "metadata": { "resourceVersion": "8", "continue": "next" }, "items": [object("a", 1)] });
     asked(&mut events, &mut server).await.json(200, &page).await;
     assert_eq!(word(&mut events).await, "initial a");
@@ -174,10 +264,15 @@ async fn says_that_it_may_not_watch_and_tries_again_later() {
     let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     for code in [403, 404] {
-        asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
+        // The streaming list and the list.
+        for _ in 0..2 {
+            asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
+        }
         assert_eq!(word(&mut events).await, format!("trouble {code}"));
         let before = Instant::now();
-        asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
+        for _ in 0..2 {
+            asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
+        }
         assert!(before.elapsed() >= Duration::from_millis(2500), "{code}: {:?}", before.elapsed());
         assert_eq!(word(&mut events).await, format!("trouble {code}"));
     }
@@ -224,7 +319,7 @@ async fn waits_as_long_as_the_server_wishes() {
     asked(&mut events, &mut server).await.json(429, &busy).await;
     assert_eq!(word(&mut events).await, "trouble 429");
     let before = Instant::now();
-    asked(&mut events, &mut server).await.cut();
+    is_listed_and_watched(&mut events, &mut server).await;
     assert!(before.elapsed() >= Duration::from_secs(90));
 }
 
@@ -268,25 +363,4 @@ async fn an_idle_watch_that_is_cut_now_and_then_is_resumed_at_once() {
         pipe = asked(&mut events, &mut server).await.stream();
         assert!(cut.elapsed() < Duration::from_secs(1), "{:?}", cut.elapsed());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_selection_that_is_refused_says_nothing_about_the_server() {
-    let (cluster, mut events, mut server) = watch();
-    assert_eq!(word(&mut events).await, "begin");
-    asked(&mut events, &mut server).await.json(400, &status(400, "BadRequest")).await;
-    asked(&mut events, &mut server).await.json(400, &status(400, "BadRequest")).await;
-    assert_eq!(word(&mut events).await, "trouble 400");
-    assert!(!cluster.0.refusers.contains(""));
-}
-
-#[test]
-fn pauses_grow_to_half_a_minute() {
-    let check = |failures, random, seconds: f64| {
-        assert_eq!(pause(failures, None, random), Duration::from_secs_f64(seconds), "{failures} {random}");
-    };
-    check(1, 0.0, 0.5);
-    check(1, 1.0, 0.25);
-    check(4, 0.0, 4.0);
-    check(u32::MAX, 0.0, 30.0);
 }

@@ -16,6 +16,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
         WatchEvent::Applied(object) => format!("applied {}", shown(&object)),
         WatchEvent::Deleted(object) => format!("deleted {}", shown(&object)),
         WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
+        WatchEvent::Resumed => "resumed".to_owned(),
     }
 }
 
@@ -24,7 +25,7 @@ async fn words(events: &mut BoxStream<'static, WatchEvent>, count: usize) -> Vec
     let mut words = Vec::new();
     while words.len() < count {
         let word = word(events).await;
-        if !word.starts_with("trouble") {
+        if !word.starts_with("trouble") && word != "resumed" {
             words.push(word);
         }
     }
@@ -162,18 +163,63 @@ async fn forgotten_history_is_told_anew() {
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
 }
 
+/// Makes every streaming list of a kind (empty: of any) be answered like this.
+fn no_streaming_lists(server: &Server, resource: &str, how: Fault) {
+    server.levers().fail_next(Fault {
+        verb: "watch".to_owned(),
+        resource: resource.to_owned(),
+        query: "sendInitialEvents=true".to_owned(),
+        times: 10_000,
+        ..how
+    });
+}
+
 #[tokio::test]
-async fn a_server_without_initial_events_is_read_in_pages() {
-    let (server, cluster) = server();
-    for n in 0..60 {
-        apply(&cluster, &format!("c{n:02}"), "1").await;
+async fn a_server_without_streaming_lists_is_read_in_pages_and_watched() {
+    for code in [500, 422, 400, 403] {
+        let (server, _) = server();
+        no_streaming_lists(&server, "", Fault { code, ..Fault::default() });
+        let serving = server.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
+        let cluster = connect(serving.address());
+        for n in 0..60 {
+            apply(&cluster, &format!("c{n:02}"), "1").await;
+        }
+        let mut events = watch(&cluster);
+        assert_eq!(word(&mut events).await, "begin");
+        let told = words(&mut events, 61).await;
+        assert_eq!((told[0].as_str(), told[60].as_str()), ("initial c00=1", "synced"), "{code}");
+        assert_eq!(cluster.requests().total(|verb, _| verb == Verb::List), 2);
+        apply(&cluster, "c00", "2").await;
+        assert_eq!(word(&mut events).await, "applied c00=2");
+        // The first streaming list was the last one.
+        let mut again = watch(&cluster);
+        assert_eq!(words(&mut again, 62).await[61], "synced");
+        assert_eq!(cluster.requests().total(|verb, _| verb == Verb::Watch), 2, "{code}");
     }
-    let refusal = Fault { verb: "watch".to_owned(), code: 422, ..Fault::default() };
-    server.levers().fail_next(refusal);
+}
+
+#[tokio::test]
+async fn a_streaming_list_that_hangs_is_read_in_pages_and_watched() {
+    let (server, _) = server();
+    no_streaming_lists(&server, "configmaps", Fault { delay_millis: 600_000, ..Fault::default() });
+    let serving = server.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
+    let cluster = connect(serving.address());
+    apply(&cluster, "a", "1").await;
     let mut events = watch(&cluster);
-    let told = words(&mut events, 62).await;
-    assert_eq!((told[0].as_str(), told[1].as_str(), told[61].as_str()), ("begin", "initial c00=1", "synced"));
-    assert_eq!(cluster.requests().total(|verb, _| verb == Verb::List), 2);
-    apply(&cluster, "c00", "2").await;
-    assert_eq!(word(&mut events).await, "applied c00=2");
+    assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
+    apply(&cluster, "a", "2").await;
+    assert_eq!(word(&mut events).await, "applied a=2");
+}
+
+#[tokio::test]
+async fn a_watch_that_is_open_again_after_a_trouble_says_so() {
+    let (server, cluster) = server();
+    let mut events = watch(&cluster);
+    assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);
+    server.levers().fail_next(Fault { verb: "watch".to_owned(), code: 503, ..Fault::default() });
+    server.store().end_watches(None);
+    assert_eq!(word(&mut events).await, "trouble 503");
+    assert_eq!(word(&mut events).await, "resumed");
+    apply(&cluster, "a", "1").await;
+    assert_eq!(word(&mut events).await, "applied a=1");
 }

@@ -1,0 +1,80 @@
+//! API servers that do not stream lists, and kinds that cannot be watched at all.
+
+use devcluster::levers::Fault;
+use serde_json::json;
+
+use crate::support::world::{World, config_map};
+
+/// A world with the ConfigMap `a`.
+fn with_a(world: &mut World) {
+    world.remote.file("a.yaml", config_map("a", "1"));
+    world.remote.commit("one");
+}
+
+fn fault(verb: &str, resource: &str, code: u16) -> Fault {
+    Fault { verb: verb.into(), resource: resource.into(), code, times: 10_000, ..Fault::default() }
+}
+
+/// The agent applies and protects although streaming lists fail like this.
+async fn works_without_streaming_lists(how: Fault) {
+    let mut world = World::new().await;
+    with_a(&mut world);
+    world.server.levers().fail_next(Fault { query: "sendInitialEvents=true".into(), ..how });
+    world.synced(json!({})).await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.delete("v1", "configmaps", "a");
+    world.until("what was deleted is back", |w| w.data("a") == "1").await;
+    world.remote.file("a.yaml", config_map("a", "2"));
+    world.commit("demo", "two").await;
+    assert_eq!(world.data("a"), "2");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_works_where_streaming_lists_are_refused() {
+    for code in [500, 422, 400, 403] {
+        works_without_streaming_lists(fault("watch", "", code)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_works_where_a_streaming_list_hangs() {
+    works_without_streaming_lists(Fault { delay_millis: 600_000, ..fault("watch", "configmaps", 0) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_cannot_be_watched_is_told_by_the_git_syncs_that_have_objects_of_it() {
+    let mut world = World::new().await;
+    world.remote.file("maps/a.yaml", config_map("a", "1"));
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+    world.remote.file("other/service.yaml", service);
+    world.remote.commit("one");
+    world.server.levers().fail_next(fault("watch", "configmaps", 500));
+    world.sync("other", json!({"baseDir": "/other"}));
+    world.sync("demo", json!({"baseDir": "/maps"}));
+    world.start();
+    world.condition_is("demo", "Ready", "False WatchFailed: applied commit ").await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.contains("configmaps cannot be watched") && said.contains("500"), "{said}");
+    world.ready("other").await;
+    world.server.levers().clear_faults();
+    world.ready("demo").await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("the edit is put back", |w| w.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn git_repositories_that_cannot_be_read_are_not_said_to_be_missing() {
+    let mut world = World::new().await;
+    with_a(&mut world);
+    for verb in ["watch", "list"] {
+        world.server.levers().fail_next(fault(verb, "gitrepositories", 403));
+    }
+    world.sync("demo", json!({}));
+    world.start();
+    let said = "False ClusterUnavailable: GitRepository repo cannot be read: could not list gitrepositories";
+    world.condition_is("demo", "Ready", said).await;
+    world.server.levers().clear_faults();
+    world.ready("demo").await;
+}
