@@ -1,4 +1,4 @@
-//! The cluster under test: the embedded one, or that of `CONFORMANCE_KUBECONFIG`.
+//! The cluster under test: the embedded one, or that of `MAINSTAY_TEST_KUBECONFIG`.
 
 use std::sync::OnceLock;
 
@@ -21,7 +21,7 @@ impl Cluster {
     pub(crate) fn get() -> &'static Self {
         CLUSTER.get_or_init(|| {
             let _ = rustls::crypto::ring::default_provider().install_default();
-            match std::env::var("CONFORMANCE_KUBECONFIG") {
+            match std::env::var("MAINSTAY_TEST_KUBECONFIG") {
                 Ok(path) => Self::from_kubeconfig(&path),
                 Err(_) => Self { url: embedded(), token: None, authority: None, identity: None },
             }
@@ -46,7 +46,7 @@ impl Cluster {
     }
 
     fn from_kubeconfig(path: &str) -> Self {
-        let text = std::fs::read_to_string(path).expect("CONFORMANCE_KUBECONFIG names a readable file");
+        let text = std::fs::read_to_string(path).expect("MAINSTAY_TEST_KUBECONFIG names a readable file");
         let config: Value = serde_yaml::from_str(&text).expect("the kubeconfig is YAML");
         let named = |list: &str, name: &Value| -> Value {
             let entries = config[list].as_array().cloned().unwrap_or_default();

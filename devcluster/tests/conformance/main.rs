@@ -1,6 +1,6 @@
 //! Claims about the behaviour of the Kubernetes API, each a test whose name is the claim.
 //!
-//! They run over HTTP against the embedded server, and against a real cluster when `CONFORMANCE_KUBECONFIG` names a
+//! They run over HTTP against the embedded server, and against a real cluster when `MAINSTAY_TEST_KUBECONFIG` names a
 //! kubeconfig of one (an empty cluster of version 1.36 with a running controller manager is what they describe).
 //! Every claim works in a namespace of its own and removes what it made.
 //!

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// startEtcd starts a store that listens on a socket in the directory and does not wait for the disk.
+func startEtcd(dir string) (*embed.Etcd, error) {
+	socket := func(name string) []url.URL {
+		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
+	}
+	config := embed.NewConfig()
+	config.Dir = filepath.Join(dir, "etcd")
+	config.ListenClientUrls = socket("etcd.sock")
+	config.ListenPeerUrls = socket("etcd-peer.sock")
+	// Nobody looks up where to find this member.
+	config.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "localhost:1"}}
+	config.AdvertisePeerUrls = config.AdvertiseClientUrls
+	config.InitialCluster = config.InitialClusterFromName(config.Name)
+	config.UnsafeNoFsync = true
+	config.Logger = "zap"
+	config.LogLevel = "warn"
+	config.LogOutputs = []string{filepath.Join(dir, "etcd.log")}
+	// One member elects itself; nobody else has to be waited for.
+	config.TickMs, config.ElectionMs = 10, 100
+	etcd, err := embed.StartEtcd(config)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-etcd.Server.ReadyNotify():
+		return etcd, nil
+	case err := <-etcd.Err():
+		etcd.Close()
+		return nil, err
+	case <-time.After(patience):
+		etcd.Close()
+		return nil, errors.New("it is not ready")
+	}
+}

@@ -1,0 +1,140 @@
+// Command mainstay-real-cluster starts a real Kubernetes control plane on loopback, for tests.
+//
+//	mainstay-real-cluster start --dir DIR [--until-stdin-closes]
+//
+// etcd, kube-apiserver, kube-controller-manager and kube-scheduler run as libraries in this one process, with the
+// options of a usual cluster: RBAC and Node authorization, the default admission plugins, ServiceAccount tokens,
+// aggregation. Certificates, keys, data and logs are in DIR. Once the API server is ready, the controllers run and the
+// node is Ready, it prints one line, "ready DIR/kubeconfig", for a member of system:masters. It ends on SIGTERM and
+// SIGINT, and with --until-stdin-closes when its standard input ends; no process is left behind. The data does not
+// survive a crash: etcd does not wait for the disk.
+//
+// There is one node, "node", without containers; kubelet.go says of its pods what a kubelet would say. A pod with
+// restartPolicy Always is Running and Ready at once; in another every container ends with 0 after 100 ms. A deleted
+// pod is removed at once, whatever its grace period. Other outcomes are chosen
+//
+//   - by the annotation devcluster.dev/outcome of the pod: never-ready, image-pull-backoff, crash-loop, exit:CODE, or
+//     pending (the scheduler finds no node); images of a registry "….invalid" cannot be pulled;
+//   - by ConfigMaps in kube-system with the label devcluster.dev/outcomes (see outcomes.go).
+//
+// kubectl logs, exec, attach and port-forward work (see streaming.go).
+//
+// Deliberately absent: containers, images, volumes, networking between pods, cloud providers, high availability.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+const usage = "usage: mainstay-real-cluster start --dir DIR [--until-stdin-closes]"
+
+// patience is how long the cluster may take to start.
+const patience = 2 * time.Minute
+
+// farewell is how long the components may take to end.
+const farewell = 5 * time.Second
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "mainstay-real-cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string) error {
+	if len(arguments) == 0 || arguments[0] != "start" {
+		return errors.New(usage)
+	}
+	flags := flag.NewFlagSet("start", flag.ContinueOnError)
+	dir := flags.String("dir", "", "directory for certificates, data, logs and the kubeconfig")
+	untilStdinCloses := flags.Bool("until-stdin-closes", false, "end when the standard input ends")
+	if err := flags.Parse(arguments[1:]); err != nil {
+		return err
+	}
+	if *dir == "" || flags.NArg() > 0 {
+		return errors.New(usage)
+	}
+	absolute, err := filepath.Abs(*dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(absolute, 0o700); err != nil {
+		return err
+	}
+	ctx, end := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer end()
+	if *untilStdinCloses {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			end()
+		}()
+	}
+	return cluster(ctx, absolute)
+}
+
+// cluster starts everything, says so, and waits for the end.
+func cluster(ctx context.Context, dir string) error {
+	if err := logTo(filepath.Join(dir, "cluster.log")); err != nil {
+		return err
+	}
+	defer klog.Flush()
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
+	files, err := writeFiles(dir)
+	if err != nil {
+		return fmt.Errorf("writing certificates: %w", err)
+	}
+	etcd, err := startEtcd(dir)
+	if err != nil {
+		return fmt.Errorf("starting etcd: %w", err)
+	}
+	defer etcd.Close()
+
+	components, stop := context.WithCancel(context.Background())
+	defer stop()
+	tasks := newTasks(components)
+	starting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ready, err := startComponents(starting, tasks, dir, files, etcd)
+	if err != nil {
+		return fmt.Errorf("%w; see %s", err, filepath.Join(dir, "cluster.log"))
+	}
+	fmt.Println("ready", ready)
+
+	select {
+	case <-ctx.Done():
+		stop()
+		tasks.wait(farewell)
+		return nil
+	case err := <-tasks.failed:
+		return fmt.Errorf("%w; see %s", err, filepath.Join(dir, "cluster.log"))
+	}
+}
+
+// logTo sends what the components log to a file.
+func logTo(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	flags := flag.NewFlagSet("log", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL", "one_output": "true"} {
+		if err := flags.Set(name, value); err != nil {
+			return err
+		}
+	}
+	klog.SetOutput(file)
+	return nil
+}

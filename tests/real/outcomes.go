@@ -1,0 +1,171 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+)
+
+// outcomesLabel is on the ConfigMaps of kube-system that say how containers end. Each value of their data is an entry.
+const outcomesLabel = "devcluster.dev/outcomes"
+
+// An entry says how the containers of an image end, in the words of POST /devcluster/simulate of the embedded cluster.
+//
+// The more exact entry wins: one with a namespace before one without, then one with a container before one without.
+// An entry that is written or changed while a pod runs counts too; one that is removed stays for the pods that run.
+// Init containers that end with 0 do so at once; the first that fails ends the pod. Otherwise the pod ends when the
+// last of its containers does that have an entry.
+type entry struct {
+	// Namespace of the pods; empty: every namespace.
+	Namespace string `json:"namespace"`
+	// Image of the containers.
+	Image string `json:"image"`
+	// Container is a name; empty: every container of the image.
+	Container string `json:"container"`
+	// ExitCode is what the container ends with.
+	ExitCode int32 `json:"exitCode"`
+	// TerminationMessage is what it reports; {digest} becomes sha256: and the SHA-256 of its args, joined by NUL.
+	TerminationMessage string `json:"terminationMessage"`
+	// AfterMillis is when it ends, counted from the start of the pod on the node, whenever the entry is written.
+	AfterMillis int64 `json:"afterMillis"`
+	// Log is what `kubectl logs` prints.
+	Log *string `json:"log"`
+}
+
+// place is what an entry is about.
+type place struct{ namespace, image, container string }
+
+// table holds the entries of all ConfigMaps.
+type table struct {
+	mutex   sync.Mutex
+	maps    map[string]map[string]string
+	entries map[place]entry
+}
+
+// set takes over the entries of a ConfigMap; nil when it is gone.
+func (t *table) set(name string, data map[string]string) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if t.maps == nil {
+		t.maps = map[string]map[string]string{}
+	}
+	t.maps[name] = data
+	t.entries = map[place]entry{}
+	for name, data := range t.maps {
+		for key, text := range data {
+			var e entry
+			decoder := json.NewDecoder(strings.NewReader(text))
+			decoder.DisallowUnknownFields()
+			if err := decoder.Decode(&e); err != nil {
+				klog.ErrorS(err, "Reading an outcome", "configMap", name, "key", key)
+				continue
+			}
+			t.entries[place{e.Namespace, e.Image, e.Container}] = e
+		}
+	}
+}
+
+// find is the entry for a container.
+func (t *table) find(namespace string, container v1.Container) (entry, bool) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	for _, where := range []place{
+		{namespace, container.Image, container.Name},
+		{namespace, container.Image, ""},
+		{"", container.Image, container.Name},
+		{"", container.Image, ""},
+	} {
+		if e, ok := t.entries[where]; ok {
+			return e, true
+		}
+	}
+	return entry{}, false
+}
+
+// end is how one container ends.
+type end struct {
+	container string
+	init      bool
+	code      int32
+	message   string
+	after     time.Duration
+}
+
+// told is what was said about a pod.
+type told struct {
+	ends []end
+	// after is when the pod ends, counted from its start.
+	after time.Duration
+	// initFails says that an init container fails, so that the others never start.
+	initFails bool
+}
+
+// toldOf is what the table says about the containers of a pod.
+func (t *table) toldOf(pod *v1.Pod) (told, bool) {
+	var found told
+	var last time.Duration
+	collect := func(containers []v1.Container, init bool) {
+		for _, container := range containers {
+			e, ok := t.find(pod.Namespace, container)
+			if !ok {
+				continue
+			}
+			digest := sha256.Sum256([]byte(strings.Join(container.Args, "\x00")))
+			message := strings.ReplaceAll(e.TerminationMessage, "{digest}", "sha256:"+hex.EncodeToString(digest[:]))
+			after := time.Duration(e.AfterMillis) * time.Millisecond
+			found.ends = append(found.ends, end{container.Name, init, e.ExitCode, message, after})
+			if init && e.ExitCode != 0 && !found.initFails {
+				found.initFails, found.after = true, after
+			}
+			if !init {
+				last = max(last, after)
+			}
+		}
+	}
+	collect(pod.Spec.InitContainers, true)
+	collect(pod.Spec.Containers, false)
+	if !found.initFails {
+		found.after = last
+	}
+	return found, len(found.ends) > 0
+}
+
+// fails says whether a container ends with another code than 0.
+func (t told) fails() bool {
+	for _, end := range t.ends {
+		if end.code != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// fate is how a container has ended once the pod has; false when it was never started.
+func (t told) fate(name string, init bool) (end, bool) {
+	if t.initFails && !init {
+		return end{}, false
+	}
+	failed := false
+	for _, end := range t.ends {
+		if end.container == name && end.init == init {
+			return end, !(t.initFails && failed)
+		}
+		failed = failed || end.code != 0
+	}
+	return end{container: name, init: init}, true
+}
+
+// logOf is what a container has written.
+func (t *table) logOf(pod *v1.Pod, container v1.Container) string {
+	if e, ok := t.find(pod.Namespace, container); ok && e.Log != nil {
+		return *e.Log
+	}
+	return fmt.Sprintf("%s of %s/%s\n", container.Name, pod.Namespace, pod.Name)
+}
