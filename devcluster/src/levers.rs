@@ -41,7 +41,7 @@ pub struct Fault {
     pub code: u16,
     /// `reason` of the Status; empty: what the code usually has.
     pub reason: String,
-    /// `message` of the Status.
+    /// `message` of the Status; `{nth}` in it becomes how often the fault has been met, for texts that never repeat.
     pub message: String,
     /// The body instead of a Status: a text is sent as plain text.
     pub body: Option<Value>,
@@ -128,7 +128,8 @@ pub struct Simulation {
 pub struct Levers {
     simulations: Mutex<BTreeMap<(String, String), Simulation>>,
     told: watch::Sender<()>,
-    faults: Mutex<Vec<Fault>>,
+    /// With how often each has been met.
+    faults: Mutex<Vec<(Fault, u32)>>,
     counts: Mutex<BTreeMap<(String, String, String), u64>>,
 }
 
@@ -145,7 +146,7 @@ impl Levers {
         if faults.len() >= MAX_FAULTS {
             faults.remove(0);
         }
-        faults.push(Fault { times: fault.times.max(1), ..fault });
+        faults.push((Fault { times: fault.times.max(1), ..fault }, 0));
     }
 
     /// Forgets all faults that have not happened yet.
@@ -167,10 +168,11 @@ impl Levers {
 
     fn take(&self, hits: impl Fn(&Fault) -> bool) -> Option<Fault> {
         let mut faults = lock(&self.faults);
-        let at = faults.iter().position(hits)?;
-        let fault = faults[at].clone();
-        faults[at].times -= 1;
-        if faults[at].times == 0 {
+        let at = faults.iter().position(|(fault, _)| hits(fault))?;
+        let (waiting, met) = &mut faults[at];
+        *met += 1;
+        let fault = Fault { message: waiting.message.replace("{nth}", &met.to_string()), ..waiting.clone() };
+        if *met >= waiting.times {
             faults.remove(at);
         }
         Some(fault)
@@ -259,5 +261,15 @@ mod tests {
         assert!(levers.fault(&asked).is_none());
         asked.verb = "delete";
         assert!(levers.fault(&asked).is_some() && levers.fault(&asked).is_some() && levers.fault(&asked).is_none());
+    }
+
+    #[test]
+    fn a_text_may_be_another_one_each_time() {
+        let levers = Levers::default();
+        levers.fail_next(Fault { code: 403, message: "denied, request {nth}".into(), times: 2, ..Fault::default() });
+        let asked =
+            Asked { verb: "get", group: "", resource: "pods", subresource: "", namespace: "a", name: "b", query: "" };
+        let texts = [(); 3].map(|()| levers.fault(&asked).map(|fault| fault.message));
+        assert_eq!(texts, [Some("denied, request 1".to_owned()), Some("denied, request 2".to_owned()), None]);
     }
 }

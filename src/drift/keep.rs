@@ -193,6 +193,14 @@ impl Drift {
         self.ledger().forget(owner, key);
     }
 
+    /// Forgets an object of which nothing was ever applied: it was refused, and another one may be wanted next.
+    pub fn forget_unapplied(&self, owner: &Owner, key: &Key) {
+        let mut ledger = self.ledger();
+        if ledger.get(key).is_some_and(|managed| !managed.is_applied() && managed.paused.is_none()) {
+            ledger.forget(owner, key);
+        }
+    }
+
     /// Forgets everything of an owner.
     pub fn forget_owner(&self, owner: &Owner) {
         self.ledger().forget_owner(owner);

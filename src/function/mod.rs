@@ -5,6 +5,7 @@
 //! - [`children`]: the objects, ready to be applied
 //! - [`stage`]: what is to be done next, for what was [observed](observe)
 //! - [`build_queue`]: who may build now
+//! - [`refusals`]: when a write that was refused is tried again
 //! - [`status`]: what is said of it
 //!
 //! One task per Function ([`run`]) goes through that whenever something may have changed.
@@ -33,6 +34,7 @@ pub mod presets;
 mod quantity;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
+pub mod refusals;
 mod report;
 mod repository;
 pub mod resolve;

@@ -17,13 +17,14 @@ use super::facts::{Identity, Job};
 use super::family::What;
 use super::in_the_way::InTheWay;
 use super::reconcile::Task;
+use super::refusals::{Cause, Refused, Write};
 use super::stage::{Decision, Put, Said, Step};
 use super::status::Pass;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::names::HANDOVER_MANAGER;
 use crate::cluster::{Apply, Error, Guard, Kind, Propagation, Scope, Selection};
 use crate::drift::{Change, Intent, Owner, is_paused};
-use crate::failure::{Class, chain};
+use crate::failure::chain;
 use crate::object::Key;
 
 /// How often somebody asks why a Job has no pod.
@@ -38,10 +39,10 @@ const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
 pub(super) struct Outcome {
     /// What was said, and what still holds.
     pub(super) pass: Pass,
-    /// Why the pass ended early.
-    pub(super) failure: Option<Class>,
-    /// How long the server asked us to wait.
-    pub(super) retry_after: Option<Duration>,
+    /// Whether the pass ended early because a write was refused, now or before.
+    pub(super) is_cut: bool,
+    /// The write that was refused, why, and what is said of it.
+    refused: Option<(Write, Cause, Option<Said>)>,
     /// Whether a Job was created.
     pub(super) started: bool,
     /// What is under break glass: it is written when that ends.
@@ -67,9 +68,12 @@ impl Task {
         let hands = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
         let _room = context.room.acquire().await;
         let mut outcome = hands.perform(decision).await;
-        self.memory = decision.memory.clone();
+        // A write that only waits has not looked at what is in its way.
+        if outcome.refused.is_some() || !outcome.is_cut {
+            self.follow(outcome.in_the_way.take());
+        }
+        self.remember(decision, &mut outcome);
         self.paused.extend(outcome.paused.drain(..));
-        self.follow(outcome.in_the_way.take());
         if let Some(job) = &decision.podless
             && self.asked_why.is_none_or(|asked| asked.elapsed() >= ASK_WHY)
         {
@@ -84,22 +88,30 @@ impl Task {
             self.memory.trouble.clone_from(&decision.memory.trouble);
             self.look_within(ASK_WHY);
         }
-        if !decision.in_queue || outcome.started || outcome.failure.is_some() {
+        if !decision.in_queue || outcome.started || outcome.is_cut {
             self.context.cache.withdraw(&self.owner);
         }
         if let Some(wait) = decision.look_again {
             self.look_within(wait);
         }
-        match outcome.failure {
-            None => self.failures = 0,
-            Some(class) => {
-                self.failures += 1;
-                let wait = class.again(self.failures).unwrap_or(self.context.settings.requeue);
-                let wait = wait.mul_f64(0.9 + 0.2 * fastrand::f64()).max(outcome.retry_after.unwrap_or_default());
-                self.look_within(wait);
-            }
-        }
         outcome
+    }
+
+    /// What the next pass has to know of this one.
+    fn remember(&mut self, decision: &Decision, outcome: &mut Outcome) {
+        let before = self.memory.refused.take();
+        self.memory = decision.memory.clone();
+        let Some((write, cause, said)) = outcome.refused.take() else {
+            // A pass that came to its end was refused nothing.
+            self.memory.refused = before.filter(|_| outcome.is_cut);
+            return;
+        };
+        let now = self.context.now();
+        let when = (now, self.context.settings.requeue, fastrand::f64());
+        let refused = Refused::after(before.as_ref(), write.clone(), cause, said, when);
+        outcome.pass.said.extend(refused.said().cloned());
+        self.look_within(refused.holds(&write, now).unwrap_or_default());
+        self.memory.refused = Some(refused);
     }
 
     /// Follows what is in the way of a child, so that its end is not missed.
@@ -118,7 +130,7 @@ impl Performer<'_> {
     /// Does the steps one after the other.
     pub(super) async fn perform(&self, decision: &Decision) -> Outcome {
         let mut outcome = Outcome::default();
-        for step in &decision.steps {
+        for (at, step) in decision.steps.iter().enumerate() {
             let done = match step {
                 Step::Say(said) => {
                     outcome.pass.said.push(said.clone());
@@ -135,25 +147,38 @@ impl Performer<'_> {
                     Ok(())
                 }
                 Step::Put(put) => self.put(put, &mut outcome).await,
+                Step::Refused(said) => {
+                    outcome.pass.said.extend(said.clone());
+                    outcome.is_cut = true;
+                    Ok(())
+                }
                 Step::Delete { what, identity } => self.delete(*what, identity).await,
                 Step::HandOver { deployment, replicas } => self.hand_over(deployment, *replicas).await,
             };
             if let Err(error) = done {
-                if let Step::Put(put) = step {
-                    outcome.refuse(put, &error);
-                }
-                outcome.failure = Some(error.class());
-                outcome.retry_after = error.retry_after();
-                if !matches!(step, Step::Put(_)) {
-                    tracing::warn!(function = &**self.owner, why = chain(&error), "a step failed");
-                }
+                self.refuse(step, &error, &mut outcome);
             }
-            if outcome.failure.is_some() {
-                break;
+            if outcome.is_cut {
+                outcome.pass.record = Some(decision.record_at(at).clone());
+                return outcome;
             }
         }
         outcome.pass.record = Some(decision.record.clone());
         outcome
+    }
+
+    fn refuse(&self, step: &Step, error: &Error, outcome: &mut Outcome) {
+        let said = if let Step::Put(put) = step {
+            if !error.is_outcome_unknown() {
+                self.context.drift.forget_unapplied(self.owner, &put.desired.key);
+            }
+            Some(refusal(put, chain(error)))
+        } else {
+            tracing::warn!(function = &**self.owner, why = chain(error), "a step failed");
+            None
+        };
+        outcome.refused = Write::of(step, self.namespace).map(|write| (write, Cause::of(error), said));
+        outcome.is_cut = true;
     }
 
     async fn put(&self, put: &Put, outcome: &mut Outcome) -> Result<(), Error> {
@@ -227,8 +252,8 @@ impl Performer<'_> {
     fn refuse_anothers(&self, put: &Put, whose: &str, outcome: &mut Outcome) {
         let (kind, name, namespace) = (&put.desired.kind.kind, &put.desired.key.name, self.namespace);
         let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
-        outcome.pass.said.push(refusal(put, message));
-        outcome.failure = Some(Class::Invalid);
+        outcome.refused = Some((Write::apply(&put.desired), Cause::anothers(), Some(refusal(put, message))));
+        outcome.is_cut = true;
         outcome.in_the_way = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
     }
 
@@ -303,12 +328,6 @@ impl Performer<'_> {
             }
         }
         newest.map(|(_, text)| text)
-    }
-}
-
-impl Outcome {
-    fn refuse(&mut self, put: &Put, error: &Error) {
-        self.pass.said.push(refusal(put, chain(error)));
     }
 }
 

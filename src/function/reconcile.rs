@@ -16,6 +16,7 @@ use super::family::Family;
 use super::in_the_way::InTheWay;
 use super::perform;
 use super::polling::{Polling, Source};
+use super::refusals::Refused;
 use super::repository;
 use super::resolve::{reason, resolve, text};
 use super::stage::{self, Decision, Memory, Observed, Said, Wanted};
@@ -110,7 +111,6 @@ pub(super) struct Task {
     pub(super) status: FunctionStatus,
     pub(super) memory: Memory,
     polling: Polling,
-    pub(super) failures: u32,
     /// How often in a row the status could not be written.
     pub(super) unwritten: u32,
     due: Option<Instant>,
@@ -151,7 +151,6 @@ impl Task {
             uid,
             status,
             memory: Memory::default(),
-            failures: 0,
             unwritten: 0,
             due: None,
             seen: None,
@@ -181,9 +180,11 @@ impl Task {
         let secrets = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secret_mut()));
         let Some(other) = &mut self.in_the_way else { return secrets.await };
         tokio::select! {
-            () = secrets => {}
+            () = secrets => return,
             () = other.gone() => {}
         }
+        // What it was in the way of need not wait any longer.
+        self.memory.refused.iter_mut().for_each(Refused::hurry);
     }
 
     /// One pass and its report.
@@ -305,6 +306,10 @@ impl Task {
         let known = known.collect::<Vec<_>>();
         let first = self.credentials.is_empty();
         let differ = std::mem::replace(&mut self.credentials, known) != self.credentials;
+        if differ || changed {
+            // What was refused before may not be now.
+            self.memory.refused.iter_mut().for_each(Refused::hurry);
+        }
         if !first && (differ || changed) {
             let failed = family.jobs.iter().filter(|job| matches!(job.progress, Progress::Failed { .. }));
             let newest = failed.max_by_key(|job| (job.created, job.attempt));

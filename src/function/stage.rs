@@ -25,6 +25,7 @@ use super::build_queue::Turn;
 use super::facts::{Identity, Job};
 use super::family::{Family, What};
 use super::git::{Access, Tree};
+use super::refusals::{Refused, Write};
 use super::tag::Recipe;
 use super::{ResolvedFunction, Settings};
 use crate::api::function::{Built, FunctionStatus};
@@ -84,6 +85,8 @@ pub struct Memory {
     pub trouble: Option<(String, String)>,
     /// The failed Job whose inputs or credentials have changed since.
     pub retry_now: Option<String>,
+    /// The write that was refused the last time.
+    pub refused: Option<Refused>,
 }
 
 /// Something that is said of a Function.
@@ -128,6 +131,8 @@ pub enum Step {
         /// Which one.
         identity: Identity,
     },
+    /// A write was refused and is not tried again yet: nothing can follow.
+    Refused(Option<Said>),
     /// The number of pods is handed over to an autoscaler.
     HandOver {
         /// Name of the Deployment.
@@ -178,6 +183,8 @@ pub struct Decision {
     pub steps: Vec<Step>,
     /// What is recorded, also when a step fails.
     pub record: Record,
+    /// What is recorded instead when the Job is not created: a build that could not begin is no attempt.
+    pub without_job: Option<Box<Record>>,
     /// Whether the Function takes part in the queue.
     pub in_queue: bool,
     /// When to look again although nothing happened.
@@ -205,12 +212,17 @@ pub fn drive(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp) -> De
     let old = observed.status;
     let mut decision = Decision {
         record: Record { built: old.built.clone(), image: old.image.clone(), ..Record::default() },
-        memory: Memory { retry_now: observed.memory.retry_now.clone(), ..Memory::default() },
+        memory: Memory {
+            retry_now: observed.memory.retry_now.clone(),
+            refused: observed.memory.refused.clone(),
+            ..Memory::default()
+        },
         ..Decision::default()
     };
     for stage in STAGES {
         stage(wanted, observed, now, &mut decision);
     }
+    decision.wait_for_refused(&wanted.function.namespace, now);
     decision
 }
 
@@ -242,6 +254,32 @@ impl Decision {
         if !identity.terminating {
             self.steps.push(Step::Delete { what, identity: identity.clone() });
         }
+    }
+
+    /// Ends before the write that was refused and is not to be tried yet.
+    fn wait_for_refused(&mut self, namespace: &str, now: Timestamp) {
+        let Some(refused) = &self.memory.refused else { return };
+        let held = |step: &Step| refused.holds(&Write::of(step, namespace)?, now);
+        let Some((at, wait)) = self.steps.iter().enumerate().find_map(|(at, step)| Some((at, held(step)?))) else {
+            return;
+        };
+        let mut said = refused.said().cloned();
+        if let Step::Put(put) = &self.steps[at] {
+            said = said.map(|said| Said { outdated: put.outdated, ..said });
+        }
+        self.record = self.record_at(at).clone();
+        self.steps.truncate(at);
+        // Pods are not handed over before what they are handed over for can be written.
+        self.steps.pop_if(|last| matches!(last, Step::HandOver { .. }));
+        self.steps.push(Step::Refused(said));
+        self.look_within(wait);
+    }
+
+    /// What is recorded when the pass ends with the step at this place, without having carried it out.
+    pub(super) fn record_at(&self, at: usize) -> &Record {
+        let creates_job = |step: &Step| matches!(step, Step::Put(put) if put.what == What::Job);
+        let lacks_job = self.steps.iter().skip(at).any(creates_job);
+        self.without_job.as_deref().filter(|_| lacks_job).unwrap_or(&self.record)
     }
 
     fn look_within(&mut self, wait: Duration) {

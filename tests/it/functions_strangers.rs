@@ -88,6 +88,7 @@ async fn a_function_runs_as_soon_as_what_is_in_its_way_is_gone() {
     world.function("hello", inline("1"));
     let refused = "False ServiceFailed: Service default/hello exists already and belongs to";
     world.says("hello", "Running", refused).await;
+    world.until_function("its Deployment is ready", |w| w.function_status("hello")["image"].is_string()).await;
     // What becomes of theirs is no news, until it is gone.
     world.quiet().await;
     let before = world.function_now("hello").unwrap()["metadata"]["resourceVersion"].clone();

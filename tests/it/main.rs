@@ -31,6 +31,7 @@ mod functions_kills;
 mod functions_kills_real;
 mod functions_queue;
 mod functions_references;
+mod functions_refusals;
 mod functions_registries;
 mod functions_remotes;
 mod functions_restarts;

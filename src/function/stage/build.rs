@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
-use super::{Decision, Image, Observed, Said, Wanted, put};
+use super::{Decision, Image, Observed, Record, Said, Wanted, put};
 use crate::api::build::{BuildFailure, BuildReport, FailureReason, Termination};
 use crate::api::function::Built;
 use crate::api::function_conditions::{Reason, Status, Type};
@@ -17,6 +18,7 @@ use crate::function::children::job::{self, Build, Origin, Previous};
 use crate::function::facts::{End, Identity, Job, Pod, Progress, Role};
 use crate::function::family::What;
 use crate::function::log_tail::log_tail;
+use crate::function::refusals::Write;
 use crate::function::tag::{self, Cause};
 
 const SUBJECT: Type = Type::BuildReady;
@@ -232,7 +234,7 @@ fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mu
         None => now + backoff(wanted.settings.requeue, job.attempt, failure.retry),
     };
     if asked || now >= due || (at_once && job.attempt < AT_ONCE) {
-        decision.memory.retry_now = None;
+        decision.record.retry_at = status.retry_at.as_ref().filter(|_| known).map(|at| at.0);
         let mut causes = situation.causes.to_vec();
         if !at_once {
             causes.push(Cause::Retry);
@@ -282,6 +284,7 @@ fn start(situation: &Situation<'_>, decision: &mut Decision) {
         decision.record.building = Some((wanted.recipe.tag.clone(), last));
         return;
     }
+    decision.record.building = last.map(|last| (wanted.recipe.tag.clone(), last));
     let attempt = last.map_or(1, |last| last.max(0).saturating_add(1));
     start_after(situation, attempt, After::Other, decision);
 }
@@ -313,11 +316,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
     if any {
         decision.done(SUBJECT, Status::Unknown, Reason::JobsDeleted, "Old Jobs deleted");
     }
-    decision.in_queue = true;
-    if let Turn::Wait { position } = (observed.turn)() {
-        wait(situation, position, decision);
-        return;
-    }
+    let there = observed.family.jobs.iter().map(|job| &job.identity).collect::<Vec<_>>();
     let previous = previous(wanted, observed, after);
     let config_map = config_map_name(wanted, observed);
     let build = Build {
@@ -338,10 +337,26 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
         previous: previous.as_ref().map(|(image, dependencies)| Previous { image, dependencies }),
     };
     let document = job::build(wanted.function, &build, wanted.settings);
-    let there = observed.family.jobs.iter().map(|job| &job.identity).collect::<Vec<_>>();
-    decision.record.building = Some((wanted.recipe.tag.clone(), attempt));
+    // Who may not try anyway takes nobody's place in the queue.
+    if !is_held(situation, &document) {
+        decision.in_queue = true;
+        if let Turn::Wait { position } = (observed.turn)() {
+            wait(situation, position, decision);
+            return;
+        }
+    }
+    let building = Some((wanted.recipe.tag.clone(), attempt));
+    let record = Record { building, retry_at: None, ..decision.record.clone() };
+    decision.without_job = Some(Box::new(std::mem::replace(&mut decision.record, record)));
     let said = (SUBJECT, [Reason::JobCreated, Reason::JobUpdated]);
     put(decision, observed, wanted, What::Job, &document, &there, said);
+}
+
+/// Whether the Job was refused and is not to be tried yet.
+fn is_held(situation: &Situation<'_>, document: &Value) -> bool {
+    let Situation { wanted, observed, now, .. } = *situation;
+    let Some(job) = super::desired(What::Job, wanted.function, document) else { return false };
+    observed.memory.refused.as_ref().is_some_and(|refused| refused.holds(&Write::apply(&job), now).is_some())
 }
 
 /// The ConfigMap that the first stage keeps.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::Function;
 use crate::function::facts;
+use crate::function::refusals::Cause;
 use crate::function::{resolve, tag};
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -113,6 +114,7 @@ fn words(decision: &Decision) -> Vec<String> {
         Step::Say(said) | Step::SayUnlessChanged(said) => format!("{:?} {:?}", said.status, said.reason),
         Step::Affirm(kind) => format!("affirm {kind:?}"),
         Step::Put(put) => format!("put {:?}", put.what),
+        Step::Refused(_) => "refused".to_owned(),
         Step::Delete { what, identity } => format!("delete {what:?} {}", identity.name),
         Step::HandOver { replicas, .. } => format!("hand over {replicas}"),
     };
@@ -380,4 +382,46 @@ fn what_is_obsolete_goes_and_an_older_child_is_adopted() {
     assert_eq!(all[0], "delete ConfigMap hello-old2", "one is kept under the name that it has");
     assert!(all.contains(&"delete Service other".to_owned()), "{all:?}");
     assert!(all.contains(&"delete Autoscaler hello-hpa".to_owned()), "{all:?}");
+}
+
+/// A write that is refused at every try, as the server's text has it.
+fn refused(case: &Case, what: What, text: &str) -> Refused {
+    let decision = case.drive();
+    let step = decision.steps.iter().find(|step| matches!(step, Step::Put(put) if put.what == what)).unwrap();
+    let write = Write::of(step, "default").unwrap();
+    let said = Said::new(Type::BuildReady, Status::False, Reason::ApplyFailed, text);
+    Refused::after(None, write, Cause::anothers(), Some(said), (case.now, Duration::from_secs(60), 0.5))
+}
+
+#[test]
+fn a_refused_job_waits_out_of_the_queue_and_is_no_attempt() {
+    let mut case = Case::new();
+    case.memory.refused = Some(refused(&case, What::Job, "no"));
+    let decision = case.drive();
+    assert_eq!(words(&decision), ["put ConfigMap", "True ConfigMapUpdated", "refused"]);
+    assert!(!decision.in_queue && decision.look_again == Some(Duration::from_secs(60)));
+    assert_eq!(decision.record.building, None);
+    // A retry is not made either, and is due as it was.
+    let mut case = Case::new();
+    case.job("one", 1, ended("Failed", "BackoffLimitExceeded"));
+    let due: Timestamp = "2026-01-01T00:09:00Z".parse().unwrap();
+    case.status.building = Some(case.tag());
+    (case.status.builds, case.status.retry_at) =
+        (Some(1), Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(due)));
+    case.memory.refused = Some(refused(&case, What::Job, "no"));
+    let decision = case.drive();
+    assert_eq!(words(&decision).last().map(String::as_str), Some("refused"));
+    assert_eq!((decision.record.building, decision.record.retry_at), (Some((case.tag(), 1)), Some(due)));
+    // Other inputs are another Job.
+    case.function.spec.source = "2".into();
+    assert!(words(&case.drive()).contains(&"put Job".to_owned()));
+}
+
+#[test]
+fn nothing_follows_a_refused_config_map_and_nothing_is_recorded_of_what_would_have() {
+    let mut case = Case::new();
+    case.memory.refused = Some(refused(&case, What::ConfigMap, "no"));
+    let decision = case.drive();
+    assert_eq!(words(&decision), ["refused"]);
+    assert_eq!(decision.record.building, None);
 }
