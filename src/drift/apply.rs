@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::collision::{self, Collision};
 use super::decide::{Verified, is_terminating, resource_version, uid};
 use super::desired::{Desired, Owner, without_replicas};
 use super::standing::Standing;
@@ -65,6 +66,26 @@ pub struct Put {
     pub digest: Option<Digest>,
     /// The object.
     pub answer: Value,
+}
+
+/// How often an object that is written all the time is read again before something in it makes way.
+const WRITTEN_MEANWHILE: usize = 5;
+
+/// An apply that went through.
+pub(super) struct Applied {
+    pub(super) answer: Value,
+    pub(super) digest: Option<Digest>,
+    /// Who had written in the place of ours.
+    pub(super) over: Option<String>,
+}
+
+/// An apply for which something makes way.
+struct Way<'a> {
+    desired: &'a Arc<Desired>,
+    body: Value,
+    /// `managedFields` as they were, and the version that the object has since they were rewritten.
+    before: Option<(Value, String)>,
+    who: Option<String>,
 }
 
 impl Drift {
@@ -129,7 +150,7 @@ impl Drift {
                 None => return Ok(Put::untouched(Change::Anothers)),
             }
         } else {
-            self.apply_in_place(desired, body.clone(), None).await
+            self.apply_in_place(desired, body.clone(), None).await.map(|applied| (applied.answer, applied.digest))
         };
         let (answer, digest) = match applied {
             // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
@@ -213,37 +234,82 @@ impl Drift {
         }
     }
 
-    /// Applies. Where that is refused because of what somebody wrote in the place of ours, that makes way for ours.
+    /// Applies. What somebody wrote in the place of ours makes way for it: before, where that is known from the object as
+    /// it was `seen`, or after the server has refused to have both.
     pub(super) async fn apply_in_place(
         &self,
         desired: &Arc<Desired>,
-        mut body: Value,
+        body: Value,
         seen: Option<&Value>,
-    ) -> Result<(Value, Option<Digest>), Error> {
-        let refused = match self.apply_now(desired, body.clone()).await {
-            Err(error) if error.is_invalid() => error,
-            applied => return applied,
+    ) -> Result<Applied, Error> {
+        let mut way = Way { desired, body, before: None, who: None };
+        if let Some(live) = seen {
+            self.make_way(&mut way, Some(live), collision::known).await?;
+        }
+        let refused = match self.apply_now(desired, way.body.clone()).await {
+            Ok((answer, digest)) => return Ok(Applied { answer, digest, over: way.who }),
+            Err(error) => error,
         };
-        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let read = match seen {
-            Some(_) => None,
-            None => self.cluster().get(&desired.kind, namespace, name).await?,
+        let causes = refused.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
+        let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
+        let by_refusal = |body: &Value, live: &Value, now: &str| collision::refused(body, live, &causes, now);
+        let applied = if refused.is_invalid() && self.make_way(&mut way, None, by_refusal).await? {
+            self.apply_now(desired, way.body.clone()).await
+        } else {
+            Err(refused)
         };
-        let Some(live) = seen.or(read.as_ref()) else { return Err(refused) };
-        let version = resource_version(live);
-        let is_older = body.pointer("/metadata/resourceVersion").is_some_and(|expected| *expected != version);
-        let now = self.now().to_string();
-        let Some(entries) = ownership::take_place(&body, live, &now).filter(|_| !is_older) else { return Err(refused) };
-        let Ok(version) = self.rewrite(desired, version, &entries).await else { return Err(refused) };
-        body["metadata"]["resourceVersion"] = json!(version);
-        let applied = self.apply_now(desired, body).await;
-        if applied.is_err() {
+        if let (Err(_), Some((entries, version))) = (&applied, &way.before) {
             // It was not because of them: they stay whose they were. Where somebody has written meanwhile, the next apply
             // that is taken removes them.
-            let before = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
-            let _ = self.rewrite(desired, &version, before).await;
+            let _ = self.rewrite(desired, version, entries).await;
         }
-        applied
+        applied.map(|(answer, digest)| Applied { answer, digest, over: way.who })
+    }
+
+    /// Makes what collides with ours ours as well, so that the next apply removes it; whether there was something. The
+    /// object may have been written since it was `seen`, and for as long as it is, it is read again.
+    async fn make_way(
+        &self,
+        way: &mut Way<'_>,
+        seen: Option<&Value>,
+        collision: impl Fn(&Value, &Value, &str) -> Option<Collision>,
+    ) -> Result<bool, Error> {
+        let desired = way.desired;
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let mut read = None;
+        for _ in 0..WRITTEN_MEANWHILE {
+            let Some(live) = seen.filter(|_| read.is_none()).or(read.as_ref()) else {
+                read = self.cluster().get(&desired.kind, namespace, name).await?;
+                if read.is_none() {
+                    return Ok(false);
+                }
+                continue;
+            };
+            let version = resource_version(live);
+            let expected = way.body.pointer("/metadata/resourceVersion").cloned();
+            if expected.as_ref().is_some_and(|expected| *expected != version) {
+                return Ok(false);
+            }
+            let Some(Collision { entries, who }) = collision(&way.body, live, &self.now().to_string()) else {
+                return Ok(false);
+            };
+            let rewritten = match self.rewrite(desired, version, &entries).await {
+                Err(error) if error.is_conflict() && expected.is_none() => {
+                    read = self.cluster().get(&desired.kind, namespace, name).await?;
+                    continue;
+                }
+                rewritten => rewritten?,
+            };
+            if expected.is_some() {
+                way.body["metadata"]["resourceVersion"] = json!(rewritten);
+            }
+            let before = live.pointer("/metadata/managedFields").cloned().unwrap_or_default();
+            let before = way.before.take().map_or(before, |(first, _)| first);
+            way.before = Some((before, rewritten));
+            way.who = who.or(way.who.take());
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Applies, verifies the answer, and takes our paths out of `before-first-apply`.

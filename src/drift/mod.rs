@@ -12,8 +12,10 @@
 
 mod apply;
 mod book;
+mod collision;
 pub mod decide;
 mod desired;
+mod exclusive;
 pub mod fields;
 pub mod heat;
 #[expect(clippy::disallowed_methods, reason = "the loop's clock is here")]

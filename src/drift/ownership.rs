@@ -5,9 +5,7 @@
 //! into our own entry of `managedFields`; server-side apply then removes what the document does not name. Nothing else
 //! changes hands: finalizers, owner references, replicas and every other field stay with who wrote them.
 //!
-//! What anybody wrote in the place of something of ours, so that ours cannot be put back beside it, is moved the same way.
-//!
-//! Invariant: fields of managers that are not people's tools are touched only where ours would exclude them.
+//! Invariant: fields of managers that are not people's tools are not touched here.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +13,7 @@ use super::fields::{Fields, add, applied_by, subtract};
 use crate::api::names::{BEFORE_FIRST_APPLY, HANDOVER_MANAGER, MANAGER};
 
 /// Managers that people's `kubectl` commands write as.
-const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-edit", "kubectl-create", "kubectl"];
+pub(super) const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-edit", "kubectl-create", "kubectl"];
 /// Lists of environment variables, wherever containers are.
 const ENV: &str = "f:env";
 /// Top-level data of ConfigMaps and Secrets.
@@ -29,55 +27,8 @@ pub fn take_over(managed_fields: &Value, api_version: &str, now: &str) -> Option
     moved(managed_fields, api_version, now, is_tool, removable)
 }
 
-/// `managedFields` of `live` rewritten so that our apply of `body` removes what somebody else wrote in the place of ours;
-/// `None` when there is no such thing.
-///
-/// Two fields can exclude each other, as `value` and `valueFrom` do. Whoever replaces ours by the other one owns that
-/// one, and the server refuses to have both. So where something of ours is missing, what others wrote beside it is
-/// taken; what appliers hold, and metadata, is left.
-pub(super) fn take_place(body: &Value, live: &Value, now: &str) -> Option<Value> {
-    let is_update = |entry: &Value| entry["operation"] == "Update" && entry["manager"] != MANAGER;
-    let beside = |fields: &Fields| beside_missing(body, live, fields);
-    moved(live.pointer("/metadata/managedFields")?, body["apiVersion"].as_str()?, now, is_update, beside)
-}
-
-/// The part of `theirs` that stands beside something that `wanted` has and `live` lacks.
-fn beside_missing(wanted: &Value, live: &Value, theirs: &Fields) -> Fields {
-    // Servers leave out empty lists.
-    let is_there =
-        |(name, wanted): (&String, &Value)| wanted.is_null() || *wanted == json!([]) || live.get(name).is_some();
-    let is_missing = wanted.as_object().is_some_and(|wanted| !wanted.iter().all(is_there));
-    let mut taken = Fields::new();
-    for (key, inside) in theirs.iter().filter(|(key, _)| *key != "f:metadata") {
-        let (wanted_there, live_there) = match key.split_once(':') {
-            Some(("f", name)) => (wanted.get(name), live.get(name)),
-            Some(("k", keys)) => (item(wanted, keys), item(live, keys)),
-            _ => continue,
-        };
-        match (wanted_there, live_there, inside.as_object()) {
-            (Some(wanted), Some(live), Some(inside)) => {
-                let inside = beside_missing(wanted, live, inside);
-                if !inside.is_empty() {
-                    taken.insert(key.clone(), Value::Object(inside));
-                }
-            }
-            (None, Some(_), _) if is_missing => {
-                taken.insert(key.clone(), inside.clone());
-            }
-            _ => {}
-        }
-    }
-    taken
-}
-
-/// The item of a list that has these values: `{"name":"web"}`.
-fn item<'a>(list: &'a Value, keys: &str) -> Option<&'a Value> {
-    let keys = serde_json::from_str::<Map<String, Value>>(keys).ok()?;
-    list.as_array()?.iter().find(|item| keys.iter().all(|(name, value)| item.get(name) == Some(value)))
-}
-
 /// `managedFields` in which what `part` says of the fields of such entries has become ours.
-fn moved(
+pub(super) fn moved(
     managed_fields: &Value,
     api_version: &str,
     now: &str,
@@ -217,44 +168,6 @@ mod tests {
     fn leaves_controllers_alone() {
         let fields = json!([entry("kube-controller-manager", json!({"f:metadata": {"f:annotations": {"f:x": {}}}}))]);
         assert_eq!(take_over(&fields, "apps/v1", "now"), None);
-    }
-
-    /// What is ours of the environment and the probe after both were replaced, with somebody's label beside them.
-    fn replaced(theirs: &Value) -> Option<Value> {
-        let container = json!({"name": "web", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
-            "probe": {"httpGet": {"port": 80}, "period": 5}});
-        let body = json!({"apiVersion": "apps/v1", "spec": {"containers": [container]}});
-        let live = json!({"metadata": {"managedFields": theirs}, "spec": {"containers": [{
-            "name": "web", "command": ["x"], "env": [{"name": "A", "valueFrom": {"f": "g"}}, {"name": "B", "value": "9"}],
-            "probe": {"exec": {"command": ["x"]}, "period": 5, "delay": 1}}]}});
-        let rewritten = take_place(&body, &live, "now")?;
-        let ours = rewritten.as_array()?.iter().find(|entry| entry["manager"] == MANAGER)?;
-        Some(ours["fieldsV1"]["f:spec"]["f:containers"][r#"k:{"name":"web"}"#].clone())
-    }
-
-    #[test]
-    fn takes_what_stands_in_the_place_of_ours_and_nothing_else() {
-        let container = json!({
-            "f:command": {},
-            "f:env": {r#"k:{"name":"A"}"#: {"f:valueFrom": {}}, r#"k:{"name":"B"}"#: {"f:value": {}}},
-            "f:probe": {"f:exec": {"f:command": {}}, "f:period": {}},
-        });
-        let labels = json!({"f:labels": {"f:theirs": {}}});
-        let theirs = |manager: &str, operation: &str| {
-            let mut entry = entry(
-                manager,
-                json!({"f:metadata": labels, "f:spec": {"f:containers": {r#"k:{"name":"web"}"#: container}}}),
-            );
-            entry["operation"] = operation.into();
-            json!([entry])
-        };
-        let expected = json!({
-            "f:env": {r#"k:{"name":"A"}"#: {"f:valueFrom": {}}},
-            "f:probe": {"f:exec": {"f:command": {}}},
-        });
-        assert_eq!(replaced(&theirs("kubectl-edit", "Update")), Some(expected));
-        assert_eq!(replaced(&theirs("argocd", "Apply")), None, "whoever applies it would bring it back");
-        assert_eq!(replaced(&theirs(MANAGER, "Update")), None);
     }
 
     #[test]

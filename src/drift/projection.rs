@@ -2,14 +2,17 @@
 //! we applied. Its digest is all that is remembered of an object; two of them tell whether something of ours changed.
 //!
 //! Rules: a missing path is the value "absent". A path that we applied with an empty map, list or null counts only as
-//! "container or absent", or everybody's additions would be in it. In lists with keys and in sets the relative order
+//! "container or absent", or everybody's additions would be in it; in a union, as "container, or nothing in its place". In lists with keys and in sets the relative order
 //! of our own items counts. Annotations `mainstay.dev/…` never count: they are for people to set on live objects.
 //!
 //! Invariant: objects that differ only in what others own, or in server bookkeeping, have the same projection.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use super::exclusive;
 use super::fields::{Fields, applied_by, entries, readable};
 use crate::api::names::{ANNOTATION_PREFIX, MANAGER};
 use crate::object::Digest;
@@ -38,11 +41,7 @@ const SEPARATOR: &str = "\u{1f}";
 pub fn digest(live: &Value, emptied: &Emptied) -> Option<Digest> {
     let fields = applied_by(live, MANAGER)?;
     let mut hasher = Sha256::new();
-    walk(fields, Some(live), emptied, &mut Vec::new(), &mut |path, leaf| {
-        // Whoever is the first to put something into an empty container takes its path from us.
-        if leaf == (Leaf::Container { intact: true }) {
-            return;
-        }
+    let mut add = |path: &[&str], leaf: Leaf| {
         for key in path {
             hasher.update(key.as_bytes());
             hasher.update([0]);
@@ -64,7 +63,22 @@ pub fn digest(live: &Value, emptied: &Emptied) -> Option<Digest> {
             }
         }
         hasher.update([0xff]);
+    };
+    walk(fields, Some(live), emptied, &mut Vec::new(), &mut |path, leaf| {
+        if !matches!(leaf, Leaf::Container { .. }) {
+            add(path, leaf);
+        }
     });
+    // Whoever is the first to put something into an empty container takes its path from us.
+    for path in emptied {
+        let path = path.split(SEPARATOR).collect::<Vec<_>>();
+        let Some((last, before)) = path.split_last() else { continue };
+        let parent = before.iter().try_fold(live, |value, key| child(Some(value), key).0);
+        let container = container(child(parent, last).0, parent, last);
+        if container == (Leaf::Container { intact: false }) {
+            add(&path, container);
+        }
+    }
     let full = hasher.finalize();
     let mut half = [0; 16];
     half.copy_from_slice(&full[..16]);
@@ -84,22 +98,36 @@ impl std::io::Write for Writer<'_> {
     }
 }
 
-/// Which of our paths were applied as empty containers, judged by what was sent.
+/// Which paths were applied as empty containers, judged by what was sent.
 pub fn emptied(answer: &Value, sent: &Value) -> Emptied {
     let mut found = Vec::new();
-    let Some(fields) = applied_by(answer, MANAGER) else { return found.into() };
-    walk(fields, Some(sent), &Emptied::default(), &mut Vec::new(), &mut |path, leaf| {
-        let empty = match &leaf {
-            Leaf::Value(Some(Value::Null)) => true,
-            Leaf::Value(Some(Value::Object(map))) => map.is_empty(),
-            Leaf::Value(Some(Value::Array(list))) => list.is_empty(),
-            _ => false,
-        };
-        if empty {
-            found.push(path.join(SEPARATOR).into_boxed_str());
-        }
-    });
+    if let Some(fields) = applied_by(answer, MANAGER) {
+        emptied_in(fields, sent, &mut Vec::new(), &mut found);
+    }
     found.into()
+}
+
+fn emptied_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<String>, found: &mut Vec<Box<str>>) {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    };
+    // Somebody may have taken them from us.
+    let fields_sent = sent.as_object().into_iter().flatten().map(|(name, value)| (format!("f:{name}"), value));
+    let taken = fields_sent.filter(|(key, value)| is_empty(value) && !fields.contains_key(key));
+    let ours = fields.iter().filter_map(|(key, _)| Some((key.clone(), child(Some(sent), key).0?)));
+    for (key, value) in ours.chain(taken).filter(|(key, _)| key != ".") {
+        let inside = fields.get(&key).and_then(Value::as_object).filter(|inside| !inside.is_empty());
+        path.push(key);
+        match inside {
+            Some(inside) => emptied_in(inside, value, path, found),
+            None if is_empty(value) => found.push(path.join(SEPARATOR).into_boxed_str()),
+            None => {}
+        }
+        path.pop();
+    }
 }
 
 /// One of our paths at which two states of an object differ.
@@ -121,21 +149,22 @@ pub fn differences(found: &Value, restored: &Value, emptied: &Emptied) -> Vec<Di
     let collect = |value: &Value| {
         let mut leaves = Vec::new();
         walk(fields, Some(value), emptied, &mut Vec::new(), &mut |path, leaf| {
-            leaves.push((path.iter().map(|&key| key.to_owned()).collect::<Vec<_>>(), leaf));
+            let path = path.iter().map(|&key| key.to_owned()).collect::<Vec<_>>();
+            leaves.push(((path, matches!(leaf, Leaf::Order(_))), leaf));
         });
         leaves
     };
-    let (before, after) = (collect(found), collect(restored));
+    let before = collect(found).into_iter().collect::<HashMap<_, _>>();
     let mut all = Vec::new();
-    for ((path, before), (_, after)) in before.into_iter().zip(after) {
-        if before == after {
-            continue;
-        }
+    for (place, after) in collect(restored) {
+        // Items of which only one is left have no order; those that are missing are told each by itself.
+        let Some(before) = before.get(&place).filter(|before| **before != after) else { continue };
+        let (path, _) = place;
         let keys = path.iter().map(String::as_str).collect::<Vec<_>>();
         let order = matches!(after, Leaf::Order(_));
         all.push(Difference {
             path: if order { format!("{} (order)", readable(&keys)) } else { readable(&keys) },
-            found: quote(&before),
+            found: quote(before),
             restored: quote(&after),
             who: if order { None } else { last_writer(found, &keys) },
         });
@@ -188,7 +217,7 @@ fn walk<'f>(
         path.push(key);
         match inside.as_object() {
             Some(inside) if key != "." && !inside.is_empty() => walk(inside, child, emptied, path, visit),
-            _ => visit(path, leaf(child, path, emptied)),
+            _ => visit(path, leaf(child, live, path, emptied)),
         }
         path.pop();
     }
@@ -198,16 +227,23 @@ fn walk<'f>(
     }
 }
 
-fn leaf(value: Option<&Value>, path: &[&str], emptied: &Emptied) -> Leaf {
+fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], emptied: &Emptied) -> Leaf {
     if path.last() == Some(&".") {
         // Membership of the node itself: that it is there, not what others put into it.
         return Leaf::Value(value.map(|_| Value::Bool(true)));
     }
     if !emptied.is_empty() && emptied.contains(&path.join(SEPARATOR).into_boxed_str()) {
-        let intact = value.is_none_or(|v| v.is_object() || v.is_array() || v.is_null());
-        return Leaf::Container { intact };
+        return container(value, parent, path.last().copied().unwrap_or_default());
     }
     Leaf::Value(value.cloned())
+}
+
+/// A container that we applied empty. As a member of a union it is not there any more when another one is.
+fn container(value: Option<&Value>, parent: Option<&Value>, key: &str) -> Leaf {
+    let name = key.strip_prefix("f:").unwrap_or_default();
+    let is_replaced = || exclusive::partners(name).any(|other| parent.and_then(|p| p.get(other)).is_some());
+    let intact = value.map_or_else(|| !is_replaced(), |v| v.is_object() || v.is_array() || v.is_null());
+    Leaf::Container { intact }
 }
 
 /// The child of `live` that `key` names, and its position where it is an item of a list.
@@ -236,7 +272,7 @@ fn item(list: Option<&Value>, is: impl Fn(&Value) -> bool) -> (Option<&Value>, O
 }
 
 /// A live item has all its keys. A sent one may leave out those with defaults, such as a port's protocol.
-fn has_keys(item: &Value, keys: &Map<String, Value>) -> bool {
+pub(super) fn has_keys(item: &Value, keys: &Map<String, Value>) -> bool {
     let mut some = false;
     keys.iter().all(|(name, wanted)| match item.get(name) {
         Some(value) => {
@@ -308,6 +344,18 @@ mod tests {
     }
 
     #[test]
+    fn sees_that_another_member_of_a_union_took_the_place_of_an_empty_one() {
+        let fields = json!({"f:volume": {".": {}, "f:name": {}, "f:emptyDir": {}}});
+        let sent = json!({"volume": {"name": "a", "emptyDir": {}}});
+        let answer = object(sent.clone(), fields);
+        let emptied = emptied(&answer, &sent);
+        let left = json!({"f:volume": {".": {}, "f:name": {}}});
+        let with = |volume: Value| digest(&object(json!({"volume": volume}), left.clone()), &emptied);
+        assert_eq!(digest(&answer, &emptied), with(json!({"name": "a", "emptyDir": {"medium": "Memory"}})));
+        assert_ne!(digest(&answer, &emptied), with(json!({"name": "a", "hostPath": {"path": "/"}})));
+    }
+
+    #[test]
     fn never_counts_annotations_for_people() {
         let fields = json!({"f:metadata": {"f:annotations": {"f:mainstay.dev/prune": {}, "f:x": {}}}});
         let with = |v: &str| json!({"metadata": {"annotations": {"mainstay.dev/prune": v, "x": "1"}}});
@@ -333,5 +381,16 @@ mod tests {
         found["spec"]["containers"] = json!([]);
         let gone = differences(&found, &restored, &Emptied::default());
         assert_eq!(gone.iter().map(|d| d.path.as_str()).collect::<Vec<_>>(), [r#"spec.containers[name="web"]"#]);
+    }
+
+    #[test]
+    fn names_only_what_differs_where_the_order_of_what_is_left_says_nothing() {
+        let items =
+            json!({"k:{\"name\":\"a\"}": {".": {}, "f:name": {}}, "k:{\"name\":\"b\"}": {".": {}, "f:name": {}}});
+        let fields = json!({"f:env": items, "f:selector": {}});
+        let restored = object(json!({"env": [{"name": "a"}, {"name": "b"}], "selector": "x"}), fields);
+        let found = json!({"env": [{"name": "b"}], "selector": "x"});
+        let paths = differences(&found, &restored, &Emptied::default()).into_iter().map(|d| d.path).collect::<Vec<_>>();
+        assert_eq!(paths, [r#"env[name="a"]"#]);
     }
 }

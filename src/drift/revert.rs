@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
+use super::apply::Applied;
 use super::decide::{Reason, Verdict, resource_version};
 use super::desired::{Desired, Owner, yield_to_people};
 use super::heat::{Heat, Shift, ceiling};
 use super::ledger::Turn;
 use super::managed::{Next, Seen, Sight};
-use super::{Drift, projection};
+use super::{Drift, collision, projection};
 use crate::api::git_sync::{self, Failure, Revert, UNKNOWN, WHOLE_OBJECT};
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
@@ -67,13 +68,13 @@ impl Drift {
         if let Some(live) = found.as_ref().filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
         }
-        let (answer, _) = self.apply_in_place(desired, body, found.as_ref()).await?;
+        let Applied { answer, over, .. } = self.apply_in_place(desired, body, found.as_ref()).await?;
         self.retry_what_waited_for(desired);
         if asked_by_commit || found.as_ref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
             self.changed_for(&desired.key);
             return Ok(());
         }
-        self.record(desired, seen.at, found.as_ref(), &answer);
+        self.record(desired, seen.at, found.as_ref(), &answer, over);
         Ok(())
     }
 
@@ -105,7 +106,14 @@ impl Drift {
         false
     }
 
-    fn record(&self, desired: &Arc<Desired>, seen_at: Instant, before: Option<&Value>, answer: &Value) {
+    fn record(
+        &self,
+        desired: &Arc<Desired>,
+        seen_at: Instant,
+        before: Option<&Value>,
+        answer: &Value,
+        over: Option<String>,
+    ) {
         let key = &desired.key;
         let latency = seen_at.elapsed();
         let (emptied, owner) = {
@@ -113,7 +121,7 @@ impl Drift {
             let Some(managed) = ledger.get(key) else { return };
             (managed.verified.emptied.clone(), Arc::clone(&managed.owner))
         };
-        let Found { fields, changes, who } = found(key, before, answer, &emptied);
+        let Found { fields, changes, who } = found(key, before, answer, &emptied, over);
         self.ledger().record(
             &owner,
             Revert {
@@ -205,17 +213,30 @@ impl Drift {
         };
         let mut body = desired.body();
         let found = match &live {
-            None => found(&desired.key, None, &Value::Null, &projection::Emptied::default()),
+            None => found(&desired.key, None, &Value::Null, &projection::Emptied::default(), None),
             Some(live) => {
                 self.settle_replicas(desired, &mut body).await?;
                 yield_to_people(&mut body, live);
                 let how = Apply::forced(MANAGER).dry_run();
-                let answer = self.cluster().apply(&desired.kind, namespace, name, &body, how).await?;
-                let emptied = projection::emptied(&answer, &body);
-                if projection::differences(live, &answer, &emptied).is_empty() {
-                    return Ok(());
+                match self.cluster().apply(&desired.kind, namespace, name, &body, how).await {
+                    Ok(answer) => {
+                        let emptied = projection::emptied(&answer, &body);
+                        if projection::differences(live, &answer, &emptied).is_empty() {
+                            return Ok(());
+                        }
+                        found(&desired.key, Some(live), &answer, &emptied, None)
+                    }
+                    // What collides with ours makes way where it is put back, and is told where it is not.
+                    Err(error) if error.is_invalid() => {
+                        let fields = collision::lost(&body, live);
+                        if fields.is_empty() {
+                            return Err(error);
+                        }
+                        let over = collision::known(&body, live, &self.now().to_string()).and_then(|found| found.who);
+                        Found { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) }
+                    }
+                    Err(error) => return Err(error),
                 }
-                found(&desired.key, Some(live), &answer, &emptied)
             }
         };
         let owner = self.ledger().get(&desired.key).map(|managed| Arc::clone(&managed.owner));
@@ -289,8 +310,14 @@ impl Drift {
 }
 
 /// What differs between the object as it was found and as it is, or would be, afterwards. Values of Secrets are left
-/// out.
-fn found(key: &Key, before: Option<&Value>, after: &Value, emptied: &projection::Emptied) -> Found {
+/// out. Where nobody wrote the fields, `over` is who wrote in their place.
+fn found(
+    key: &Key,
+    before: Option<&Value>,
+    after: &Value,
+    emptied: &projection::Emptied,
+    over: Option<String>,
+) -> Found {
     let differences = before.map(|before| projection::differences(before, after, emptied)).unwrap_or_default();
     let mut fields = differences.iter().map(|d| d.path.clone()).collect::<Vec<_>>();
     if before.is_none() {
@@ -298,7 +325,7 @@ fn found(key: &Key, before: Option<&Value>, after: &Value, emptied: &projection:
     } else if fields.is_empty() {
         fields = vec!["metadata.managedFields".to_owned()];
     }
-    let who = differences.iter().find_map(|d| d.who.clone()).unwrap_or_else(|| UNKNOWN.to_owned());
+    let who = differences.iter().find_map(|d| d.who.clone()).or(over).unwrap_or_else(|| UNKNOWN.to_owned());
     let is_secret = key.is("", "Secret");
     let changes = differences
         .into_iter()

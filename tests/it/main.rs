@@ -11,6 +11,7 @@ mod decode;
 mod dev;
 mod dev_functions;
 mod drift;
+mod drift_collisions;
 mod drift_fights;
 mod drift_objects;
 mod drift_pauses;

@@ -1,0 +1,68 @@
+//! The unions of Kubernetes' own kinds: fields of one structure of which the server takes only one.
+//!
+//! Managed fields do not say what excludes what, so it is written down here. What is missing here is found out by the
+//! server's refusal, which costs one request.
+
+/// Fields of one structure that exclude each other: the server takes one of them, or the second only with a certain value
+/// of the first.
+pub(super) const EXCLUSIVE: [&[&str]; 11] = [
+    // Environment variables, and where their value comes from.
+    &["value", "valueFrom"],
+    &["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"],
+    // Probes and lifecycle hooks.
+    &["exec", "grpc", "httpGet", "sleep", "tcpSocket"],
+    // Update strategies of Deployments, StatefulSets and DaemonSets.
+    &["type", "rollingUpdate"],
+    // Profiles of security contexts.
+    &["type", "localhostProfile"],
+    &["sessionAffinity", "sessionAffinityConfig"],
+    // Ingress backends and their ports.
+    &["resource", "service"],
+    &["name", "number"],
+    // Webhooks.
+    &["service", "url"],
+    // PodDisruptionBudgets.
+    &["maxUnavailable", "minAvailable"],
+    VOLUME_SOURCES,
+];
+
+/// Sources of volumes, in pods and of PersistentVolumes.
+const VOLUME_SOURCES: &[&str] = &[
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "glusterfs",
+    "hostPath",
+    "image",
+    "iscsi",
+    "local",
+    "nfs",
+    "persistentVolumeClaim",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "projected",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "secret",
+    "storageos",
+    "vsphereVolume",
+];
+
+/// The fields that the server does not take beside this one.
+pub(super) fn partners(name: &str) -> impl Iterator<Item = &'static str> {
+    let groups = EXCLUSIVE.iter().filter(move |group| group.contains(&name));
+    groups.flat_map(|group| group.iter().copied()).filter(move |other| *other != name)
+}
