@@ -32,16 +32,18 @@ async fn an_autoscaled_count_is_not_drift_and_never_dips() {
     let mut world = World::new().await;
     world.remote.file("web.yaml", deployment("web", "nginx:1", 3)).commit("one");
     world.synced(json!({"wait": false})).await;
-    let mut events = world.server.subscribe();
     let lowest = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(i64::MAX));
     let watching = {
-        let (lowest, server) = (std::sync::Arc::clone(&lowest), world.server.clone());
+        let (lowest, mut changes) = (std::sync::Arc::clone(&lowest), world.server.changes("apps/v1", "deployments"));
         tokio::spawn(async move {
             loop {
-                if let Some(web) = server.object("apps/v1", "deployments", NAMESPACE, "web") {
-                    lowest.fetch_min(web["spec"]["replicas"].as_i64().unwrap(), std::sync::atomic::Ordering::Relaxed);
+                for object in changes.next().await {
+                    if object["metadata"]["namespace"] != NAMESPACE {
+                        continue;
+                    }
+                    let replicas = object["spec"]["replicas"].as_i64().unwrap();
+                    lowest.fetch_min(replicas, std::sync::atomic::Ordering::Relaxed);
                 }
-                events.next().await;
             }
         })
     };

@@ -99,7 +99,7 @@ async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
     world
         .until("the label is put back", |w| {
             w.get("v1", "configmaps", "a")
-                .is_some_and(|a| a["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo")
+                .is_some_and(|a| a["metadata"]["labels"]["mainstay.dev/sync"] == "mainstay-tests.demo")
         })
         .await;
     world.until("three reverts in the status", |w| w.status("demo")["reverted"] == 3).await;
@@ -126,7 +126,9 @@ async fn what_others_add_to_an_object_stays() {
     // The Deployment has a watch of its own: a change of ours in it comes after theirs.
     world.edit(WEB.0, WEB.1, WEB.2, json!({"metadata": {"labels": {"mainstay.dev/sync": "other"}}}));
     world
-        .until("the label is ours again", |w| web(w)["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo")
+        .until("the label is ours again", |w| {
+            web(w)["metadata"]["labels"]["mainstay.dev/sync"] == "mainstay-tests.demo"
+        })
         .await;
     assert_eq!(names(&web(&world)["spec"]["template"]["spec"]["containers"][0]["env"]), ["C", "A", "B"]);
 }
@@ -181,7 +183,7 @@ async fn writing_under_our_name_is_seen_all_the_same() {
     assert_eq!(world.data("a"), "1");
     let applied = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "a", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "default.demo"}},
+        "metadata": {"name": "a", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "mainstay-tests.demo"}},
         "data": {"key": "applied"},
     });
     patch_as(&world, "mainstay", A, Form::Apply, applied);
@@ -248,7 +250,7 @@ async fn values_of_secrets_are_told_nowhere() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: git-value}\n";
     let mut world = synced(&[("s.yaml", secret.to_owned())]).await;
     let hand = "aGFuZC12YWx1ZQ==";
-    world.server.levers().fail_next(devcluster::levers::Fault {
+    world.levers().fail_next(devcluster::levers::Fault {
         verb: "apply".into(),
         resource: "secrets".into(),
         code: 500,
@@ -329,7 +331,9 @@ async fn a_person_who_scales_is_reverted_and_an_autoscaler_is_not() {
     );
     world.edit(WEB.0, WEB.1, WEB.2, json!({"metadata": {"labels": {"mainstay.dev/sync": "x"}}}));
     world
-        .until("the label is ours again", |w| web(w)["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo")
+        .until("the label is ours again", |w| {
+            web(w)["metadata"]["labels"]["mainstay.dev/sync"] == "mainstay-tests.demo"
+        })
         .await;
     assert_eq!(web(&world)["spec"]["replicas"], 7);
     world.delete("autoscaling/v2", "horizontalpodautoscalers", "h");
@@ -344,7 +348,7 @@ async fn what_a_controller_owns_and_what_is_not_in_the_inventory_is_left_alone()
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
     let foreign = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},
-        "metadata": {"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "default.demo"}},
+        "metadata": {"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "mainstay-tests.demo"}},
     });
     let foreign = world.create("v1", "configmaps", NAMESPACE, foreign);
     fence(&world).await;

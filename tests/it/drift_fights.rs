@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use devcluster::{Action, Call, Caller, Server, levers::Fault, verbs::patch::Form};
+use devcluster::{Action, Call, Caller, levers::Fault, verbs::patch::Form};
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -16,13 +16,16 @@ use tokio::task::JoinHandle;
 use crate::{
     drift::{fence, revert_of, synced},
     ownership::LABEL,
-    support::world::{NAMESPACE, World, config_map},
+    support::{
+        server::TestServer,
+        world::{NAMESPACE, World, config_map},
+    },
 };
 
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
 
 /// Writes its own value every 10 ms until it is told to stop.
-fn fight(server: &Server, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
+fn fight(server: &TestServer, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     let (server, stop) = (server.clone(), Arc::clone(stop));
     tokio::spawn(async move {
         let mut every = tokio::time::interval(Duration::from_millis(10));
@@ -46,12 +49,12 @@ fn fault(verb: &str, resource: &str, name: &str, code: u16) -> Fault {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fight_is_slowed_named_and_over_with_a_commit_that_changes_the_object() {
     let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     let (stop, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
     let writer = fight(&world.server, &stop);
     world.condition_is("demo", "Contended", "True").await;
     let condition = world.condition("demo", "Contended");
-    assert!(condition.contains("autopilot keeps writing to ConfigMap default/a: data.key"), "{condition}");
+    assert!(condition.contains("autopilot keeps writing to ConfigMap mainstay-tests/a: data.key"), "{condition}");
     // Nobody else pays for it.
     for _ in 0..3 {
         world.edit(A.0, A.1, "b", json!({"data": {"key": "changed"}}));
@@ -87,13 +90,13 @@ async fn who_keeps_writing_where_drift_is_only_reported_is_told_a_few_times_and_
         seen
     };
     told(&mut world);
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     let began = Instant::now();
     let (mut writes, mut every) = (0, tokio::time::interval(Duration::from_millis(10)));
     while writes < 300 || !world.condition("demo", "Contended").starts_with("True") {
         assert!(began.elapsed() < world.patience, "{}", world.status("demo"));
         // What is out of sight for a moment has to be looked at, and is as wrong as ever.
-        let label = if writes % 2 == 0 { Value::Null } else { json!("default.demo") };
+        let label = if writes % 2 == 0 { Value::Null } else { json!("mainstay-tests.demo") };
         let theirs = json!({"metadata": {"labels": {LABEL: label}}, "data": {"key": format!("theirs {writes}")}});
         let call = Call::new(A.0, A.1, NAMESPACE, A.2, Action::Patch(Form::Merge, theirs));
         world.try_as("autopilot", call).unwrap();
@@ -101,7 +104,7 @@ async fn who_keeps_writing_where_drift_is_only_reported_is_told_a_few_times_and_
         every.tick().await;
     }
     let condition = world.condition("demo", "Contended");
-    assert!(condition.contains("autopilot keeps writing to ConfigMap default/a: "), "{condition}");
+    assert!(condition.contains("autopilot keeps writing to ConfigMap mainstay-tests/a: "), "{condition}");
     // As with reverts, from the fifth on the waits double; each is asked for and told once.
     let (told, asked) = (told(&mut world), count(&world, "apply configmaps"));
     let most = 5.0 + (1.0 + began.elapsed().as_secs_f64() / 0.25).log2().ceil() + 1.0;
@@ -131,36 +134,9 @@ async fn a_commit_does_not_wait_for_a_fight() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happens_while_a_watch_is_cut_is_seen() {
-    let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
-    for round in 0..3 {
-        world.server.store().end_watches(None);
-        world.edit(A.0, A.1, A.2, json!({"data": {"key": format!("changed {round}")}}));
-        world.delete(A.0, A.1, "b");
-        revert_of(&mut world, "b").await;
-        world.until("both are back", |w| w.data("a") == "1" && w.data("b") == "1").await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happens_before_a_compaction_is_found_by_listing() {
-    let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
-    let lever = &world.server;
-    // The watch may not be opened again before all is forgotten.
-    lever.levers().fail_next(Fault { times: 1, ..fault("watch", "configmaps", "", 503) });
-    lever.store().end_watches(None);
-    world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
-    world.delete(A.0, A.1, "b");
-    world.server.store().compact();
-    revert_of(&mut world, "b").await;
-    world.until("both are back", |w| w.data("a") == "1" && w.data("b") == "1").await;
-    fence(&world).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_asks_to_wait_is_obeyed() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
-    world.server.levers().fail_next(Fault { retry_after: Some(7), ..fault("apply", "configmaps", "a", 429) });
+    world.levers().fail_next(Fault { retry_after: Some(7), ..fault("apply", "configmaps", "a", 429) });
     let edited = Instant::now();
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
     world.until("the failure is told", |w| w.status("demo").to_string().contains("RevertFailed")).await;
@@ -174,9 +150,11 @@ async fn a_server_that_asks_to_wait_is_obeyed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_revert_is_tried_again_and_shown_until_it_succeeds() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
-    world.server.levers().fail_next(Fault { times: 3, ..fault("apply", "configmaps", "a", 500) });
+    world.levers().fail_next(Fault { times: 3, ..fault("apply", "configmaps", "a", 500) });
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
-    world.until("the failure is shown", |w| w.failure("demo", "ConfigMap default/a").starts_with("RevertFailed")).await;
+    world
+        .until("the failure is shown", |w| w.failure("demo", "ConfigMap mainstay-tests/a").starts_with("RevertFailed"))
+        .await;
     revert_of(&mut world, "a").await;
     world.until("the failure is over", |w| w.status("demo")["failed"] == 0 && w.data("a") == "1").await;
 }
@@ -184,7 +162,7 @@ async fn a_failed_revert_is_tried_again_and_shown_until_it_succeeds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revert_whose_answer_is_lost_is_settled_by_what_is_seen() {
     let world = synced(&[("a.yaml", config_map("a", "1"))]).await;
-    world.server.levers().fail_next(Fault { after: true, ..fault("apply", "configmaps", "a", 504) });
+    world.levers().fail_next(Fault { after: true, ..fault("apply", "configmaps", "a", 504) });
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
     world.until("it is put back", |w| w.data("a") == "1").await;
     fence(&world).await;

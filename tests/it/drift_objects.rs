@@ -41,19 +41,25 @@ async fn an_object_that_lost_its_label_while_it_is_being_deleted_is_awaited_with
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_that_was_deleted_comes_back_with_what_was_in_it() {
-    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n".to_owned();
-    let inside = |name: &str| config_map(name, "1").replace("metadata:\n", "metadata:\n  namespace: shop\n");
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n".to_owned();
+    let inside =
+        |name: &str| config_map(name, "1").replace("metadata:\n", "metadata:\n  namespace: mainstay-tests-shop\n");
     let world = synced(&[("ns.yaml", namespace), ("a.yaml", inside("a")), ("b.yaml", inside("b"))]).await;
-    let shop = |w: &World| w.server.object("v1", "namespaces", "", "shop");
+    let shop = |w: &World| w.server.object("v1", "namespaces", "", "mainstay-tests-shop");
     let uid = shop(&world).unwrap()["metadata"]["uid"].clone();
     world
-        .try_as("kubectl", Call::new("v1", "namespaces", "", "shop", Action::Delete(DeleteOptions::default())))
+        .try_as(
+            "kubectl",
+            Call::new("v1", "namespaces", "", "mainstay-tests-shop", Action::Delete(DeleteOptions::default())),
+        )
         .unwrap();
     world
         .until("another namespace with the same content", |w| {
             shop(w).is_some_and(|shop| shop["metadata"]["uid"] != uid && shop["status"]["phase"] == "Active")
                 && ["a", "b"].iter().all(|name| {
-                    w.server.object("v1", "configmaps", "shop", name).is_some_and(|map| map["data"]["key"] == "1")
+                    w.server
+                        .object("v1", "configmaps", "mainstay-tests-shop", name)
+                        .is_some_and(|map| map["data"]["key"] == "1")
                 })
         })
         .await;
@@ -64,9 +70,9 @@ async fn a_namespace_that_was_deleted_comes_back_with_what_was_in_it() {
 async fn a_definition_that_was_deleted_comes_back_with_its_objects() {
     let definition = r"apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: widgets.example.org}
+metadata: {name: widgets.mainstay-tests.example.org}
 spec:
-  group: example.org
+  group: mainstay-tests.example.org
   scope: Namespaced
   names: {kind: Widget, plural: widgets, singular: widget}
   versions:
@@ -75,21 +81,24 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
 ";
-    let widget = "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
+    let widget = "apiVersion: mainstay-tests.example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
     let mut world = synced(&[("crd.yaml", definition.to_owned()), ("w.yaml", widget.to_owned())]).await;
-    let size = |w: &World| w.get("example.org/v1", "widgets", "w").map(|widget| widget["spec"]["size"].clone());
-    world.edit("example.org/v1", "widgets", "w", json!({"spec": {"size": 4}}));
+    let size =
+        |w: &World| w.get("mainstay-tests.example.org/v1", "widgets", "w").map(|widget| widget["spec"]["size"].clone());
+    world.edit("mainstay-tests.example.org/v1", "widgets", "w", json!({"spec": {"size": 4}}));
     assert_eq!(revert_of(&mut world, "w").await.1, ["spec.size"]);
-    let uid = |w: &World| w.get("example.org/v1", "widgets", "w").map(|widget| widget["metadata"]["uid"].clone());
+    let uid = |w: &World| {
+        w.get("mainstay-tests.example.org/v1", "widgets", "w").map(|widget| widget["metadata"]["uid"].clone())
+    };
     let before = uid(&world);
-    let name = "widgets.example.org";
+    let name = "widgets.mainstay-tests.example.org";
     let action = Action::Delete(DeleteOptions::default());
     world
         .try_as("kubectl", Call::new("apiextensions.k8s.io/v1", "customresourcedefinitions", "", name, action))
         .unwrap();
     world.until("another widget is there", |w| size(w) == Some(json!(3)) && uid(w) != before).await;
     world.condition_is("demo", "Ready", "True").await;
-    world.edit("example.org/v1", "widgets", "w", json!({"spec": {"size": 5}}));
+    world.edit("mainstay-tests.example.org/v1", "widgets", "w", json!({"spec": {"size": 5}}));
     world.until("and is kept", |w| size(w) == Some(json!(3))).await;
 }
 
@@ -131,7 +140,7 @@ async fn an_object_that_left_the_repository_is_never_brought_back() {
 async fn a_revert_under_way_does_not_outlive_the_objects_departure() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     // The restoring write hangs in the server while the object leaves the repository.
-    world.server.levers().fail_next(devcluster::levers::Fault {
+    world.levers().fail_next(devcluster::levers::Fault {
         verb: "apply".into(),
         resource: "configmaps".into(),
         name: "a".into(),
@@ -184,7 +193,7 @@ async fn five_hundred_edits_at_once_are_put_back_once_each() {
     let files = (0..10).map(|n| (format!("f{n}.yaml"), file(n))).collect::<Vec<_>>();
     let files = files.iter().map(|(path, content)| (path.as_str(), content.clone())).collect::<Vec<_>>();
     let world = synced(&files).await;
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     for n in 0..500 {
         let of = (A.0, A.1, &*format!("m{n}"));
         patch_as(&world, "kubectl-edit", of, Form::Merge, json!({"data": {"key": "changed"}}));

@@ -45,7 +45,9 @@ async fn under_break_glass_an_object_is_left_alone_until_the_annotation_goes() {
     fence(&world).await;
     assert_eq!(world.data("a"), "changed");
     world
-        .until("the status shows it", |w| w.status("demo")["paused"] == json!([{"object": "ConfigMap default/a"}]))
+        .until("the status shows it", |w| {
+            w.status("demo")["paused"] == json!([{"object": "ConfigMap mainstay-tests/a"}])
+        })
         .await;
     world.edit(A.0, A.1, A.2, over());
     assert_eq!(revert_of(&mut world, "a").await.1, ["data.key"]);
@@ -102,7 +104,7 @@ async fn an_object_under_break_glass_that_lost_its_label_is_still_seen() {
     assert_eq!(world.data("a"), "changed");
     world.edit(A.0, A.1, A.2, over());
     world.until("it is kept again", |w| w.data("a") == "1").await;
-    assert_eq!(world.get(A.0, A.1, A.2).unwrap()["metadata"]["labels"]["mainstay.dev/sync"], "default.demo");
+    assert_eq!(world.get(A.0, A.1, A.2).unwrap()["metadata"]["labels"]["mainstay.dev/sync"], "mainstay-tests.demo");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

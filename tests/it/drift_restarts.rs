@@ -24,7 +24,7 @@ async fn a_restart_applies_nothing_and_lists_each_kind_once() {
     world.until("all is written", |w| w.condition("demo", "Healthy").starts_with("True")).await;
     world.stop().await;
     let before = [A.2, "b"].map(|name| version(&world.get(A.0, A.1, name).unwrap()));
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     world.start();
     world.ask("demo").await;
     assert_eq!(count(&world, "apply"), 0, "{:?}", world.requests());
@@ -50,7 +50,8 @@ async fn what_happened_while_no_agent_ran_is_found_and_put_back() {
     world.start();
     world
         .until("all are back", |w| {
-            let labelled = w.get(A.0, A.1, "c").unwrap()["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo";
+            let labelled =
+                w.get(A.0, A.1, "c").unwrap()["metadata"]["labels"]["mainstay.dev/sync"] == "mainstay-tests.demo";
             labelled && w.data("a") == "1" && w.data("b") == "1"
         })
         .await;
@@ -96,7 +97,7 @@ async fn what_was_applied_after_a_list_was_asked_for_and_vanished_before_it_came
     world.ready("demo").await;
     world
         .until("the list is asked for", |w| {
-            let counts = w.server.levers().counts();
+            let counts = w.levers().counts();
             counts.iter().any(|count| count.verb == "watch" && count.resource == "configmaps")
         })
         .await;
@@ -106,11 +107,12 @@ async fn what_was_applied_after_a_list_was_asked_for_and_vanished_before_it_came
     world.commit("demo", "two").await;
     world.delete(A.0, A.1, "b");
     world.edit(A.0, A.1, "c", json!({"metadata": {"labels": {"mainstay.dev/sync": null}}}));
-    world.server.levers().reset_counts();
-    world.server.levers().clear_faults();
+    world.levers().reset_counts();
+    world.levers().clear_faults();
     world
         .until("both are back", |w| {
-            let labelled = w.get(A.0, A.1, "c").unwrap()["metadata"]["labels"]["mainstay.dev/sync"] == "default.demo";
+            let labelled =
+                w.get(A.0, A.1, "c").unwrap()["metadata"]["labels"]["mainstay.dev/sync"] == "mainstay-tests.demo";
             labelled && w.data("b") == "1"
         })
         .await;

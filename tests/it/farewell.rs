@@ -47,7 +47,7 @@ async fn deleting_a_sync_leaves_its_objects_without_our_label_and_ownership_and_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleting_a_sync_with_on_delete_prune_deletes_what_the_guards_let_go() {
     let mut world = World::new().await;
-    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n";
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).file("n.yaml", namespace);
     world.remote.commit("one");
     world.synced(json!({})).await;
@@ -57,7 +57,7 @@ async fn deleting_a_sync_with_on_delete_prune_deletes_what_the_guards_let_go() {
     delete_sync(&world, "demo");
     sync_is_gone(&world, "demo").await;
     assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("absent", "1"));
-    let namespace = world.server.object("v1", "namespaces", "", "shop").unwrap();
+    let namespace = world.server.object("v1", "namespaces", "", "mainstay-tests-shop").unwrap();
     assert!(namespace["metadata"]["labels"].get(LABEL).is_none());
 }
 

@@ -43,8 +43,8 @@ fn bystander(world: &World, label: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inventory_of_an_earlier_git_sync_of_that_name_deletes_nothing() {
     let mut world = World::new().await;
-    let uid = bystander(&world, "default.demo");
-    forge(&world, NAMESPACE, "default.demo", None, Some(&uid));
+    let uid = bystander(&world, "mainstay-tests.demo");
+    forge(&world, NAMESPACE, "mainstay-tests.demo", None, Some(&uid));
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
     assert_eq!(world.data("bystander"), "theirs");
@@ -54,11 +54,11 @@ async fn an_inventory_of_an_earlier_git_sync_of_that_name_deletes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_without_uid_deletes_nothing_that_we_never_applied() {
     let mut world = World::new().await;
-    bystander(&world, "default.demo");
+    bystander(&world, "mainstay-tests.demo");
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.sync("demo", json!({}));
     let owner = world.uid("mainstay.dev/v1alpha1", "gitsyncs", "demo");
-    forge(&world, NAMESPACE, "default.demo", Some(&owner), None);
+    forge(&world, NAMESPACE, "mainstay-tests.demo", Some(&owner), None);
     world.start();
     world.ready("demo").await;
     assert_eq!(world.data("bystander"), "theirs");
@@ -69,26 +69,26 @@ async fn an_inventory_reaches_no_further_than_its_git_sync() {
     let mut world = World::new().await;
     let object = |kind: &str, spec: Value| {
         let version = if kind == "GitSync" { "mainstay.dev/v1alpha1" } else { "serverless.kyma-project.io/v1alpha1" };
-        json!({"apiVersion": version, "kind": kind, "metadata": {"name": "demo", "namespace": "team"}, "spec": spec})
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": "demo", "namespace": "mainstay-tests-team"}, "spec": spec})
     };
     world.create(
         "v1",
         "namespaces",
         "",
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mainstay-tests-team"}}),
     );
     let url = world.remote.path().display().to_string();
     let repository = object("GitRepository", json!({"url": url}));
-    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", "team", repository);
+    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", "mainstay-tests-team", repository);
     let sync = object("GitSync", json!({"gitRepository": "demo", "baseDir": "/team"}));
-    let sync = world.create("mainstay.dev/v1alpha1", "gitsyncs", "team", sync);
-    let uid = bystander(&world, "team.demo");
-    forge(&world, "team", "team.demo", sync["metadata"]["uid"].as_str(), Some(&uid));
+    let sync = world.create("mainstay.dev/v1alpha1", "gitsyncs", "mainstay-tests-team", sync);
+    let uid = bystander(&world, "mainstay-tests-team.demo");
+    forge(&world, "mainstay-tests-team", "mainstay-tests-team.demo", sync["metadata"]["uid"].as_str(), Some(&uid));
     world.remote.file("team/a.yaml", config_map("a", "1")).file("own/b.yaml", config_map("bystander", "ours"));
     world.remote.commit("one");
     world.start();
     let done = |w: &World| {
-        let sync = w.server.object("mainstay.dev/v1alpha1", "gitsyncs", "team", "demo").unwrap();
+        let sync = w.server.object("mainstay.dev/v1alpha1", "gitsyncs", "mainstay-tests-team", "demo").unwrap();
         sync["status"]["held"].to_string().contains("bystander")
     };
     world.until("it is said that the object is left alone", done).await;
@@ -97,9 +97,10 @@ async fn an_inventory_reaches_no_further_than_its_git_sync() {
     world.ready("owner").await;
     assert_eq!(world.data("bystander"), "ours", "nor does an inventory keep others from what is out of its reach");
     let action = devcluster::Action::Delete(devcluster::verbs::delete::DeleteOptions::default());
-    let call = devcluster::Call::new("mainstay.dev/v1alpha1", "gitsyncs", "team", "demo", action);
+    let call = devcluster::Call::new("mainstay.dev/v1alpha1", "gitsyncs", "mainstay-tests-team", "demo", action);
     world.try_as("kubectl", call).unwrap();
-    let gone = |w: &World| w.server.object("mainstay.dev/v1alpha1", "gitsyncs", "team", "demo").is_none();
+    let gone =
+        |w: &World| w.server.object("mainstay.dev/v1alpha1", "gitsyncs", "mainstay-tests-team", "demo").is_none();
     world.until("the GitSync is gone", gone).await;
     assert_eq!(world.data("bystander"), "ours");
 }

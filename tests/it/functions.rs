@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::support::{
     functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, SERVICES, inline, scaled},
-    world::World,
+    world::{NAMESPACE, World},
 };
 
 /// What is told of a new Function with one pod.
@@ -25,7 +25,7 @@ async fn an_inline_function_comes_to_run() {
     let status = world.function_status("hello");
     assert_eq!(status["observedGeneration"], 1);
     let image = status["image"].as_str().unwrap();
-    assert!(image.contains("/default-hello:") && image.contains("@sha256:"), "{image}");
+    assert!(image.contains("/mainstay-tests-hello:") && image.contains("@sha256:"), "{image}");
     world.told("hello", &BUILT).await;
     let order = status["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap());
     assert_eq!(order.collect::<Vec<_>>(), ["Running", "BuildReady", "ConfigurationReady"]);
@@ -175,10 +175,10 @@ async fn without_a_registry_nothing_is_built_until_there_is_one() {
         .says("hello", "ConfigurationReady", "False RegistryNotConfigured: Docker registry configuration not found")
         .await;
     assert_eq!(world.children("hello", JOBS).len(), 0);
-    world.registry("default", "registry.example.org");
+    world.registry(NAMESPACE, "registry.example.org");
     world.runs("hello").await;
     let image = world.function_status("hello")["image"].as_str().unwrap().to_owned();
-    assert!(image.starts_with("registry.example.org/default-hello:"), "{image}");
+    assert!(image.starts_with("registry.example.org/mainstay-tests-hello:"), "{image}");
     // Another registry has the image built again.
     world.edit(
         "v1",
@@ -190,7 +190,7 @@ async fn without_a_registry_nothing_is_built_until_there_is_one() {
         .until_function("it moves", |w| {
             w.function_status("hello")["image"]
                 .as_str()
-                .is_some_and(|i| i.starts_with("other.example.org/x/default-hello:"))
+                .is_some_and(|i| i.starts_with("other.example.org/x/mainstay-tests-hello:"))
         })
         .await;
     assert!(world.said("hello", "BuildReady").contains("REGISTRY"), "{}", world.said("hello", "BuildReady"));
@@ -200,14 +200,16 @@ async fn without_a_registry_nothing_is_built_until_there_is_one() {
 async fn a_service_of_that_name_that_is_not_ours_is_left_alone() {
     let mut world = World::with_functions().await;
     let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": "default"},
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": NAMESPACE},
         "spec": {"selector": {"app": "theirs"}, "ports": [{"port": 80}]},
     });
-    world.create("v1", "services", "default", service);
+    world.create("v1", "services", NAMESPACE, service);
     let uid = world.uid("v1", "services", "hello");
     world.start();
     world.function("hello", inline("1"));
-    world.says("hello", "Running", "False ServiceFailed: Service default/hello exists already and belongs to").await;
+    world
+        .says("hello", "Running", "False ServiceFailed: Service mainstay-tests/hello exists already and belongs to")
+        .await;
     let theirs = world.get("v1", "services", "hello").unwrap();
     assert_eq!(
         (theirs["metadata"]["uid"].as_str(), &theirs["spec"]["selector"]),
@@ -244,7 +246,7 @@ async fn a_ready_function_costs_no_request() {
     let before = world.requests();
     // Somebody else's work is none of ours.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
-    world.create("v1", "configmaps", "default", map);
+    world.create("v1", "configmaps", NAMESPACE, map);
     world.quiet().await;
     assert_eq!(world.requests(), before);
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{
     functions::{JOBS, PODS, inline},
-    world::World,
+    world::{NAMESPACE, World},
 };
 
 const NOW: Duration = Duration::ZERO;
@@ -238,11 +238,11 @@ async fn why_a_build_has_no_pod_is_told() {
     let mut world = World::with_functions_on(Options { most_pods: room, ..Options::default() });
     let fill = |n: usize| {
         let spec = json!({"containers": [{"name": "a", "image": "a"}]});
-        let metadata = json!({"name": format!("p{n}"), "namespace": "default"});
+        let metadata = json!({"name": format!("p{n}"), "namespace": NAMESPACE});
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     };
     for n in 0..room {
-        world.create("v1", "pods", "default", fill(n));
+        world.create("v1", "pods", NAMESPACE, fill(n));
     }
     world.start();
     world.function("hello", inline("1"));

@@ -29,7 +29,7 @@ async fn another_label_is_one_write_for_each_child_and_is_told_once() {
     for team in ["a", "b"] {
         world.quiet().await;
         heard(&mut world);
-        world.server.levers().reset_counts();
+        world.levers().reset_counts();
         world.edit_function("hello", json!({"metadata": {"labels": {"team": team}}}));
         let reasons = ["ConfigMapUpdated", "DeploymentUpdated", "ServiceUpdated", "HorizontalPodAutoscalerUpdated"];
         world.told("hello", &[&reasons[..], &["DeploymentReady"]].concat()).await;

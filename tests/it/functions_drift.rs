@@ -24,7 +24,7 @@ async fn check(world: &mut World, kind: Kind, patch: Value, field: &str, path: &
     let before = world.child("hello", kind).pointer(path).cloned();
     world.edit(kind.0, kind.1, &name, patch);
     let (owner, object, fields, who) = reverted(world).await;
-    assert_eq!((owner.as_str(), who.as_str()), ("function default/hello", "kubectl-edit"));
+    assert_eq!((owner.as_str(), who.as_str()), ("function mainstay-tests/hello", "kubectl-edit"));
     assert!(object.contains(&name) && fields.iter().any(|f| f == field), "{object} {fields:?}");
     world
         .until_function("it is put back", |w| {
@@ -75,7 +75,7 @@ async fn a_new_agent_applies_what_was_changed_meanwhile_and_nothing_else() {
     let name = world.child_name("fixed", CONFIG_MAPS);
     world.edit("v1", "configmaps", &name, json!({"data": {"source": "evil"}}));
     world.edit("v1", "services", "scaled", json!({"metadata": {"labels": {"theirs": "1"}}}));
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     world.start();
     world.until_function("it is put back", |w| w.child("fixed", CONFIG_MAPS)["data"]["source"] != "evil").await;
     // The stages come to the autoscaler last.
@@ -106,7 +106,7 @@ async fn every_child_that_is_deleted_comes_back_and_nothing_is_built_again() {
         let (owner, object, fields, _) = reverted(&mut world).await;
         assert_eq!(
             (owner.as_str(), fields.as_slice()),
-            ("function default/hello", &["(object)".to_owned()][..]),
+            ("function mainstay-tests/hello", &["(object)".to_owned()][..]),
             "{object}"
         );
         world

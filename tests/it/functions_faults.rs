@@ -277,7 +277,7 @@ async fn what_somebody_else_creates_at_the_last_moment_is_not_taken_over() {
         delay_millis: 1500,
         ..Fault::default()
     };
-    world.server.levers().fail_next(held);
+    world.levers().fail_next(held);
     world.function("hello", inline("1"));
     let asked = |w: &World| w.requests().iter().any(|(what, n)| what == "apply services" && *n >= 2);
     world.until_function("the agent has seen that there is none", asked).await;
@@ -287,7 +287,9 @@ async fn what_somebody_else_creates_at_the_last_moment_is_not_taken_over() {
         "spec": {"type": "ExternalName", "externalName": "theirs.example.org"},
     });
     world.create("v1", "services", NAMESPACE, theirs);
-    world.says("hello", "Running", "False ServiceFailed: Service default/hello exists already and belongs to").await;
+    world
+        .says("hello", "Running", "False ServiceFailed: Service mainstay-tests/hello exists already and belongs to")
+        .await;
     let service = world.get("v1", "services", "hello").unwrap();
     assert_eq!(
         service["spec"],
@@ -325,7 +327,7 @@ async fn a_registry_secret_that_cannot_be_read_is_not_taken_for_a_missing_one() 
     let said = world.said("hello", "ConfigurationReady");
     assert!(said.contains("\"serverless-registry-config\" cannot be read"), "{said}");
     assert!(world.said("hello", "Running").starts_with("True"), "what is built serves");
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.runs("hello").await;
     assert_eq!(world.function_status("hello")["image"], image);
     assert_eq!(world.children("hello", JOBS).len(), 1, "nothing is built for the default registry");

@@ -269,7 +269,7 @@ async fn a_git_secret_that_may_not_be_read_is_told_from_a_missing_one() {
     create_secret(&world, "right");
     // By its name in its namespace: those of the registries may be read.
     for verb in ["watch", "list"] {
-        world.server.levers().fail_next(devcluster::levers::Fault {
+        world.levers().fail_next(devcluster::levers::Fault {
             verb: verb.into(),
             resource: "secrets".into(),
             namespace: NAMESPACE.into(),
@@ -281,6 +281,6 @@ async fn a_git_secret_that_may_not_be_read_is_told_from_a_missing_one() {
     world.start();
     let refused = "False SourceUpdateFailed: Reading git options failed: Secret \"git\" may not be read";
     world.says("hello", "ConfigurationReady", refused).await;
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.runs("hello").await;
 }

@@ -222,7 +222,7 @@ async fn a_registry_that_forgets_what_serves_is_told_until_it_is_built_again() {
     world.function("hello", inline("exports.main = () => 'here'"));
     world.runs("hello").await;
     world.answers("hello", "200 here").await;
-    fs::remove_dir_all(world.machine().images().join("default-hello")).unwrap();
+    fs::remove_dir_all(world.machine().images().join("mainstay-tests-hello")).unwrap();
     let serving = |w: &World| {
         let pods = w.children("hello", PODS);
         let names = pods.iter().filter(|pod| pod["spec"]["restartPolicy"] == "Always");
@@ -273,7 +273,7 @@ async fn a_branch_that_is_rewritten_before_its_build_fetches_it_is_built_as_it_i
     world.runs("moved").await;
     world.answers("moved", "200 two").await;
     assert_eq!(world.function_status("moved")["commit"], *second);
-    let images = builds.all().into_keys().filter(|image| image.contains("default-moved:")).count();
+    let images = builds.all().into_keys().filter(|image| image.contains("mainstay-tests-moved:")).count();
     assert_eq!(images, 2, "the build has noticed it");
     assert_eq!(world.children("moved", DEPLOYMENTS).len(), 1);
 }

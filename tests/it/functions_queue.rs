@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     functions::{JOBS, inline},
-    world::{World, condition_of},
+    world::{NAMESPACE, World, condition_of},
 };
 
 const NEVER: Duration = Duration::from_secs(3600);
@@ -123,8 +123,8 @@ async fn a_build_whose_pod_is_refused_is_told_and_counts_again_once_it_has_one()
         namespace(&world, name);
     }
     world.builds_wait();
-    for (namespace, message) in [("default", QUOTA), ("other", RANGE)] {
-        world.server.levers().fail_next(Fault {
+    for (namespace, message) in [(NAMESPACE, QUOTA), ("other", RANGE)] {
+        world.server.embedded().levers().fail_next(Fault {
             verb: "create".into(),
             resource: "pods".into(),
             namespace: namespace.into(),
@@ -136,7 +136,7 @@ async fn a_build_whose_pod_is_refused_is_told_and_counts_again_once_it_has_one()
         });
     }
     world.start();
-    for (namespace, name, message) in [("default", "hello", QUOTA), ("other", "small", RANGE)] {
+    for (namespace, name, message) in [(NAMESPACE, "hello", QUOTA), ("other", "small", RANGE)] {
         world.function_in(namespace, name, inline("1"));
         says(&world, namespace, name, &format!("FailedCreate: Error creating: {message}")).await;
         assert!(condition_of(&status(&world, namespace, name), "BuildReady").starts_with("Unknown JobRunning"));
@@ -146,7 +146,7 @@ async fn a_build_whose_pod_is_refused_is_told_and_counts_again_once_it_has_one()
     world.function_in("third", "next", inline("1"));
     says(&world, "third", "next", "position 1").await;
     numbers_are(&world, ["1", "2", "1"]).await;
-    world.server.levers().clear_faults();
+    world.server.embedded().levers().clear_faults();
     numbers_are(&world, ["3", "0", "1"]).await;
     let told_no_more = |w: &World| !w.said("hello", "BuildReady").contains("FailedCreate");
     world.until_function("its trouble is over", told_no_more).await;

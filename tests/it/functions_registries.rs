@@ -120,7 +120,7 @@ async fn an_address_that_names_no_registry_is_told_by_its_key_and_builds_nothing
     world.runs("hello").await;
     world.runs("new-0").await;
     let now = world.function_status("hello")["image"].as_str().unwrap().to_owned();
-    assert!(now.starts_with("h.io/a/default-hello:"), "{now}");
+    assert!(now.starts_with("h.io/a/mainstay-tests-hello:"), "{now}");
     // The same holds for the Secret that every namespace has.
     world.delete("v1", "secrets", external);
     world.edit("v1", "secrets", default, json!({"stringData": {"registryAddress": "h.io/a?b"}}));

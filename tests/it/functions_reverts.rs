@@ -19,7 +19,7 @@ async fn held_up(world: &World, kind: Kind, patch: Value, condition: &str, begin
     // What else is said of it says nothing different.
     world.quiet().await;
     assert!(world.said("hello", condition).starts_with(&expected), "{}", world.said("hello", condition));
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.runs("hello").await;
     assert!(before.starts_with("True") && world.said("hello", condition).starts_with("True"));
 }

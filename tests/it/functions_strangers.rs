@@ -35,7 +35,7 @@ async fn a_copy_of_the_deployment_goes_and_the_one_that_serves_is_not_touched() 
     world.runs("hello").await;
     world.quiet().await;
     let before = world.child("hello", DEPLOYMENTS);
-    let mut events = world.server.subscribe();
+    let mut events = world.server.embedded().subscribe();
     // Before it in the alphabet, and after it.
     for copied in ["a-copy", "zz-copy"] {
         copy(&world, copied, true);
@@ -86,7 +86,7 @@ async fn a_function_runs_as_soon_as_what_is_in_its_way_is_gone() {
     world.create(SERVICES.0, SERVICES.1, NAMESPACE, theirs());
     world.start();
     world.function("hello", inline("1"));
-    let refused = "False ServiceFailed: Service default/hello exists already and belongs to";
+    let refused = "False ServiceFailed: Service mainstay-tests/hello exists already and belongs to";
     world.says("hello", "Running", refused).await;
     world.until_function("its Deployment is ready", |w| w.function_status("hello")["image"].is_string()).await;
     // What becomes of theirs is no news, until it is gone.

@@ -88,7 +88,7 @@ async fn all_that_is_odd_is_told_and_the_function_runs() {
     let spec = json!({
         "runtime": "python38", "source": "def main(event, context): pass", "minReplicas": 1, "maxReplicas": 1,
         "env": [{"name": "A", "value": "1"}, {"name": "PYTHONUNBUFFERED", "value": "0"}, {"name": "A", "value": "2"}],
-        "labels": {"mainstay.dev/sync": "default.apps"},
+        "labels": {"mainstay.dev/sync": "mainstay-tests.apps"},
         "resources": {"limits": {"memory": "20Mi"}, "requests": {"memory": "20Mi"}},
     });
     world.start();

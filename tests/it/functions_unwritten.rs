@@ -92,7 +92,7 @@ async fn a_status_whose_answer_is_lost_is_not_taken_for_unwritten_for_ever() {
         after: true,
         ..devcluster::levers::Fault::default()
     };
-    world.server.levers().fail_next(lost);
+    world.levers().fail_next(lost);
     world.runs("hello").await;
     world.quiet().await;
     let writes = writes(&world);

@@ -89,7 +89,7 @@ async fn an_agent_with_other_settings_changes_what_stands_once_each_and_builds_n
         let (before, images) = (generations(&world), ALL.map(|name| world.function_status(name)["image"].clone()));
         assert!(!is_there(&world));
         change(&mut world.functions);
-        world.server.levers().reset_counts();
+        world.levers().reset_counts();
         world.start();
         world.until_function("what stands is changed", is_there).await;
         world.quiet().await;
@@ -108,7 +108,7 @@ async fn an_agent_with_other_settings_changes_what_stands_once_each_and_builds_n
         // What the next one finds is as it would have it.
         world.stop().await;
         let settled = versions(&world);
-        world.server.levers().reset_counts();
+        world.levers().reset_counts();
         world.start();
         world.quiet().await;
         world.quiet().await;
@@ -175,7 +175,7 @@ async fn no_state_of_the_status_says_of_a_generation_what_was_so_of_another() {
     // Also where a pass ends early, because something is not written.
     for (n, refused) in ["", "configmaps", "jobs.batch", "deployments.apps", "services"].into_iter().enumerate() {
         let (before, source) = (world.function_status("hello"), format!("source {n}"));
-        let mut events = world.server.subscribe();
+        let mut events = world.server.embedded().subscribe();
         if !refused.is_empty() {
             world.fail_next("apply", refused, "", 500, 2);
         }
@@ -188,7 +188,7 @@ async fn no_state_of_the_status_says_of_a_generation_what_was_so_of_another() {
         world.builds_succeed();
         world.runs("hello").await;
         world.quiet().await;
-        world.server.levers().clear_faults();
+        world.levers().clear_faults();
         let states = check(&mut events, &before, &source);
         assert!(states >= 3, "{states} states with {refused:?} refused");
     }

@@ -116,7 +116,7 @@ async fn a_secret_that_may_not_be_read_is_told_from_a_missing_one_and_works_once
     world.fail_next("list", "secrets", "", 403, 1000);
     world.start();
     world.condition_is("demo", "Ready", "False SpecInvalid: Secret git with the credentials may not be read").await;
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.until("the object is applied", |w| w.data("a") == "1").await;
 }
 

@@ -16,7 +16,7 @@ async fn a_deleted_inventory_is_rebuilt_prunes_nothing_in_that_round_and_says_so
     }
     let copied = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "copied"},
-        "metadata": {"name": "copied", "namespace": NAMESPACE, "labels": {LABEL: "default.demo"}, "ownerReferences": [
+        "metadata": {"name": "copied", "namespace": NAMESPACE, "labels": {LABEL: "mainstay-tests.demo"}, "ownerReferences": [
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": world.uid("v1", "configmaps", "a"), "controller": true},
         ]},
     });
@@ -71,5 +71,8 @@ async fn a_forged_inventory_deletes_nothing_that_is_not_ours() {
     world.ask("right").await;
     world.ready("right").await;
     assert_eq!((world.config_maps(), world.uid("v1", "configmaps", "r")), (vec!["l".to_owned(), "r".to_owned()], uid));
-    assert_eq!((label_of(&world, "l"), label_of(&world, "r")), ("default.left".into(), "default.right".into()));
+    assert_eq!(
+        (label_of(&world, "l"), label_of(&world, "r")),
+        ("mainstay-tests.left".into(), "mainstay-tests.right".into())
+    );
 }

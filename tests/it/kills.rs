@@ -28,7 +28,7 @@ fn state(world: &World) -> BTreeMap<String, Value> {
 async fn killed_after(writes: u64) -> bool {
     let mut world = World::new().await;
     let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "x"},
-        "metadata": {"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "default.demo"}}});
+        "metadata": {"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "mainstay-tests.demo"}}});
     world.create("v1", "configmaps", NAMESPACE, foreign);
     for name in ["a", "b", "c"] {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
@@ -55,7 +55,7 @@ async fn killed_after(writes: u64) -> bool {
         cut |= world.cut_off_or(async |w| w.ready("demo").await).await;
     }
     world.ready("demo").await;
-    let map = |value: &str| json!([{"key": value}, {"mainstay.dev/sync": "default.demo"}, null]);
+    let map = |value: &str| json!([{"key": value}, {"mainstay.dev/sync": "mainstay-tests.demo"}, null]);
     let wanted =
         BTreeMap::from([("a", "2"), ("b", "3"), ("d", "1")].map(|(name, value)| (format!("\"{name}\""), map(value))));
     let mut wanted = wanted;
@@ -128,7 +128,10 @@ async fn moved_and_killed_after(writes: u64) -> bool {
     let cut = world.cut_off_or(async |w| w.until("the object moved", &moved).await).await;
     assert_eq!(world.uid("v1", "configmaps", "moving"), uid, "killed after write {writes}");
     let moving = world.get("v1", "configmaps", "moving").unwrap();
-    assert_eq!(moving["metadata"]["labels"]["mainstay.dev/sync"], "default.right", "killed after write {writes}");
+    assert_eq!(
+        moving["metadata"]["labels"]["mainstay.dev/sync"], "mainstay-tests.right",
+        "killed after write {writes}"
+    );
     assert_eq!((world.data("moving").as_str(), world.config_maps().len()), ("2", 3));
     cut
 }
@@ -153,7 +156,7 @@ async fn handed_over_and_killed() -> (World, Remote, String) {
     // `here` has more to do for the commit in which it gives the object up, and is killed before it has noted that.
     let slow =
         Fault { verb: "apply".into(), resource: "secrets".into(), delay_millis: 600_000, times: 1, ..Fault::default() };
-    world.server.levers().fail_next(slow);
+    world.levers().fail_next(slow);
     let wanted = other.file("moving.yaml", config_map("moving", "2")).commit("wanted");
     world
         .remote
@@ -163,14 +166,19 @@ async fn handed_over_and_killed() -> (World, Remote, String) {
     world.look();
     world.ready_at("there", &wanted).await;
     world.kill().await;
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     (world, other, wanted)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_handed_over_and_has_our_label_again_is_given_up_once_that_is_put_right() {
     let (mut world, _other, wanted) = handed_over_and_killed().await;
-    world.edit("v1", "configmaps", "moving", json!({"metadata": {"labels": {"mainstay.dev/sync": "default.here"}}}));
+    world.edit(
+        "v1",
+        "configmaps",
+        "moving",
+        json!({"metadata": {"labels": {"mainstay.dev/sync": "mainstay-tests.here"}}}),
+    );
     // `here` looks before `there` has put it right.
     let slow = Fault {
         verb: "apply".into(),
@@ -180,7 +188,7 @@ async fn what_was_handed_over_and_has_our_label_again_is_given_up_once_that_is_p
         times: 1,
         ..Fault::default()
     };
-    world.server.levers().fail_next(slow);
+    world.levers().fail_next(slow);
     world.start();
     let head = world.remote.head();
     world.ready_at("here", &head).await;
@@ -227,7 +235,11 @@ async fn adopted_and_killed_after(writes: u64) -> bool {
     let cut = world.cut_off_or(async |w| w.until("the object is adopted", &ready).await).await;
     let map = world.get("v1", "configmaps", "a").unwrap();
     assert_eq!(map["data"], json!({"key": "new"}), "killed after write {writes}");
-    assert_eq!(map["metadata"]["labels"], json!({"mainstay.dev/sync": "default.demo"}), "killed after write {writes}");
+    assert_eq!(
+        map["metadata"]["labels"],
+        json!({"mainstay.dev/sync": "mainstay-tests.demo"}),
+        "killed after write {writes}"
+    );
     assert_eq!(
         (map["metadata"]["finalizers"].clone(), map["metadata"]["uid"].clone()),
         (json!(["example.org/keep"]), uid.into())
@@ -291,7 +303,7 @@ async fn forgotten_and_killed_after(writes: u64) -> bool {
     let taken = |w: &World| {
         let label =
             |w: &World| w.get("v1", "configmaps", "moving").unwrap()["metadata"]["labels"]["mainstay.dev/sync"].clone();
-        w.get("v1", "configmaps", "moving").is_some() && label(w) == "default.there" && w.data("moving") == "2"
+        w.get("v1", "configmaps", "moving").is_some() && label(w) == "mainstay-tests.there" && w.data("moving") == "2"
     };
     let cut = world.cut_off_or(async |w| w.until("the object is handed over", &taken).await).await;
     assert_eq!(world.uid("v1", "configmaps", "moving"), uid, "killed after write {writes}");

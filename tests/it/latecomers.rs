@@ -14,7 +14,7 @@ use crate::{
 
 /// Holds up the agent's next write of an object until somebody else was there first.
 fn hold_up(world: &World, resource: &str, name: &str) {
-    world.server.levers().fail_next(Fault {
+    world.levers().fail_next(Fault {
         verb: "apply".into(),
         resource: resource.into(),
         name: name.into(),
@@ -66,11 +66,14 @@ async fn what_somebody_else_creates_at_the_last_moment_is_taken_over_like_what_w
     world.until("what nobody keeps from us is taken over", |w| w.data("plain") == "1").await;
     let data = |name: &str| world.get("v1", "configmaps", name).unwrap()["data"].clone();
     assert_eq!(data("plain"), json!({"key": "1"}), "with what kubectl left in it taken out");
-    assert_eq!((world.uid("v1", "configmaps", "plain"), label_of(&world, "plain")), (uid, "default.demo".into()));
+    assert_eq!(
+        (world.uid("v1", "configmaps", "plain"), label_of(&world, "plain")),
+        (uid, "mainstay-tests.demo".into())
+    );
     for name in ["paused", "controlled"] {
         assert_eq!((data(name), label_of(&world, name)), (json!({"theirs": "x"}), Value::Null), "{name}");
     }
-    let said = world.failure("demo", "ConfigMap default/controlled");
+    let said = world.failure("demo", "ConfigMap mainstay-tests/controlled");
     assert!(said.contains("a controller owns it"), "{said}");
 
     let resumed = json!({"metadata": {"annotations": {"mainstay.dev/reconcile": null}}});
@@ -96,6 +99,6 @@ async fn what_a_function_creates_at_the_last_moment_stays_the_functions() {
         (&service["spec"]["ports"][0]["port"], &service["metadata"]["labels"][LABEL]),
         (&json!(80), &Value::Null)
     );
-    let said = world.failure("demo", "Service default/hello");
+    let said = world.failure("demo", "Service mainstay-tests/hello");
     assert!(said.contains("a controller owns it"), "{said}");
 }

@@ -55,7 +55,7 @@ async fn work_that_stands_still_is_told_and_so_is_that_it_goes_on() {
     assert_eq!(health(&world).await, "200 ok\n");
     let slow =
         Fault { verb: "apply".into(), resource: "deployments.apps".into(), delay_millis: 5000, ..Fault::default() };
-    world.server.levers().fail_next(slow);
+    world.levers().fail_next(slow);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
     let said = healthy(&world, "503").await;
     let words = "503 what is done for Functions stands still: 1 under way, and nothing has moved for ";
@@ -79,14 +79,14 @@ async fn servers_that_are_away_are_no_reason_to_start_again() {
     world.git_function_of("gone", "hello", "/");
     world.says("hello", "ConfigurationReady", "False SourceUpdateFailed").await;
     assert_eq!(health(&world).await, "200 ok\n");
-    world.server.levers().fail_next(Fault { code: 503, times: 100_000, ..Fault::default() });
+    world.levers().fail_next(Fault { code: 503, times: 100_000, ..Fault::default() });
     let before = world.requests();
     world.remote.file("a.yaml", config_map("a", "2")).commit("two");
     world.look();
     world.until("the agent has met with refusals", |w| w.requests() != before).await;
     assert_eq!(health(&world).await, "200 ok\n");
     // Requests that nobody answers end by their own deadline, long before work counts as stuck.
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.gate.shut_after(0);
     world.look();
     assert_eq!(health(&world).await, "200 ok\n");

@@ -16,6 +16,7 @@ mod drift_fights;
 mod drift_objects;
 mod drift_pauses;
 mod drift_restarts;
+mod drift_watches;
 mod farewell;
 mod forgeries;
 mod function_children;

@@ -52,7 +52,7 @@ async fn an_object_that_moves_between_two_syncs_of_one_branch_is_never_deleted()
         assert_eq!(world.uid("v1", "configmaps", "moving"), uid);
         assert_eq!(
             (world.data("moving").as_str(), label_of(&world, "moving")),
-            (value, format!("default.{to}").into())
+            (value, format!("mainstay-tests.{to}").into())
         );
         assert_eq!(world.status(from)["objects"], 1, "{from} has its own left");
         world.edit("v1", "configmaps", "moving", json!({"data": {"key": "changed"}}));
@@ -72,7 +72,7 @@ async fn an_object_that_moves_while_no_agent_runs_is_never_deleted() {
         world.ready("left").await;
         world.ready("right").await;
         assert_eq!(world.uid("v1", "configmaps", "moving"), uid);
-        assert_eq!(label_of(&world, "moving"), format!("default.{to}"));
+        assert_eq!(label_of(&world, "moving"), format!("mainstay-tests.{to}"));
     }
 }
 
@@ -93,13 +93,13 @@ async fn an_object_that_moves_between_repositories_is_handed_over_when_it_is_wan
     world.ask("there").await;
     world.condition_is("there", "Ready", "False OwnershipConflict").await;
     let said = world.condition("there", "Ready");
-    assert!(said.contains("default/here") && said.contains("default/moving"), "{said}");
+    assert!(said.contains("mainstay-tests/here") && said.contains("mainstay-tests/moving"), "{said}");
     assert_eq!(world.data("moving"), "1");
     world.remote.remove("moving.yaml");
     world.commit("here", "given up").await;
     world.ready_at("there", &other.head()).await;
     assert_eq!((world.data("moving").as_str(), world.uid("v1", "configmaps", "moving")), ("2", uid));
-    assert_eq!(label_of(&world, "moving"), "default.there");
+    assert_eq!(label_of(&world, "moving"), "mainstay-tests.there");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,13 +116,13 @@ async fn an_object_that_two_syncs_claim_belongs_to_one_and_the_conflict_names_bo
     world.sync("right", json!({"baseDir": "/right"}));
     world.condition_is("right", "Ready", "False OwnershipConflict").await;
     let said = world.condition("right", "Ready");
-    assert!(said.contains("default/left") && said.contains("default/x"), "{said}");
+    assert!(said.contains("mainstay-tests/left") && said.contains("mainstay-tests/x"), "{said}");
     assert_eq!((world.data("x").as_str(), world.data("r").as_str()), ("left", "1"), "the rest is applied");
     assert!(world.condition("left", "Ready").starts_with("True"));
     delete_sync(&world, "left");
     sync_is_gone(&world, "left").await;
     world.ready("right").await;
-    assert_eq!((world.data("x").as_str(), label_of(&world, "x")), ("right", "default.right".into()));
+    assert_eq!((world.data("x").as_str(), label_of(&world, "x")), ("right", "mainstay-tests.right".into()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,12 +130,12 @@ async fn a_foreign_label_alone_is_no_claim() {
     let mut world = World::new().await;
     let theirs = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},
-        "metadata": {"name": "a", "namespace": NAMESPACE, "labels": {LABEL: "default.nobody"}},
+        "metadata": {"name": "a", "namespace": NAMESPACE, "labels": {LABEL: "mainstay-tests.nobody"}},
     });
     world.create("v1", "configmaps", NAMESPACE, theirs);
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
-    assert_eq!((world.data("a").as_str(), label_of(&world, "a")), ("1", "default.demo".into()));
+    assert_eq!((world.data("a").as_str(), label_of(&world, "a")), ("1", "mainstay-tests.demo".into()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,7 +164,7 @@ async fn what_kubectl_apply_left_in_labels_annotations_data_and_env_goes_at_adop
     world.synced(json!({})).await;
     let map = world.get("v1", "configmaps", "a").unwrap();
     assert_eq!(map["data"], json!({"key": "new", "controller": "kept"}));
-    assert_eq!(map["metadata"]["labels"], json!({LABEL: "default.demo"}));
+    assert_eq!(map["metadata"]["labels"], json!({LABEL: "mainstay-tests.demo"}));
     assert_eq!(map["metadata"]["annotations"], Value::Null);
     assert_eq!(map["metadata"]["finalizers"], json!(["example.org/keep"]));
     let web = world.get("apps/v1", "deployments", "web").unwrap();
@@ -204,27 +204,30 @@ async fn wiped_managed_fields_do_not_make_an_old_owner_of_everything() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sync_outside_the_agents_namespace_may_touch_its_own_namespace_only() {
     let mut world = World::new().await;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mainstay-tests-team"}});
     world.create("v1", "namespaces", "", namespace);
     world
         .remote
         .file("own.yaml", config_map("own", "1"))
-        .file("a.yaml", config_map("a", "1").replace("name: a", "name: a\n  namespace: default"));
-    world.remote.file("n.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n").commit("too much");
+        .file("a.yaml", config_map("a", "1").replace("name: a", "name: a\n  namespace: mainstay-tests"));
+    world
+        .remote
+        .file("n.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n")
+        .commit("too much");
     let url = world.remote.path().display().to_string();
     let repository = json!({
         "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
-        "metadata": {"name": "repo", "namespace": "team"}, "spec": {"url": url},
+        "metadata": {"name": "repo", "namespace": "mainstay-tests-team"}, "spec": {"url": url},
     });
-    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", "team", repository);
+    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", "mainstay-tests-team", repository);
     let sync = json!({
-        "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "demo", "namespace": "team"},
+        "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "demo", "namespace": "mainstay-tests-team"},
         "spec": {"gitRepository": "repo", "interval": "1s"},
     });
-    world.create("mainstay.dev/v1alpha1", "gitsyncs", "team", sync);
+    world.create("mainstay.dev/v1alpha1", "gitsyncs", "mainstay-tests-team", sync);
     world.start();
     let ready = |w: &World| {
-        let sync = w.server.object("mainstay.dev/v1alpha1", "gitsyncs", "team", "demo").unwrap();
+        let sync = w.server.object("mainstay.dev/v1alpha1", "gitsyncs", "mainstay-tests-team", "demo").unwrap();
         let conditions = sync["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let ready = conditions.into_iter().find(|c| c["type"] == "Ready").unwrap_or_default();
         format!("{} {}", ready["status"], ready["message"])
@@ -232,12 +235,12 @@ async fn a_sync_outside_the_agents_namespace_may_touch_its_own_namespace_only() 
     world.until("it is refused", |w| ready(w).starts_with("\"False\"")).await;
     let said = ready(&world);
     assert!(said.contains("a.yaml") && said.contains("n.yaml") && !said.contains("own.yaml"), "{said}");
-    assert!(world.server.object("v1", "configmaps", "team", "own").is_none());
-    assert!(world.server.object("v1", "namespaces", "", "shop").is_none());
+    assert!(world.server.object("v1", "configmaps", "mainstay-tests-team", "own").is_none());
+    assert!(world.server.object("v1", "namespaces", "", "mainstay-tests-shop").is_none());
     world.remote.remove("a.yaml").remove("n.yaml").commit("own only");
     world.look();
     world.until("its own objects are applied", |w| ready(w).starts_with("\"True\"")).await;
-    assert!(world.server.object("v1", "configmaps", "team", "own").is_some());
+    assert!(world.server.object("v1", "configmaps", "mainstay-tests-team", "own").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -258,12 +261,12 @@ async fn of_two_syncs_that_claim_one_object_at_the_same_time_exactly_one_gets_it
         })
         .await;
     let winner = if world.condition("left", "Ready").starts_with("True") { "left" } else { "right" };
-    assert_eq!((world.data("x").as_str(), label_of(&world, "x")), (winner, format!("default.{winner}").into()));
+    assert_eq!((world.data("x").as_str(), label_of(&world, "x")), (winner, format!("mainstay-tests.{winner}").into()));
     world.kill().await;
     world.start();
     world.ask("left").await;
     world.ask("right").await;
-    assert_eq!((world.data("x").as_str(), label_of(&world, "x")), (winner, format!("default.{winner}").into()));
+    assert_eq!((world.data("x").as_str(), label_of(&world, "x")), (winner, format!("mainstay-tests.{winner}").into()));
     // A new agent does not change the owner.
     world.ready(winner).await;
     world.condition_is(if winner == "left" { "right" } else { "left" }, "Ready", "False OwnershipConflict").await;

@@ -23,7 +23,7 @@ fn replace_by_theirs(world: &World, name: &str) {
     world.delete("v1", "configmaps", name);
     let theirs = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "default.demo"}},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "mainstay-tests.demo"}},
     });
     world.create("v1", "configmaps", NAMESPACE, theirs);
 }
@@ -114,7 +114,7 @@ async fn a_small_repository_may_lose_most_of_its_objects() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn namespaces_definitions_and_volumes_are_held_while_others_go() {
     let mut world = World::new().await;
-    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n";
     let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: disk}\nspec:\n  accessModes: [ReadWriteOnce]\n  \
                  resources: {requests: {storage: 1Gi}}\n";
     world.remote.file("namespace.yaml", namespace).file("claim.yaml", claim).file("crd.yaml", definition());
@@ -125,20 +125,28 @@ async fn namespaces_definitions_and_volumes_are_held_while_others_go() {
     world.ask("demo").await;
     world.until("the ConfigMap is pruned", |w| w.config_maps() == ["a"]).await;
     let definitions = "customresourcedefinitions";
-    assert!(world.server.object("v1", "namespaces", "", "shop").is_some());
+    assert!(world.server.object("v1", "namespaces", "", "mainstay-tests-shop").is_some());
     assert!(world.get("v1", "persistentvolumeclaims", "disk").is_some());
-    assert!(world.server.object("apiextensions.k8s.io/v1", definitions, "", "widgets.example.org").is_some());
+    assert!(
+        world.server.object("apiextensions.k8s.io/v1", definitions, "", "widgets.mainstay-tests.example.org").is_some()
+    );
     let held = world.status("demo")["held"].to_string();
-    for name in ["Namespace shop", "PersistentVolumeClaim default/disk", "widgets.example.org"] {
+    for name in [
+        "Namespace mainstay-tests-shop",
+        "PersistentVolumeClaim mainstay-tests/disk",
+        "widgets.mainstay-tests.example.org",
+    ] {
         assert!(held.contains(name), "{name} in {held}");
     }
     let commit = world.remote.head();
     world.allow_prune("demo", &commit).await;
     world
         .until("everything is pruned", |w| {
-            w.server.object("v1", "namespaces", "", "shop").is_none()
+            w.server.object("v1", "namespaces", "", "mainstay-tests-shop").is_none()
                 && w.get("v1", "persistentvolumeclaims", "disk").is_none()
-                && w.server.object("apiextensions.k8s.io/v1", definitions, "", "widgets.example.org").is_none()
+                && w.server
+                    .object("apiextensions.k8s.io/v1", definitions, "", "widgets.mainstay-tests.example.org")
+                    .is_none()
         })
         .await;
     world.until("nothing is held", |w| w.status("demo")["held"].is_null()).await;
@@ -148,9 +156,9 @@ async fn namespaces_definitions_and_volumes_are_held_while_others_go() {
 pub(crate) fn definition() -> String {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.example.org"},
+        "metadata": {"name": "widgets.mainstay-tests.example.org"},
         "spec": {
-            "group": "example.org", "scope": "Namespaced",
+            "group": "mainstay-tests.example.org", "scope": "Namespaced",
             "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
                 "type": "object",
@@ -215,7 +223,11 @@ async fn a_refused_deletion_keeps_the_object_in_the_inventory_and_is_tried_again
     world.fail_next("delete", "configmaps", "map-01", 500, 1);
     world.remote.remove("01.yaml");
     world.try_commit("demo", "one goes").await;
-    assert!(world.failure("demo", "ConfigMap default/map-01").starts_with("PruneFailed"), "{}", world.status("demo"));
+    assert!(
+        world.failure("demo", "ConfigMap mainstay-tests/map-01").starts_with("PruneFailed"),
+        "{}",
+        world.status("demo")
+    );
     world.until("it is deleted at the second try", |w| w.config_maps() == ["map-00", "map-02"]).await;
     world.ready("demo").await;
 }
@@ -255,19 +267,19 @@ async fn an_object_that_nothing_proves_ours_is_held_and_explained_until_its_dele
     // It is created, and nobody hears of its UID before the agent is killed.
     let lost =
         Fault { verb: "apply".into(), name: "new".into(), code: 500, times: 1000, after: true, ..Fault::default() };
-    world.server.levers().fail_next(lost);
+    world.levers().fail_next(lost);
     world.remote.file("new.yaml", config_map("new", "1")).commit("one comes");
     world.look();
     world.until("it is created", |w| w.data("new") == "1").await;
     world.kill().await;
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.edit("v1", "configmaps", "new", json!({"metadata": {"managedFields": [{}]}}));
     world.remote.remove("new.yaml").commit("it goes");
     world.start();
     world.ready("demo").await;
     assert_eq!(world.data("new"), "1");
     let held = world.status("demo")["held"].to_string();
-    assert!(held.contains("ConfigMap default/new: it carries our label, but nothing proves"), "{held}");
+    assert!(held.contains("ConfigMap mainstay-tests/new: it carries our label, but nothing proves"), "{held}");
     world.allow_prune("demo", &world.remote.head()).await;
     world.ready("demo").await;
     assert_eq!(world.data("new"), "absent");

@@ -95,7 +95,7 @@ async fn a_mirror_that_lost_its_last_reader_while_no_agent_ran_goes_when_all_rea
     world.remote.file("objects/a.yaml", config_map("a", "2"));
     world.commit("demo", "two").await;
     assert_eq!(world.mirrors(), 2, "Functions may read them");
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.remote.file("hello/handler.js", "2");
     let head = world.remote.commit("three");
     world.look();
@@ -129,7 +129,7 @@ async fn a_secret_is_watched_once_however_many_need_it() {
     world.start();
     world.condition_is("one", "Ready", "True").await;
     let watches = |world: &World| {
-        let counts = world.server.levers().counts();
+        let counts = world.levers().counts();
         let secrets = counts.iter().filter(|count| count.verb == "watch" && count.resource == "secrets");
         secrets.map(|count| count.count).sum::<u64>()
     };

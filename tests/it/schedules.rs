@@ -135,7 +135,7 @@ impl Schedule {
             let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": labels});
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "theirs"}})
         };
-        for (name, labels) in [("by0", json!({})), ("by1", json!({"mainstay.dev/sync": "default.other"}))] {
+        for (name, labels) in [("by0", json!({})), ("by1", json!({"mainstay.dev/sync": "mainstay-tests.other"}))] {
             world.create("v1", "configmaps", NAMESPACE, bystander(name, labels));
         }
         let mut schedule = Self {
@@ -268,7 +268,7 @@ impl Schedule {
             ..Fault::default()
         };
         self.say(format!("{fault:?}"));
-        self.world.server.levers().fail_next(fault);
+        self.world.levers().fail_next(fault);
     }
 
     async fn step(&mut self) {
@@ -304,10 +304,10 @@ impl Schedule {
             }
             16 => {
                 self.say("watches are dropped");
-                self.world.server.store().end_watches(None);
+                self.world.server.embedded().store().end_watches(None);
                 if self.random.sometimes(2) {
                     self.say("history is compacted");
-                    self.world.server.store().compact();
+                    self.world.server.embedded().store().compact();
                 }
             }
             17 if self.running => {
@@ -328,7 +328,8 @@ impl Schedule {
             }
         }
         // Something happens meanwhile, or not.
-        let (mut events, patience) = (self.world.server.subscribe(), Duration::from_millis(self.random.below(60)));
+        let (mut events, patience) =
+            (self.world.server.embedded().subscribe(), Duration::from_millis(self.random.below(60)));
         let some = self.random.below(6);
         let passed = async {
             for _ in 0..some {
@@ -341,7 +342,7 @@ impl Schedule {
     /// Everything is put right, and time is given.
     async fn heal(&mut self) {
         self.say("heal");
-        self.world.server.levers().clear_faults();
+        self.world.levers().clear_faults();
         // What hangs at a gate hangs until the agent is started anew.
         if !self.running || self.gated || self.random.sometimes(2) {
             self.say("start anew");
@@ -379,15 +380,15 @@ impl Schedule {
                     if found != wanted {
                         all.push(format!("{name} is {found} instead of {wanted}"));
                     }
-                    let label = format!("default.{}", placed.sync);
+                    let label = format!("mainstay-tests.{}", placed.sync);
                     if live["metadata"]["labels"]["mainstay.dev/sync"] != label {
                         all.push(format!("{name} is labelled {}", live["metadata"]["labels"]));
                     }
                 }
                 (None, Some(live)) => {
-                    let ours = SYNCS
-                        .iter()
-                        .any(|sync| live["metadata"]["labels"]["mainstay.dev/sync"] == format!("default.{sync}"));
+                    let ours = SYNCS.iter().any(|sync| {
+                        live["metadata"]["labels"]["mainstay.dev/sync"] == format!("mainstay-tests.{sync}")
+                    });
                     if ours || !self.unlabelled.contains(live["metadata"]["uid"].as_str().unwrap()) {
                         all.push(format!("{name} is still there: {}", live["metadata"]));
                     }

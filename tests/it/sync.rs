@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     prune::definition,
-    support::world::{World, config_map, deployment},
+    support::world::{NAMESPACE, World, config_map, deployment},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,38 +61,41 @@ fn version_of(world: &World, config_map: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn order_comes_from_what_objects_are_and_not_from_file_names() {
     let mut world = World::new().await;
-    let inside = |document: String| document.replace("metadata:\n", "metadata:\n  namespace: shop\n");
-    let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: r, namespace: shop}\n\
+    let inside = |document: String| document.replace("metadata:\n", "metadata:\n  namespace: mainstay-tests-shop\n");
+    let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: r, namespace: mainstay-tests-shop}\n\
                    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}\nsubjects: []\n";
-    let role =
-        "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r, namespace: shop}\nrules: []\n";
+    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r, namespace: mainstay-tests-shop}\nrules: []\n";
     world.remote.file(
         "a.yaml",
         inside(deployment("web", "nginx:1", 1)).replacen(
-            "template:\n    metadata:\n  namespace: shop\n",
+            "template:\n    metadata:\n  namespace: mainstay-tests-shop\n",
             "template:\n    metadata:\n",
             1,
         ),
     );
     world.remote.file("b.yaml", inside(config_map("settings", "1"))).file("c.yaml", binding).file("d.yaml", role);
-    world.remote.file("z.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n").commit("one");
+    world
+        .remote
+        .file("z.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n")
+        .commit("one");
     world.sync("demo", json!({}));
-    let mut events = world.server.subscribe();
+    world.gate.record();
     world.start();
     world.ready("demo").await;
-    let created = events.take().events.into_iter().filter(|event| event.old.is_none());
-    let names = created.map(|event| format!("{} {}", event.storage, event.key.name())).collect::<Vec<_>>();
-    let place =
-        |wanted: &str| names.iter().position(|name| name == wanted).unwrap_or_else(|| panic!("{wanted} in {names:?}"));
-    let rbac = "rbac.authorization.k8s.io";
+    let asked = world.gate.heard().into_iter().map(|heard| heard.asked).collect::<Vec<_>>();
+    let place = |path: &str| {
+        let applied = |asked: &String| asked.split('?').next() == Some(&format!("PATCH {path}"));
+        asked.iter().position(applied).unwrap_or_else(|| panic!("{path} in {asked:?}"))
+    };
+    let shop = "namespaces/mainstay-tests-shop";
     let order = [
-        place("namespaces shop"),
-        place(&format!("roles.{rbac} r")),
-        place(&format!("rolebindings.{rbac} r")),
-        place("deployments.apps web"),
+        place(&format!("/api/v1/{shop}")),
+        place(&format!("/apis/rbac.authorization.k8s.io/v1/{shop}/roles/r")),
+        place(&format!("/apis/rbac.authorization.k8s.io/v1/{shop}/rolebindings/r")),
+        place(&format!("/apis/apps/v1/{shop}/deployments/web")),
     ];
-    assert!(order.is_sorted(), "{names:?}");
-    assert!(order[0] < place("configmaps settings") && place("configmaps settings") < order[3], "{names:?}");
+    let settings = place(&format!("/api/v1/{shop}/configmaps/settings"));
+    assert!(order.is_sorted() && order[0] < settings && settings < order[3], "{asked:?}");
     assert!(world.condition("demo", "Ready").starts_with("True"));
     let failed = std::iter::from_fn(|| world.messages.try_recv().ok()).any(|m| matches!(m, Message::Failed { .. }));
     assert!(!failed, "nothing was refused on the way");
@@ -101,37 +104,37 @@ async fn order_comes_from_what_objects_are_and_not_from_file_names() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_definition_and_its_objects_come_in_one_commit() {
     let mut world = World::new().await;
-    let widget = "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
+    let widget = "apiVersion: mainstay-tests.example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
     world.remote.file("a.yaml", widget).file("b.yaml", definition()).commit("one");
     world.synced(json!({})).await;
-    assert_eq!(world.get("example.org/v1", "widgets", "w").unwrap()["spec"]["size"], 3);
-    world.edit("example.org/v1", "widgets", "w", json!({"spec": {"size": 4}}));
+    assert_eq!(world.get("mainstay-tests.example.org/v1", "widgets", "w").unwrap()["spec"]["size"], 3);
+    world.edit("mainstay-tests.example.org/v1", "widgets", "w", json!({"spec": {"size": 4}}));
     world
         .until("a custom resource is put back", |w| {
-            w.get("example.org/v1", "widgets", "w").unwrap()["spec"]["size"] == 3
+            w.get("mainstay-tests.example.org/v1", "widgets", "w").unwrap()["spec"]["size"] == 3
         })
         .await;
     world.remote.remove("a.yaml");
     world.commit("demo", "the object goes").await;
-    assert!(world.get("example.org/v1", "widgets", "w").is_none());
+    assert!(world.get("mainstay-tests.example.org/v1", "widgets", "w").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unknown_kind_is_named_and_known_as_soon_as_somebody_defines_it() {
     let mut world = World::new().await;
-    let widget = "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
+    let widget = "apiVersion: mainstay-tests.example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
     world.remote.file("a.yaml", config_map("a", "1")).file("w.yaml", widget).commit("one");
     world.sync("demo", json!({}));
     world.start();
     world.condition_is("demo", "Ready", "False ManifestInvalid").await;
     let said = world.condition("demo", "Ready");
-    assert!(said.contains("w.yaml") && said.contains("example.org/v1 Widget"), "{said}");
+    assert!(said.contains("w.yaml") && said.contains("mainstay-tests.example.org/v1 Widget"), "{said}");
     assert_eq!(world.data("a"), "absent", "nothing of such a commit is applied");
     let definition = serde_json::from_str(&definition()).unwrap();
     world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
     world.ask("demo").await;
     world.ready("demo").await;
-    assert!(world.get("example.org/v1", "widgets", "w").is_some());
+    assert!(world.get("mainstay-tests.example.org/v1", "widgets", "w").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,33 +172,33 @@ async fn all_problems_of_all_files_are_named_and_the_previous_commit_stays_enfor
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_object_in_two_files_is_a_problem_that_names_both() {
     let mut world = World::new().await;
-    let placed = config_map("a", "2").replace("name: a", "name: a\n  namespace: default");
+    let placed = config_map("a", "2").replace("name: a", "name: a\n  namespace: mainstay-tests");
     world.remote.file("one.yaml", config_map("a", "1")).file("two.yaml", placed).commit("one");
     world.sync("demo", json!({}));
     world.start();
     world.condition_is("demo", "Ready", "False ManifestInvalid").await;
     let said = world.condition("demo", "Ready");
-    assert!(said.contains("one.yaml") && said.contains("two.yaml") && said.contains("default/a"), "{said}");
+    assert!(said.contains("one.yaml") && said.contains("two.yaml") && said.contains("mainstay-tests/a"), "{said}");
     assert_eq!(world.data("a"), "absent");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_names_no_namespace_goes_to_the_target_namespace_and_moves_with_it() {
     let mut world = World::new().await;
-    for name in ["shop", "stock"] {
+    for name in ["mainstay-tests-shop", "mainstay-tests-stock"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         world.create("v1", "namespaces", "", namespace);
     }
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    world.remote.file("b.yaml", config_map("b", "1").replace("name: b", "name: b\n  namespace: default"));
+    world.remote.file("b.yaml", config_map("b", "1").replace("name: b", "name: b\n  namespace: mainstay-tests"));
     world.remote.commit("two");
-    world.synced(json!({"targetNamespace": "shop"})).await;
-    assert!(world.server.object("v1", "configmaps", "shop", "a").is_some());
+    world.synced(json!({"targetNamespace": "mainstay-tests-shop"})).await;
+    assert!(world.server.object("v1", "configmaps", "mainstay-tests-shop", "a").is_some());
     assert_eq!(world.config_maps(), ["b"]);
-    world.change("demo", json!({"targetNamespace": "stock"})).await;
+    world.change("demo", json!({"targetNamespace": "mainstay-tests-stock"})).await;
     world.ready("demo").await;
-    assert!(world.server.object("v1", "configmaps", "stock", "a").is_some());
-    assert!(world.server.object("v1", "configmaps", "shop", "a").is_none());
+    assert!(world.server.object("v1", "configmaps", "mainstay-tests-stock", "a").is_some());
+    assert!(world.server.object("v1", "configmaps", "mainstay-tests-shop", "a").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -222,7 +225,7 @@ async fn a_commit_that_came_during_break_glass_is_applied_when_that_ends() {
     world.synced(json!({})).await;
     let hold = |value: Value| json!({"metadata": {"annotations": {"mainstay.dev/reconcile": value}}});
     world.edit("v1", "configmaps", "a", hold("disabled".into()));
-    world.until("the pause is seen", |w| w.status("demo")["paused"].to_string().contains("default/a")).await;
+    world.until("the pause is seen", |w| w.status("demo")["paused"].to_string().contains("mainstay-tests/a")).await;
     world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", config_map("b", "2"));
     world.try_commit("demo", "two").await;
     assert_eq!((world.data("a"), world.data("b")), ("1".to_owned(), "2".to_owned()));
@@ -258,7 +261,7 @@ async fn nothing_changed_costs_nothing_and_one_file_costs_its_objects_and_two() 
     world.synced(json!({"interval": "1s"})).await;
     world.until("what follows the first sync is written", |w| w.status("demo")["healthy"] == 30).await;
     let mut messages = world.messages.resubscribe();
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     // Another repository change is seen only after further lookups, which are what must cost nothing.
     world.remote.file("README.md", "nothing").commit("no object");
     world.ready("demo").await;
@@ -266,7 +269,7 @@ async fn nothing_changed_costs_nothing_and_one_file_costs_its_objects_and_two() 
     idle.retain(|(name, _)| !name.contains("events"));
     assert_eq!(idle.iter().map(|(_, count)| count).sum::<u64>(), 1, "only the status: {idle:?}");
     while messages.try_recv().is_ok() {}
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     world.remote.file("7.yaml", config_map("map-7", "2") + "---\n" + &config_map("map-new", "1")).commit("one file");
     world.ready("demo").await;
     let counts = world.requests();
@@ -274,7 +277,7 @@ async fn nothing_changed_costs_nothing_and_one_file_costs_its_objects_and_two() 
     let all = counts.iter().map(|(_, count)| count).sum::<u64>() - events;
     // Two objects, status, inventory before (a new object) and after, one list for the new object.
     assert!(all <= 6, "{counts:?}");
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     world.remote.file("8.yaml", config_map("map-8", "2")).commit("one object");
     world.ready("demo").await;
     let mut counts = world.requests();
@@ -293,7 +296,7 @@ async fn a_restart_applies_nothing() {
     world.remote.file("web.yaml", deployment("web", "nginx:1", 2)).file("secret.yaml", secret).commit("one");
     world.synced(json!({})).await;
     world.stop().await;
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     world.start();
     world.ask("demo").await;
     world.edit("v1", "configmaps", "map-3", json!({"data": {"key": "changed"}}));
@@ -332,7 +335,7 @@ async fn readiness_waits_for_health_gives_up_after_the_timeout_and_a_newer_commi
     world.sync("demo", json!({"timeout": "1h"}));
     world.start();
     world.condition_is("demo", "Ready", "Unknown Progressing").await;
-    assert!(world.condition("demo", "Ready").contains("default/web"), "{}", world.condition("demo", "Ready"));
+    assert!(world.condition("demo", "Ready").contains("mainstay-tests/web"), "{}", world.condition("demo", "Ready"));
     assert!(world.condition("demo", "Reconciling").starts_with("True"));
     assert_eq!(world.status("demo")["appliedCommit"], world.remote.head());
     assert_eq!((&world.status("demo")["objects"], &world.status("demo")["healthy"]), (&json!(2), &json!(1)));
@@ -366,13 +369,13 @@ async fn break_glass_of_an_object_that_no_agent_has_seen_yet_is_respected_until_
     let mut world = World::new().await;
     let held = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "mine"},
-        "metadata": {"name": "a", "namespace": "default", "annotations": {"mainstay.dev/reconcile": "disabled"}},
+        "metadata": {"name": "a", "namespace": NAMESPACE, "annotations": {"mainstay.dev/reconcile": "disabled"}},
     });
-    world.create("v1", "configmaps", "default", held);
+    world.create("v1", "configmaps", NAMESPACE, held);
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
     world.sync("demo", json!({}));
     world.start();
-    world.until("the pause is told", |w| w.status("demo")["paused"].to_string().contains("default/a")).await;
+    world.until("the pause is told", |w| w.status("demo")["paused"].to_string().contains("mainstay-tests/a")).await;
     assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("mine", "1"));
     world.edit(
         "v1",

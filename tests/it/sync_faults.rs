@@ -28,21 +28,21 @@ async fn refused(fault: Fault, said: &str, stalled: bool) {
     let of_b = Fault { verb: "apply".into(), resource: "configmaps".into(), name: "b".into(), times: 1000, ..fault };
     if of_b.code == 422 {
         // What is really invalid could not be created either.
-        world.server.levers().fail_next(Fault { verb: "create".into(), name: String::new(), ..of_b.clone() });
+        world.levers().fail_next(Fault { verb: "create".into(), name: String::new(), ..of_b.clone() });
     }
-    world.server.levers().fail_next(of_b);
+    world.levers().fail_next(of_b);
     world.try_commit("demo", "two").await;
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
     assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("2", "1"));
     assert_eq!(world.data("leaves"), "1", "nothing is pruned while something failed");
-    let failure = world.failure("demo", "ConfigMap default/b");
+    let failure = world.failure("demo", "ConfigMap mainstay-tests/b");
     assert!(failure.contains(said), "{failure}");
-    assert!(world.condition("demo", "Ready").contains("default/b"), "{}", world.condition("demo", "Ready"));
+    assert!(world.condition("demo", "Ready").contains("mainstay-tests/b"), "{}", world.condition("demo", "Ready"));
     assert!(world.condition("demo", "Stalled").starts_with(if stalled { "True" } else { "False" }));
     assert_eq!(world.status("demo")["failed"], 1);
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("the others are kept", |w| w.data("a") == "2").await;
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.ask("demo").await;
     world.ready("demo").await;
     assert_eq!((world.data("b").as_str(), world.data("leaves").as_str()), ("2", "absent"));
@@ -97,7 +97,8 @@ async fn really_refused_objects_are_named_together_and_each_recovers() {
     let mut world = World::new().await;
     let unknown = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}], bogus: 1}\n";
     let invalid = config_map("Not_A_Name", "1");
-    let homeless = config_map("homeless", "1").replace("name: homeless", "name: homeless\n  namespace: later");
+    let homeless =
+        config_map("homeless", "1").replace("name: homeless", "name: homeless\n  namespace: mainstay-tests-later");
     world.remote.file("a.yaml", config_map("a", "1")).file("s.yaml", unknown).file("i.yaml", invalid);
     world.remote.file("h.yaml", homeless).commit("one good, three bad");
     world.sync("demo", json!({}));
@@ -106,18 +107,30 @@ async fn really_refused_objects_are_named_together_and_each_recovers() {
     assert_eq!(world.data("a"), "1");
     assert_eq!(world.status("demo")["failed"], 3, "{}", world.status("demo"));
     let said = |object: &str| world.failure("demo", object);
-    assert!(said("Service default/s").contains("not declared in schema"), "{}", said("Service default/s"));
-    assert!(said("ConfigMap default/Not_A_Name").contains("422"), "{}", said("ConfigMap default/Not_A_Name"));
-    assert!(said("ConfigMap later/homeless").contains("404"), "{}", said("ConfigMap later/homeless"));
+    assert!(
+        said("Service mainstay-tests/s").contains("not declared in schema"),
+        "{}",
+        said("Service mainstay-tests/s")
+    );
+    assert!(
+        said("ConfigMap mainstay-tests/Not_A_Name").contains("422"),
+        "{}",
+        said("ConfigMap mainstay-tests/Not_A_Name")
+    );
+    assert!(
+        said("ConfigMap mainstay-tests-later/homeless").contains("404"),
+        "{}",
+        said("ConfigMap mainstay-tests-later/homeless")
+    );
     world.create(
         "v1",
         "namespaces",
         "",
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mainstay-tests-later"}}),
     );
     world
         .until("it is applied once its namespace is there", |w| {
-            w.server.object("v1", "configmaps", "later", "homeless").is_some()
+            w.server.object("v1", "configmaps", "mainstay-tests-later", "homeless").is_some()
         })
         .await;
     world.remote.file("s.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n");
@@ -129,30 +142,36 @@ async fn really_refused_objects_are_named_together_and_each_recovers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_terminating_namespace_is_awaited_and_not_taken_for_a_missing_permission() {
     let mut world = World::new().await;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mainstay-tests-shop"}});
     world.create("v1", "namespaces", "", namespace.clone());
     let blocker = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "blocker", "namespace": "shop", "finalizers": ["example.org/wait"]}});
-    world.create("v1", "configmaps", "shop", blocker);
+        "metadata": {"name": "blocker", "namespace": "mainstay-tests-shop", "finalizers": ["example.org/wait"]}});
+    world.create("v1", "configmaps", "mainstay-tests-shop", blocker);
     let delete = devcluster::Action::Delete(devcluster::verbs::delete::DeleteOptions::default());
-    world.try_as("kubectl", devcluster::Call::new("v1", "namespaces", "", "shop", delete)).unwrap();
+    world.try_as("kubectl", devcluster::Call::new("v1", "namespaces", "", "mainstay-tests-shop", delete)).unwrap();
     world
         .remote
         .file("a.yaml", config_map("a", "1"))
-        .file("b.yaml", config_map("b", "1").replace("name: b", "name: b\n  namespace: shop"));
+        .file("b.yaml", config_map("b", "1").replace("name: b", "name: b\n  namespace: mainstay-tests-shop"));
     world.remote.commit("one");
     world.sync("demo", json!({}));
     world.start();
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
-    assert!(world.failure("demo", "ConfigMap shop/b").contains("being terminated"), "{}", world.status("demo"));
+    assert!(
+        world.failure("demo", "ConfigMap mainstay-tests-shop/b").contains("being terminated"),
+        "{}",
+        world.status("demo")
+    );
     assert!(world.condition("demo", "Stalled").starts_with("False"));
     assert_eq!(world.data("a"), "1");
     let free =
         devcluster::Action::Patch(devcluster::verbs::patch::Form::Merge, json!({"metadata": {"finalizers": null}}));
-    world.try_as("kubectl", devcluster::Call::new("v1", "configmaps", "shop", "blocker", free)).unwrap();
-    world.until("the namespace is gone", |w| w.server.object("v1", "namespaces", "", "shop").is_none()).await;
+    world.try_as("kubectl", devcluster::Call::new("v1", "configmaps", "mainstay-tests-shop", "blocker", free)).unwrap();
+    world
+        .until("the namespace is gone", |w| w.server.object("v1", "namespaces", "", "mainstay-tests-shop").is_none())
+        .await;
     world.create("v1", "namespaces", "", namespace);
-    world.until("it is applied", |w| w.server.object("v1", "configmaps", "shop", "b").is_some()).await;
+    world.until("it is applied", |w| w.server.object("v1", "configmaps", "mainstay-tests-shop", "b").is_some()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,14 +183,14 @@ async fn a_kind_that_may_not_be_listed_holds_back_only_its_own_objects() {
     let message = "secrets is forbidden: User \"agent\" cannot list resource \"secrets\" in API group \"\"";
     let fault =
         Fault { verb: "list".into(), resource: "secrets".into(), times: 1000, ..answer(403, "Forbidden", message) };
-    world.server.levers().fail_next(fault);
+    world.levers().fail_next(fault);
     world.sync("demo", json!({}));
     world.start();
     world.condition_is("demo", "Ready", "False").await;
     world.until("the others are applied", |w| w.data("a") == "1").await;
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
-    assert!(world.failure("demo", "Secret default/s").contains("403"), "{}", world.status("demo"));
-    world.server.levers().clear_faults();
+    assert!(world.failure("demo", "Secret mainstay-tests/s").contains("403"), "{}", world.status("demo"));
+    world.levers().clear_faults();
     world.ask("demo").await;
     world.ready("demo").await;
     assert!(world.get("v1", "secrets", "t").is_some());
@@ -202,13 +221,13 @@ async fn through_faults(code: u16, after: bool) {
     world.remote.commit("one");
     world.sync("demo", json!({"interval": "1s"}));
     for verb in ["list", "apply", "patch", "delete"] {
-        world.server.levers().fail_next(Fault { verb: verb.into(), code, after, times: 2, ..Fault::default() });
+        world.levers().fail_next(Fault { verb: verb.into(), code, after, times: 2, ..Fault::default() });
     }
     world.start();
     world.ready("demo").await;
     assert_eq!(world.config_maps(), ["a", "b", "c"], "{code} {after}");
     for verb in ["apply", "get", "delete"] {
-        world.server.levers().fail_next(Fault { verb: verb.into(), code, after, times: 1, ..Fault::default() });
+        world.levers().fail_next(Fault { verb: verb.into(), code, after, times: 1, ..Fault::default() });
     }
     world.remote.file("a.yaml", config_map("a", "2")).remove("b.yaml").commit("two");
     world.request("demo");
@@ -228,7 +247,7 @@ async fn retry_after_is_honoured() {
     let mut world = about_to_change().await;
     let fault =
         Fault { verb: "apply".into(), resource: "configmaps".into(), name: "b".into(), code: 429, ..Fault::default() };
-    world.server.levers().fail_next(Fault { retry_after: Some(3), ..fault });
+    world.levers().fail_next(Fault { retry_after: Some(3), ..fault });
     let began = std::time::Instant::now();
     world.remote.commit("two");
     world.look();
@@ -249,20 +268,15 @@ async fn a_secret_that_the_server_quotes_appears_nowhere() {
     world.remote.file("a.yaml", config_map("a", "1")).file("s.yaml", &secret).file("j.yaml", &job).commit("one");
     let quoted = |resource: &str, code: u16, message: String| {
         let verb = "apply".to_owned();
-        world.server.levers().fail_next(Fault {
-            verb,
-            resource: resource.into(),
-            times: 1000,
-            ..answer(code, "", &message)
-        });
+        world.levers().fail_next(Fault { verb, resource: resource.into(), times: 1000, ..answer(code, "", &message) });
     };
     quoted("secrets", 500, format!("cannot convert {value} ({encoded}) to a Secret"));
     quoted("services", 422, format!("Service \"j\" is invalid: spec.bogus: Invalid value: \"{value}\": no"));
     world.sync("demo", json!({}));
     world.start();
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
-    assert!(world.failure("demo", "Secret default/s").contains("500"), "{}", world.status("demo"));
-    assert!(world.failure("demo", "Service default/j").contains("spec.bogus"), "{}", world.status("demo"));
+    assert!(world.failure("demo", "Secret mainstay-tests/s").contains("500"), "{}", world.status("demo"));
+    assert!(world.failure("demo", "Service mainstay-tests/j").contains("spec.bogus"), "{}", world.status("demo"));
     world
         .until("the Event is written", |w| {
             w.server.objects("events.k8s.io/v1", "events", None).iter().any(|event| event["reason"] == "Failed")
@@ -283,7 +297,7 @@ async fn a_secret_that_the_server_quotes_appears_nowhere() {
     let events = world.server.objects("events.k8s.io/v1", "events", None);
     let events = events.iter().map(ToString::to_string).collect::<String>();
     let logged = logs::text();
-    assert!(logged.contains("default/demo"), "the log is kept");
+    assert!(logged.contains("mainstay-tests/demo"), "the log is kept");
     for (place, text) in [("status", &status), ("events", &events), ("messages", &told), ("logs", &logged)] {
         for secret in [value, encoded, "hunter2"] {
             let at = text.find(secret);
@@ -306,7 +320,7 @@ async fn of_two_agents_one_acts_and_the_other_takes_over_when_it_is_killed() {
         lease.and_then(|l| l["spec"]["holderIdentity"].as_str().map(str::to_owned)).unwrap_or_default()
     };
     assert_eq!(holder(&world), "first");
-    world.server.levers().reset_counts();
+    world.levers().reset_counts();
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("one agent puts it back", |w| w.data("a") == "1").await;
     world.remote.file("a.yaml", config_map("a", "2"));

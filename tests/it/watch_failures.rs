@@ -19,7 +19,7 @@ fn fault(verb: &str, resource: &str, code: u16) -> Fault {
 async fn works_without_streaming_lists(how: Fault) {
     let mut world = World::new().await;
     with_a(&mut world);
-    world.server.levers().fail_next(Fault { query: "sendInitialEvents=true".into(), ..how });
+    world.levers().fail_next(Fault { query: "sendInitialEvents=true".into(), ..how });
     world.synced(json!({})).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("the edit is put back", |w| w.data("a") == "1").await;
@@ -50,7 +50,7 @@ async fn a_kind_that_cannot_be_watched_is_told_by_the_git_syncs_that_have_object
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
     world.remote.file("other/service.yaml", service);
     world.remote.commit("one");
-    world.server.levers().fail_next(fault("watch", "configmaps", 500));
+    world.levers().fail_next(fault("watch", "configmaps", 500));
     world.sync("other", json!({"baseDir": "/other"}));
     world.sync("demo", json!({"baseDir": "/maps"}));
     world.start();
@@ -58,7 +58,7 @@ async fn a_kind_that_cannot_be_watched_is_told_by_the_git_syncs_that_have_object
     let said = world.condition("demo", "Ready");
     assert!(said.contains("configmaps cannot be watched") && said.contains("500"), "{said}");
     world.ready("other").await;
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.ready("demo").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("the edit is put back", |w| w.data("a") == "1").await;
@@ -69,12 +69,12 @@ async fn git_repositories_that_cannot_be_read_are_not_said_to_be_missing() {
     let mut world = World::new().await;
     with_a(&mut world);
     for verb in ["watch", "list"] {
-        world.server.levers().fail_next(fault(verb, "gitrepositories", 403));
+        world.levers().fail_next(fault(verb, "gitrepositories", 403));
     }
     world.sync("demo", json!({}));
     world.start();
     let said = "False ClusterUnavailable: GitRepository repo cannot be read: could not list gitrepositories";
     world.condition_is("demo", "Ready", said).await;
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.ready("demo").await;
 }

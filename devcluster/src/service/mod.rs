@@ -1,12 +1,13 @@
 //! HTTP requests become answers; the same for connections on loopback and for clients in this process.
 //!
 //! [`resource`] speaks for objects, [`lever`] for the levers; this page for everything else. [`respond`] makes the
-//! bodies.
+//! bodies, [`fault`] the answers that were asked for.
 //!
 //! Invariant: every refusal is a `Status` body, except where a real server answers in plain text.
 //!
 //! Deliberately absent: connections and who may connect (`listen`).
 
+pub mod fault;
 mod lever;
 mod log;
 #[expect(clippy::disallowed_methods, reason = "requests have deadlines")]

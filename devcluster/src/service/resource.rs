@@ -2,10 +2,10 @@
 //!
 //! Deliberately absent: the verbs themselves (`verbs`).
 
-use super::{Asked, Body, log, respond};
+use super::{Asked, Body, fault, log, respond};
 use crate::{
     kinds::table::Kind,
-    levers::{self, Fault},
+    levers,
     present::{self, Form},
     route::Address,
     server::{Server, stamp},
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use bytes::Bytes;
-use http::{Method, Response, header};
+use http::{Response, header};
 use serde_json::{Value, json};
 
 /// Longest name of a field manager.
@@ -36,7 +36,12 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         name: address.name,
         subresource: address.subresource,
     };
-    let verb = verb_of(&target, &asked);
+    let verb = fault::verb(
+        &asked.parts.method,
+        target.name.is_empty(),
+        asked.query.flag("watch"),
+        asked.header(header::CONTENT_TYPE),
+    );
     let seen = levers::Asked {
         verb,
         group: &target.kind.group,
@@ -55,7 +60,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
                 // The request counts, only its answer is lost.
                 let _ = perform(server, &target, verb, &asked).await;
             }
-            return fail(&target, verb, &fault);
+            return fault::answer(&seen, &fault);
         }
     }
     let mut response = match perform(server, &target, verb, &asked).await {
@@ -75,94 +80,6 @@ fn resource_name(target: &Target) -> String {
         name.push_str(&target.subresource);
     }
     name
-}
-
-fn verb_of(target: &Target, asked: &Asked) -> &'static str {
-    let collection = target.name.is_empty();
-    match asked.parts.method {
-        Method::GET | Method::HEAD if collection && asked.query.flag("watch") => "watch",
-        Method::GET | Method::HEAD if collection => "list",
-        Method::GET | Method::HEAD => "get",
-        Method::POST => "create",
-        Method::PUT if !collection => "update",
-        Method::PATCH if !collection => {
-            if asked.header(header::CONTENT_TYPE).starts_with("application/apply-patch") {
-                "apply"
-            } else {
-                "patch"
-            }
-        }
-        Method::DELETE if collection => "deletecollection",
-        Method::DELETE => "delete",
-        _ => "none",
-    }
-}
-
-fn fail(target: &Target, verb: &str, fault: &Fault) -> Response<Body> {
-    match &fault.body {
-        Some(Value::String(text)) => return retry_after(respond::text(fault.code, text.clone()), fault),
-        Some(body) => return retry_after(respond::json(fault.code, body.to_string().into()), fault),
-        None => {}
-    }
-    if fault.code == 429 && fault.reason.is_empty() && fault.message.is_empty() {
-        let mut response = respond::text(429, "Too many requests, please try again later.\n");
-        response.headers_mut().insert(header::RETRY_AFTER, fault.retry_after.unwrap_or(1).into());
-        return response;
-    }
-    let gr = target.kind.group_resource();
-    let mut status = match (fault.code, fault.message.as_str()) {
-        (404, "") => target.not_found(),
-        (409, "") => Status::stale(&gr, &target.name),
-        (401, "") => Status::new(401, "Unauthorized", "Unauthorized"),
-        (403, "") => Status::forbidden(&gr, &target.name, &denial(target, verb)),
-        (code, message) => {
-            let reason = match code {
-                401 => "Unauthorized",
-                403 => "Forbidden",
-                404 => "NotFound",
-                409 => "Conflict",
-                410 => "Expired",
-                422 => "Invalid",
-                429 => "TooManyRequests",
-                503 => "ServiceUnavailable",
-                504 => "Timeout",
-                _ => "InternalError",
-            };
-            let message = if message.is_empty() { "this was asked for with a lever" } else { message };
-            Status::new(code, reason, message)
-        }
-    };
-    if !fault.reason.is_empty() {
-        status.reason.clone_from(&fault.reason);
-    }
-    // A real server never says "too many" without saying when to come again.
-    let usual = (fault.code == 429).then_some(1);
-    status.retry_after = fault.retry_after.or(usual);
-    respond::status(&status)
-}
-
-/// Why roles do not allow something, in the words of a real server.
-fn denial(target: &Target, verb: &str) -> String {
-    let verb = if verb == "apply" { "patch" } else { verb };
-    let sub = if target.subresource.is_empty() { String::new() } else { format!("/{}", target.subresource) };
-    let place = if target.namespace.is_empty() {
-        "at the cluster scope".to_owned()
-    } else {
-        format!("in the namespace \"{}\"", target.namespace)
-    };
-    format!(
-        "User \"{}\" cannot {verb} resource \"{}{sub}\" in API group \"{}\" {place}",
-        review::USER,
-        target.kind.plural,
-        target.kind.group
-    )
-}
-
-fn retry_after(mut response: Response<Body>, fault: &Fault) -> Response<Body> {
-    if let Some(seconds) = fault.retry_after {
-        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-    }
-    response
 }
 
 async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {

@@ -52,17 +52,19 @@ impl World {
     }
 
     /// A world whose builds succeed at once, with a registry for its namespace, and an agent that is not running yet.
-    #[expect(clippy::unused_async, reason = "the controllers need a runtime to run on")]
     pub(crate) async fn with_functions() -> Self {
-        Self::with_functions_on(Options::default())
+        Self::new().await.for_functions()
     }
 
-    /// The same on another cluster.
+    /// The same on an embedded cluster of one's own.
     pub(crate) fn with_functions_on(options: Options) -> Self {
-        let world = Self::of(Server::new(options));
-        world.builds_succeed();
-        world.registry(NAMESPACE, "registry.example.org");
-        world
+        Self::of(Server::new(options)).for_functions()
+    }
+
+    fn for_functions(self) -> Self {
+        self.builds_succeed();
+        self.registry(NAMESPACE, "registry.example.org");
+        self
     }
 
     /// Builds end at once with a digest that follows from what they were told to push.
@@ -78,7 +80,7 @@ impl World {
     /// A container of builds ends so.
     pub(crate) fn builds_end(&self, container: &str, exit_code: i32, message: &str, after: Duration) {
         let simulation = Simulation { exit_code, termination_message: Some(message.to_owned()), after };
-        self.server.simulate_container(&self.functions.builder_image, container, simulation);
+        self.server.simulate(&self.functions.builder_image, container, simulation);
     }
 
     /// Says where images of a namespace are kept.
@@ -206,14 +208,13 @@ impl World {
     /// The smallest number of pods that a Function's Deployment asked for from now on.
     pub(crate) fn lowest_replicas(&self, function: &str) -> impl Fn() -> i64 + use<> {
         let (lowest, name) = (Arc::new(AtomicI64::new(i64::MAX)), self.child_name(function, DEPLOYMENTS));
-        let (mut events, seen) = (self.server.subscribe(), Arc::clone(&lowest));
-        let server = self.server.clone();
+        let (mut changes, seen) = (self.server.changes(DEPLOYMENTS.0, DEPLOYMENTS.1), Arc::clone(&lowest));
         tokio::spawn(async move {
             loop {
-                events.next().await;
-                let object = server.object("apps/v1", "deployments", NAMESPACE, &name);
-                if let Some(replicas) = object.and_then(|object| object["spec"]["replicas"].as_i64()) {
-                    seen.fetch_min(replicas, Ordering::Relaxed);
+                for object in changes.next().await {
+                    if let Some(replicas) = object["spec"]["replicas"].as_i64().filter(|_| is_named(&object, &name)) {
+                        seen.fetch_min(replicas, Ordering::Relaxed);
+                    }
                 }
             }
         });
@@ -236,7 +237,7 @@ impl World {
     /// What builds there are from now on.
     pub(crate) fn builds(&self) -> Builds {
         let builds = Builds::default();
-        let (mut events, seen, server) = (self.server.subscribe(), builds.clone(), self.server.clone());
+        let (mut events, seen, server) = (self.server.embedded().subscribe(), builds.clone(), self.server.clone());
         tokio::spawn(async move {
             loop {
                 let batch = events.next().await;
@@ -268,6 +269,11 @@ impl World {
             }),
         );
     }
+}
+
+/// Whether an object of the tests' namespace has a name.
+fn is_named(object: &Value, name: &str) -> bool {
+    object["metadata"]["namespace"] == NAMESPACE && object["metadata"]["name"] == name
 }
 
 fn is_unfinished(job: &Value) -> bool {

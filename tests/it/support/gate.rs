@@ -1,28 +1,38 @@
-//! Stands between an agent and its cluster: after so many writes nothing gets through any more, as if the agent had been
-//! killed right then.
+//! Stands between an agent and its cluster, whichever that is: counts what the agent asks, lets requests fail or wait,
+//! and after so many writes lets nothing through any more, as if the agent had been killed right then.
 
 use std::{
-    convert::Infallible,
     sync::{Arc, Mutex},
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use devcluster::service::ClientService;
+use devcluster::{
+    levers::{Asked, Fault, Levers},
+    route::{Query, Route, route},
+    service::fault,
+};
 use futures::future::BoxFuture;
-use http::{Method, Request};
-use http_body_util::BodyExt as _;
+use http::{Method, Request, Response, header};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use tokio::sync::watch;
 use tower::Service;
 
-/// How many writes still get through; `None`: all.
+use super::external::External;
+
+/// Body of an answer.
+type Answer = UnsyncBoxBody<Bytes, kube::Error>;
+
+/// What happens to the requests of the agents of one world.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
+    /// How many writes still get through; `None`: all.
     left: Arc<Mutex<Option<u64>>>,
     shut: Arc<watch::Sender<bool>>,
     /// What went through, if that is recorded.
     heard: Arc<Mutex<Option<Vec<Heard>>>>,
+    levers: Arc<Levers>,
 }
 
 /// A request that went through, and as much of its answer as has come.
@@ -42,7 +52,12 @@ impl Heard {
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { left: Arc::default(), shut: Arc::new(watch::Sender::new(false)), heard: Arc::default() }
+        Self {
+            left: Arc::default(),
+            shut: Arc::new(watch::Sender::new(false)),
+            heard: Arc::default(),
+            levers: Arc::default(),
+        }
     }
 }
 
@@ -62,6 +77,11 @@ impl Gate {
     /// Waits until it is shut.
     pub(crate) async fn shut(&self) {
         self.shut.subscribe().wait_for(|shut| *shut).await.unwrap();
+    }
+
+    /// Faults for the agents' requests, and counts of them.
+    pub(crate) fn levers(&self) -> &Levers {
+        &self.levers
     }
 
     /// Records from now on what is asked and answered.
@@ -99,38 +119,83 @@ impl Gate {
 }
 
 /// A client's way to the cluster through a gate.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Gated {
-    cluster: ClientService,
+    cluster: kube::Client,
     gate: Gate,
 }
 
 impl Gated {
-    /// Over a cluster.
-    pub(crate) fn new(cluster: ClientService, gate: &Gate) -> Self {
-        Self { cluster, gate: gate.clone() }
+    /// A client that goes through a gate. Needs a runtime.
+    pub(crate) fn client(cluster: kube::Client, gate: &Gate) -> kube::Client {
+        let namespace = cluster.default_namespace().to_owned();
+        kube::Client::new(Self { cluster, gate: gate.clone() }, namespace)
+    }
+
+    /// Counts a request, and meets the fault that it is to meet, or carries it out.
+    async fn ask(&self, request: Request<Body>) -> Result<Response<Answer>, kube::Error> {
+        let Route::Resource(address) = route(request.uri().path()) else {
+            self.gate.levers.count("get", request.uri().path(), "");
+            return self.perform(request).await;
+        };
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let asked = Asked {
+            verb: fault::verb(request.method(), address.name.is_empty(), Query::parse(&query).flag("watch"), kind),
+            group: &address.group,
+            resource: &address.resource,
+            subresource: &address.subresource,
+            namespace: &address.namespace,
+            name: &address.name,
+            query: &query,
+        };
+        self.gate.levers.count(asked.verb, &resource_name(&asked), "");
+        let Some(met) = self.gate.levers.fault(&asked) else { return self.perform(request).await };
+        tokio::time::sleep(met.delay()).await;
+        let Fault { code: 1.., after, .. } = met else { return self.perform(request).await };
+        if after {
+            // The request counts, only its answer is lost.
+            self.perform(request).await?;
+        }
+        Ok(fault::answer(&asked, &met).map(|body| body.map_err(|never| match never {}).boxed_unsync()))
+    }
+
+    async fn perform(&self, request: Request<Body>) -> Result<Response<Answer>, kube::Error> {
+        Ok(self.cluster.send(request).await?.map(BodyExt::boxed_unsync))
     }
 }
 
-impl Service<Request<Body>> for Gated {
-    type Response = http::Response<devcluster::service::Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+/// Plural name, qualified with its group, with its subresource.
+fn resource_name(asked: &Asked<'_>) -> String {
+    let mut name = asked.resource.to_owned();
+    for (sign, part) in [('.', asked.group), ('/', asked.subresource)] {
+        if !part.is_empty() {
+            name.push(sign);
+            name.push_str(part);
+        }
+    }
+    name
+}
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+impl Service<Request<Body>> for Gated {
+    type Response = Response<Answer>;
+    type Error = kube::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let writes = request.method() != Method::GET;
-        let (mut cluster, gate) = (self.cluster.clone(), self.gate.clone());
+        let (cluster, gate) = (self.clone(), self.gate.clone());
         Box::pin(async move {
             let answered = gate.pass(writes);
             if answered.is_none() {
                 return std::future::pending().await;
             }
             let heard = gate.hear(&request);
-            let answer = cluster.call(request).await;
+            let answer = cluster.ask(request).await;
             if answered == Some(false) {
                 gate.shut.send_replace(true);
                 return std::future::pending().await;
@@ -149,14 +214,15 @@ impl Service<Request<Body>> for Gated {
     }
 }
 
-/// Scenarios that run at the same time.
+/// Scenarios that run at the same time, where each has a cluster of its own.
 const TOGETHER: u64 = 8;
 
 /// Runs a scenario that is cut off after the first write, the second, and so on until it ends before it is cut off.
 pub(crate) async fn after_every_write<F: Future<Output = bool>>(scenario: impl Fn(u64) -> F, at_least: u64) {
+    let together = if External::is_named() { 1 } else { TOGETHER };
     let mut writes = 1;
-    while futures::future::join_all((writes..writes + TOGETHER).map(&scenario)).await.contains(&true) {
-        writes += TOGETHER;
+    while futures::future::join_all((writes..writes + together).map(&scenario)).await.contains(&true) {
+        writes += together;
     }
-    assert!(writes + TOGETHER > at_least, "the scenario made fewer than {at_least} writes");
+    assert!(writes + together > at_least, "the scenario made fewer than {at_least} writes");
 }

@@ -117,7 +117,7 @@ impl World {
 
     async fn call_in_within(&self, namespace: &str, name: &str, patience: Duration) -> String {
         let (name, path) = name.split_once('/').unwrap_or((name, ""));
-        let urls = self.server.service_urls(namespace, name);
+        let urls = self.server.embedded().service_urls(namespace, name);
         let Some(url) = urls.first() else { return "there is no Service".to_owned() };
         let url = format!("{}/{path}", url.trim_end_matches('/'));
         // Fails only when a provider is installed already.

@@ -1,7 +1,9 @@
-//! What several integration tests need: a Git server over HTTP, repositories to serve, image registries, and a whole world.
+//! What several integration tests need: a Git server over HTTP, repositories to serve, image registries, and a whole world,
+//! on the embedded cluster or on another one.
 
 pub(crate) mod build;
 pub(crate) mod dev;
+pub(crate) mod external;
 pub(crate) mod functions;
 pub(crate) mod gate;
 pub(crate) mod git_server;
@@ -13,4 +15,5 @@ pub(crate) mod machine;
 pub(crate) mod pod_security;
 pub(crate) mod registry;
 pub(crate) mod remote;
+pub(crate) mod server;
 pub(crate) mod world;

@@ -1,4 +1,4 @@
-//! A world to test the agent in: an embedded cluster in process, a Git repository, and the real agent between them.
+//! A world to test the agent in: a cluster, a Git repository, and the real agent between them.
 //!
 //! ```ignore
 //! let mut world = World::new().await;
@@ -10,7 +10,8 @@
 //! world.until("put back", |w| w.data("a") == "1").await;
 //! ```
 //!
-//! States are awaited through the server's own event log, never by sleeping.
+//! The cluster is embedded in this process, unless `MAINSTAY_TEST_KUBECONFIG` names another one. States are awaited: on
+//! the embedded cluster through its own event log, elsewhere by looking again and again.
 
 use std::{
     net::SocketAddr,
@@ -23,7 +24,7 @@ use std::{
 
 use devcluster::{
     Action, Call, Caller, Options, Server,
-    levers::Fault,
+    levers::{Fault, Levers},
     status::Status,
     verbs::{delete::DeleteOptions, patch::Form},
 };
@@ -40,13 +41,16 @@ use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    external::{External, Turn},
     gate::{Gate, Gated},
     machine::Machine,
     remote::Remote,
+    server::TestServer,
 };
 
-/// Namespace of the GitSyncs and of what they apply.
-pub(crate) const NAMESPACE: &str = "default";
+/// Namespace of the GitSyncs and of what they apply. Whatever else tests make that lies in no namespace of theirs has a
+/// name or an API group that begins like this, so that they can delete it on a cluster that is not theirs.
+pub(crate) const NAMESPACE: &str = "mainstay-tests";
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a condition is looked at that no event of the cluster announces.
@@ -55,7 +59,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// A cluster, a repository and an agent.
 pub(crate) struct World {
     /// The cluster.
-    pub(crate) server: Server,
+    pub(crate) server: TestServer,
+    /// Nobody else uses the cluster meanwhile, where it is not this world's own.
+    turn: Option<Turn>,
     /// The repository.
     pub(crate) remote: Remote,
     /// What the agent tells, from the beginning.
@@ -98,18 +104,54 @@ impl Agent {
     }
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.turn.is_none() {
+            return;
+        }
+        if let Some(agent) = self.agent.take() {
+            agent.task.abort();
+            while !agent.task.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if let TestServer::External(external) = self.server {
+            external.clean();
+        }
+    }
+}
+
 impl World {
     /// A cluster with our definitions and a GitRepository `repo`; the agent is not running yet.
-    #[expect(clippy::unused_async, reason = "the controllers need a runtime to run on")]
     pub(crate) async fn new() -> Self {
-        Self::of(Server::new(Options::default()))
+        match External::from_environment().await {
+            None => Self::of(Server::new(Options::default())),
+            Some((external, turn)) => {
+                let mut world = Self::over(TestServer::External(external));
+                world.turn = Some(turn);
+                world.repository("repo", &world.remote.path().display().to_string());
+                world
+            }
+        }
     }
 
-    /// The same with a cluster of one's own. Needs a runtime for its controllers.
+    /// The same with an embedded cluster of one's own. Needs a runtime for its controllers.
     pub(crate) fn of(server: Server) -> Self {
         server.spawn_actors();
+        let world = Self::over(TestServer::Embedded(server));
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        world.create("v1", "namespaces", "", namespace);
+        for definition in api::definitions() {
+            let definition = serde_json::to_value(definition).unwrap();
+            world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
+        }
+        world.repository("repo", &world.remote.path().display().to_string());
+        world
+    }
+
+    fn over(server: TestServer) -> Self {
         let teller = Teller::default();
-        let world = Self {
+        Self {
             remote: Remote::new(),
             messages: teller.listen(),
             teller,
@@ -128,14 +170,9 @@ impl World {
             patience: PATIENCE,
             machine: None,
             asked: AtomicU64::new(0),
+            turn: None,
             server,
-        };
-        for definition in api::definitions() {
-            let definition = serde_json::to_value(definition).unwrap();
-            world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
         }
-        world.repository("repo", &world.remote.path().display().to_string());
-        world
     }
 
     /// Adds a GitRepository without credentials.
@@ -173,7 +210,7 @@ impl World {
 
     /// Starts the agent.
     pub(crate) fn start_as(&mut self, identity: &str, elect: bool) {
-        let client = || kube::Client::new(Gated::new(self.server.client_service(), &self.gate), NAMESPACE);
+        let client = || Gated::client(self.server.agent_client(NAMESPACE), &self.gate);
         let cluster = Cluster::from_clients(client(), client());
         let mut source = source::Settings::new(self.mirrors.path().join(identity));
         source.allow_local = true;
@@ -313,11 +350,17 @@ impl World {
 
     /// Waits until the cluster is as wanted; shows something when it is not.
     pub(crate) async fn until_or(&self, what: &str, wanted: impl Fn(&Self) -> bool, shown: impl Fn() -> String) {
-        let mut events = self.server.subscribe();
+        let mut events = match &self.server {
+            TestServer::Embedded(server) => Some(server.subscribe()),
+            TestServer::External(_) => None,
+        };
         let reached = async {
             while !wanted(self) {
-                // Most of what is awaited is an event of the cluster; what is not is looked at now and then.
-                let _ = tokio::time::timeout(LOOK_EVERY, events.next()).await;
+                match &mut events {
+                    // Most of what is awaited is an event of the cluster; what is not is looked at now and then.
+                    Some(events) => drop(tokio::time::timeout(LOOK_EVERY, events.next()).await),
+                    None => tokio::time::sleep(LOOK_EVERY).await,
+                }
             }
         };
         let outcome = tokio::time::timeout(self.patience, reached).await;
@@ -409,7 +452,7 @@ impl World {
 
     /// Makes the next matching request fail: `verb` and `resource` as [`Fault`] has them, empty for any.
     pub(crate) fn fail_next(&self, verb: &str, resource: &str, name: &str, code: u16, times: u32) {
-        self.server.levers().fail_next(Fault {
+        self.levers().fail_next(Fault {
             verb: verb.into(),
             resource: resource.into(),
             name: name.into(),
@@ -419,9 +462,14 @@ impl World {
         });
     }
 
+    /// Faults for the requests of the agents, and counts of these requests.
+    pub(crate) fn levers(&self) -> &Levers {
+        self.gate.levers()
+    }
+
     /// Requests so far, by `<verb> <resource>`, without watches and the Lease.
     pub(crate) fn requests(&self) -> Vec<(String, u64)> {
-        let counts = self.server.levers().counts();
+        let counts = self.levers().counts();
         let counts = counts.iter().filter(|c| c.verb != "watch" && !c.resource.starts_with("leases"));
         counts.map(|c| (format!("{} {}", c.verb, c.resource), c.count)).collect()
     }

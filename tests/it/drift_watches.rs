@@ -1,0 +1,43 @@
+//! The backward loop, end to end: watches that end and a history that is forgotten. Only the embedded cluster can be told
+//! to do that.
+
+use devcluster::levers::Fault;
+use serde_json::json;
+
+use crate::drift::{fence, revert_of, synced};
+use crate::support::world::config_map;
+
+const A: (&str, &str, &str) = ("v1", "configmaps", "a");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_while_a_watch_is_cut_is_seen() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
+    for round in 0..3 {
+        world.server.embedded().store().end_watches(None);
+        world.edit(A.0, A.1, A.2, json!({"data": {"key": format!("changed {round}")}}));
+        world.delete(A.0, A.1, "b");
+        revert_of(&mut world, "b").await;
+        world.until("both are back", |w| w.data("a") == "1" && w.data("b") == "1").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_before_a_compaction_is_found_by_listing() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
+    let store = world.server.embedded().store();
+    // The watch may not be opened again before all is forgotten.
+    world.levers().fail_next(Fault {
+        verb: "watch".into(),
+        resource: "configmaps".into(),
+        code: 503,
+        times: 1,
+        ..Fault::default()
+    });
+    store.end_watches(None);
+    world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
+    world.delete(A.0, A.1, "b");
+    store.compact();
+    revert_of(&mut world, "b").await;
+    world.until("both are back", |w| w.data("a") == "1" && w.data("b") == "1").await;
+    fence(&world).await;
+}
