@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -99,6 +101,13 @@ impl Work for Syncs {
     fn enter(&self, owner: &Owner, (namespace, name): &Name) {
         self.context.enter(owner, namespace, name);
         self.context.source.expect(&Reader::new(ReaderKind::GitSync, namespace, name));
+    }
+
+    /// As one that is being deleted, and that no finalizer keeps.
+    fn deleted(&self, mut last: GitSync) -> Option<GitSync> {
+        last.metadata.deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
+        last.metadata.finalizers = None;
+        Some(last)
     }
 
     fn complete(&self) {

@@ -41,6 +41,11 @@ pub(super) trait Work {
     /// An object is there: called before its task begins.
     fn enter(&self, _owner: &Owner, _name: &Name) {}
 
+    /// What the task of an object that was deleted sees of it last; `None`: only that it is gone.
+    fn deleted(&self, _last: Self::Object) -> Option<Self::Object> {
+        None
+    }
+
     /// All objects that there are have a task.
     fn complete(&self) {}
 
@@ -104,12 +109,13 @@ impl<W: Work> Tasks<W> {
                 }
                 Some(WatchEvent::Deleted(value)) => {
                     if let Some(name) = name_of(&value) {
-                        self.end(&name);
+                        let last = read::<W::Object>(value).and_then(|last| self.work.deleted(last));
+                        self.end(&name, last);
                     }
                 }
                 Some(WatchEvent::Synced(_)) => {
                     for name in std::mem::take(&mut missing) {
-                        self.end(&name);
+                        self.end(&name, None);
                     }
                     self.work.complete();
                 }
@@ -131,7 +137,7 @@ impl<W: Work> Tasks<W> {
                 return;
             }
             // Deleted and created again: the old task ends before the new one begins.
-            self.end(&name);
+            self.end(&name, None);
         }
         let owner = self.work.owner(&name);
         let key = self.kind.key(Some(&name.0), &name.1);
@@ -152,9 +158,9 @@ impl<W: Work> Tasks<W> {
         self.running.insert(name, Running { feed, uid, over });
     }
 
-    fn end(&mut self, name: &Name) {
+    fn end(&mut self, name: &Name, last: Option<W::Object>) {
         if let Some(running) = self.running.remove(name) {
-            running.feed.send_replace(None);
+            running.feed.send_replace(last.map(Arc::new));
             self.ended.retain(|_, over| !over.is_cancelled());
             self.ended.insert(name.clone(), running.over);
             self.announcer.know(&self.work.owner(name), None);

@@ -32,7 +32,7 @@ pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
 pub const ON_DELETE: &str = "mainstay.dev/on-delete";
 /// On a GitSync: a value that differs from `status.lastHandledRequest` asks for a sync now.
 pub const REQUESTED_AT: &str = "mainstay.dev/requestedAt";
-/// Finalizer of a GitSync.
+/// Finalizer of a GitSync whose objects go with it ([`ON_DELETE`]); no other has one.
 pub const FINALIZER: &str = "mainstay.dev/git-sync";
 
 /// Flux v1's annotation that leaves a document out when it is `"true"`.

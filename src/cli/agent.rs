@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::{Error, Exit, connection::Connection, logs, stop};
+use super::{Error, Exit, connection::Connection, identity::Identity, logs, stop};
 use crate::{agent, function, notification::Teller, pulse, source};
 
 /// Arguments of `agent`.
@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     /// Directory of the Git mirrors; only this process may write there
     #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
     data: PathBuf,
-    /// Name of this agent in the Lease; by default made from the host's name
+    /// Name of this agent in the Lease, which no other process has: the pod's uid; by default one that is kept in the data directory
     #[arg(long, value_name = "NAME", env = "MAINSTAY_IDENTITY")]
     identity: Option<String>,
     /// How log lines look
@@ -37,12 +37,13 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         function::Settings::from_env(function::Settings::default(), variables()).map_err(Error::Settings)?;
     let stop = stop::on_signal()?;
     let cluster = arguments.connection.connect().await?;
+    let identity = arguments.identity.map_or_else(|| Identity::of(&arguments.data), Identity::given);
     let mut source = source::Settings::new(arguments.data);
     source.allow_local = arguments.allow_local;
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,
-        identity: arguments.identity.unwrap_or_else(own_identity),
+        identity: identity.name().to_owned(),
         listen: arguments.listen,
         source,
         functions,
@@ -59,11 +60,4 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
 fn variables() -> impl Iterator<Item = (String, String)> {
     let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
-}
-
-/// The host's name and a random part, for two agents of one host are two agents.
-fn own_identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
-    format!("{}_{:08x}", if host.is_empty() { "mainstay" } else { host }, fastrand::u32(..))
 }

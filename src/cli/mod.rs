@@ -17,6 +17,7 @@ mod crd;
 mod dev;
 mod error;
 mod exit;
+mod identity;
 mod logs;
 mod output;
 mod pause;

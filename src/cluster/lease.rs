@@ -151,8 +151,9 @@ struct Held {
 }
 
 impl Elector {
-    /// Takes part under `identity`, which must be unique among all that ever take part (a pod's name, with something
-    /// random). Nothing happens before [`run`](Self::run).
+    /// Takes part under `identity`, which no other process has that may run at the same time (a pod's uid). Who takes the
+    /// place of a process that has ended has its identity, and so its Lease, at once. Nothing happens before
+    /// [`run`](Self::run).
     pub fn new(cluster: Cluster, namespace: &str, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
         let (leading, leadership) = watch::channel(None);
         let elector = Self {

@@ -1,6 +1,14 @@
 //! The end of a GitSync: its objects stay and are nobody's, or go with it where that was asked for.
 //!
+//! Only a GitSync whose objects go with it has a finalizer, so that no namespace waits for an agent that is not there any
+//! more. Of the others the agent hears when they are gone, and takes label and ownership off the objects by what it
+//! knows. What no agent saw stays labelled, which is harmless: only what an inventory lists is managed, and inventories go
+//! with their GitSync (by their owner reference).
+//!
 //! Invariant: deleting the definition of GitSync never deletes a workload.
+//! Invariant: nothing is deleted or released because a GitSync could not be read: the server has said that it is deleted.
+
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use serde_json::json;
@@ -8,7 +16,9 @@ use serde_json::json;
 use super::apply::{self, Pruned, Unproven};
 use super::attempt::{Attempt, Refused};
 use super::inventory::Entry;
+use super::observe;
 use super::plan::holds_much;
+use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, FINALIZER, ON_DELETE};
 use crate::cluster::{Cluster, Error, Kind, Part, Scope};
@@ -19,6 +29,9 @@ use crate::object::{Key, prune_order};
 const DELETE_OBJECTS: &str = "prune";
 /// Releases in flight at once.
 const AT_ONCE: usize = 16;
+/// How often it is tried to let go of the objects of a GitSync that is gone, and how long is waited in between.
+const TRIES: u32 = 4;
+const WAIT: Duration = Duration::from_secs(1);
 
 /// The kind of GitSyncs.
 pub(super) fn git_syncs() -> Kind {
@@ -34,9 +47,40 @@ pub(super) enum End {
     Waiting,
 }
 
+/// What is done with the objects of a GitSync that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Objects {
+    Delete,
+    Release,
+}
+
+/// What is done about objects whose deletion takes its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Terminating {
+    Await,
+    Leave,
+}
+
+/// Whether the objects of a GitSync are to go with it, which takes a finalizer.
+fn prunes_on_delete(sync: &GitSync) -> bool {
+    let annotations = sync.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == DELETE_OBJECTS)
+}
+
+/// Whether it has our finalizer.
+pub(super) fn has_finalizer(sync: &GitSync) -> bool {
+    sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
 impl Attempt<'_> {
+    /// Sets our finalizer where the objects go with the GitSync, and takes it off everywhere else.
+    pub(super) async fn settle_finalizer(&self) -> Result<(), Error> {
+        let wanted = prunes_on_delete(self.sync);
+        if wanted == has_finalizer(self.sync) { Ok(()) } else { self.set_finalizer(wanted).await }
+    }
+
     /// Sets or, with `wanted` false, takes off our finalizer, if the GitSync is still as it was seen.
-    pub(super) async fn set_finalizer(&self, wanted: bool) -> Result<(), Error> {
+    async fn set_finalizer(&self, wanted: bool) -> Result<(), Error> {
         let meta = &self.sync.metadata;
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
@@ -51,11 +95,62 @@ impl Attempt<'_> {
     /// Settles what becomes of the objects, then lets the GitSync go.
     pub(super) async fn finalize(&mut self) -> Result<End, Refused> {
         self.load_inventory().await?;
+        let objects = if prunes_on_delete(self.sync) { Objects::Delete } else { Objects::Release };
+        if self.let_go_of(objects, Terminating::Await).await? == End::Waiting {
+            return Ok(End::Waiting);
+        }
+        match self.set_finalizer(false).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(End::Done),
+        }
+    }
+
+    /// Lets go of the objects of a GitSync that had no finalizer and is gone, as far as that can be done now. Where the
+    /// server said so itself (`deleted`), they go with it if that was asked for: perhaps just before, so that it came to
+    /// no finalizer.
+    pub(super) async fn farewell(&mut self, deleted: bool) {
+        let objects = if deleted && prunes_on_delete(self.sync) { Objects::Delete } else { Objects::Release };
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(WAIT * 2u32.pow(attempt - 1)).await;
+            }
+            let last = attempt + 1 == TRIES;
+            match self.say_farewell(if last { Objects::Release } else { objects }).await {
+                Ok(End::Done) => return,
+                Ok(End::Waiting) => {}
+                Err(refused) => {
+                    tracing::warn!(sync = &**self.owner, why = refused.message, "objects could not be let go");
+                }
+            }
+        }
+    }
+
+    async fn say_farewell(&mut self, objects: Objects) -> Result<End, Refused> {
+        if self.is_there().await? {
+            return Ok(End::Done);
+        }
+        if self.memory.inventory.is_none()
+            && let observe::Found::Whole(inventory) =
+                observe::inventory(self.context.drift.cluster(), &self.inventory_owner()).await?
+        {
+            self.memory.inventory = Some(inventory);
+        }
+        self.let_go_of(objects, Terminating::Leave).await
+    }
+
+    /// Whether the GitSync exists after all, and is not being deleted.
+    async fn is_there(&self) -> Result<bool, Error> {
+        let owner = self.inventory_owner();
+        let meta = self.context.drift.cluster().get_metadata(&git_syncs(), Some(owner.namespace), owner.name).await?;
+        Ok(meta.is_some_and(|m| m.uid == self.sync.metadata.uid && m.deletion_timestamp.is_none()))
+    }
+
+    /// Deletes or releases what the inventory lists, and then the inventory.
+    async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
         let cluster = self.context.drift.cluster().clone();
         let inventory = self.memory.inventory.clone().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
-        let deletes = annotations.get(ON_DELETE).is_some_and(|value| value == DELETE_OBJECTS)
-            && !definition_is_going(&cluster).await?;
+        let deletes = objects == Objects::Delete && !definition_is_going(&cluster).await?;
         if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
             // Until then nobody knows whether another GitSync wants any of it.
             return Ok(End::Waiting);
@@ -76,16 +171,13 @@ impl Attempt<'_> {
             .partition(|(key, _)| deletes && !wanted_elsewhere(key) && (allowed || holds_much(key).is_none()));
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
         let unproven = if allowed { Unproven::Delete } else { Unproven::Keep };
-        if self.delete_all(going, unproven).await? == End::Waiting {
+        if self.delete_all(going, unproven).await? == End::Waiting && terminating == Terminating::Await {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
         self.context.drift.forget_owner(self.owner);
         apply::delete_inventory(&cluster, &self.inventory_owner(), &self.memory.written).await?;
-        match self.set_finalizer(false).await {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(End::Done),
-        }
+        Ok(End::Done)
     }
 
     async fn delete_all(&self, going: Vec<(Key, Entry)>, unproven: Unproven) -> Result<End, Refused> {

@@ -15,6 +15,7 @@ mod apply;
 mod attempt;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
+#[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
 mod holdings;
 pub mod inventory;

@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{self, Attempt, Refused};
 use super::context::{Context, Input};
-use super::finalize::End;
+use super::finalize::{End, has_finalizer};
 use super::memory::{Failed, Memory};
 use super::secret::without_secret;
 use super::status::Outcome;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
-use crate::api::names::{FINALIZER, REQUESTED_AT};
+use crate::api::names::REQUESTED_AT;
 use crate::api::{GitRepository, GitSync};
 use crate::drift::{Owner, Policy};
 use crate::failure::Class;
@@ -66,8 +66,18 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut registry = context.registry.listen();
     let mut look_now = context.look_now.subscribe();
     let drifted = context.drift.notifier(&owner);
+    let mut last: Option<Arc<GitSync>> = None;
     loop {
-        let Some(sync) = input.borrow_and_update().clone() else { break };
+        let Some(sync) = input.borrow_and_update().clone() else {
+            // It went while nobody could tell when.
+            if let Some(sync) = last
+                && stop.run_until_cancelled(task.attempt(&sync).farewell(false)).await.is_none()
+            {
+                return;
+            }
+            break;
+        };
+        last = Some(Arc::clone(&sync));
         // Whatever woke us, what came at the same time counts too.
         if registry.has_changed().unwrap_or(false) {
             registry.mark_unchanged();
@@ -216,8 +226,8 @@ impl Task {
     async fn end(&mut self, sync: &GitSync) -> Turn {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.context.source.reads(&self.reader, None);
-        let ours = sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
-        if !ours {
+        if !has_finalizer(sync) {
+            self.attempt(sync).farewell(true).await;
             return Turn::Over;
         }
         match self.attempt(sync).finalize().await {
@@ -329,9 +339,7 @@ impl Task {
             let branch = attempt::branch(url, &sync.spec.reference);
             self.context.registry.update(&self.owner, |row| row.branch = Some(branch));
         }
-        if !sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER) {
-            self.attempt(sync).set_finalizer(true).await?;
-        }
+        self.attempt(sync).settle_finalizer().await?;
         self.attempt(sync).load_inventory().await?;
         // What is suspended goes on with the mirror that it has.
         let remote = self.remote(sync, repository).await;

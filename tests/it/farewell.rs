@@ -3,7 +3,7 @@
 use devcluster::{Action, Call, verbs::delete::DeleteOptions};
 use serde_json::{Value, json};
 
-use crate::ownership::{LABEL, delete_sync, inventories, sync_is_gone};
+use crate::ownership::{LABEL, delete_sync, inventories, prune_on_delete, sync_is_gone};
 use crate::support::world::{World, config_map, deployment};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,6 +16,7 @@ async fn deleting_a_sync_leaves_its_objects_without_our_label_and_ownership_and_
     let (map, web) = (world.get("v1", "configmaps", "a").unwrap(), world.get("apps/v1", "deployments", "web").unwrap());
     delete_sync(&world, "demo");
     sync_is_gone(&world, "demo").await;
+    are_released(&world).await;
     for (api, resource, before) in [("v1", "configmaps", map), ("apps/v1", "deployments", web)] {
         let name = before["metadata"]["name"].as_str().unwrap();
         let after = world.get(api, resource, name).unwrap();
@@ -53,12 +54,110 @@ async fn deleting_a_sync_with_on_delete_prune_deletes_what_the_guards_let_go() {
     world.synced(json!({})).await;
     let keep = json!({"metadata": {"annotations": {"mainstay.dev/prune": "disabled"}}});
     world.edit("v1", "configmaps", "b", keep);
+    // At once, so that it may come to no finalizer.
     world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
     delete_sync(&world, "demo");
     sync_is_gone(&world, "demo").await;
+    are_released(&world).await;
     assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("absent", "1"));
     let namespace = world.server.object("v1", "namespaces", "", "mainstay-tests-shop").unwrap();
     assert!(namespace["metadata"]["labels"].get(LABEL).is_none());
+}
+
+/// Waits until nothing carries our label any more.
+async fn are_released(world: &World) {
+    let labelled = |w: &World| {
+        let kinds = [("v1", "configmaps"), ("apps/v1", "deployments"), ("v1", "namespaces")];
+        let all = kinds.into_iter().flat_map(|(api, resource)| w.server.objects(api, resource, None));
+        all.filter(|object| object["metadata"]["labels"].get(LABEL).is_some()).count()
+    };
+    world.until("everything is let go", |w| labelled(w) == 0).await;
+}
+
+fn finalizers(world: &World) -> Value {
+    world
+        .get("mainstay.dev/v1alpha1", "gitsyncs", "demo")
+        .map(|s| s["metadata"]["finalizers"].clone())
+        .unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finalizer_comes_and_goes_with_the_annotation_and_needless_ones_are_taken_off() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({}));
+    let old = json!({"metadata": {"finalizers": ["example.org/theirs", "mainstay.dev/git-sync"]}});
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", old);
+    world.start();
+    world.until("the needless one is off", |w| finalizers(w) == json!(["example.org/theirs"])).await;
+    world.ready("demo").await;
+    prune_on_delete(&world, "demo").await;
+    assert_eq!(finalizers(&world), json!(["example.org/theirs", "mainstay.dev/git-sync"]));
+    let off = json!({"metadata": {"annotations": {"mainstay.dev/on-delete": null}}});
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", off);
+    world.until("it is off again", |w| finalizers(w) == json!(["example.org/theirs"])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_with_a_git_sync_can_be_deleted_without_an_agent() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.create(
+        "v1",
+        "namespaces",
+        "",
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+    );
+    let url = world.remote.path().display().to_string();
+    let repository = json!({
+        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+        "metadata": {"name": "repo", "namespace": "shop"}, "spec": {"url": url},
+    });
+    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", "shop", repository);
+    let sync = json!({
+        "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+        "metadata": {"name": "demo", "namespace": "shop"}, "spec": {"gitRepository": "repo"},
+    });
+    world.create("mainstay.dev/v1alpha1", "gitsyncs", "shop", sync);
+    world.start();
+    let applied = |w: &World| w.server.object("v1", "configmaps", "shop", "a").is_some();
+    world.until("the object is applied", applied).await;
+    world.kill().await;
+    let delete = Action::Delete(DeleteOptions::default());
+    world.try_as("kubectl", Call::new("v1", "namespaces", "", "shop", delete)).unwrap();
+    world.until("the namespace is gone", |w| w.server.object("v1", "namespaces", "", "shop").is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_sync_leaves_behind_while_no_agent_runs_is_nobodys() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
+    world.synced(json!({})).await;
+    world.stop().await;
+    delete_sync(&world, "demo");
+    world.until("its inventory goes with it", |w| inventories(w).is_empty()).await;
+    world.edit("v1", "configmaps", "b", json!({"data": {"key": "mine now"}}));
+    // Another one of that name, which wants only one of them.
+    world.remote.remove("b.yaml");
+    world.remote.commit("two");
+    world.synced(json!({})).await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("what it wants is kept", |w| w.data("a") == "1").await;
+    assert_eq!(world.data("b"), "mine now", "neither put back nor deleted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_that_went_while_nobody_could_tell_is_noticed_and_lets_go() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    world.fail_next("watch", "gitsyncs", "", 503, 2);
+    world.server.store().end_watches(Some("gitsyncs"));
+    delete_sync(&world, "demo");
+    world.server.store().compact();
+    sync_is_gone(&world, "demo").await;
+    are_released(&world).await;
+    assert_eq!(world.data("a"), "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use devcluster::{Action, Call, levers::Fault};
 use serde_json::{Value, json};
 
-use crate::ownership::{inventories, two_directories};
+use crate::ownership::{inventories, prune_on_delete, two_directories};
 use crate::support::{
     gate::after_every_write,
     remote::Remote,
@@ -80,26 +80,42 @@ async fn deleted_and_killed_after(writes: u64, prune: bool) -> bool {
     world.remote.commit("one");
     world.synced(json!({})).await;
     if prune {
-        world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
+        prune_on_delete(&world, "demo").await;
     }
     world.gate.shut_after(writes);
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
     let gone = |w: &World| w.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").is_none() && inventories(w).is_empty();
-    let cut = world.cut_off_or(async |w| w.until("the GitSync and its inventory are gone", &gone).await).await;
     if prune {
+        let cut = world.cut_off_or(async |w| w.until("the GitSync and its inventory are gone", &gone).await).await;
         assert!(world.config_maps().is_empty(), "killed after write {writes}");
         return cut;
     }
-    assert_eq!(world.config_maps(), ["a", "b", "c"], "killed after write {writes}");
-    for name in ["a", "b", "c"] {
-        let metadata = world.get("v1", "configmaps", name).unwrap()["metadata"].clone();
-        assert!(metadata["labels"].get("mainstay.dev/sync").is_none(), "killed after write {writes}: {metadata}");
-        assert!(
-            !metadata["managedFields"].to_string().contains("\"mainstay\""),
-            "killed after write {writes}: {metadata}"
-        );
-        assert_eq!(world.data(name), "1");
+    let released = |w: &World| {
+        ["a", "b", "c"].iter().all(|name| {
+            let metadata = w.get("v1", "configmaps", name).map(|map| map["metadata"].clone()).unwrap_or_default();
+            metadata["labels"].get("mainstay.dev/sync").is_none()
+                && !metadata["managedFields"].to_string().contains("\"mainstay\"")
+        })
+    };
+    let gate = world.gate.clone();
+    let cut = tokio::select! {
+        () = gate.shut() => true,
+        () = world.until("everything is let go", |w| gone(w) && released(w)) => false,
+    };
+    if cut {
+        // What the agent did not come to stays labelled, and is nobody's all the same.
+        world.kill().await;
+        gate.open();
+        world.start();
+        world.until("the GitSync and its inventory are gone", gone).await;
+        world.edit("v1", "configmaps", "c", json!({"data": {"key": "mine now"}}));
+        world.remote.file("marker.yaml", config_map("marker", "1")).remove("a.yaml").remove("b.yaml").remove("c.yaml");
+        world.remote.commit("two");
+        world.sync("other", json!({}));
+        world.ready("other").await;
     }
+    assert_eq!(world.config_maps(), if cut { vec!["a", "b", "c", "marker"] } else { vec!["a", "b", "c"] });
+    assert_eq!(world.data("c"), if cut { "mine now" } else { "1" }, "killed after write {writes}");
     cut
 }
 

@@ -55,6 +55,10 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
     assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
     assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
+    let named =
+        |name: &str| container["env"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone();
+    let identity = named("MAINSTAY_IDENTITY")["valueFrom"]["fieldRef"]["fieldPath"].clone();
+    assert_eq!(identity, "metadata.uid", "a container that is restarted in its pod is the holder of its Lease");
     let port = &container["ports"][0]["name"];
     assert_eq!(&container["livenessProbe"]["httpGet"]["port"], port);
     assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");

@@ -22,6 +22,17 @@ pub(crate) fn delete_sync(world: &World, name: &str) {
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", name);
 }
 
+/// Asks that the objects of a GitSync go with it, and waits until that is sure.
+pub(crate) async fn prune_on_delete(world: &World, name: &str) {
+    world.annotate_sync(name, "mainstay.dev/on-delete", "prune");
+    world
+        .until("the GitSync has our finalizer", |w| {
+            let sync = w.get("mainstay.dev/v1alpha1", "gitsyncs", name).unwrap();
+            sync["metadata"]["finalizers"].to_string().contains("mainstay.dev/git-sync")
+        })
+        .await;
+}
+
 pub(crate) async fn sync_is_gone(world: &World, name: &str) {
     world.until("the GitSync is gone", |w| w.get("mainstay.dev/v1alpha1", "gitsyncs", name).is_none()).await;
 }

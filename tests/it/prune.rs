@@ -289,12 +289,7 @@ async fn an_object_that_nothing_proves_ours_is_held_and_explained_until_its_dele
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_nothing_proves_ours_is_let_go_with_its_sync() {
     let mut world = with_maps(2, json!({})).await;
-    world.edit(
-        "mainstay.dev/v1alpha1",
-        "gitsyncs",
-        "demo",
-        json!({"metadata": {"annotations": {"mainstay.dev/on-delete": "prune"}}}),
-    );
+    crate::ownership::prune_on_delete(&world, "demo").await;
     world.stop().await;
     replace_by_theirs(&world, "map-01");
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");

@@ -105,7 +105,7 @@ impl World {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             result => result.map_err(Error::Ask),
         };
-        // While an agent runs: it has a finalizer to take off.
+        // While an agent runs, which lets go of the objects.
         if !self.stand.has_agent() {
             self.stand.start_agent().await?;
         }
