@@ -44,10 +44,10 @@ async fn an_agent_that_is_killed_and_started_again_goes_on_under_its_own_lease()
     world.remote.file("a.yaml", config_map("a", "1"));
     world.remote.commit("one");
     world.sync("demo", json!({}));
-    let serving = world.server.serve(([127, 0, 0, 1], 0).into(), None).await.unwrap();
+    let serving = world.server.embedded().serve(([127, 0, 0, 1], 0).into(), None).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, world.server.kubeconfig(serving.address(), None)).unwrap();
+    std::fs::write(&kubeconfig, world.server.embedded().kubeconfig(serving.address(), None)).unwrap();
     let mut agent = Agent::start(&directory.path().join("data"), &kubeconfig);
     world.ready("demo").await;
     let before = lease(&world);

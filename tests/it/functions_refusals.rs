@@ -42,7 +42,7 @@ fn refuse(world: &World, kind: Kind, refusal: (u16, &str, &str)) {
 
 /// The same by a server that wants to be left alone for so many seconds.
 fn refuse_and_ask(world: &World, kind: Kind, (code, reason, message): (u16, &str, &str), retry_after: Option<u32>) {
-    world.server.levers().fail_next(Fault {
+    world.levers().fail_next(Fault {
         verb: "apply".into(),
         resource: kind.1.into(),
         code,
@@ -89,7 +89,7 @@ async fn is_tried_less_and_less((kind, resource, condition): (Kind, &str, &str))
         }
         quiet(&world, &what).await;
         assert_eq!((world.said(&name, condition), count(&world, STATUS)), (said, written), "{what}");
-        world.server.levers().clear_faults();
+        world.levers().clear_faults();
         world.edit_function(&name, json!({"metadata": {"annotations": {"again": "at last"}}}));
         world.runs(&name).await;
         assert_eq!(world.children(&name, JOBS).len(), 1, "{what}: a build that was refused is no attempt");
@@ -158,7 +158,7 @@ async fn a_refused_retry_of_a_build_is_the_same_attempt_each_time() {
     assert_eq!(world.said("hello", "BuildReady"), said);
     assert_eq!(world.function_status("hello")["builds"], 1);
     world.builds_succeed();
-    world.server.levers().clear_faults();
+    world.levers().clear_faults();
     world.runs("hello").await;
     assert_eq!(world.function_status("hello")["builds"], 2);
 }

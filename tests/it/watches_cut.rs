@@ -1,11 +1,15 @@
-//! The backward loop, end to end: watches that end and a history that is forgotten. Only the embedded cluster can be told
+//! Both loops, end to end: watches that end and a history that is forgotten. Only the embedded cluster can be told
 //! to do that.
 
 use devcluster::levers::Fault;
 use serde_json::json;
 
-use crate::drift::{fence, revert_of, synced};
-use crate::support::world::config_map;
+use crate::{
+    drift::{fence, revert_of, synced},
+    farewell::are_released,
+    ownership::{delete_sync, sync_is_gone},
+    support::world::{World, config_map},
+};
 
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
 
@@ -40,4 +44,18 @@ async fn what_happens_before_a_compaction_is_found_by_listing() {
     revert_of(&mut world, "b").await;
     world.until("both are back", |w| w.data("a") == "1" && w.data("b") == "1").await;
     fence(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_that_went_while_nobody_could_tell_is_noticed_and_lets_go() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    world.fail_next("watch", "gitsyncs", "", 503, 2);
+    world.server.embedded().store().end_watches(Some("gitsyncs"));
+    delete_sync(&world, "demo");
+    world.server.embedded().store().compact();
+    sync_is_gone(&world, "demo").await;
+    are_released(&world).await;
+    assert_eq!(world.data("a"), "1");
 }
