@@ -2,7 +2,7 @@
 //!
 //! Invariant: [`Recorder::publish`] never waits. What does not fit into the queue is dropped and counted.
 //! Invariant: an Event that cannot be written is no failure of what it tells about: at most one warning about permissions.
-//! Needs `create` and `patch` on `events` in both `events.k8s.io` and the core group ([`How::Rewrite`] says why).
+//! Needs `create` and `patch` on `events` in the core group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,6 @@ pub struct Recorder {
 pub struct EventWriter {
     cluster: Cluster,
     events: Kind,
-    core: Kind,
     queue: mpsc::Receiver<Event>,
     ledger: Ledger,
     dropped: Arc<AtomicU64>,
@@ -56,8 +55,7 @@ impl Recorder {
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = EventWriter {
             cluster,
-            events: Kind::fixed("events.k8s.io/v1", "Event", "events", Scope::Namespaced),
-            core: Kind::fixed("v1", "Event", "events", Scope::Namespaced),
+            events: Kind::fixed("v1", "Event", "events", Scope::Namespaced),
             queue,
             ledger: Ledger::new(Reporter { controller: controller.to_owned(), instance: instance.to_owned() }),
             dropped: Arc::clone(&dropped),
@@ -153,11 +151,8 @@ impl EventWriter {
             How::Create(body) => {
                 cluster.create(&self.events, namespace, name, body, Persistence::Kept).await?;
             }
-            How::Count(patch) => {
+            How::Repeat(patch) => {
                 cluster.patch_merge(&self.events, namespace, name, Part::Main, patch).await?;
-            }
-            How::Rewrite(patch) => {
-                cluster.patch_merge(&self.core, namespace, name, Part::Main, patch).await?;
             }
         }
         Ok(())
@@ -198,15 +193,11 @@ mod tests {
         let running = tokio::spawn(writer.run(CancellationToken::new()));
         recorder.publish(event("one"));
         let created = server.next().await;
-        assert!(created.line().starts_with("POST /apis/events.k8s.io/v1/namespaces/a/events?"), "{}", created.line());
+        assert!(created.line().starts_with("POST /api/v1/namespaces/a/events?"), "{}", created.line());
         created.json(201, &json!({})).await;
         recorder.publish(event("one"));
         let counted = server.next().await;
-        assert!(
-            counted.line().starts_with("PATCH /apis/events.k8s.io/v1/namespaces/a/events/b."),
-            "{}",
-            counted.line()
-        );
+        assert!(counted.line().starts_with("PATCH /api/v1/namespaces/a/events/b."), "{}", counted.line());
         counted.json(200, &json!({})).await;
         recorder.publish(event("two"));
         let rewritten = server.next().await;

@@ -82,36 +82,64 @@ impl Event {
         self.regarding.key.namespace.as_deref().unwrap_or("default")
     }
 
-    /// Its note as it is written.
-    pub(super) fn written_note(&self) -> String {
-        cut(&self.note, MOST_NOTE)
-    }
-
     /// Another name for an Event object of it.
     pub(super) fn new_name(&self) -> String {
         event_name(&self.regarding.key.name)
     }
 
-    /// The Event object of this name, for `events.k8s.io/v1`.
-    pub(super) fn object(&self, name: &str, time: Timestamp, reporter: &Reporter) -> Value {
+    /// The Event object of this name, for core `v1`: `events.k8s.io/v1` refuses the times and the count by which
+    /// `kubectl` sorts and describes Events.
+    pub(super) fn object(&self, name: &str, seen: &Seen, reporter: &Reporter) -> Value {
+        let controller = cut(&reporter.controller, MOST_WORD);
         let mut body = json!({
-            "apiVersion": "events.k8s.io/v1",
+            "apiVersion": "v1",
             "kind": "Event",
             "metadata": { "namespace": self.namespace(), "name": name },
-            "eventTime": micro_time(time),
-            "reportingController": cut(&reporter.controller, MOST_WORD),
+            "eventTime": micro_time(seen.first),
+            "firstTimestamp": whole_seconds(seen.first),
+            "source": { "component": controller },
+            "reportingComponent": controller,
             "reportingInstance": cut(&reporter.instance, MOST_WORD),
             "action": cut(&self.action, MOST_WORD),
             "reason": cut(&self.reason, MOST_WORD),
             "type": match self.kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
-            "note": self.written_note(),
-            "regarding": reference(&self.regarding),
+            "involvedObject": reference(&self.regarding),
         });
+        if let (Some(body), Value::Object(repeated)) = (body.as_object_mut(), self.repeated(seen)) {
+            body.extend(repeated);
+        }
         if let Some(related) = &self.related {
             body["related"] = reference(related);
         }
         body
     }
+}
+
+impl Event {
+    /// What of its object changes when it is seen again.
+    pub(super) fn repeated(&self, seen: &Seen) -> Value {
+        let mut fields = json!({
+            "message": cut(&self.note, MOST_NOTE), "count": seen.count, "lastTimestamp": whole_seconds(seen.last),
+        });
+        // A series of one is none.
+        if seen.count > 1 {
+            fields["series"] = json!({ "count": seen.count, "lastObservedTime": micro_time(seen.last) });
+        }
+        fields
+    }
+}
+
+/// When and how often an Event was seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub first: Timestamp,
+    pub last: Timestamp,
+    pub count: u32,
+}
+
+/// A time as API servers write all but a few.
+fn whole_seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Who reports.

@@ -9,13 +9,12 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::object::Key;
 
-use super::happening::{Event, Identity, Reporter};
-use super::lease::micro_time;
+use super::happening::{Event, Identity, Reporter, Seen};
 
 /// An equal Event within this time of the last one continues its series, as in Kubernetes' own recorders.
 const SERIES_LASTS: Duration = Duration::from_secs(360);
@@ -30,11 +29,8 @@ struct Series {
     event: Event,
     /// Name of the Event object, once it is written.
     name: Option<String>,
-    /// Its note as it is written.
-    written_note: String,
-    count: u32,
+    seen: Seen,
     last: Instant,
-    last_time: Timestamp,
     /// There is something to write.
     pending: bool,
 }
@@ -48,15 +44,13 @@ pub(super) struct Write {
     pub how: How,
 }
 
-/// How an Event is written.
+/// How an Event is written, through core `v1`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum How {
-    /// As a new object, through `events.k8s.io/v1`.
+    /// As a new object.
     Create(Value),
-    /// Only its series changes: a merge patch through `events.k8s.io/v1`.
-    Count(Value),
-    /// Its text changes as well: a merge patch through core `v1`, because `events.k8s.io/v1` holds the note immutable.
-    Rewrite(Value),
+    /// It was seen again: a merge patch.
+    Repeat(Value),
 }
 
 /// Everything that is remembered about Events.
@@ -94,19 +88,17 @@ impl Ledger {
         let series = self.series.entry(identity.clone()).or_insert_with(|| Series {
             event: event.clone(),
             name: None,
-            written_note: String::new(),
-            count: 0,
+            seen: Seen { first: time, last: time, count: 0 },
             last: now,
-            last_time: time,
             pending: false,
         });
         if now.duration_since(series.last) > SERIES_LASTS && !series.pending {
             series.name = None;
-            series.count = 0;
+            series.seen = Seen { first: time, last: time, count: 0 };
         }
         series.event = event;
-        series.count = series.count.saturating_add(1);
-        (series.last, series.last_time) = (now, time);
+        series.seen = Seen { last: time, count: series.seen.count.saturating_add(1), ..series.seen };
+        series.last = now;
         if !series.pending {
             series.pending = true;
             self.pending.push_back(identity);
@@ -139,14 +131,6 @@ impl Ledger {
     pub(super) fn written(&mut self, write: &Write) {
         if let Some(series) = self.series.get_mut(&write.identity) {
             series.name = Some(write.name.clone());
-            let note = match &write.how {
-                How::Create(body) => body["note"].as_str(),
-                How::Rewrite(patch) => patch["message"].as_str(),
-                How::Count(_) => None,
-            };
-            if let Some(note) = note {
-                note.clone_into(&mut series.written_note);
-            }
         }
     }
 
@@ -169,20 +153,13 @@ impl Ledger {
 }
 
 fn write(identity: Identity, series: &Series, reporter: &Reporter) -> Write {
-    let (event, note) = (&series.event, series.event.written_note());
-    let repeated = json!({ "count": series.count, "lastObservedTime": micro_time(series.last_time) });
-    let (name, how) = match &series.name {
-        None => {
-            let name = event.new_name();
-            let mut body = event.object(&name, series.last_time, reporter);
-            // A series of one is refused.
-            if series.count > 1 {
-                body["series"] = repeated;
-            }
-            (name, How::Create(body))
-        }
-        Some(name) if series.written_note == note => (name.clone(), How::Count(json!({ "series": repeated }))),
-        Some(name) => (name.clone(), How::Rewrite(json!({ "message": note, "series": repeated }))),
+    let event = &series.event;
+    let (name, how) = if let Some(name) = &series.name {
+        (name.clone(), How::Repeat(event.repeated(&series.seen)))
+    } else {
+        let name = event.new_name();
+        let body = event.object(&name, &series.seen, reporter);
+        (name, How::Create(body))
     };
     Write { namespace: event.namespace().to_owned(), identity, name, how }
 }
@@ -224,6 +201,7 @@ mod tests {
     use super::super::happening::{EventType, Regarding};
     use super::super::kind::tests::kind;
     use super::*;
+    use serde_json::json;
 
     fn event(note: &str) -> Event {
         let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
@@ -263,23 +241,25 @@ mod tests {
         assert_eq!(write.namespace, "shop");
         assert!(write.name.starts_with("web."), "{}", write.name);
         assert_eq!(body["eventTime"], "1970-01-01T00:00:00.000000Z");
-        assert_eq!(body["regarding"]["uid"], "u");
+        assert_eq!(body["involvedObject"]["uid"], "u");
+        let times = [&body["firstTimestamp"], &body["lastTimestamp"]];
+        assert_eq!((times, &body["count"]), ([&json!("1970-01-01T00:00:00Z"); 2], &json!(1)));
         assert_eq!(body.get("series"), None);
         assert_eq!(ledger.due(now), None);
     }
 
     #[test]
-    fn counts_equal_ones_and_keeps_the_newest_note() {
+    fn counts_equal_ones_with_their_times_and_keeps_the_newest_note() {
         let (mut ledger, now) = ledger();
         publish(&mut ledger, "first", now);
-        let again = publish(&mut ledger, "first", now).expect("a write");
-        let How::Count(patch) = again.how else { panic!("{again:?}") };
-        assert_eq!(patch["series"]["count"], 2);
-        let other = publish(&mut ledger, "second", now).expect("a write");
-        let How::Rewrite(patch) = other.how else { panic!("{other:?}") };
-        assert_eq!((&patch["message"], &patch["series"]["count"]), (&json!("second"), &json!(3)));
-        let again = publish(&mut ledger, "second", now).expect("a write");
-        assert!(matches!(again.how, How::Count(_)), "{again:?}");
+        for (count, note) in [(2, "first"), (3, "second")] {
+            ledger.add(event(note), now, time(60 * count));
+            let How::Repeat(patch) = ledger.due(now).expect("a write").how else { panic!("a repetition") };
+            let last = format!("1970-01-01T00:0{count}:00Z");
+            let series = json!({"count": count, "lastObservedTime": last.replace('Z', ".000000Z")});
+            let expected = json!({"message": note, "count": count, "lastTimestamp": last, "series": series});
+            assert_eq!(patch, expected);
+        }
     }
 
     #[test]
@@ -309,7 +289,7 @@ mod tests {
         assert!(ledger.is_waiting());
         assert_eq!(ledger.due(now + Duration::from_secs(9)), None);
         let write = ledger.due(now + Duration::from_secs(11)).expect("a write");
-        let How::Rewrite(patch) = write.how else { panic!("{write:?}") };
+        let How::Repeat(patch) = write.how else { panic!("{write:?}") };
         assert_eq!((&patch["message"], &patch["series"]["count"]), (&json!("note 99"), &json!(100)));
     }
 
@@ -322,7 +302,7 @@ mod tests {
         ledger.lost(&patch);
         let write = ledger.due(now).expect("a write");
         let How::Create(body) = write.how else { panic!("{write:?}") };
-        assert_eq!(body["series"]["count"], 2);
+        assert_eq!((&body["series"]["count"], &body["count"]), (&json!(2), &json!(2)));
     }
 
     #[test]

@@ -256,6 +256,16 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
         let written = tokio::time::timeout(PATIENCE, written).await.expect(note);
         assert_eq!((&written["regarding"]["name"], &written["type"]), (&json!("a"), &json!("Normal")));
         assert_eq!(written["reportingController"], "mainstay.dev/agent");
+        // What kubectl sorts and describes by.
+        let core = Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
+        let name = written["metadata"]["name"].as_str().expect("a name");
+        let core = cluster.get(&core, Some("default"), name).await.expect("it is there").expect("it is there");
+        let times = ["firstTimestamp", "lastTimestamp"].map(|field| core[field].as_str().map(str::len));
+        assert_eq!(
+            (times, core["count"].as_u64()),
+            ([Some("2026-01-01T00:00:00Z".len()); 2], count.or(Some(1))),
+            "{core}"
+        );
     }
     drop(recorder);
     writing.await.expect("the writer ends");
