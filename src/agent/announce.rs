@@ -75,7 +75,9 @@ fn regarding(desired: &Desired, live: &Value) -> Regarding {
 /// At most one line per happening at `info`.
 fn log(message: &Message) {
     match message {
-        Message::Failed { .. } | Message::Contended { .. } | Message::Noticed { .. } => tracing::warn!("{message}"),
+        Message::Failed { .. } | Message::Contended { .. } | Message::NotPutBack { .. } | Message::Noticed { .. } => {
+            tracing::warn!("{message}");
+        }
         Message::CommitSeen { .. } => tracing::debug!("{message}"),
         _ => tracing::info!("{message}"),
     }
@@ -91,6 +93,7 @@ fn note(message: &Message) -> Option<String> {
         Message::Reverted { fields, who, .. } => format!("put back {} (changed by {who})", fields.join(", ")),
         Message::DriftSeen { fields, who, .. } => format!("differs in {} (changed by {who})", fields.join(", ")),
         Message::Contended { fields, who, .. } => format!("{who} keeps writing to {}", fields.join(", ")),
+        Message::NotPutBack { fields, cause, .. } => format!("cannot put back {}: {cause}", fields.join(", ")),
         Message::Failed { problems, .. } => problems.join("\n"),
         Message::Stage { message, .. } | Message::Noticed { message, .. } => message.clone(),
         Message::Paused { object, paused: true, .. } => format!("{object}: left alone (break glass)"),
@@ -104,6 +107,7 @@ fn note_key(message: &Message) -> String {
         Message::Reverted { object, fields, who, .. }
         | Message::DriftSeen { object, fields, who, .. }
         | Message::Contended { object, fields, who, .. } => format!("{object} {} {who}", fields.join(",")),
+        Message::NotPutBack { object, fields, .. } => format!("{object} {}", fields.join(",")),
         Message::CommitSeen { commit, .. } | Message::CommitApplied { commit, .. } => commit.clone(),
         Message::Failed { problems, .. } => problems.first().cloned().unwrap_or_default(),
         Message::Paused { object, .. } => object.clone(),
@@ -115,9 +119,11 @@ fn note_key(message: &Message) -> String {
 
 fn is_bad(message: &Message) -> bool {
     match message {
-        Message::Failed { .. } | Message::Contended { .. } | Message::DriftSeen { .. } | Message::Noticed { .. } => {
-            true
-        }
+        Message::Failed { .. }
+        | Message::Contended { .. }
+        | Message::NotPutBack { .. }
+        | Message::DriftSeen { .. }
+        | Message::Noticed { .. } => true,
         Message::Stage { status, .. } => status == "False",
         _ => false,
     }
@@ -125,7 +131,10 @@ fn is_bad(message: &Message) -> bool {
 
 fn action(message: &Message) -> &'static str {
     match message {
-        Message::Reverted { .. } | Message::DriftSeen { .. } | Message::Contended { .. } => "Revert",
+        Message::Reverted { .. }
+        | Message::DriftSeen { .. }
+        | Message::Contended { .. }
+        | Message::NotPutBack { .. } => "Revert",
         Message::Paused { .. } => "Pause",
         Message::Stage { .. } | Message::Noticed { .. } => "Reconcile",
         _ => "Apply",

@@ -172,6 +172,7 @@ impl Metrics {
                 self.one_more(&self.failures, sync);
                 self.applies.get_or_create(&[("outcome", "failed".to_owned())]).inc_by(problems.len() as u64);
             }
+            Message::NotPutBack { sync, .. } => self.one_more(&self.failures, sync),
             Message::Stage { reason, .. } => {
                 let outcomes = [(Reason::JobFinished, "finished"), (Reason::JobFailed, "failed")];
                 if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| known.as_str() == *reason) {

@@ -57,6 +57,8 @@ pub enum Reason {
     ManifestInvalid,
     /// One or more objects could not be applied.
     ApplyFailed,
+    /// One or more objects were changed by somebody and cannot be put back.
+    RevertFailed,
     /// One or more objects differ in a field that cannot be changed.
     Immutable,
     /// One or more objects belong to another GitSync.

@@ -107,6 +107,9 @@ pub struct GitSyncStatus {
     /// Last value of the annotation `mainstay.dev/requestedAt` that was acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_request: Option<String>,
+    /// Since when the repository has not answered; absent while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable_since: Option<Time>,
     /// Managed objects.
     #[serde(default)]
     pub objects: i64,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::autoscaler::is_at_zero;
 use super::collision::{self, Collision};
 use super::decide::{Verified, is_terminating, resource_version, uid};
 use super::desired::{Desired, Owner, without_replicas};
@@ -20,7 +21,7 @@ use crate::notification::Message;
 use crate::object::{Digest, Key};
 
 /// Where a workload's replicas are.
-const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
+pub(super) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 
 /// One apply that the forward loop asks for.
 #[derive(Clone, Debug)]
@@ -135,7 +136,7 @@ impl Drift {
     async fn put_now(&self, intent: &Intent, before: &str) -> Result<Put, Error> {
         let desired = &intent.desired;
         let mut body = desired.body();
-        self.settle_replicas(desired, &mut body).await?;
+        self.settle_replicas(desired, &mut body, None).await?;
         let mut expected = intent.only_version.clone();
         if let (Some(entries), Some(version)) = (&intent.take_over, &expected) {
             expected = Some(self.rewrite(desired, version, entries).await?);
@@ -253,7 +254,8 @@ impl Drift {
         let causes = refused.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
         let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
         let by_refusal = |body: &Value, live: &Value, now: &str| collision::refused(body, live, &causes, now);
-        let applied = if refused.is_invalid() && self.make_way(&mut way, None, by_refusal).await? {
+        // What cannot be read now is no reason to forget the refusal.
+        let applied = if refused.is_invalid() && self.make_way(&mut way, None, by_refusal).await.unwrap_or(false) {
             self.apply_now(desired, way.body.clone()).await
         } else {
             Err(refused)
@@ -333,9 +335,16 @@ impl Drift {
         Ok((answer, digest))
     }
 
-    /// Leaves `spec.replicas` to an autoscaler, without letting the count fall to the default on the way.
-    pub(super) async fn settle_replicas(&self, desired: &Desired, body: &mut Value) -> Result<(), Error> {
-        if !desired.sets_replicas(body) {
+    /// Leaves `spec.replicas` to an autoscaler, without letting the count fall to the default on the way. What it does not
+    /// scale, because somebody `seen` to have done so scaled it to 0, is scaled up first.
+    pub(super) async fn settle_replicas(
+        &self,
+        desired: &Desired,
+        body: &mut Value,
+        seen: Option<&Value>,
+    ) -> Result<(), Error> {
+        let sets = desired.sets_replicas(body);
+        if !sets && !seen.is_some_and(is_at_zero) {
             return Ok(());
         }
         self.know_autoscalers().await;
@@ -345,16 +354,22 @@ impl Drift {
         without_replicas(body);
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(()) };
+        let woken = self.ledger().woken(desired, &live);
         let ours = fields::applied_by(&live, MANAGER).is_some_and(|f| fields::owns(f, &REPLICAS));
         let shared = fields::entries(&live).any(|e| e.manager != MANAGER && fields::owns(e.fields, &REPLICAS));
-        if ours && !shared {
-            let count = live.pointer("/spec/replicas").cloned().unwrap_or(json!(1));
-            let handover = json!({
-                "apiVersion": desired.kind.api_version(), "kind": &*desired.kind.kind,
-                "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": count},
-            });
-            self.cluster().apply(&desired.kind, namespace, name, &handover, Apply::unforced(HANDOVER_MANAGER)).await?;
-        }
+        let (count, how) = match woken {
+            Some(count) => (json!(count), Apply::forced(HANDOVER_MANAGER)),
+            None if ours && !shared => {
+                let count = live.pointer("/spec/replicas").cloned().unwrap_or(json!(1));
+                (count, Apply::unforced(HANDOVER_MANAGER))
+            }
+            None => return Ok(()),
+        };
+        let handover = json!({
+            "apiVersion": desired.kind.api_version(), "kind": &*desired.kind.kind,
+            "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": count},
+        });
+        self.cluster().apply(&desired.kind, namespace, name, &handover, how).await?;
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use super::decide::Verified;
 use super::desired::{Desired, Owner};
 use super::ledger::{Ledger, Policy};
 use super::managed::Managed;
+use super::managed::REMARKABLE;
 use super::queue::{Job, Queue};
 use super::summary::Summary;
 use super::watching::Watching;
@@ -250,8 +251,8 @@ impl Drift {
         let ledger = self.ledger();
         let remarkable = ledger.objects.tally(owner).into_iter().flat_map(|tally| &tally.remarkable);
         let cause = |key: &Key| {
-            let managed = ledger.get(key).filter(|managed| managed.attempts > 1)?;
-            Some((key.clone(), managed.failure.as_ref()?.message.clone()))
+            let managed = ledger.get(key).filter(|managed| managed.attempts >= REMARKABLE)?;
+            Some((key.clone(), managed.failure.as_ref()?.cause.clone()))
         };
         remarkable.filter_map(cause).collect()
     }

@@ -13,13 +13,14 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::autoscaler::{Autoscaler, is_at_zero};
 use super::book::{Book, Touched};
 use super::decide::{self, Reason, Verdict, Verified, resource_version};
 use super::desired::{Desired, Owner};
-use super::managed::{Managed, Next, Seen, Sight, Watched};
+use super::managed::{Managed, Next, NotPutBack, Seen, Sight, Watched};
 use super::projection;
 use crate::api::DriftPolicy;
-use crate::api::git_sync::{Failure, Revert};
+use crate::api::git_sync::Revert;
 use crate::object::{Digest, Key};
 
 /// How many reverts a GitSync's status shows.
@@ -59,7 +60,7 @@ pub(super) struct Ledger {
     pub(super) objects: Book,
     pub(super) accounts: HashMap<Owner, Account>,
     /// Workloads that an autoscaler scales.
-    autoscaled: HashSet<Key>,
+    autoscaled: HashMap<Key, Autoscaler>,
 }
 
 impl Ledger {
@@ -172,7 +173,7 @@ impl Ledger {
         at: Instant,
         now: Timestamp,
     ) -> Next {
-        let autoscaled = self.autoscaled.contains(key);
+        let autoscaled = self.autoscaled.get(key).copied();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
         if managed.tombstoned || !managed.is_of(kind) {
             return Next::Nothing;
@@ -202,7 +203,7 @@ impl Ledger {
 
     /// What to do about an object that was read because its last event did not say.
     pub(super) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
-        let autoscaled = self.autoscaled.contains(key);
+        let autoscaled = self.autoscaled.get(key).copied();
         let left = Verdict::LeaveAlone(Reason::Ignore);
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.tombstoned) else { return left };
         let Some(account) = self.accounts.get(&managed.owner) else { return left };
@@ -266,7 +267,7 @@ impl Ledger {
     }
 
     /// A revert or a report failed: what was seen counts again, but not before `not_before`.
-    pub(super) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: Failure) -> Option<(Owner, u32)> {
+    pub(super) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
         let mut managed = self.objects.get_mut(key)?;
         managed.attempts += 1;
         managed.failure = Some(Box::new(failure));
@@ -299,8 +300,9 @@ impl Ledger {
 
     /// The server's answer to an apply is what counts from now on.
     pub(super) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answer: &Value, sent: &Value) -> Option<Digest> {
-        let autoscaled = self.autoscaled.contains(key);
+        let autoscaled = self.autoscaled.contains_key(key);
         let mut managed = self.objects.get_mut(key)?;
+        managed.is_at_zero = is_at_zero(answer);
         let emptied = projection::emptied(answer, sent);
         let digest = projection::digest(answer, &emptied);
         managed.desired = Arc::clone(desired);
@@ -327,16 +329,30 @@ impl Ledger {
         }
     }
 
-    /// Replaces the set of autoscaled workloads; returns the kept ones for which that changes what is applied.
-    pub(super) fn set_autoscaled(&mut self, workloads: HashSet<Key>) -> Vec<Key> {
+    /// Replaces the autoscaled workloads; returns the kept ones that have to be looked at for it, and whether it changes
+    /// what is applied to them.
+    pub(super) fn set_autoscaled(&mut self, workloads: HashMap<Key, Autoscaler>) -> Vec<(Key, bool)> {
         let old = std::mem::replace(&mut self.autoscaled, workloads);
-        let changed = old.symmetric_difference(&self.autoscaled);
-        let sets = |key: &&Key| self.objects.get(key).is_some_and(|m| m.desired.sets_replicas(&m.desired.body()));
-        changed.filter(sets).cloned().collect()
+        let new = &self.autoscaled;
+        let changed = old.keys().chain(new.keys().filter(|key| !old.contains_key(*key)));
+        let look = |key: &Key| {
+            let managed = self.objects.get(key)?;
+            let came_or_went = old.contains_key(key) != new.contains_key(key);
+            let is_stale = came_or_went && managed.desired.sets_replicas(&managed.desired.body());
+            let may_wake = managed.is_at_zero && old.get(key) != new.get(key);
+            (is_stale || may_wake).then(|| (key.clone(), is_stale))
+        };
+        changed.filter_map(look).collect()
     }
 
     pub(super) fn is_autoscaled(&self, key: &Key) -> bool {
-        self.autoscaled.contains(key)
+        self.autoscaled.contains_key(key)
+    }
+
+    /// How many replicas an autoscaled workload that is at 0 must have; `None` when 0 is right.
+    pub(super) fn woken(&self, desired: &Desired, live: &Value) -> Option<i64> {
+        let autoscaler = self.autoscaled.get(&desired.key).filter(|_| is_at_zero(live))?;
+        autoscaler.woken(&desired.body(), live)
     }
 
     /// The objects whose last revert failed, of those that `concerns` names.

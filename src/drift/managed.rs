@@ -9,17 +9,20 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
+use super::autoscaler::{Autoscaler, is_at_zero};
 use super::decide::{self, Reason, Verdict, Verified, decide, resource_version};
 use super::desired::{Desired, Mark, Owner};
 use super::heat::Heat;
 use super::ledger::Policy;
 use super::projection;
 use crate::api::DriftPolicy;
-use crate::api::git_sync::Failure;
 use crate::object::{Digest, Health};
 
 /// Largest state, in bytes, of which many may wait.
 pub(super) const SMALL: usize = 8 << 10;
+
+/// From which try on a revert that fails is told: what fails once only is over sooner than anybody can read of it.
+pub(super) const REMARKABLE: u32 = 2;
 
 /// Who watches an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,17 @@ impl Seen {
     }
 }
 
+/// Why an object is not as it must be.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NotPutBack {
+    /// It was only to be reported.
+    pub(super) reports: bool,
+    /// The field paths.
+    pub(super) fields: Vec<String>,
+    /// What the server said, redacted.
+    pub(super) cause: String,
+}
+
 /// One managed object.
 #[derive(Debug)]
 pub(super) struct Managed {
@@ -90,7 +104,7 @@ pub(super) struct Managed {
     pub(super) health: Health,
     pub(super) heat: Option<Box<Heat>>,
     pub(super) paused: Option<Option<Timestamp>>,
-    pub(super) failure: Option<Box<Failure>>,
+    pub(super) failure: Option<Box<NotPutBack>>,
     pub(super) attempts: u32,
     pub(super) tombstoned: bool,
     /// A write is under way.
@@ -101,6 +115,8 @@ pub(super) struct Managed {
     pub(super) ticket: u32,
     /// A revert that failed is not tried again before.
     pub(super) not_before: Option<Instant>,
+    /// It was last seen scaled to 0.
+    pub(super) is_at_zero: bool,
     /// What the object must be has not been applied yet: it is to be, whatever is seen of the object.
     pub(super) stale: bool,
     /// The object is watched by name, since it lost our label; that ends when this is dropped.
@@ -152,6 +168,7 @@ impl Managed {
             queued: false,
             ticket,
             not_before: None,
+            is_at_zero: false,
             stale: false,
             followed: None,
             pending: None,
@@ -219,20 +236,38 @@ impl Managed {
     }
 
     /// What to do about the object as it was seen, and what is known of it from then on.
-    pub(super) fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: bool, now: Timestamp) -> Verdict {
+    pub(super) fn judge(
+        &mut self,
+        live: &Value,
+        policy: DriftPolicy,
+        autoscaled: Option<Autoscaler>,
+        now: Timestamp,
+    ) -> Verdict {
         if self.verified.resource_version.is_empty() {
             // An earlier agent verified it and remembered only the digest.
             let mut sent = self.desired.body();
-            if autoscaled {
+            if autoscaled.is_some() {
                 super::desired::without_replicas(&mut sent);
             }
             self.verified.emptied = projection::emptied(live, &sent);
         }
         let is_news = !self.verified.has_seen(resource_version(live));
+        let mut woken = None;
         if is_news {
             self.health = crate::object::health(&self.desired.key, live);
+            self.is_at_zero = is_at_zero(live);
+            let autoscaler = autoscaled.filter(|_| self.is_at_zero);
+            woken = autoscaler.and_then(|autoscaler| autoscaler.woken(&self.desired.body(), live));
+            if let Some(count) = woken {
+                self.health = Health::Progressing(format!("0 of {count} replicas are wanted: its autoscaler is off"));
+            }
         }
         let verdict = match decide(&self.verified, &self.desired.mark, live, policy, now) {
+            Verdict::InSync if woken.is_some() && !decide::is_terminating(live) => match policy {
+                DriftPolicy::Revert => Verdict::Revert,
+                DriftPolicy::Report => Verdict::LeaveAlone(Reason::Report),
+                DriftPolicy::Ignore => Verdict::LeaveAlone(Reason::Ignore),
+            },
             Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if self.stale => Verdict::Revert,
             verdict => verdict,
         };
@@ -257,7 +292,7 @@ impl Managed {
         live: &Value,
         at: Instant,
         policy: DriftPolicy,
-        autoscaled: bool,
+        autoscaled: Option<Autoscaler>,
         now: Timestamp,
     ) -> Next {
         let is_known = decide::is_seen(&self.verified, resource_version(live));

@@ -11,6 +11,7 @@
 //! Deliberately absent: where desired objects come from. The owner hands them in.
 
 mod apply;
+mod autoscaler;
 mod book;
 mod collision;
 pub mod decide;

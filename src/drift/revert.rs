@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::apply::Applied;
+use super::apply::{Applied, REPLICAS};
+use super::autoscaler::is_at_zero;
 use super::decide::{Reason, Verdict, resource_version};
-use super::desired::{Desired, Owner, yield_to_people};
+use super::desired::{Desired, Owner, without_replicas, yield_to_people};
+use super::fields::readable;
 use super::heat::{Heat, Shift, ceiling};
 use super::ledger::Turn;
-use super::managed::{Next, Seen, Sight};
+use super::managed::{Next, NotPutBack, REMARKABLE, Seen, Sight};
+use super::projection::Difference;
 use super::{Drift, collision, projection};
-use crate::api::git_sync::{self, Failure, Revert, UNKNOWN, WHOLE_OBJECT};
+use crate::api::git_sync::{self, Revert, UNKNOWN, WHOLE_OBJECT};
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
 use crate::notification::{self, Message};
@@ -45,7 +48,7 @@ impl Drift {
             let done =
                 if reports { self.report_now(&desired, &seen).await } else { self.revert_now(&desired, &seen).await };
             if let Err(error) = done {
-                self.fail(&key, seen, &error, if reports { "ReportFailed" } else { "RevertFailed" });
+                self.fail(&desired, seen, &error, reports);
             }
         }
         self.finish(&key);
@@ -64,7 +67,7 @@ impl Drift {
         }
         let asked_by_commit = self.ledger().get(&desired.key).is_some_and(|managed| managed.stale);
         let mut body = desired.body();
-        self.settle_replicas(desired, &mut body).await?;
+        self.settle_replicas(desired, &mut body, found.as_ref()).await?;
         if let Some(live) = found.as_ref().filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
         }
@@ -167,11 +170,19 @@ impl Drift {
         cooling.max(failed)
     }
 
-    fn fail(&self, key: &Key, seen: Seen, error: &Error, reason: &str) {
-        let failure =
-            Failure { object: key.to_string(), reason: reason.to_owned(), message: crate::failure::chain(error) };
+    fn fail(&self, desired: &Arc<Desired>, seen: Seen, error: &Error, reports: bool) {
+        let key = &desired.key;
+        let live = seen.live.as_ref().and_then(Sight::value);
+        let (fields, cause) = (not_put_back(desired, live.as_ref(), error), crate::failure::chain(error));
+        let failure = NotPutBack { reports, fields: fields.clone(), cause: cause.clone() };
         let failed = self.ledger().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
+        if !reports && attempts >= REMARKABLE {
+            let (sync, object) = (owner.to_string(), key.to_string());
+            let message = Message::NotPutBack { sync, object, fields, cause };
+            let live = live.unwrap_or_default();
+            self.announce(&owner, Some((desired, &live)), "RevertFailed", &message);
+        }
         let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(attempts.saturating_sub(1).min(10)));
         let wait = doubled.min(LAST_WAIT).mul_f64(0.9 + 0.2 * fastrand::f64());
         let wait = wait.max(error.retry_after().unwrap_or_default());
@@ -215,13 +226,19 @@ impl Drift {
         let found = match &live {
             None => found(&desired.key, None, &Value::Null, &projection::Emptied::default(), None),
             Some(live) => {
-                self.settle_replicas(desired, &mut body).await?;
+                if self.ledger().is_autoscaled(&desired.key) {
+                    without_replicas(&mut body);
+                }
                 yield_to_people(&mut body, live);
                 let how = Apply::forced(MANAGER).dry_run();
+                let woken = self.ledger().woken(desired, live);
                 match self.cluster().apply(&desired.kind, namespace, name, &body, how).await {
-                    Ok(answer) => {
+                    Ok(mut answer) => {
+                        if let Some(count) = woken {
+                            answer["spec"]["replicas"] = count.into();
+                        }
                         let emptied = projection::emptied(&answer, &body);
-                        if projection::differences(live, &answer, &emptied).is_empty() {
+                        if woken.is_none() && projection::differences(live, &answer, &emptied).is_empty() {
                             return Ok(());
                         }
                         found(&desired.key, Some(live), &answer, &emptied, None)
@@ -318,7 +335,8 @@ fn found(
     emptied: &projection::Emptied,
     over: Option<String>,
 ) -> Found {
-    let differences = before.map(|before| projection::differences(before, after, emptied)).unwrap_or_default();
+    let mut differences = before.map(|before| projection::differences(before, after, emptied)).unwrap_or_default();
+    differences.extend(before.and_then(|before| woken(before, after, &differences)));
     let mut fields = differences.iter().map(|d| d.path.clone()).collect::<Vec<_>>();
     if before.is_none() {
         fields = vec![WHOLE_OBJECT.to_owned()];
@@ -334,6 +352,30 @@ fn found(
         .map(|d| notification::Change { field: d.path, found: d.found, restored: d.restored })
         .collect();
     Found { fields, changes, who }
+}
+
+/// The count of a workload that was at 0 and is not any more, where it is its autoscaler's.
+fn woken(before: &Value, after: &Value, differences: &[Difference]) -> Option<Difference> {
+    let path = readable(&REPLICAS);
+    let is_woken = is_at_zero(before) && !is_at_zero(after) && differences.iter().all(|found| found.path != path);
+    let who = || projection::last_writer(before, &REPLICAS);
+    let count = |object: &Value| object.pointer("/spec/replicas").map_or_else(|| "absent".to_owned(), Value::to_string);
+    is_woken.then(|| Difference { path, found: count(before), restored: count(after), who: who() })
+}
+
+/// The fields that could not be put back: those that are not ours any more, or those that the server spoke of.
+fn not_put_back(desired: &Desired, live: Option<&Value>, error: &Error) -> Vec<String> {
+    let mut fields = live.map(|live| collision::lost(&desired.body(), live)).unwrap_or_default();
+    if fields.is_empty() {
+        let causes = error.refusal().into_iter().flat_map(|refusal| &refusal.causes);
+        fields = causes.map(|cause| cause.field.clone()).filter(|field| !field.is_empty()).collect();
+    }
+    if fields.is_empty() {
+        fields.push(WHOLE_OBJECT.to_owned());
+    }
+    fields.dedup();
+    fields.truncate(SHOWN_CHANGES);
+    fields
 }
 
 fn shown(change: &notification::Change) -> git_sync::Change {

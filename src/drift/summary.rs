@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::desired::Owner;
 use super::ledger::Ledger;
-use super::managed::Managed;
+use super::managed::{Managed, REMARKABLE};
 use crate::api::git_sync::{Failure, Revert};
 use crate::object::{Health, Key};
 
@@ -21,6 +21,8 @@ pub struct Summary {
     pub progressing: Vec<(Key, String)>,
     /// Reverts that failed.
     pub failures: Vec<Failure>,
+    /// Objects that could not be put back again and again, with the fields and the cause.
+    pub not_put_back: Vec<(Key, String)>,
     /// Objects under break glass.
     pub paused: Vec<(Key, Option<Timestamp>)>,
     /// Objects that are fought over, with the fields and the other manager.
@@ -68,7 +70,14 @@ impl Summary {
             Health::Progressing(why) => self.progressing.push((key.clone(), why.clone())),
             Health::Failed(why) => self.broken.push((key.clone(), why.clone())),
         }
-        self.failures.extend(managed.failure.as_deref().cloned());
+        if let Some(failure) = &managed.failure {
+            let reason = if failure.reports { "ReportFailed" } else { "RevertFailed" }.to_owned();
+            let message = format!("{}: {}", failure.fields.join(", "), failure.cause);
+            if !failure.reports && managed.attempts >= REMARKABLE {
+                self.not_put_back.push((key.clone(), message.clone()));
+            }
+            self.failures.push(Failure { object: key.to_string(), reason, message });
+        }
         if let Some(contended) = &managed.contended {
             self.contended.push((key.clone(), contended.0.clone(), contended.1.clone()));
         }

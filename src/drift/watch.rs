@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
+use super::autoscaler::Autoscaler;
 use super::decide::{break_glass_of, is_terminating, resource_version};
 use super::managed::{Managed, Next, Watched};
 use super::watching::Watching;
@@ -161,7 +162,7 @@ impl Drift {
         let (version, plural) = ("autoscaling/v2", "horizontalpodautoscalers");
         let kind = Arc::new(Kind::fixed(version, "HorizontalPodAutoscaler", plural, Scope::Namespaced));
         let mut events = self.cluster().watch(&kind, Selection::default());
-        let mut targets: HashMap<Key, Key> = HashMap::new();
+        let mut targets: HashMap<Key, (Key, Autoscaler)> = HashMap::new();
         let mut synced = false;
         loop {
             let event = tokio::select! {
@@ -174,7 +175,7 @@ impl Drift {
                     synced = false;
                 }
                 Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
-                    if let (Some(key), Some(target)) = (key_of(&kind, &live), target_of(&live)) {
+                    if let (Some(key), Some(target)) = (key_of(&kind, &live), Autoscaler::read(&live)) {
                         targets.insert(key, target);
                     }
                 }
@@ -190,8 +191,10 @@ impl Drift {
             }
             if synced {
                 let changed = self.ledger().set_autoscaled(targets.values().cloned().collect());
-                for key in changed {
-                    self.ledger().is_stale(&key);
+                for (key, is_stale) in changed {
+                    if is_stale {
+                        self.ledger().is_stale(&key);
+                    }
                     self.look_now(&key);
                 }
                 self.autoscalers_are_known();
@@ -203,13 +206,4 @@ impl Drift {
 fn key_of(kind: &Kind, live: &Value) -> Option<Key> {
     let text = |path: &str| live.pointer(path).and_then(Value::as_str);
     Some(kind.key(text("/metadata/namespace"), text("/metadata/name")?))
-}
-
-/// The workload that an autoscaler scales.
-fn target_of(autoscaler: &Value) -> Option<Key> {
-    let target = autoscaler.pointer("/spec/scaleTargetRef")?;
-    let text = |name: &str| target.get(name).and_then(Value::as_str);
-    let group = text("apiVersion").unwrap_or_default().rsplit_once('/').map_or("", |(group, _)| group);
-    let namespace = autoscaler.pointer("/metadata/namespace").and_then(Value::as_str)?;
-    Some(Key::new(group, text("kind")?, Some(namespace), text("name")?))
 }

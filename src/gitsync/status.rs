@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
 use crate::api::conditions::{self, Reason, Type};
@@ -19,6 +19,8 @@ use crate::failure::Class;
 const SHOWN: usize = 20;
 /// How many of them a condition's message names.
 const NAMED: usize = 3;
+/// How long a repository may keep silent before Ready says so.
+const SILENCE: Duration = Duration::from_secs(3600);
 
 /// How the last attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,6 +99,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         applied_commit: facts.applied.map(|(commit, _)| commit.to_owned()).or_else(|| old.applied_commit.clone()),
         applied_tree_id: facts.applied.map(|(_, tree)| tree.to_owned()).or_else(|| old.applied_tree_id.clone()),
         last_handled_request: facts.request.map(str::to_owned).or_else(|| old.last_handled_request.clone()),
+        unreachable_since: unreachable_since(old, facts.outcome, now),
         objects: count(summary.objects),
         healthy: count(summary.healthy),
         failed: count(failed),
@@ -112,11 +115,34 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         held,
         conditions: old.conditions.clone(),
     };
+    let kept = Kept {
+        applied: status.applied_commit.as_deref(),
+        silent_since: status.unreachable_since.as_ref().map(|since| since.0).filter(|since| is_long_ago(*since, now)),
+    };
     let mut write = Conditions { all: &mut status.conditions, generation: facts.generation, now };
     write.health(facts);
     write.contention(summary);
-    write.ready(facts);
+    write.ready(facts, &kept);
     status
+}
+
+/// What stays as it is while Git does not answer.
+struct Kept<'a> {
+    /// The commit that is applied.
+    applied: Option<&'a str>,
+    /// Since when the repository has kept silent, once that is long ago.
+    silent_since: Option<Timestamp>,
+}
+
+/// Since when the repository has not answered.
+fn unreachable_since(old: &GitSyncStatus, outcome: &Outcome, now: Timestamp) -> Option<Time> {
+    let is_silent =
+        matches!(outcome, Outcome::Refused { class: Class::Unavailable, reason: Reason::SourceUnavailable, .. });
+    is_silent.then(|| old.unreachable_since.clone().unwrap_or(Time(now)))
+}
+
+fn is_long_ago(since: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(since).unsigned_abs() >= SILENCE
 }
 
 fn count(number: usize) -> i64 {
@@ -167,7 +193,7 @@ impl Conditions<'_> {
         }
     }
 
-    fn ready(&mut self, facts: &Facts<'_>) {
+    fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
         match facts.outcome {
             Outcome::Suspended => {
                 let message = "suspended: nothing is applied and nothing is reverted";
@@ -175,10 +201,9 @@ impl Conditions<'_> {
                 self.progress(false, false, Reason::Suspended, "");
             }
             Outcome::Refused { class, reason, message } => {
-                // A passing trouble does not make wrong what was applied: Ready keeps what it last said.
-                let ready = conditions::status(self.all, Type::Ready).map(|c| (c.status.clone(), c.reason.clone()));
-                let passing = *class == Class::Unavailable && ready.is_some_and(|(status, _)| status == "True");
-                if !passing {
+                if *class == Class::Unavailable && self.was_applied() {
+                    self.while_git_is_away(facts, kept, *reason, message);
+                } else {
                     self.set(Type::Ready, "False", *reason, message);
                 }
                 self.progress(*class != Class::Invalid, *class == Class::Invalid, *reason, message);
@@ -186,6 +211,31 @@ impl Conditions<'_> {
             Outcome::Applied { failures, guard, held, pruning, note, since } => {
                 self.applied(facts, failures, guard.as_deref(), held, *pruning, note.as_deref(), *since);
             }
+        }
+    }
+
+    /// Whether what Ready says is about what was applied, and not about how that failed.
+    fn was_applied(&self) -> bool {
+        conditions::status(self.all, Type::Ready).is_some_and(|ready| {
+            ready.status == "True"
+                || ready.reason == Reason::RevertFailed.as_str()
+                || (ready.status == "Unknown" && ready.reason == Reason::SourceUnavailable.as_str())
+        })
+    }
+
+    /// A passing trouble does not make wrong what was applied: Ready keeps saying how that is. After a long time nobody
+    /// knows whether it is still what Git says.
+    fn while_git_is_away(&mut self, facts: &Facts<'_>, kept: &Kept<'_>, reason: Reason, message: &str) {
+        let commit = kept.applied.unwrap_or_default();
+        if let Some(message) = not_put_back(facts.summary) {
+            self.set(Type::Ready, "False", Reason::RevertFailed, &message);
+        } else if let Some(since) = kept.silent_since {
+            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+            let message =
+                format!("the repository has not answered since {since}; commit {commit} is kept applied: {message}");
+            self.set(Type::Ready, "Unknown", reason, &message);
+        } else if conditions::status(self.all, Type::Ready).is_some_and(|ready| ready.status != "True") {
+            self.set(Type::Ready, "True", Reason::Applied, &format!("applied commit {commit}"));
         }
     }
 
@@ -209,6 +259,11 @@ impl Conditions<'_> {
             let stalled = failures.iter().all(|(class, _, _)| *class == Class::Invalid);
             self.set(Type::Ready, "False", *reason, &message);
             self.progress(!stalled, stalled, *reason, &message);
+            return;
+        }
+        if let Some(message) = not_put_back(facts.summary) {
+            self.set(Type::Ready, "False", Reason::RevertFailed, &message);
+            self.progress(true, false, Reason::RevertFailed, &message);
             return;
         }
         if let Some(guard) = guard {
@@ -252,6 +307,14 @@ impl Conditions<'_> {
             self.progress(true, false, Reason::Progressing, &message);
         }
     }
+}
+
+/// What was changed by somebody and cannot be put back; `None` when there is nothing.
+fn not_put_back(summary: &Summary) -> Option<String> {
+    let all = &summary.not_put_back;
+    let named = all.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
+    let more = and_more(all.len().saturating_sub(NAMED));
+    (!all.is_empty()).then(|| format!("{} of the objects cannot be put back: {}{more}", all.len(), named.join("; ")))
 }
 
 fn progressing(summary: &Summary) -> String {
@@ -375,5 +438,51 @@ mod tests {
         let patch = patch(&old, &GitSyncStatus::default());
         assert_eq!(patch["status"]["held"], Value::Null);
         assert!(patch["status"].as_object().unwrap().contains_key("held"));
+    }
+
+    /// Status and reason of Ready, and its message, after the repository kept silent from second 2 on.
+    fn silent(now: i64, summary: &Summary) -> (String, String) {
+        let facts = |outcome| Facts {
+            generation: Some(1),
+            attempted: Some("c1"),
+            applied: Some(("c1", "t1")),
+            request: None,
+            outcome,
+            summary,
+            wait: None,
+        };
+        let away = Outcome::Refused {
+            class: Class::Unavailable,
+            reason: Reason::SourceUnavailable,
+            message: "no answer".into(),
+        };
+        let ok = applied(vec![]);
+        let first = after(&GitSyncStatus::default(), &facts(&ok), at(1));
+        let second = after(&first, &facts(&away), at(2));
+        let third = after(&second, &facts(&away), at(now));
+        assert_eq!(third.unreachable_since, Some(Time(at(2))));
+        let back = after(&third, &facts(&ok), at(now + 1));
+        assert_eq!(back.unreachable_since, None);
+        let ready = conditions::status(&third.conditions, Type::Ready).unwrap();
+        (format!("{} {}", ready.status, ready.reason), ready.message.clone())
+    }
+
+    #[test]
+    fn does_not_keep_saying_ready_when_git_was_away_for_an_hour() {
+        assert_eq!(silent(3601, &Summary::default()).0, "True Applied");
+        let (ready, message) = silent(3602, &Summary::default());
+        assert_eq!(ready, "Unknown SourceUnavailable");
+        let expected =
+            "the repository has not answered since 1970-01-01T00:00:02Z; commit c1 is kept applied: no answer";
+        assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn is_not_ready_while_something_cannot_be_put_back() {
+        let summary = Summary { not_put_back: vec![(key("web"), "spec.x: no".into())], ..Summary::default() };
+        assert_eq!(check(&applied(vec![]), &summary, 1), ("False RevertFailed".into(), "True False".into()));
+        let (ready, message) = silent(3, &summary);
+        assert_eq!(ready, "False RevertFailed");
+        assert_eq!(message, "1 of the objects cannot be put back: Deployment.apps shop/web: spec.x: no");
     }
 }

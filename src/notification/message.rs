@@ -75,6 +75,17 @@ pub enum Message {
         /// The other manager.
         who: String,
     },
+    /// An object could not be put back, and not for the first time.
+    NotPutBack {
+        /// `namespace/name` of the GitSync.
+        sync: String,
+        /// The object.
+        object: String,
+        /// The field paths that stay changed.
+        fields: Vec<String>,
+        /// Why, without values.
+        cause: String,
+    },
     /// An attempt failed, in whole or in part.
     Failed {
         /// `namespace/name` of the GitSync.
@@ -155,6 +166,9 @@ impl fmt::Display for Message {
             }
             Self::Contended { sync, object, fields, who } => {
                 write!(f, "{sync}: {who} keeps writing to {object}: {}; slowing down", fields.join(", "))
+            }
+            Self::NotPutBack { sync, object, fields, cause } => {
+                write!(f, "{sync}: {object} cannot be put back: {}: {cause}", fields.join(", "))
             }
             Self::Failed { sync, commit, problems } => {
                 write!(f, "{sync}: failed")?;

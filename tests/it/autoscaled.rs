@@ -6,7 +6,10 @@ use devcluster::{
 };
 use serde_json::{Value, json};
 
-use crate::support::world::{NAMESPACE, World, config_map, deployment};
+use crate::support::{
+    functions,
+    world::{NAMESPACE, World, config_map, deployment},
+};
 
 fn autoscaler(target: &str) -> Value {
     json!({
@@ -97,4 +100,120 @@ async fn an_autoscaler_in_the_same_commit_gets_the_count_without_a_dip() {
     world.remote.file("web.yaml", deployment("web", "nginx:2", 3));
     world.commit("demo", "another image").await;
     assert_eq!(replicas(&world), 6, "nor does a new agent touch it");
+}
+
+/// Scales the Deployment by hand, as `kubectl scale` does.
+fn scale_by_hand(world: &World, count: i64) {
+    let patch = Action::Patch(Form::Merge, json!({"spec": {"replicas": count}}));
+    let call = Call::new("apps/v1", "deployments", NAMESPACE, "web", patch).on("scale");
+    world.try_as("kubectl", call).unwrap();
+}
+
+/// A commit with a Deployment whose count is the autoscaler's.
+async fn scaled(document: String, autoscaler: Value, spec: Value) -> World {
+    let mut world = World::new().await;
+    world.remote.file("web.yaml", document).file("hpa.yaml", autoscaler.to_string());
+    world.remote.commit("one");
+    world.synced(spec).await;
+    world
+}
+
+fn without_count(document: String) -> String {
+    document.replace("  replicas: 3\n", "")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_scaled_to_zero_by_hand_goes_back_to_where_its_autoscaler_scales_it() {
+    let mut least = autoscaler("web");
+    least["spec"]["minReplicas"] = json!(2);
+    for (document, autoscaler, back) in [
+        (deployment("web", "nginx:1", 3), autoscaler("web"), 3),
+        (without_count(deployment("web", "nginx:1", 3)), least, 2),
+    ] {
+        let mut world = scaled(document, autoscaler, json!({})).await;
+        scale(&world, 5);
+        scale_by_hand(&world, 0);
+        let told = crate::drift::revert_of(&mut world, "web").await;
+        assert_eq!(told, ("kubectl".to_owned(), vec!["spec.replicas".to_owned()]));
+        assert_eq!(replicas(&world), back);
+        world.condition_is("demo", "Ready", "True").await;
+        // The count is the autoscaler's again.
+        scale(&world, 7);
+        world.remote.file("more.yaml", config_map("more", "1"));
+        world.commit("demo", "something else").await;
+        assert_eq!(replicas(&world), 7);
+        // While nobody looks.
+        world.kill().await;
+        scale_by_hand(&world, 0);
+        world.start();
+        world.until("the next agent wakes it", |w| replicas(w) == back).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_autoscaler_that_comes_to_what_is_at_zero_wakes_it() {
+    let mut world = World::new().await;
+    world.remote.file("web.yaml", without_count(deployment("web", "nginx:1", 3))).commit("one");
+    world.synced(json!({})).await;
+    scale_by_hand(&world, 0);
+    world.condition_is("demo", "Ready", "True").await;
+    world.create("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, autoscaler("web"));
+    world.until("it is awake", |w| replicas(w) == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zero_that_git_or_the_autoscaler_says_stays() {
+    let mut world = scaled(deployment("web", "nginx:1", 0), autoscaler("web"), json!({})).await;
+    world.remote.file("fence.yaml", config_map("fence", "1"));
+    world.commit("demo", "a fence").await;
+    scale(&world, 4);
+    scale_by_hand(&world, 0);
+    crate::drift::fence(&world).await;
+    assert_eq!(replicas(&world), 0);
+    let mut other = World::new().await;
+    let mut keda = autoscaler("web");
+    keda["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web", "uid": "u", "controller": true,
+    }]);
+    other.remote.file("web.yaml", deployment("web", "nginx:1", 3)).file("fence.yaml", config_map("fence", "1"));
+    other.remote.commit("one");
+    other.create("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, keda);
+    other.synced(json!({})).await;
+    scale_by_hand(&other, 0);
+    crate::drift::fence(&other).await;
+    assert_eq!(replicas(&other), 0, "its scaler scales to 0 by itself");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zero_of_a_wanted_one_is_not_healthy() {
+    let world = scaled(deployment("web", "nginx:1", 3), autoscaler("web"), json!({"drift": "Report"})).await;
+    scale_by_hand(&world, 0);
+    let said = format!("Unknown Progressing: Deployment.apps {NAMESPACE}/web: 0 of 3 replicas are wanted");
+    world.condition_is("demo", "Healthy", &said).await;
+    assert_eq!(replicas(&world), 0, "it is only reported");
+    scale_by_hand(&world, 1);
+    world.condition_is("demo", "Healthy", "True").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_is_scaled_to_zero_by_hand_serves_again() {
+    let world = World::running(functions::scaled("1")).await;
+    let name = world.child_name("hello", functions::DEPLOYMENTS);
+    let count = |w: &World| w.child("hello", functions::DEPLOYMENTS)["spec"]["replicas"].as_i64().unwrap();
+    let least = count(&world);
+    for _ in 0..2 {
+        let patch = Action::Patch(Form::Merge, json!({"spec": {"replicas": 0}}));
+        let call = Call::new("apps/v1", "deployments", NAMESPACE, &name, patch).on("scale");
+        world.try_as("kubectl", call).unwrap();
+        world.until_function("it is awake", |w| count(w) == least).await;
+        world.runs("hello").await;
+    }
+    // Where it cannot be woken, it does not run.
+    world.fail_next("apply", "deployments", &name, 422, 10_000);
+    let patch = Action::Patch(Form::Merge, json!({"spec": {"replicas": 0}}));
+    let call = Call::new("apps/v1", "deployments", NAMESPACE, &name, patch).on("scale");
+    world.try_as("kubectl", call).unwrap();
+    world.until_function("it does not run", |w| !w.said("hello", "Running").starts_with("True")).await;
+    world.levers().clear_faults();
+    world.runs("hello").await;
 }

@@ -352,3 +352,56 @@ async fn what_collides_is_only_reported_where_that_is_the_policy() {
     assert_eq!(tokio::time::timeout(world.patience, seen).await.unwrap(), ["spec.ports"]);
     assert_eq!(version(&live(&world, SERVICE)), version(&edited));
 }
+
+/// The Events of a reason about an object of the namespace.
+fn events(world: &World, reason: &str, kind: &str) -> Vec<Value> {
+    let all = world.server.objects("v1", "events", Some(NAMESPACE));
+    let about = all.into_iter().filter(|event| event["reason"] == reason && event["involvedObject"]["kind"] == kind);
+    about.map(|event| (*event).clone()).collect()
+}
+
+/// Refuses the next applies of the Service.
+fn refuse(world: &World, times: u32) {
+    world.levers().fail_next(devcluster::levers::Fault {
+        verb: "apply".into(),
+        resource: "services".into(),
+        name: "web".into(),
+        code: 422,
+        message: "Service \"web\" is invalid: spec.ports[1].name: Duplicate value: \"hunter2\"".into(),
+        times,
+        ..Default::default()
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_put_back_makes_the_gitsync_not_ready_from_the_second_try_on_until_it_is_back() {
+    let mut world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
+    let before = spec(&world, SERVICE);
+    // The first try only.
+    refuse(&world, 1);
+    let edit = json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]);
+    patch_as(&world, "kubectl-edit", SERVICE, Form::Json, edit.clone());
+    revert_of(&mut world, "web").await;
+    assert_eq!(events(&world, "RevertFailed", "Service"), Vec::<Value>::new(), "one failure is no news");
+    refuse(&world, 1000);
+    patch_as(&world, "kubectl-edit", SERVICE, Form::Json, edit);
+    let said = "False RevertFailed: 1 of the objects cannot be put back: ";
+    world.condition_is("demo", "Ready", &format!("{said}Service {NAMESPACE}/web: spec.ports: ")).await;
+    let ready = world.condition("demo", "Ready");
+    assert!(ready.contains("422") && ready.contains("spec.ports[1].name: Duplicate value: …"), "{ready}");
+    for kind in ["Service", "GitSync"] {
+        world.until("it is told", |w| !events(w, "RevertFailed", kind).is_empty()).await;
+        let told = events(&world, "RevertFailed", kind);
+        assert_eq!(told.len(), 1, "it is aggregated");
+        let text = told[0]["message"].as_str().unwrap();
+        assert!(text.contains("cannot put back spec.ports: ") && !text.contains("hunter2"), "{text}");
+        assert_eq!(
+            (&told[0]["type"], text.contains(&format!("Service {NAMESPACE}/web"))),
+            (&json!("Warning"), true),
+            "{text}"
+        );
+    }
+    world.levers().clear_faults();
+    world.until("it is back", |w| spec(w, SERVICE) == before).await;
+    world.condition_is("demo", "Ready", "True").await;
+}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -217,4 +218,27 @@ async fn a_force_push_is_followed_back_and_forth() {
     world.ask("demo").await;
     world.ready("demo").await;
     assert_eq!(world.config_maps(), ["a", "c"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_has_not_answered_for_an_hour_shows_in_ready_and_what_was_applied_stays_enforced() {
+    let (mut world, server) = served(json!({"interval": "1s"})).await;
+    world.start();
+    world.ready("demo").await;
+    server.fail(On::Everything, Fault::Status(503));
+    world.until("it is counted", |w| w.status("demo")["unreachableSince"].is_string()).await;
+    assert!(world.condition("demo", "Ready").starts_with("True Applied"), "{}", world.condition("demo", "Ready"));
+    world.stop().await;
+    let since = (jiff::Timestamp::now() - Duration::from_secs(3600)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let patch = Action::Patch(Form::Merge, json!({"status": {"unreachableSince": since}}));
+    let call = Call::new("mainstay.dev/v1alpha1", "gitsyncs", NAMESPACE, "demo", patch).on("status");
+    world.try_as("test", call).unwrap();
+    world.start();
+    let said = format!("Unknown SourceUnavailable: the repository has not answered since {since}; commit ");
+    world.condition_is("demo", "Ready", &said).await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("what was applied is still enforced", |w| w.data("a") == "1").await;
+    server.heal();
+    world.ready("demo").await;
+    assert_eq!(world.status("demo")["unreachableSince"], serde_json::Value::Null);
 }

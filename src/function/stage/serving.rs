@@ -108,6 +108,10 @@ fn state(live: &Deployment, trouble: Option<&str>) -> Said {
     if live.observed < live.generation || live.conditions.is_empty() {
         return Said::new(SUBJECT, Status::Unknown, Reason::DeploymentWaiting, waiting());
     }
+    if live.replicas == 0 {
+        let message = with(format!("Deployment {name} is scaled to 0"));
+        return Said::new(SUBJECT, Status::False, Reason::MinReplicasNotAvailable, message);
+    }
     let refused = find("ReplicaFailure").filter(|condition| condition.status == "True");
     let progressing = find("Progressing").is_some_and(|condition| condition.status == "True");
     let rolled_out = is("Progressing", "NewReplicaSetAvailable");
