@@ -39,6 +39,7 @@ pub mod selector;
 #[expect(clippy::disallowed_methods, reason = "the clock of the cluster is here")]
 pub mod server;
 pub mod service;
+mod spdy;
 pub mod status;
 pub mod store;
 pub mod verbs;

@@ -7,7 +7,7 @@
 
 use crate::{
     server::Server,
-    service::{self, Body, respond},
+    service::{self, Body, respond, stream::Connection},
     status::Status,
 };
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -159,12 +159,17 @@ async fn connection(server: Server, stream: TcpStream, guard: Arc<Guard>, mut st
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps delaying small packets");
     }
-    let service = service_fn(move |request: Request<Incoming>| {
+    let place = Connection { stopped: stopped.clone(), loopback: guard.loopback };
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
         let (server, guard) = (server.clone(), guard.clone());
         async move { Ok::<Response<Body>, Infallible>(guarded(&server, &guard, request).await) }
     });
-    let connection =
-        http1::Builder::new().timer(TokioTimer::new()).half_close(true).serve_connection(TokioIo::new(stream), service);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     tokio::select! {
         ended = connection => if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended early");

@@ -315,6 +315,7 @@ fn custom_of(definition: &Value, version: &Value, generation: Option<i64>) -> Cu
             selector: pointer("labelSelectorPath"),
         }),
         terminating: metadata::is_terminating(definition),
+        published: version["schema"]["openAPIV3Schema"].clone(),
         deprecation,
     }
 }

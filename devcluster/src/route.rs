@@ -29,6 +29,8 @@ pub enum Route {
     VersionInfo,
     /// `/healthz`, `/readyz`, `/livez` and what lies below.
     Health,
+    /// `/openapi/v2`.
+    OpenApiLegacy,
     /// `/openapi/v3`.
     OpenApiIndex,
     /// `/openapi/v3/api/v1`, `/openapi/v3/apis/{group}/{version}`: the part after `/openapi/v3/`.
@@ -70,6 +72,7 @@ pub fn route(path: &str) -> Route {
         ["apis", group, version, rest @ ..] => resource(group, version, rest),
         ["version"] => Route::VersionInfo,
         ["healthz" | "readyz" | "livez", ..] => Route::Health,
+        ["openapi", "v2"] => Route::OpenApiLegacy,
         ["openapi", "v3"] => Route::OpenApiIndex,
         ["openapi", "v3", rest @ ..] => Route::OpenApi(rest.join("/")),
         ["devcluster", rest @ ..] => Route::Lever(rest.join("/")),
@@ -122,6 +125,11 @@ impl Query {
     /// All values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
+    }
+
+    /// All values of a parameter, empty ones too.
+    pub fn every<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
     /// Whether a parameter is set: anything but absent, `0` and `false` (so `?watch` and `?watch=1` are).

@@ -60,6 +60,8 @@ pub struct Custom {
     pub scale: Option<ScalePaths>,
     /// Whether the definition is being deleted: nothing new may be created.
     pub terminating: bool,
+    /// `openAPIV3Schema` of the version, null when it has none.
+    pub published: Value,
     /// Text of the `Warning` header of every request, for deprecated versions.
     pub deprecation: Option<String>,
 }
@@ -324,7 +326,8 @@ struct ResponseKind {
 }
 
 /// Subresources that are served; the others of the recording need a node or a controller that does not exist here.
-const SERVED_SUBRESOURCES: [&str; 5] = ["status", "scale", "finalize", "log", "eviction"];
+const SERVED_SUBRESOURCES: [&str; 8] =
+    ["status", "scale", "finalize", "log", "eviction", "exec", "attach", "portforward"];
 
 /// Kinds that only answer and are never stored.
 const REVIEWS: [&str; 6] = [

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::exec;
 use super::image::{self, Image};
 use super::logs::Book;
 use super::marks::Mark;
@@ -244,7 +245,9 @@ impl Container {
         output.spawn(async move { err.keep("stderr", stderr).await });
         self.event("Normal", "Started", &format!("Started container {}", self.name()));
         self.tell(News::State(State::Running(begun, ended.id.clone()), restarts)).await;
+        let listed = exec::listed(&self.ctx.server, text(&self.pod, "/metadata/uid"), self.name(), program);
         let fault = self.watch_over(&mut group, program).await;
+        drop(listed);
         ended.code = code(group.wait().await);
         ended.over = Timestamp::now();
         drop(mark);

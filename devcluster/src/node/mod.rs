@@ -6,7 +6,7 @@
 //!
 //! [`supervisor`] follows the event log and gives every pod a task ([`pod`]); that one takes its containers from start
 //! to end ([`container`]), with what they are given ([`environment`], [`paths`], [`volumes`], [`image`]), what is asked
-//! of them ([`probes`]) and what they say ([`logs`]), and tells the API ([`status`]). [`proxy`] listens for Services.
+//! of them ([`probes`]), what is run beside them ([`exec`]) and what they say ([`logs`]), and tells the API ([`status`]). [`proxy`] listens for Services.
 //!
 //! Invariant: no process outlives the node: a container is a process group that is killed as a whole, and a
 //! [`watchdog`] does so when this process can no longer do it itself.
@@ -16,6 +16,7 @@
 
 mod container;
 mod environment;
+pub(crate) mod exec;
 mod image;
 mod interpreters;
 pub(crate) mod logs;
@@ -50,6 +51,7 @@ use crate::store::Key;
 
 pub use self::options::{HostImage, NodeOptions};
 
+use self::exec::Running;
 use self::image::Images;
 use self::logs::Books;
 use self::slot::Slot;
@@ -62,6 +64,7 @@ pub(crate) struct Node {
     options: NodeOptions,
     slot: Slot,
     books: Books,
+    running: Running,
     watchdog: Watchdog,
     usage: Usage,
     images: tokio::sync::Mutex<Images>,
@@ -89,6 +92,7 @@ impl Node {
             options,
             slot,
             books: Books::default(),
+            running: Running::default(),
             watchdog,
             usage: Usage::default(),
             images: tokio::sync::Mutex::default(),

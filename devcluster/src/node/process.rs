@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::Node;
 use crate::server::Server;
@@ -30,6 +30,15 @@ pub(super) struct Program {
     pub(super) directory: PathBuf,
 }
 
+/// What a program reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// Nothing.
+    Empty,
+    /// What is written to a pipe.
+    Piped,
+}
+
 /// A running process group.
 pub(super) struct Group {
     server: Server,
@@ -39,13 +48,24 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Starts a program; what it writes can be read from the pipes.
+    /// Starts a program that has nothing to read; what it writes can be read from the pipes.
     pub(super) fn start(server: &Server, program: &Program) -> io::Result<(Self, ChildStdout, ChildStderr)> {
+        let (group, _, stdout, stderr) = Self::start_with(server, program, Input::Empty)?;
+        Ok((group, stdout, stderr))
+    }
+
+    /// Starts a program with an input.
+    pub(super) fn start_with(
+        server: &Server,
+        program: &Program,
+        input: Input,
+    ) -> io::Result<(Self, Option<ChildStdin>, ChildStdout, ChildStderr)> {
         let mut command = Command::new(&program.path);
         command.arg0(OsString::from(&program.name)).args(&program.args);
         command.env_clear().envs(program.env.iter().map(|(name, value)| (name, value)));
         command.current_dir(&program.directory).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(if input == Input::Piped { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
@@ -53,10 +73,11 @@ impl Group {
             node.watchdog.add(pid);
         }
         restrict(pid);
+        let stdin = child.stdin.take();
         let pipes = child.stdout.take().zip(child.stderr.take());
         let group = Self { server: server.clone(), pid, child, dead: false };
         let (stdout, stderr) = pipes.ok_or_else(|| io::Error::other("the process has no output"))?;
-        Ok((group, stdout, stderr))
+        Ok((group, stdin, stdout, stderr))
     }
 
     /// The number of the group and its leader.

@@ -1,12 +1,12 @@
 //! `GET …/pods/x/log`: what a container has written.
 //!
-//! Deliberately absent: pods that are only simulated; they have written nothing.
+//! A simulated container has written one line that names it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http::Response;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -88,10 +88,10 @@ pub(super) fn answer(server: &Server, target: &Target, query: &Query) -> Result<
     let pod = stored.value();
     let container = container(&pod, query.text("container"))?;
     let wanted = Wanted::parse(query, server.now())?;
-    let Some(node) = server.node().filter(|node| node.runs(&pod, server.images())) else {
-        return Ok(respond::text(200, ""));
-    };
     let previous = query.flag("previous");
+    let Some(node) = server.node().filter(|node| node.runs(&pod, server.images())) else {
+        return simulated(server, target, &pod, &container, &wanted, query);
+    };
     let book = node.books().of(verbs::text(&pod, "/metadata/uid"), &container);
     let Some((book, (all, place))) = book.and_then(|book| book.read(previous).map(|read| (book, read))) else {
         return Err(unwritten(&pod, &container, previous));
@@ -136,8 +136,62 @@ fn follow(
     })
 }
 
+/// The log of a container that is only simulated.
+fn simulated(
+    server: &Server,
+    target: &Target,
+    pod: &Value,
+    container: &str,
+    wanted: &Wanted,
+    query: &Query,
+) -> Result<Response<Body>, Status> {
+    if query.flag("previous") || !has_begun(pod, container) {
+        return Err(unwritten(pod, container, query.flag("previous")));
+    }
+    let (namespace, name) = (verbs::text(pod, "/metadata/namespace"), verbs::text(pod, "/metadata/name"));
+    let started = match verbs::text(pod, "/status/startTime") {
+        "" => verbs::text(pod, "/metadata/creationTimestamp"),
+        time => time,
+    };
+    let stored = format!("{started} stdout F {container} of {namespace}/{name}\n").into_bytes();
+    let mut text = wanted.written(wanted.end(&stored));
+    text.truncate(wanted.limit);
+    if !query.flag("follow") {
+        return Ok(respond::text(200, text));
+    }
+    let (server, target, container) = (server.clone(), target.clone(), container.to_owned());
+    let uid = verbs::text(pod, "/metadata/uid").to_owned();
+    let end = stream::once(async move {
+        let mut changes = server.store().signal_all();
+        loop {
+            changes.borrow_and_update();
+            let stored = server.store().get(&target.kind.storage, &target.key()).map(|stored| stored.value());
+            let same = stored.filter(|pod| verbs::text(pod, "/metadata/uid") == uid);
+            if !same.is_some_and(|pod| is_running(&pod, &container)) || changes.changed().await.is_err() {
+                return Bytes::new();
+            }
+        }
+    });
+    Ok(respond::text_stream(stream::iter([text]).chain(end).filter(|text| std::future::ready(!text.is_empty()))))
+}
+
+fn states<'a>(pod: &'a Value, container: &'a str) -> impl Iterator<Item = &'a Value> {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let all = lists.into_iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    all.filter(move |status| status["name"] == container).map(|status| &status["state"])
+}
+
+fn has_begun(pod: &Value, container: &str) -> bool {
+    states(pod, container).any(|state| state["running"].is_object() || state["terminated"].is_object())
+}
+
+/// Whether a container runs now.
+pub(super) fn is_running(pod: &Value, container: &str) -> bool {
+    states(pod, container).any(|state| state["running"].is_object())
+}
+
 /// The container that is meant.
-fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
+pub(super) fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
     let name = verbs::text(pod, "/metadata/name");
     let names = |list: &str| -> Vec<String> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();

@@ -5,7 +5,7 @@
 //!
 //! Invariant: every refusal is a `Status` body, except where a real server answers in plain text.
 //!
-//! Deliberately absent: connections and who may connect (`listen`).
+//! Deliberately absent: connections and who may connect (`listen`). What a request is upgraded to is in [`stream`].
 
 pub mod fault;
 mod lever;
@@ -13,6 +13,8 @@ mod log;
 #[expect(clippy::disallowed_methods, reason = "requests have deadlines")]
 mod resource;
 pub mod respond;
+#[expect(clippy::disallowed_methods, reason = "connections go on")]
+pub(crate) mod stream;
 
 use crate::{
     discovery, openapi, registry,
@@ -151,11 +153,26 @@ fn document(server: &Server, route: Route, asked: &Asked) -> Response<Body> {
         Route::Version { group, version } => discovery::resources(&table, &group, &version),
         Route::VersionInfo => Some(discovery::version()),
         Route::Health => return respond::text(200, "ok"),
+        Route::OpenApiLegacy => return legacy_openapi(asked.header(header::ACCEPT)),
         Route::OpenApiIndex => Some(openapi::index(&table)),
         Route::OpenApi(path) => openapi::document(&table, &path),
         Route::Resource(_) | Route::Lever(_) | Route::Unknown => None,
     };
     found.map_or_else(respond::page_not_found, |document| respond::json(200, document.to_string().into()))
+}
+
+/// An OpenAPI v2 document without kinds, which `kubectl` asks for those that v3 does not know. A protobuf message
+/// without fields has no bytes.
+fn legacy_openapi(accept: &str) -> Response<Body> {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    if !accept.contains("application/com.github.proto-openapi.spec.v2@v1.0+protobuf") {
+        let info = serde_json::json!({"title": "devcluster", "version": "v1.36.2"});
+        let document = serde_json::json!({"swagger": "2.0", "info": info, "paths": {}});
+        return respond::json(200, document.to_string().into());
+    }
+    let mut response = respond::json(200, Bytes::new());
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(PROTOBUF));
+    response
 }
 
 /// Whether the first clause that can be met is that of aggregated discovery in its stable version.

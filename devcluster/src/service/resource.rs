@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: the verbs themselves (`verbs`).
 
-use super::{Asked, Body, fault, log, respond};
+use super::{Asked, Body, fault, log, respond, stream};
 use crate::{
     kinds::table::Kind,
     levers,
@@ -136,6 +136,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
         }
         ("status", "get") => get(server, target, asked).await,
         ("status" | "finalize", _) => write(server, target, verb, asked),
+        ("exec" | "attach" | "portforward", _) => stream::answer(server, target, asked),
         ("log", "get") => log::answer(server, target, &asked.query),
         ("eviction", "create") => {
             let plain = Target { subresource: String::new(), ..target.clone() };
@@ -195,7 +196,7 @@ fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<Strin
         None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body),
         Some(patch::Form::Apply) => Ok((decode::yaml(&asked.body)?, Vec::new())),
         Some(_) => doubled::parse(&asked.body)
-            .map_err(|_| Status::bad_request("error decoding patch: the body is not valid JSON")),
+            .map_err(|error| Status::bad_request(format!("error decoding patch: {}", decode::syntax(&error)))),
     }
 }
 

@@ -84,6 +84,11 @@ pub fn unsupported(accepted: &str) -> Status {
     Status::new(415, "UnsupportedMediaType", text)
 }
 
+/// What is wrong with a text that is no JSON, without quoting it.
+pub fn syntax(error: &serde_json::Error) -> &'static str {
+    if error.is_eof() { "unexpected end of JSON input" } else { "the body is not valid JSON" }
+}
+
 /// Parser errors may not quote the body; the place alone is kept.
 fn without_place(text: &str) -> String {
     text.rsplit_once(" at line").map_or_else(|| text.to_owned(), |(what, place)| format!("{what} at line{place}"))

@@ -84,10 +84,10 @@ async fn a_container_must_be_named_when_there_are_several() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_is_only_simulated_has_written_nothing() {
+async fn a_container_that_is_only_simulated_has_written_its_name() {
     let machine = Machine::new();
     let kubectl = machine.serve().await;
     machine.pod("other", "echo x", json!({"containers": [{"image": "elsewhere/x:1"}]})).await;
     machine.phase("other", "Succeeded").await;
-    assert_eq!(kubectl.run(&["logs", "other"]).await, "");
+    assert_eq!(kubectl.run(&["logs", "other"]).await, "main of default/other\n");
 }

@@ -18,6 +18,7 @@ mod machine;
 mod pods;
 mod services;
 mod simulations;
+mod streams;
 mod unpacked;
 mod watches;
 mod world;

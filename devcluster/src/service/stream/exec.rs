@@ -1,0 +1,318 @@
+//! A command in a container, or the container itself, with its streams at a client.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::session::{self, Stream};
+use super::simulated::{self, Step};
+use super::upgrade::Upgrade;
+use super::{Io, channels};
+use crate::node::exec::Process;
+use crate::node::logs::{Book, entries};
+use crate::route::Query;
+use crate::server::Server;
+use crate::status::Status;
+use crate::verbs::text;
+
+/// Pieces that wait for being read or written.
+const QUEUE: usize = 16;
+/// How long a client may take to open the streams that it has asked for.
+const OPENING: Duration = Duration::from_secs(30);
+/// How long the output of a command that has ended may take to arrive.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What a client wants to see and write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+    tty: bool,
+}
+
+impl Options {
+    /// Reads the parameters. A terminal has no standard error of its own.
+    pub(super) fn parse(query: &Query) -> Self {
+        let tty = query.flag("tty");
+        let stderr = query.flag("stderr") && !tty;
+        Self { stdin: query.flag("stdin"), stdout: query.flag("stdout"), stderr, tty }
+    }
+}
+
+/// What is wanted of a container.
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    /// These words are run.
+    Run(Vec<String>),
+    /// Its own output.
+    Attach,
+}
+
+/// What a command tells its client.
+#[derive(Debug)]
+pub(super) enum Output {
+    /// From its standard output.
+    Stdout(Bytes),
+    /// From its standard error.
+    Stderr(Bytes),
+    /// How it ended; the last one.
+    Status(Value),
+}
+
+/// The streams of a command.
+struct Streams {
+    stdin: mpsc::Receiver<Bytes>,
+    output: mpsc::Sender<Output>,
+    options: Options,
+}
+
+/// Runs a command over a connection.
+pub(super) async fn serve(
+    server: Server,
+    pod: Arc<Value>,
+    container: String,
+    command: Command,
+    options: Options,
+    upgrade: Upgrade,
+    io: Io,
+) {
+    let ((stdin, input), (output, results)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
+    let streams = Streams { stdin: input, output, options };
+    let work = run(server, pod, container, command, streams, upgrade);
+    let carried = async move {
+        match upgrade {
+            Upgrade::Spdy(_) => over_spdy(io, options, stdin, results).await,
+            Upgrade::Channels(_) | Upgrade::Tunnel(_) => channels::carry(io, stdin, results).await,
+        }
+    };
+    // The work ends when its client is gone: nobody takes its output.
+    tokio::join!(work, carried);
+}
+
+/// The same streams as those of a SPDY connection.
+async fn over_spdy(io: Io, options: Options, stdin: mpsc::Sender<Bytes>, mut results: mpsc::Receiver<Output>) {
+    let (send, mut opened) = mpsc::channel(QUEUE);
+    let carried = async {
+        let mut streams = timeout(OPENING, expected(&mut opened, options)).await.unwrap_or_default();
+        let error = streams.remove("error");
+        let input = streams.remove("stdin");
+        let forwarded = async move {
+            let Some(mut input) = input else { return };
+            while let Some(bytes) = input.input.recv().await
+                && stdin.send(bytes).await.is_ok()
+            {}
+        };
+        let told = async {
+            while let Some(output) = results.recv().await {
+                let (name, bytes) = match &output {
+                    Output::Stdout(bytes) => ("stdout", bytes.clone()),
+                    Output::Stderr(bytes) => ("stderr", bytes.clone()),
+                    Output::Status(status) => {
+                        if let Some(error) = &error {
+                            // A client that is gone misses nothing.
+                            let _ = error.output.write(status.to_string().as_bytes()).await;
+                        }
+                        break;
+                    }
+                };
+                if let Some(stream) = streams.get(name)
+                    && stream.output.write(&bytes).await.is_err()
+                {
+                    break;
+                }
+            }
+            for stream in streams.values().chain(&error) {
+                stream.output.finish().await;
+            }
+            if let Some(error) = &error {
+                error.output.close().await;
+            }
+        };
+        tokio::join!(forwarded, told);
+    };
+    tokio::select! {
+        ended = session::run(io, send) => if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        },
+        // It is over when all has been written, which the session knows.
+        () = async { carried.await; std::future::pending().await } => {}
+    }
+}
+
+/// The streams that a client opens for what it has asked for, by their type.
+async fn expected(opened: &mut mpsc::Receiver<Stream>, options: Options) -> HashMap<String, Stream> {
+    let wanted = [true, options.stdin, options.stdout, options.stderr, options.tty];
+    let count = wanted.into_iter().filter(|wanted| *wanted).count();
+    let mut streams = HashMap::new();
+    while streams.len() < count
+        && let Some(stream) = opened.recv().await
+    {
+        streams.insert(stream.header("streamtype").to_owned(), stream);
+    }
+    streams
+}
+
+async fn run(server: Server, pod: Arc<Value>, container: String, command: Command, streams: Streams, upgrade: Upgrade) {
+    let output = streams.output.clone();
+    let uid = text(&pod, "/metadata/uid").to_owned();
+    let node = server.node().filter(|node| node.runs(&pod, server.images()));
+    let status = match (command, node) {
+        (Command::Run(words), Some(node)) => match node.exec(&server, &uid, &container, &words) {
+            Ok(process) => of_process(process, streams).await,
+            Err(why) => failed(&why, upgrade),
+        },
+        (Command::Attach, Some(node)) => {
+            if let Some(book) = node.books().of(&uid, &container) {
+                follow(book, streams).await;
+            }
+            success()
+        }
+        (Command::Run(words), None) => match simulated::plan(&words, text(&pod, "/metadata/name")) {
+            Ok(steps) => of_steps(steps, streams).await,
+            Err(why) => failed(&why, upgrade),
+        },
+        (Command::Attach, None) => of_steps(vec![Step::Copy], streams).await,
+    };
+    // A client that is gone does not ask how it ended.
+    let _ = output.send(Output::Status(status)).await;
+}
+
+/// A process with its streams, until it has ended or its client is gone.
+async fn of_process(mut process: Process, streams: Streams) -> Value {
+    let Streams { mut stdin, output, options } = streams;
+    let (pipe, stdout, stderr) = process.pipes();
+    let written = async move {
+        let Some(mut pipe) = pipe.filter(|_| options.stdin) else { return };
+        while let Some(bytes) = stdin.recv().await
+            && pipe.write_all(&bytes).await.is_ok()
+        {}
+    };
+    let merged = options.tty;
+    let read = async {
+        tokio::join!(
+            forward(stdout, &output, Output::Stdout, options.stdout),
+            forward(stderr, &output, if merged { Output::Stdout } else { Output::Stderr }, options.stderr || merged)
+        )
+    };
+    tokio::pin!(written, read);
+    let mut all_read = false;
+    let mut writing = true;
+    let code = loop {
+        tokio::select! {
+            code = process.wait() => break code,
+            _ = &mut read, if !all_read => all_read = true,
+            () = &mut written, if writing => writing = false,
+            () = output.closed() => return success(),
+        }
+    };
+    if !all_read {
+        // What has left the process group may hold the pipe; it is not waited for.
+        let _ = timeout(DRAIN, read).await;
+    }
+    ended(code)
+}
+
+/// Sends all that comes from a pipe; what is not wanted is read as well, so that the process does not wait.
+async fn forward(
+    mut pipe: impl AsyncRead + Unpin,
+    output: &mpsc::Sender<Output>,
+    what: impl Fn(Bytes) -> Output,
+    wanted: bool,
+) {
+    let mut buffer = vec![0; 32 << 10];
+    while let Ok(read @ 1..) = pipe.read(&mut buffer).await {
+        if wanted && output.send(what(Bytes::copy_from_slice(&buffer[..read]))).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What a container writes from now on.
+async fn follow(book: Arc<Book>, streams: Streams) {
+    let mut changes = book.changes();
+    let Some((_, mut place)) = book.read(false) else { return };
+    let mut open = true;
+    while open {
+        changes.borrow_and_update();
+        let (stored, more) = book.more(&mut place);
+        open = more;
+        let written: Vec<u8> = entries(&stored).flat_map(|entry| entry.text()).collect();
+        if !written.is_empty() && streams.output.send(Output::Stdout(written.into())).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            changed = changes.changed(), if open => if changed.is_err() { return },
+            () = streams.output.closed() => return,
+            else => {}
+        }
+    }
+}
+
+/// What a simulated program does.
+async fn of_steps(steps: Vec<Step>, streams: Streams) -> Value {
+    let Streams { mut stdin, output, options } = streams;
+    for step in steps {
+        match step {
+            Step::Out(text) => {
+                if options.stdout && output.send(Output::Stdout(text.into())).await.is_err() {
+                    return success();
+                }
+            }
+            Step::Error(text) => {
+                let text = if options.tty { Output::Stdout(text.into()) } else { Output::Stderr(text.into()) };
+                if (options.stderr || options.tty) && output.send(text).await.is_err() {
+                    return success();
+                }
+            }
+            Step::Copy => {
+                while options.stdin
+                    && let Some(bytes) = stdin.recv().await
+                {
+                    if options.stdout && output.send(Output::Stdout(bytes)).await.is_err() {
+                        return success();
+                    }
+                }
+            }
+            Step::Wait(time) => {
+                tokio::select! {
+                    () = tokio::time::sleep(time) => {}
+                    () = output.closed() => return success(),
+                }
+            }
+            Step::End(code) => return ended(code),
+        }
+    }
+    success()
+}
+
+/// The status of a command that has ended.
+fn ended(code: i64) -> Value {
+    if code == 0 {
+        return success();
+    }
+    json!({
+        "metadata": {}, "status": "Failure",
+        "message": format!("command terminated with non-zero exit code: exit status {code}"),
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
+    })
+}
+
+fn success() -> Value {
+    json!({"metadata": {}, "status": "Success"})
+}
+
+/// The status of a command that could not be started. What speaks WebSockets to clients adds its own prefix to that of
+/// the kubelet.
+fn failed(why: &str, upgrade: Upgrade) -> Value {
+    let prefix = if matches!(upgrade, Upgrade::Spdy(_)) { "" } else { "Internal error occurred: " };
+    let why = format!("{prefix}Internal error occurred: error executing command in container: {why}");
+    Status::new(500, "InternalError", why).body()
+}

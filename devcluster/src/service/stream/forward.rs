@@ -1,0 +1,178 @@
+//! Connections to the ports of a pod.
+//!
+//! A client opens two streams for each: one for the bytes, one for what goes wrong. A pod that a node runs has an
+//! address of its own. A port that a simulated pod declares leads to the same port of this machine's loopback address,
+//! where a developer runs the program that the pod stands for; not for clients of other machines.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::session::{self, Stream};
+use super::upgrade::Upgrade;
+use super::{Io, channels};
+use crate::server::Server;
+use crate::verbs::text;
+
+/// Streams that wait for being served.
+const QUEUE: usize = 16;
+/// Streams that wait for the other of their pair, at most.
+const MOST_WAITING: usize = 128;
+/// How long a port may take to be connected to.
+const CONNECTING: Duration = Duration::from_secs(10);
+
+/// Serves the ports of a pod over a connection; `loopback`: to clients of this machine only.
+pub(super) async fn serve(server: Server, pod: Value, upgrade: Upgrade, io: Io, loopback: bool) {
+    let (send, streams) = mpsc::channel(QUEUE);
+    let ports = pair(streams, Arc::new(Pod { address: address(&server, &pod), object: pod, loopback }));
+    let ended = async {
+        match upgrade {
+            Upgrade::Spdy(_) => session::run(io, send).await,
+            Upgrade::Tunnel(_) | Upgrade::Channels(_) => {
+                let (inner, work) = channels::tunnel(io);
+                // The last bytes of a session are still to be carried when it is over.
+                let (ended, ()) = tokio::join!(session::run(inner, send), work);
+                ended
+            }
+        }
+    };
+    tokio::select! {
+        ended = ended => if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        },
+        () = ports => {}
+    }
+}
+
+/// The pod that is forwarded to.
+struct Pod {
+    object: Value,
+    /// Its own address; `None` for a simulated one.
+    address: Option<IpAddr>,
+    loopback: bool,
+}
+
+fn address(server: &Server, pod: &Value) -> Option<IpAddr> {
+    server.node().filter(|node| node.runs(pod, server.images()))?;
+    text(pod, "/status/podIP").parse().ok()
+}
+
+/// Brings the two streams of each connection together and serves them, as long as streams come.
+async fn pair(mut streams: mpsc::Receiver<Stream>, pod: Arc<Pod>) {
+    let mut waiting: HashMap<String, Stream> = HashMap::new();
+    let mut connections = JoinSet::new();
+    while let Some(stream) = streams.recv().await {
+        while connections.try_join_next().is_some() {}
+        let kind = stream.header("streamtype").to_owned();
+        // Old clients send no number; theirs are those of the streams, the error stream first.
+        let own = if kind == "data" { stream.number.saturating_sub(2) } else { stream.number };
+        let request = match stream.header("requestid") {
+            "" => own.to_string(),
+            given => given.to_owned(),
+        };
+        let known = matches!(kind.as_str(), "data" | "error");
+        match waiting.remove(&request) {
+            Some(other) if known && other.header("streamtype") != kind => {
+                let (data, error) = if kind == "data" { (stream, other) } else { (other, stream) };
+                connections.spawn(connect(data, error, pod.clone()));
+            }
+            None if known && waiting.len() < MOST_WAITING => {
+                waiting.insert(request, stream);
+            }
+            _ => stream.output.reset().await,
+        }
+    }
+    // The session is over: it ends the connection.
+    std::future::pending::<()>().await;
+}
+
+async fn connect(data: Stream, error: Stream, pod: Arc<Pod>) {
+    let port = data.header("port").to_owned();
+    match pod.forward(&port, data).await {
+        Ok(()) => error.output.finish().await,
+        Err((why, data)) => {
+            let (name, uid) = (text(&pod.object, "/metadata/name"), text(&pod.object, "/metadata/uid"));
+            let message = format!("error forwarding port {port} to pod {name}, uid {uid}: {why}");
+            // A client that is gone does not ask why.
+            let _ = error.output.write(message.as_bytes()).await;
+            error.output.finish().await;
+            data.output.reset().await;
+        }
+    }
+}
+
+impl Pod {
+    /// Carries the bytes of a connection both ways; the stream comes back when there was no connection.
+    async fn forward(&self, port: &str, mut data: Stream) -> Result<(), (String, Stream)> {
+        let place = match self.place(port) {
+            Ok(place) => place,
+            Err(why) => return Err((why, data)),
+        };
+        let connected = match timeout(CONNECTING, TcpStream::connect(place)).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return Err((dial(place, &error), data)),
+            Err(_) => return Err((format!("dial tcp {}:{}: i/o timeout", place.0, place.1), data)),
+        };
+        let (mut reader, mut writer) = connected.into_split();
+        let output = data.output.clone();
+        let answered = async {
+            let mut buffer = vec![0; 32 << 10];
+            while let Ok(read @ 1..) = reader.read(&mut buffer).await {
+                if output.write(&buffer[..read]).await.is_err() {
+                    return;
+                }
+            }
+            output.finish().await;
+        };
+        let asked = async {
+            while let Some(bytes) = data.input.recv().await {
+                if writer.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+            // A program that has closed its end needs no goodbye.
+            let _ = writer.shutdown().await;
+        };
+        // What the program has to say is carried to its end, whether the client has said all or not.
+        tokio::pin!(answered, asked);
+        tokio::select! {
+            () = &mut answered => {}
+            () = &mut asked => answered.await,
+        }
+        Ok(())
+    }
+
+    fn place(&self, port: &str) -> Result<(IpAddr, u16), String> {
+        let number: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("{port:?} is no port"))?;
+        if let Some(address) = self.address {
+            return Ok((address, number));
+        }
+        let containers = self.object["spec"]["containers"].as_array().into_iter().flatten();
+        let mut ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
+        let (namespace, name) = (text(&self.object, "/metadata/namespace"), text(&self.object, "/metadata/name"));
+        if !ports.any(|declared| declared["containerPort"] == number) {
+            return Err(format!("no container of pod {namespace}/{name} declares port {number}"));
+        }
+        if !self.loopback {
+            return Err(format!("pod {namespace}/{name} is simulated and has no ports for other machines"));
+        }
+        Ok((Ipv4Addr::LOCALHOST.into(), number))
+    }
+}
+
+/// Why a port could not be connected to, in the words of the kubelet.
+fn dial((address, port): (IpAddr, u16), error: &std::io::Error) -> String {
+    let why = match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {address}:{port}: {why}")
+}

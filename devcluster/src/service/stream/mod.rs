@@ -1,0 +1,118 @@
+//! `exec`, `attach` and `portforward` of pods: requests that become connections.
+//!
+//! [`upgrade`] reads which protocol a client speaks. WebSockets ([`channels`]) carry the streams of a command as
+//! numbered channels; SPDY/3.1 ([`session`]), by itself or inside a WebSocket, carries any number of streams. What is
+//! done with them is in [`exec`] and [`forward`], which know no protocol; [`simulated`] stands in for the programs of
+//! pods that are only simulated.
+//!
+//! Invariant: a connection ends with the listener that took it, and what was started for it ends with the connection.
+//!
+//! Deliberately absent: terminals. Who asks for one gets the standard output and error as one stream.
+
+mod channels;
+mod exec;
+mod forward;
+mod session;
+mod simulated;
+mod upgrade;
+
+use std::future::Future;
+
+use http::{HeaderMap, Response};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::{Asked, Body, log};
+use crate::server::Server;
+use crate::status::Status;
+use crate::verbs::{Target, text};
+
+use self::exec::{Command, Options};
+use self::upgrade::{EXEC, FORWARD, Upgrade};
+
+/// The connection that a request came in.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    /// Whether the listener is to end.
+    pub(crate) stopped: watch::Receiver<bool>,
+    /// Whether only this machine can connect.
+    pub(crate) loopback: bool,
+}
+
+/// Both directions of an upgraded connection.
+type Io = TokioIo<Upgraded>;
+
+/// Answers a request for a subresource that is a connection.
+pub(super) fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
+    let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
+    let pod = stored.value();
+    match target.subresource.as_str() {
+        "portforward" => {
+            let upgrade = Upgrade::of(&asked.parts.headers, FORWARD)?;
+            let pod = running(&pod)?.clone();
+            let (server, connection) = (server.clone(), asked.parts.extensions.get::<Connection>().cloned());
+            let loopback = connection.is_some_and(|connection| connection.loopback);
+            switch(asked, upgrade, move |io| forward::serve(server, pod, upgrade, io, loopback))
+        }
+        name => {
+            let upgrade = Upgrade::of(&asked.parts.headers, EXEC)?;
+            let container = log::container(running(&pod)?, asked.query.text("container"))?;
+            let options = Options::parse(&asked.query);
+            let words: Vec<String> = asked.query.every("command").map(str::to_owned).collect();
+            if name == "exec" && words.is_empty() {
+                return Err(Status::bad_request("you must specify at least one command for the container"));
+            }
+            started(&pod, &container)?;
+            let command = if name == "exec" { Command::Run(words) } else { Command::Attach };
+            let (server, pod) = (server.clone(), pod.clone());
+            switch(asked, upgrade, move |io| exec::serve(server, pod, container, command, options, upgrade, io))
+        }
+    }
+}
+
+/// Answers that the protocol changes, and begins to speak it when the answer has gone out.
+fn switch<F, S>(asked: &Asked, upgrade: Upgrade, serve: S) -> Result<Response<Body>, Status>
+where
+    F: Future<Output = ()> + Send,
+    S: FnOnce(Io) -> F + Send + 'static,
+{
+    let extensions = &asked.parts.extensions;
+    let switched = extensions.get::<OnUpgrade>().cloned().zip(extensions.get::<Connection>().cloned());
+    let (switched, mut connection) = switched.ok_or_else(upgrade::required)?;
+    tokio::spawn(async move {
+        let upgraded = match switched.await {
+            Ok(upgraded) => upgraded,
+            Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
+        };
+        tokio::select! {
+            () = serve(TokioIo::new(upgraded)) => {}
+            _ = connection.stopped.wait_for(|stop| *stop) => {}
+        }
+    });
+    Ok(upgrade.answer(&asked.parts.headers))
+}
+
+/// A pod that has a node.
+fn running(pod: &Value) -> Result<&Value, Status> {
+    if text(pod, "/spec/nodeName").is_empty() {
+        let name = text(pod, "/metadata/name");
+        return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
+    }
+    Ok(pod)
+}
+
+/// Refuses for a container that does not run.
+fn started(pod: &Value, container: &str) -> Result<(), Status> {
+    if log::is_running(pod, container) {
+        return Ok(());
+    }
+    let why = format!("unable to upgrade connection: container not found (\"{container}\")");
+    Err(Status::new(500, "InternalError", format!("Internal error occurred: {why}")))
+}
+
+/// A header as text.
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
