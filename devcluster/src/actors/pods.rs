@@ -10,7 +10,7 @@
 //! Deliberately absent: everything inside a pod; init containers are done at once. Pods that the node runs are only
 //! placed here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,15 +33,24 @@ const STOPPING: Duration = Duration::from_millis(50);
 pub(super) struct Pods {
     /// What was told last about pods, and when they were placed.
     told: HashMap<Subject, (String, Instant, Told)>,
+    /// Pods that no node takes, until a node changes.
+    waiting: HashSet<Subject>,
 }
 
 impl Actor for Pods {
     fn notice(&mut self, event: &Event, wishes: &mut Wishes<'_>) {
+        if &*event.storage == "nodes" {
+            for pod in self.waiting.drain() {
+                wishes.now(pod);
+            }
+            return;
+        }
         if &*event.storage != "pods" {
             return;
         }
         if event.change() == Change::Deleted {
             self.told.remove(&Subject::of(event));
+            self.waiting.remove(&Subject::of(event));
         } else {
             wishes.now(Subject::of(event));
         }
@@ -60,6 +69,7 @@ impl Actor for Pods {
                 unschedulable(hands, subject, &pod, "0/1 nodes are available: 1 Insufficient cpu.");
             } else if let Some(why) = room::misfit(hands, &pod) {
                 unschedulable(hands, subject, &pod, &why);
+                self.waiting.insert(subject.clone());
             } else {
                 place(hands, subject, &pod);
             }

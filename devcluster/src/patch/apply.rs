@@ -94,13 +94,13 @@ pub fn apply(cx: &ApplyContext<'_>, live: Option<&Value>, config: &Value) -> Res
     Ok(object)
 }
 
-/// The applier's new entry. Its time moves only with a change.
+/// The applier's new entry. Its time is that of the last apply that has changed the object: who has only stated what
+/// was there already has none.
 fn entry(cx: &ApplyContext<'_>, fields: FieldSet, previous: Option<Entry>, changed: bool) -> Option<Entry> {
     if fields.is_empty() {
         return None;
     }
-    let kept = previous.filter(|p| !changed && p.fields == fields && p.api_version == cx.api_version);
-    let time = kept.map_or_else(|| Some(cx.now.to_owned()), |p| p.time);
+    let time = if changed { Some(cx.now.to_owned()) } else { previous.and_then(|previous| previous.time) };
     Some(Entry {
         manager: cx.manager.to_owned(),
         operation: Operation::Apply,

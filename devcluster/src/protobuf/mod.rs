@@ -182,6 +182,11 @@ fn insert(object: &mut Map<String, Value>, name: &str, form: Field, wire: Wire<'
                 map.insert(key, item);
             }
         }
+        Field::Message(_) if name.is_empty() => {
+            if let Value::Object(inner) = value(form, name, wire, depth)? {
+                object.extend(inner);
+            }
+        }
         Field::Text | Field::Count | Field::Flag if wire.is_zero() => {}
         _ => {
             object.insert(name.to_owned(), value(form, name, wire, depth)?);
@@ -238,6 +243,14 @@ mod tests {
         );
         let secret = decode(&body("v1", "Secret", &field(2, &entry))).unwrap();
         assert_eq!(secret["data"]["k"], "dg==");
+    }
+
+    #[test]
+    fn embedded_messages_are_their_parents() {
+        let path = field(1, &field(1, b"/a"));
+        let rule = [field(1, b"h"), field(2, &field(1, &path))].concat();
+        let ingress = decode(&body("networking.k8s.io/v1", "Ingress", &field(2, &field(3, &rule)))).unwrap();
+        assert_eq!(ingress["spec"], json!({"rules": [{"host": "h", "http": {"paths": [{"path": "/a"}]}}]}));
     }
 
     #[test]

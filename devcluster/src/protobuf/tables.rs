@@ -29,7 +29,7 @@ pub(super) enum Field {
     Map(&'static Field),
 }
 
-/// Number, name and form of each field.
+/// Number, name and form of each field; a message without a name is embedded: its fields are its parent's.
 pub(super) type Message = &'static [(u64, &'static str, Field)];
 
 use Field::{Bool, Bytes, Count, Flag, IntOrText, List, Map, Number, Quantity, Text};
@@ -245,6 +245,33 @@ const BUDGET: Message = &[
     ),
 ];
 
+const INGRESS_BACKEND: Field = message(&[
+    (3, "resource", message(&[(1, "apiGroup", Text), (2, "kind", Text), (3, "name", Text)])),
+    (4, "service", message(&[(1, "name", Text), (2, "port", message(&[(1, "name", Text), (2, "number", Count)]))])),
+]);
+const INGRESS_PATHS: Field =
+    List(&message(&[(1, "path", Text), (2, "backend", INGRESS_BACKEND), (3, "pathType", Text)]));
+const INGRESS: Message = &[
+    (1, "metadata", METADATA),
+    (
+        2,
+        "spec",
+        message(&[
+            (1, "defaultBackend", INGRESS_BACKEND),
+            (2, "tls", List(&message(&[(1, "hosts", TEXTS), (2, "secretName", Text)]))),
+            // The value of a rule has no field of its own in JSON.
+            (
+                3,
+                "rules",
+                List(&message(&[
+                    (1, "host", Text),
+                    (2, "", message(&[(1, "http", message(&[(1, "paths", INGRESS_PATHS)]))])),
+                ])),
+            ),
+            (4, "ingressClassName", Text),
+        ]),
+    ),
+];
 const TARGET_REF: Field = message(&[(1, "kind", Text), (2, "name", Text), (3, "apiVersion", Text)]);
 const AUTOSCALER_V1: Message = &[
     (1, "metadata", METADATA),
@@ -327,6 +354,7 @@ pub(super) fn of(api_version: &str, kind: &str) -> Option<Message> {
         ("rbac.authorization.k8s.io/v1", "Role" | "ClusterRole") => ROLE,
         ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => BINDING,
         ("scheduling.k8s.io/v1", "PriorityClass") => PRIORITY_CLASS,
+        ("networking.k8s.io/v1", "Ingress") => INGRESS,
         ("policy/v1", "PodDisruptionBudget") => BUDGET,
         ("autoscaling/v1", "HorizontalPodAutoscaler") => AUTOSCALER_V1,
         ("autoscaling/v2", "HorizontalPodAutoscaler") => AUTOSCALER_V2,

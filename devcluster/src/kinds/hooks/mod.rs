@@ -318,7 +318,8 @@ pub fn generation_changes(api_version: &str, kind: &str, old: &Value, new: &Valu
             | "admissionregistration.k8s.io/v1",
             _,
         )
-        | ("v1", "Pod" | "ReplicationController") => Some(spec()),
+        | ("v1", "ReplicationController") => Some(spec()),
+        ("v1", "Pod") => Some(spec() && !is_placement(&old["spec"], &new["spec"])),
         ("discovery.k8s.io/v1", "EndpointSlice") => Some(
             ["addressType", "endpoints", "ports"].iter().any(|field| old[*field] != new[*field])
                 || at(old, &["metadata", "labels"]) != at(new, &["metadata", "labels"]),
@@ -326,6 +327,13 @@ pub fn generation_changes(api_version: &str, kind: &str, old: &Value, new: &Valu
         ("scheduling.k8s.io/v1", "PriorityClass") => Some(false),
         _ => None,
     }
+}
+
+/// Whether a pod has only got a node: the scheduler binds it, which is no new generation.
+fn is_placement(old: &Value, new: &Value) -> bool {
+    let mut unplaced = new.clone();
+    let placed = unplaced.as_object_mut().and_then(|spec| spec.remove("nodeName")).is_some();
+    placed && old.get("nodeName").is_none() && *old == unplaced
 }
 
 /// The same object in another version of its group: HorizontalPodAutoscalers `autoscaling/v1` and `v2`, Events `v1`
