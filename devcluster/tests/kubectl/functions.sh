@@ -1,0 +1,26 @@
+# Known to every command of a chapter.
+
+# until COMMAND [TEXT]: waits until the command succeeds and writes the text.
+until_() {
+  local deadline=$((SECONDS + 60)) seen
+  while :; do
+    if seen=$(eval "$1" 2>&1) && [[ $seen == *"${2-}"* ]]; then return 0; fi
+    if ((SECONDS > deadline)); then printf 'waited in vain: %s\n%s\n' "$1" "$seen" >&2; return 1; fi
+    sleep 0.1
+  done
+}
+
+# forward TARGET PORTS COMMAND: runs the command while a port is forwarded; LOCAL is the port here.
+forward() {
+  local written
+  written=$(mktemp)
+  timeout 30 kubectl port-forward "$1" "$2" --address 127.0.0.1 >"$written" 2>&1 &
+  local pid=$!
+  until_ "cat $written" Forwarding || return 1
+  LOCAL=$(sed -nE '1s/.*:([0-9]+) -> .*/\1/p' "$written")
+  eval "$3"
+  kill "$pid" 2>/dev/null || true
+  wait "$pid" 2>/dev/null || true
+  grep -vE '^(Forwarding|Handling)' "$written"
+  rm -f "$written"
+}
