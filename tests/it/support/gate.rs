@@ -217,12 +217,15 @@ impl Service<Request<Body>> for Gated {
 /// Scenarios that run at the same time, where each has a cluster of its own.
 const TOGETHER: u64 = 8;
 
+/// Writes from one scenario to the next on another cluster, where they run one after the other and each takes seconds.
+const STRIDE: u64 = 4;
+
 /// Runs a scenario that is cut off after the first write, the second, and so on until it ends before it is cut off.
 pub(crate) async fn after_every_write<F: Future<Output = bool>>(scenario: impl Fn(u64) -> F, at_least: u64) {
-    let together = if External::is_named() { 1 } else { TOGETHER };
+    let (together, stride) = if External::is_named() { (1, STRIDE) } else { (TOGETHER, 1) };
     let mut writes = 1;
     while futures::future::join_all((writes..writes + together).map(&scenario)).await.contains(&true) {
-        writes += together;
+        writes += together * stride;
     }
-    assert!(writes + together > at_least, "the scenario made fewer than {at_least} writes");
+    assert!(writes + together * stride > at_least, "the scenario made fewer than {at_least} writes");
 }
