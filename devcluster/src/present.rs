@@ -28,6 +28,34 @@ pub enum Form {
     Table(Include),
 }
 
+/// What a route of a built-in kind can answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// One object.
+    Object,
+    /// A list or a watch.
+    Collection,
+}
+
+impl Route {
+    /// 406 when the route has none of the media types of `Accept`, which is looked at before the kind is.
+    ///
+    /// Custom resources have no routes of their own, so nobody asks this for them.
+    pub fn check(self, accept: &str) -> Result<(), Status> {
+        let offered = ["", "*/*", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+        let media = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
+        if accept.split(',').any(|clause| offered.contains(&media(clause).as_str())) {
+            return Ok(());
+        }
+        let streams = match self {
+            Self::Object => "",
+            Self::Collection => ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        };
+        let text = format!("406: Not Acceptable\n\nAvailable representations: {}{streams}", offered[2..].join(", "));
+        Err(Status::new(406, "NotAcceptable", text).unspecific())
+    }
+}
+
 impl Form {
     /// Reads `Accept`: the first clause that can be met wins; 406 when there is none.
     pub fn of(accept: &str, include: &str) -> Result<Self, Status> {

@@ -132,10 +132,16 @@ impl Status {
         Self::new(403, "Forbidden", format!("{what} is forbidden: {why}")).about(gr, name)
     }
 
-    /// 422 Invalid of an object: `Deployment.apps "x" is invalid: …`; `details.kind` is the kind.
+    /// 422 Invalid of an object: `Deployment.apps "x" is invalid: …`; `details.kind` is the kind. What two causes say is
+    /// said once in the message.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let texts = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect::<Vec<_>>();
+        let mut texts: Vec<String> = Vec::new();
+        for text in causes.iter().map(|c| format!("{}: {}", c.field, c.message)) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let text = if let [one] = texts.as_slice() { one.clone() } else { format!("[{}]", texts.join(", ")) };
         let about = GroupResource { group: group.to_owned(), resource: kind.to_owned() };
         let mut status =
@@ -163,6 +169,13 @@ impl Status {
             details.insert("kind".into(), gr.resource.clone().into());
         }
         self.details = Some(details);
+        self
+    }
+
+    /// The same with empty `details`, as refusals have them that are made before anything is known of the resource.
+    #[must_use]
+    pub fn unspecific(mut self) -> Self {
+        self.details = Some(Map::new());
         self
     }
 

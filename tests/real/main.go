@@ -17,9 +17,11 @@
 //     pending (the scheduler finds no node); images of a registry "….invalid" cannot be pulled;
 //   - by ConfigMaps in kube-system with the label devcluster.dev/outcomes (see outcomes.go).
 //
+// Every PersistentVolumeClaim gets a volume of its own.
+//
 // kubectl logs, exec, attach and port-forward work (see streaming.go).
 //
-// Deliberately absent: containers, images, volumes, networking between pods, cloud providers, high availability.
+// Deliberately absent: containers, images, what is in volumes, networking between pods, cloud providers, high availability.
 package main
 
 import (

@@ -67,7 +67,9 @@ fn maps(view: View<'_>, mut live: Fields, patch: &Fields) -> Result<Fields, Stat
             None => without_directives(value),
             Some(before) => values(child(view, key), before, value)?,
         };
-        live.insert(key.clone(), merged);
+        if let Some(merged) = merged {
+            live.insert(key.clone(), merged);
+        }
     }
     Ok(live)
 }
@@ -76,14 +78,14 @@ fn child<'a>(view: View<'a>, key: &str) -> View<'a> {
     view.key(key).map_or(View::any(), |(child, _)| child)
 }
 
-fn values(view: View<'_>, before: Value, patch: &Value) -> Result<Value, Status> {
+fn values(view: View<'_>, before: Value, patch: &Value) -> Result<Option<Value>, Status> {
     let strategy = &view.node.strategy;
     match (before, patch) {
         (Value::Object(before), Value::Object(patch)) if !strategy.replace => {
-            maps(view, before, patch).map(Value::Object)
+            maps(view, before, patch).map(Value::Object).map(Some)
         }
         (Value::Array(before), Value::Array(patch)) if strategy.merge => {
-            lists(view, before, patch, None).map(Value::Array)
+            lists(view, before, patch, None).map(Value::Array).map(Some)
         }
         (_, patch) => Ok(without_directives(patch)),
     }
@@ -255,21 +257,22 @@ fn sorted(merged: Vec<Value>, before: &[Value], order: &[Value], key: Option<&st
     out
 }
 
-/// A patch value as it is where there was nothing before: no directives, no nulls.
-fn without_directives(value: &Value) -> Value {
+/// A patch value as it is where there was nothing before: no directives, no nulls. A map that says how it is to be
+/// merged has nothing to be merged with and is left out, even if it says that it replaces what was there.
+fn without_directives(value: &Value) -> Option<Value> {
     match value {
-        Value::Object(map) if map.get(PATCH).is_some_and(|d| d == "delete") => Value::Object(Fields::new()),
-        Value::Object(map) => Value::Object(plain_map(map)),
-        Value::Array(items) => Value::Array(plain_list(items)),
-        scalar => scalar.clone(),
+        Value::Object(map) if map.contains_key(PATCH) => None,
+        Value::Object(map) => Some(Value::Object(plain_map(map))),
+        Value::Array(items) => Some(Value::Array(plain_list(items))),
+        scalar => Some(scalar.clone()),
     }
 }
 
 fn plain_map(map: &Fields) -> Fields {
     let kept = map.iter().filter(|(key, value)| !is_directive(key) && !value.is_null());
-    kept.map(|(key, value)| (key.clone(), without_directives(value))).collect()
+    kept.filter_map(|(key, value)| Some((key.clone(), without_directives(value)?))).collect()
 }
 
 fn plain_list(items: &[Value]) -> Vec<Value> {
-    items.iter().filter(|item| item.get(PATCH).is_none()).map(without_directives).collect()
+    items.iter().filter_map(without_directives).collect()
 }

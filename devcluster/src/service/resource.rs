@@ -6,7 +6,7 @@ use super::{Asked, Body, fault, log, respond, stream};
 use crate::{
     kinds::table::Kind,
     levers,
-    present::{self, Form},
+    present::{self, Form, Route},
     route::Address,
     server::{Server, stamp},
     status::{Cause, Status},
@@ -149,8 +149,17 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
     }
 }
 
+/// How the caller wants to be answered; 406 when that cannot be.
+fn wanted(target: &Target, asked: &Asked, route: Route) -> Result<Form, Status> {
+    let accept = asked.header(header::ACCEPT);
+    if target.kind.custom.is_none() {
+        route.check(accept)?;
+    }
+    Form::of(accept, asked.query.text("includeObject"))
+}
+
 async fn get(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
-    let form = Form::of(asked.header(header::ACCEPT), asked.query.text("includeObject"))?;
+    let form = wanted(target, asked, Route::Object)?;
     wait_for(server, asked.query.number("resourceVersion").unwrap_or(0)).await?;
     let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
     Ok(respond::json(200, present::object(&target.kind, &stored, form, server.now())?))
@@ -174,7 +183,7 @@ async fn wait_for(server: &Server, wanted: u64) -> Result<(), Status> {
 }
 
 async fn list(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
-    let form = Form::of(asked.header(header::ACCEPT), asked.query.text("includeObject"))?;
+    let form = wanted(target, asked, Route::Collection)?;
     let options = read::ListOptions::parse(target, &asked.query)?;
     options.check_list(&asked.query)?;
     if options.continuation.is_empty() {
@@ -185,7 +194,7 @@ async fn list(server: &Server, target: &Target, asked: &Asked) -> Result<Respons
 }
 
 fn open_watch(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
-    let form = Form::of(asked.header(header::ACCEPT), asked.query.text("includeObject"))?;
+    let form = wanted(target, asked, Route::Collection)?;
     let options = watch::WatchOptions::parse(target, &asked.query, form)?;
     Ok(respond::stream(watch::open(server, target, options)))
 }
@@ -202,7 +211,7 @@ fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<Strin
 
 fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
     // Before anything is written: who cannot be answered must not have changed anything.
-    let shape = Form::of(asked.header(header::ACCEPT), asked.query.text("includeObject"))?;
+    let shape = wanted(target, asked, Route::Object)?;
     let done = match verb {
         "create" => {
             let mut settings = settings(server, asked, "CreateOptions")?;

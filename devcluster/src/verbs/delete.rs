@@ -13,7 +13,7 @@ use crate::{
     kinds::table::Kind,
     registration,
     server::{Server, stamp},
-    status::{Cause, Status},
+    status::{Cause, GroupResource, Status},
     store::Base,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -132,7 +132,8 @@ fn protect(target: &Target) -> Result<(), Status> {
 }
 
 fn preconditions(target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
-    let gr = target.kind.group_resource();
+    // Unlike every other conflict, this one names the kind and not the resource.
+    let gr = GroupResource { group: target.kind.group.clone(), resource: target.kind.kind.clone() };
     let differs = |wanted: &Option<String>, pointer: &str| wanted.as_ref().is_some_and(|w| w != text(old, pointer));
     if differs(&options.uid, "/metadata/uid") {
         let why = format!(

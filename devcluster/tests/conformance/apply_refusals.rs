@@ -104,11 +104,14 @@ fn applying_with_a_stale_version_is_a_409() {
 }
 
 #[test]
-fn the_name_of_an_applied_config_may_be_missing_but_not_differ() {
+fn the_name_of_an_applied_config_may_be_missing_where_the_object_is_but_not_differ() {
     claim(async |w| {
         let mut body = config(json!({}));
         body["metadata"] = json!({});
-        w.apply(&w.maps("a"), "m", body.clone()).await.code(201);
+        let message = "the name of the object (a based on URL) was undeterminable: name must be provided";
+        w.apply(&w.maps("a"), "m", body.clone()).await.refused(400, "BadRequest", message);
+        w.map("a", json!({})).await;
+        w.apply(&w.maps("a"), "m", body.clone()).await.code(200);
         body["metadata"]["name"] = "b".into();
         w.apply(&w.maps("a"), "m", body).await.refused_like(400, "BadRequest", "");
     });

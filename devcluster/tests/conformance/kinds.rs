@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::patches::deployment;
-use crate::world::{claim, rv};
+use crate::world::{World, claim, rv};
 
 fn job(name: &str) -> Value {
     json!({
@@ -201,15 +201,47 @@ fn a_job_gets_selector_and_labels_and_its_template_is_immutable() {
             (&made["spec"]["completions"], &made["spec"]["parallelism"], &made["spec"]["backoffLimit"]),
             (&json!(1), &json!(1), &json!(6))
         );
-        let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "busybox:2"}]);
-        let answer = w.json_patch(&format!("{path}/j"), patch).await.code(422);
-        let causes = answer.causes();
-        assert!(
-            causes[0].starts_with("FieldValueInvalid spec.template: Invalid value: ")
-                && causes[0].ends_with(": field is immutable"),
-            "{causes:?}"
-        );
+        frozen(w, "j", "spec.template.spec").await;
         w.merge(&format!("{path}/j"), json!({"spec": {"parallelism": 2}})).await.code(200);
+        let mut running = job("running");
+        running["spec"]["suspend"] = false.into();
+        w.post(&path, running).await.code(201);
+        frozen(w, "running", "spec.template").await;
+    });
+}
+
+/// Another image for a Job is refused at this field.
+async fn frozen(w: &World, name: &str, field: &str) {
+    let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "busybox:2"}]);
+    let answer = w.json_patch(&w.path("batch/v1", &format!("jobs/{name}")), patch).await.code(422);
+    let (causes, start) = (answer.causes(), format!("FieldValueInvalid {field}: Invalid value: "));
+    assert!(causes[0].starts_with(&start) && causes[0].ends_with(": field is immutable"), "{causes:?}");
+}
+
+#[test]
+fn a_suspended_job_takes_other_resources_and_another_place() {
+    claim(async |w| {
+        let path = w.path("batch/v1", "jobs");
+        w.post(&path, job("j")).await.code(201);
+        let patch = json!([
+            {"op": "add", "path": "/spec/template/spec/containers/0/resources", "value": {"requests": {"cpu": "1"}}},
+            {"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {"disk": "fast"}},
+            {"op": "add", "path": "/spec/template/spec/tolerations", "value": [{"operator": "Exists"}]},
+            {"op": "add", "path": "/spec/template/metadata/labels/more", "value": "yes"},
+            {"op": "add", "path": "/spec/template/spec/affinity", "value": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}],
+                },
+            }}},
+        ]);
+        let changed = w.json_patch(&format!("{path}/j"), patch).await.code(200).body;
+        assert_eq!(changed["spec"]["template"]["spec"]["nodeSelector"], json!({"disk": "fast"}));
+        assert_eq!(
+            changed["spec"]["template"]["spec"]["containers"][0]["resources"],
+            json!({"requests": {"cpu": "1"}})
+        );
+        let back = json!([{"op": "remove", "path": "/spec/template/spec/affinity"}]);
+        w.json_patch(&format!("{path}/j"), back).await.code(200);
     });
 }
 

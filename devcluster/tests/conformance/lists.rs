@@ -237,13 +237,20 @@ fn a_table_is_what_kubectl_prints() {
 fn an_unacceptable_accept_is_a_406() {
     claim(async |w| {
         let answer = w.get_as(&w.maps(""), "application/xml").await;
-        let only = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        answer.refused(406, "NotAcceptable", only);
+        let only = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        answer.refused(406, "NotAcceptable", &format!("{only}{streams}"));
         let headers = [("Content-Type", "application/json"), ("Accept", "application/xml")];
         let body = json!({"metadata": {"name": "a"}}).to_string();
         let answer = w.send(reqwest::Method::POST, &w.maps(""), &headers, &body).await;
         answer.refused(406, "NotAcceptable", only);
         w.get(&w.maps("a")).await.code(404);
+        w.get_as(&w.maps(""), "application/*").await.code(406);
+        let message = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        let unknown = "application/json;as=Unknown;g=meta.k8s.io;v=v1";
+        w.get_as(&w.maps(""), unknown).await.refused(406, "NotAcceptable", message);
+        let custom = w.custom(json!({"type": "object"}), json!({})).await;
+        w.get_as(&custom.path, "application/xml").await.refused(406, "NotAcceptable", message);
     });
 }
 

@@ -261,9 +261,10 @@ fn deleting_with_the_wrong_uid_is_a_409() {
         let uid = made["metadata"]["uid"].as_str().unwrap();
         let answer = w.delete(&w.maps("a"), json!({"preconditions": {"uid": "x"}})).await;
         let message = format!(
-            "Operation cannot be fulfilled on configmaps \"a\": the UID in the precondition (x) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+            "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (x) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
         );
-        answer.refused(409, "Conflict", &message);
+        let refused = answer.refused(409, "Conflict", &message);
+        assert_eq!(refused.body["details"], json!({"name": "a", "kind": "ConfigMap"}));
         w.delete(&w.maps("a"), json!({"preconditions": {"uid": uid}})).await.code(200);
     });
 }
@@ -273,7 +274,7 @@ fn deleting_with_a_stale_version_is_a_409() {
     claim(async |w| {
         w.map("a", json!({})).await;
         let answer = w.delete(&w.maps("a"), json!({"preconditions": {"resourceVersion": "1"}})).await;
-        answer.refused_like(409, "Conflict", "Operation cannot be fulfilled on configmaps \"a\": ");
+        answer.refused_like(409, "Conflict", "Operation cannot be fulfilled on ConfigMap \"a\": ");
     });
 }
 
@@ -314,12 +315,9 @@ fn a_terminating_object_takes_no_new_finalizers() {
         w.delete(&w.maps("a"), json!({})).await.code(200);
         let patch = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
         let answer = w.merge(&w.maps("a"), patch).await.code(422);
-        assert_eq!(
-            answer.causes(),
-            [
-                "FieldValueForbidden metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"example.com/more\"}"
-            ]
-        );
+        let why = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"example.com/more\"}";
+        assert_eq!(answer.causes(), vec![format!("FieldValueForbidden {why}"); 2]);
+        assert_eq!(answer.message(), format!("ConfigMap \"a\" is invalid: {why}"), "it is said once");
         w.merge(&w.maps("a"), json!({"metadata": {"finalizers": null}})).await.code(200);
     });
 }

@@ -97,7 +97,7 @@ async fn answers_in_the_form_that_is_accepted() {
     assert!(list["items"][0].get("data").is_none());
     let table = world.get_as(MAPS, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json").await.expect(200);
     assert_eq!(table["rows"][0]["cells"][0], "a");
-    world.get_as(MAPS, "application/xml").await.refused(406, "NotAcceptable", "only the following media types");
+    world.get_as(MAPS, "application/xml").await.refused(406, "NotAcceptable", "406: Not Acceptable");
     let one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     world.get_as(MAPS, one).await.refused(406, "NotAcceptable", "only the following media types");
     assert_eq!(world.get_as(&format!("{MAPS}/a"), one).await.expect(200)["kind"], "PartialObjectMetadata");

@@ -167,8 +167,7 @@ async fn patches_check_their_form() {
     world.ask("PATCH", &path, "application/json", "", "{}".to_owned()).await.refused(
         415,
         "UnsupportedMediaType",
-        "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
-         application/apply-patch+yaml",
+        "415: Unsupported Media Type",
     );
     world.merge(&path, json!([])).await.refused(400, "BadRequest", "error decoding patch");
     world.merge(&path, json!({"metadata": {"resourceVersion": "1"}})).await.refused(409, "Conflict", "");

@@ -115,21 +115,63 @@ pub(super) fn validate_job(job: &Value, old: Option<&Value>, causes: &mut Vec<Ca
         ));
     }
     let Some(old) = old else { return };
-    for field in [
-        "completions",
-        "selector",
-        "template",
-        "completionMode",
-        "podFailurePolicy",
-        "backoffLimitPerIndex",
-        "managedBy",
-    ] {
+    for field in ["completions", "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"]
+    {
         // Elastic indexed Jobs may move completions together with parallelism.
         let elastic =
             field == "completions" && spec["completionMode"] == "Indexed" && spec["completions"] == spec["parallelism"];
         if at(old, &["spec", field]) != &spec[field] && !elastic {
             causes.push(Cause::invalid(format!("spec.{field}"), &spec[field], "field is immutable"));
         }
+    }
+    template_change(&spec["template"], old, causes);
+}
+
+/// Why a change of a Job's template is refused. A suspended Job without pods takes another place and other resources.
+fn template_change(template: &Value, old: &Value, causes: &mut Vec<Cause>) {
+    let (before, status) = (at(old, &["spec", "template"]), &old["status"]);
+    let suspended = items(status, &["conditions"]).iter().any(|c| c["type"] == "Suspended" && c["status"] == "True");
+    let idle = (status["startTime"].is_null() || suspended) && status["active"].as_i64().unwrap_or(0) == 0;
+    if at(old, &["spec", "suspend"]) != true || !idle {
+        if before != template {
+            causes.push(Cause::invalid("spec.template", template, "field is immutable"));
+        }
+        return;
+    }
+    let mut allowed = before["spec"].clone();
+    let new = &template["spec"];
+    take(&mut allowed, new, &["nodeSelector", "tolerations", "schedulingGates"]);
+    let mut affinity = at(before, &["spec", "affinity"]).as_object().cloned().map_or_else(|| json!({}), Value::Object);
+    take(&mut affinity, &new["affinity"], &["nodeAffinity"]);
+    let empty = affinity.as_object().is_some_and(Object::is_empty) && new["affinity"].is_null();
+    let affinity = if empty { json!({}) } else { json!({"affinity": affinity}) };
+    take(&mut allowed, &affinity, &["affinity"]);
+    for list in ["containers", "initContainers"] {
+        let wanted = items(new, &[list]);
+        let Some(containers) =
+            allowed.get_mut(list).and_then(Value::as_array_mut).filter(|all| all.len() == wanted.len())
+        else {
+            continue;
+        };
+        for (container, wanted) in containers.iter_mut().zip(wanted) {
+            if container["name"] == wanted["name"] {
+                take(container, wanted, &["resources"]);
+            }
+        }
+    }
+    if &allowed != new {
+        causes.push(Cause::invalid("spec.template.spec", new, "field is immutable"));
+    }
+}
+
+/// Gives an object these fields of another one.
+fn take(object: &mut Value, from: &Value, fields: &[&str]) {
+    let Some(object) = object.as_object_mut() else { return };
+    for field in fields {
+        match from.get(*field) {
+            Some(value) => object.insert((*field).to_owned(), value.clone()),
+            None => object.remove(*field),
+        };
     }
 }
 

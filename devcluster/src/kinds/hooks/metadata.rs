@@ -63,7 +63,9 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            causes.push(Cause::forbidden("metadata.finalizers", &why));
+            // What holds for all kinds looks at it, and then each kind does again.
+            causes
+                .extend([Cause::forbidden("metadata.finalizers", &why), Cause::forbidden("metadata.finalizers", &why)]);
         }
     }
     causes

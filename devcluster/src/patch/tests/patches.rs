@@ -76,11 +76,19 @@ fn maps_follow_directives() {
             "[{name: v, configMap: {name: c}}]",
         ),
         ("{metadata: {annotations: {a: b, c: null}}}", "/metadata/annotations", "{a: b}"),
-        ("{spec: {nodeSelector: {$patch: delete}}}", "/spec/nodeSelector", "{}"),
         ("{spec: {tolerations: [{key: k}]}}", "/spec/tolerations", "[{key: k}]"),
     ];
     for (patch, pointer, expected) in cases {
         assert_eq!(patched(live, patch).unwrap().pointer(pointer), Some(&yaml(expected)), "{patch}");
+    }
+}
+
+#[test]
+fn a_map_with_a_directive_is_left_out_where_there_is_nothing_to_merge_it_with() {
+    let live = pod("[{name: a}]");
+    for directive in ["delete", "replace", "merge"] {
+        let patch = format!("{{spec: {{nodeSelector: {{$patch: {directive}, a: b}}}}}}");
+        assert_eq!(patched(&live, &patch).unwrap().pointer("/spec/nodeSelector"), None, "{patch}");
     }
 }
 
