@@ -93,6 +93,17 @@ pub struct Deployment {
     pub conditions: Vec<Condition>,
 }
 
+impl Deployment {
+    /// Whether it has the least number of pods that it wants, of whichever version.
+    pub fn is_available(&self) -> bool {
+        self.conditions.iter().any(|condition| {
+            condition.kind == "Available"
+                && condition.status == "True"
+                && condition.reason == "MinimumReplicasAvailable"
+        })
+    }
+}
+
 /// One condition of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {

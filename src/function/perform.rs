@@ -234,8 +234,9 @@ impl Performer<'_> {
         };
         outcome.started |= put.what == What::Job;
         outcome.changed.push(put.condition);
-        let status = if put.condition == Type::ConfigurationReady { Status::True } else { Status::Unknown };
-        let said = Said::new(put.condition, status, said.0, said.1);
+        let holds = put.serves || put.condition == Type::ConfigurationReady;
+        let status = if holds { Status::True } else { Status::Unknown };
+        let said = Said::new(put.condition, status, said.0, said.1 + &put.note);
         outcome.pass.said.push(Said { done: true, outdated: put.outdated, ..said });
         Ok(())
     }

@@ -85,6 +85,8 @@ pub struct Memory {
     pub trouble: Option<(String, String)>,
     /// The failed Job whose inputs or credentials have changed since.
     pub retry_now: Option<String>,
+    /// Tag of an image, and why the last build of it failed, as it is said while it is tried again.
+    pub failed: Option<(String, String)>,
     /// The write that was refused the last time.
     pub refused: Option<Refused>,
 }
@@ -159,6 +161,10 @@ pub struct Put {
     pub reasons: [Reason; 2],
     /// Whether what it is about is still what an earlier generation asked for.
     pub outdated: bool,
+    /// Whether what ran before goes on serving while this is carried out.
+    pub serves: bool,
+    /// What else is to be said of it once it is done.
+    pub note: String,
 }
 
 /// What is recorded of builds.
@@ -333,9 +339,11 @@ fn put(
     let (condition, reasons) = said;
     let version = known.map(|identity| identity.version.clone());
     let standing = known.and_then(|identity| Some((identity.uid.clone(), identity.standing?)));
+    let serves = condition == Type::Running && serving::goes_on(wanted, observed);
     // Without an image it is the old one that serves, whatever is written of the other children.
-    let outdated = condition == Type::Running && decision.image.is_none();
-    decision.steps.push(Step::Put(Box::new(Put { what, desired, version, standing, condition, reasons, outdated })));
+    let outdated = condition == Type::Running && (serves || decision.image.is_none());
+    let put = Put { what, desired, version, standing, condition, reasons, outdated, serves, note: String::new() };
+    decision.steps.push(Step::Put(Box::new(put)));
     true
 }
 

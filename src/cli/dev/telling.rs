@@ -132,7 +132,7 @@ pub(super) async fn tell(
 /// Namespace and name of the Function that a message says is ready, which are those of its Service.
 fn ready(message: &Message) -> Option<(&str, &str)> {
     match message {
-        Message::Stage { function, condition, status, .. } if condition == "Running" && status == "True" => {
+        Message::Stage { function, reason, status, .. } if reason == "DeploymentReady" && status == "True" => {
             function.strip_prefix("function ")?.split_once('/')
         }
         _ => None,

@@ -87,7 +87,7 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
             if pods.count() == 0 && job.created.is_some_and(|created| now.duration_since(created) >= POD_WITHIN) {
                 decision.podless = Some(job.clone());
             }
-            runs(job, trouble, observed, decision);
+            runs(situation, job, trouble, decision);
         }
         Progress::Complete => match end.map(|end| &end.said) {
             Some(Termination::Built(report)) if is_digest(&report.digest) => {
@@ -103,19 +103,44 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
             let trouble = trouble.map(text).or_else(|| remembered(job, observed));
             // It is asked again as long as the status is not written.
             decision.memory.trouble = trouble.clone().map(|trouble| (job.identity.uid.clone(), trouble));
-            let stopped = pods.clone().filter(|pod| pod.over).find_map(|pod| pod.trouble.clone());
-            let failure = match end {
-                // Its containers were killed with it: what they say is not why.
-                _ if stopped.is_some() => Failure::of(&stopped.map_or_else(String::new, text), true),
-                Some(end) if end.code != 0 && !(reason == DEADLINE && KILLED.contains(&end.code)) => ended(end),
-                _ => {
-                    let why = trouble.map_or_else(String::new, |trouble| format!("; {trouble}"));
-                    Failure::of(&format!("{reason}: {message}{why}"), true)
-                }
-            };
-            failed(situation, job, &failure, decision);
+            failed(situation, job, &why_failed(job, (reason, message), trouble, observed), decision);
         }
     }
+}
+
+/// Why a Job failed, of which its condition says this; `trouble` is what kept its pod from its work.
+fn why_failed(job: &Job, (reason, message): (&str, &str), trouble: Option<String>, observed: &Observed<'_>) -> Failure {
+    let mut pods = observed.family.pods.iter().filter(|pod| pod.is_of(&job.identity.uid));
+    let end = pods.clone().find_map(|pod| pod.end.as_ref());
+    let stopped = pods.find_map(|pod| pod.trouble.clone().filter(|_| pod.over));
+    match end {
+        // Its containers were killed with it: what they say is not why.
+        _ if stopped.is_some() => Failure::of(&stopped.map_or_else(String::new, text), true),
+        Some(end) if end.code != 0 && !(reason == DEADLINE && KILLED.contains(&end.code)) => ended(end),
+        _ => {
+            let why = trouble.map_or_else(String::new, |trouble| format!("; {trouble}"));
+            Failure::of(&format!("{reason}: {message}{why}"), true)
+        }
+    }
+}
+
+/// Why the attempt before this one failed, as it is said of this one; empty for the first one. The failed Job says it
+/// for as long as it is there, and after that it is remembered.
+fn why_again(situation: &Situation<'_>, attempt: i64, decision: &mut Decision) -> String {
+    let Situation { wanted, observed, .. } = *situation;
+    let tag = &wanted.recipe.tag;
+    let image = format!("{}:{tag}", wanted.repository.push);
+    let before = observed.family.jobs.iter().filter(|job| job.image == image && job.attempt < attempt);
+    let seen = before.max_by_key(|job| job.attempt).and_then(|job| match &job.progress {
+        Progress::Failed { reason, message } => {
+            let failure = why_failed(job, (reason, message), remembered(job, observed), observed);
+            Some((tag.clone(), format!("; attempt {} failed: {}", job.attempt, failure.message)))
+        }
+        Progress::Running | Progress::Complete => None,
+    });
+    let known = observed.memory.failed.clone().filter(|(of, _)| of == tag && attempt > 1);
+    decision.memory.failed = seen.or(known);
+    decision.memory.failed.clone().map(|(_, text)| text).unwrap_or_default()
 }
 
 fn text((reason, text): (String, String)) -> String {
@@ -144,7 +169,9 @@ fn short(digest: &str) -> String {
     format!("{}…", crate::api::conditions::cut(digits, 7))
 }
 
-fn runs(job: &Job, trouble: Option<(String, String)>, observed: &Observed<'_>, decision: &mut Decision) {
+fn runs(situation: &Situation<'_>, job: &Job, trouble: Option<(String, String)>, decision: &mut Decision) {
+    let observed = situation.observed;
+    let again = why_again(situation, job.attempt, decision);
     let name = &job.identity.name;
     let known = remembered(job, observed);
     let own = |pod: &&Pod| pod.role == Role::Build(job.identity.uid.clone());
@@ -152,8 +179,8 @@ fn runs(job: &Job, trouble: Option<(String, String)>, observed: &Observed<'_>, d
     let podless = decision.podless.is_some();
     let trouble = trouble.map(text);
     let message = match trouble.as_ref().or(known.as_ref().filter(|_| podless)) {
-        Some(trouble) => format!("Job {name} is still in progress: {trouble}"),
-        None => format!("Job {name} is still in progress"),
+        Some(trouble) => format!("Job {name} is still in progress: {trouble}{again}"),
+        None => format!("Job {name} is still in progress{again}"),
     };
     // When its deadline is over, its pod is gone: then the last trouble was the reason.
     let last = trouble.or(known.filter(|_| !works));
@@ -337,11 +364,12 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
         previous: previous.as_ref().map(|(image, dependencies)| Previous { image, dependencies }),
     };
     let document = job::build(wanted.function, &build, wanted.settings);
+    let again = why_again(situation, attempt, decision);
     // Who may not try anyway takes nobody's place in the queue.
     if !is_held(situation, &document) {
         decision.in_queue = true;
         if let Turn::Wait { position } = (observed.turn)() {
-            wait(situation, position, decision);
+            wait(situation, position, &again, decision);
             return;
         }
     }
@@ -350,6 +378,9 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
     decision.without_job = Some(Box::new(std::mem::replace(&mut decision.record, record)));
     let said = (SUBJECT, [Reason::JobCreated, Reason::JobUpdated]);
     put(decision, observed, wanted, What::Job, &document, &there, said);
+    if let Some(super::Step::Put(put)) = decision.steps.last_mut() {
+        put.note = again;
+    }
 }
 
 /// Whether the Job was refused and is not to be tried yet.
@@ -374,7 +405,7 @@ fn previous(wanted: &Wanted<'_>, observed: &Observed<'_>, after: After) -> Optio
     usable.then(|| (format!("{}@{}", built.repository, built.digest), built.dependencies.clone()))
 }
 
-fn wait(situation: &Situation<'_>, position: usize, decision: &mut Decision) {
+fn wait(situation: &Situation<'_>, position: usize, again: &str, decision: &mut Decision) {
     let Situation { wanted, observed, now, .. } = *situation;
     let every = (position as u64).clamp(TELL_QUEUE.0, TELL_QUEUE.1);
     let every = SignedDuration::from_secs(i64::try_from(every).unwrap_or(i64::MAX));
@@ -390,7 +421,8 @@ fn wait(situation: &Situation<'_>, position: usize, decision: &mut Decision) {
     decision.memory.queue_told = Some(now);
     decision.record.queue = Some(position);
     let limit = wanted.settings.max_simultaneous_jobs;
-    let message = format!("waiting for one of the {limit} builds that may run at the same time; position {position}");
+    let message =
+        format!("waiting for one of the {limit} builds that may run at the same time; position {position}{again}");
     decision.steps.push(super::Step::Say(Said::new(SUBJECT, Status::Unknown, Reason::JobQueued, message)));
     decision.look_within(Duration::try_from(every).unwrap_or_default());
 }

@@ -1,4 +1,7 @@
 //! What serves: the Deployment, the Service and the autoscaler, and whether the Function runs.
+//!
+//! Invariant: a Function that runs goes on running, also in its condition, for as long as its Deployment has the pods
+//! that it wants at least, of whichever version: only a rollout that has failed ends that.
 
 use std::fmt::Write as _;
 
@@ -75,6 +78,13 @@ pub(super) fn autoscaler(wanted: &Wanted<'_>, observed: &Observed<'_>, _: Timest
     put(decision, observed, wanted, What::Autoscaler, &document, &there, said);
 }
 
+/// Whether what ran before serves, whatever is rolled out meanwhile.
+pub(super) fn goes_on(wanted: &Wanted<'_>, observed: &Observed<'_>) -> bool {
+    let name = name_of_deployment(wanted, observed);
+    let mut there = observed.family.deployments.iter().filter(|live| !live.identity.terminating);
+    observed.holds(SUBJECT) && there.any(|live| live.identity.name == name && live.is_available())
+}
+
 /// Whether the Function runs.
 pub(super) fn running(wanted: &Wanted<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let name = name_of_deployment(wanted, observed);
@@ -90,10 +100,14 @@ pub(super) fn running(wanted: &Wanted<'_>, observed: &Observed<'_>, _: Timestamp
         .find_map(|pod| pod.trouble.as_ref())
         .map(|(reason, text)| format!("{reason}: {text}"));
     let mut said = state(live, trouble.as_deref());
-    // Without an image it is the old one that serves.
-    said.outdated = decision.image.is_none();
     if said.status == Status::True {
         decision.record.image = Some(live.image.clone());
+    }
+    // Without an image it is the old one that serves.
+    said.outdated = decision.image.is_none();
+    if said.reason == Reason::DeploymentWaiting && goes_on(wanted, observed) {
+        (said.status, said.outdated) = (Status::True, true);
+        said.message.push_str("; the version before serves");
     }
     decision.steps.push(Step::SayUnlessChanged(said));
 }
@@ -115,12 +129,18 @@ fn state(live: &Deployment, trouble: Option<&str>) -> Said {
     let refused = find("ReplicaFailure").filter(|condition| condition.status == "True");
     let progressing = find("Progressing").is_some_and(|condition| condition.status == "True");
     let rolled_out = is("Progressing", "NewReplicaSetAvailable");
-    if is("Available", "MinimumReplicasAvailable") && rolled_out {
+    if live.is_available() && rolled_out {
         return Said::new(SUBJECT, Status::True, Reason::DeploymentReady, format!("Deployment {name} is ready"));
     }
     if let Some(refused) = refused {
         let message = format!("Deployment {name} cannot create pods: {}: {}", refused.reason, refused.message);
-        return Said::new(SUBJECT, Status::False, Reason::DeploymentFailed, message);
+        // Until its deadline is over the rollout may go on as soon as there is room.
+        let (status, reason) = if progressing && live.is_available() {
+            (Status::Unknown, Reason::DeploymentWaiting)
+        } else {
+            (Status::False, Reason::DeploymentFailed)
+        };
+        return Said::new(SUBJECT, status, reason, message);
     }
     if !progressing {
         let message = format!("Deployment {name} failed with condition: \n{}", dump(&live.conditions));

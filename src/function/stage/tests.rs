@@ -425,3 +425,99 @@ fn nothing_follows_a_refused_config_map_and_nothing_is_recorded_of_what_would_ha
     assert_eq!(words(&decision), ["refused"]);
     assert_eq!(decision.record.building, None);
 }
+
+/// A Function that has run before.
+fn ran(case: &mut Case) {
+    let running = Said::new(Type::Running, Status::True, Reason::DeploymentReady, "m");
+    let pass = crate::function::status::Pass { said: vec![running], ..Default::default() };
+    (case.status, _) = crate::function::status::after(&case.status, &case.function, &pass, case.now);
+}
+
+#[test]
+fn a_function_goes_on_running_while_another_version_is_rolled_out_and_the_one_before_serves() {
+    let of = |available: bool, progressing: &str, reason: &str| {
+        let available = if available { ("True", "MinimumReplicasAvailable") } else { ("False", "x") };
+        json!([
+            {"type": "Available", "status": available.0, "reason": available.1},
+            {"type": "Progressing", "status": progressing, "reason": reason},
+        ])
+    };
+    let check = |observed: i64, conditions: &Value, expected: [&str; 2]| {
+        for (has_run, expected) in [false, true].into_iter().zip(expected) {
+            let mut case = Case::new();
+            case.deployment(2, observed, conditions.clone());
+            if has_run {
+                ran(&mut case);
+            }
+            let decision = case.drive();
+            assert_eq!(words(&decision).pop().unwrap(), expected, "{conditions} {has_run}");
+        }
+    };
+    let (waits, runs) = ("Unknown DeploymentWaiting", "True DeploymentWaiting");
+    check(1, &of(true, "True", "NewReplicaSetAvailable"), [waits, runs]);
+    check(2, &of(true, "True", "ReplicaSetUpdated"), [waits, runs]);
+    check(2, &of(false, "True", "ReplicaSetUpdated"), [waits; 2]);
+    check(2, &of(true, "False", "ProgressDeadlineExceeded"), ["False DeploymentFailed"; 2]);
+    let mut refused = of(true, "True", "ReplicaSetUpdated");
+    let failure = json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"});
+    refused.as_array_mut().unwrap().push(failure);
+    check(2, &refused, [waits, runs]);
+}
+
+#[test]
+fn another_child_of_a_function_that_runs_is_no_reason_to_doubt_it() {
+    let mut case = Case::new();
+    case.function.spec.max_replicas = Some(3);
+    case.deployment(
+        1,
+        1,
+        json!([
+            {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+        ]),
+    );
+    let serves = |case: &Case| {
+        let decision = case.drive();
+        let put = decision.steps.iter().find_map(|step| match step {
+            Step::Put(put) if put.what == What::Autoscaler => Some(put.serves && put.outdated),
+            _ => None,
+        });
+        put.unwrap()
+    };
+    assert!(!serves(&case), "it has never run");
+    ran(&mut case);
+    assert!(serves(&case));
+    case.family.deployments[0].conditions.clear();
+    assert!(!serves(&case));
+}
+
+#[test]
+fn the_cause_of_a_failed_build_is_told_until_the_next_one_has_ended() {
+    let mut case = Case::new();
+    let due = "2026-01-01T00:09:00Z".parse().unwrap();
+    case.job("one", 1, ended("Failed", "BackoffLimitExceeded"));
+    case.pod("one", terminated("push", 1, &json!({"reason": "Registry", "message": "503", "retry": true}).to_string()));
+    case.status.building = Some(case.tag());
+    (case.status.builds, case.status.retry_at) =
+        (Some(1), Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(due)));
+    let cause = "; attempt 1 failed: Registry: 503";
+    // While it waits, when it is created, while it runs, and when the failed Job is gone.
+    case.turn = Turn::Wait { position: 1 };
+    assert!(message(&case.drive(), Reason::JobQueued).ends_with(cause));
+    case.turn = Turn::Now;
+    let decision = case.drive();
+    let put = decision.steps.iter().find_map(|step| match step {
+        Step::Put(put) if put.what == What::Job => Some(put.note.clone()),
+        _ => None,
+    });
+    assert_eq!(put.as_deref(), Some(cause));
+    case.job("two", 2, json!({"active": 1}));
+    let decision = case.drive();
+    assert_eq!(message(&decision, Reason::JobRunning), format!("Job two is still in progress{cause}"));
+    case.memory = decision.memory;
+    case.family.jobs.remove(0);
+    case.family.pods.clear();
+    assert!(message(&case.drive(), Reason::JobRunning).ends_with(cause));
+    case.memory.failed = Some(("another".into(), "; it is not said of these inputs".into()));
+    assert!(!message(&case.drive(), Reason::JobRunning).contains("inputs"));
+}

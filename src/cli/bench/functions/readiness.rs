@@ -6,13 +6,15 @@ use crate::api::{
     function_conditions::{self, Type},
 };
 
-/// A Function whose three conditions are True and speak of what its spec says now; its state is the Git tree that it
+/// A Function whose three conditions are True and speak of what its spec says now, and whose rollout is over; its state is the Git tree that it
 /// was built from, or, where the source stands in the spec, the generation of that.
 pub(super) fn ready(function: Function) -> Option<Seen> {
     let status = function.status.as_ref()?;
     let current = status.observed_generation == function.metadata.generation;
-    let is_true =
-        |kind| function_conditions::find(&status.conditions, kind).is_some_and(|condition| condition.status == "True");
+    let find = |kind| function_conditions::find(&status.conditions, kind);
+    let is_true = |kind| find(kind).is_some_and(|condition| condition.status == "True");
+    // While a version is rolled out, it is the one before that runs.
+    let current = current && find(Type::Running).is_some_and(|running| running.reason == "DeploymentReady");
     let all = [Type::ConfigurationReady, Type::BuildReady, Type::Running].into_iter().all(is_true);
     (current && all).then_some(())?;
     let state = status.tree.clone().or_else(|| wanted(&function))?;
