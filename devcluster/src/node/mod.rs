@@ -41,7 +41,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -71,6 +71,8 @@ pub(crate) struct Node {
     /// Where the programs are that stand for those of Python images, once one was asked for.
     python: tokio::sync::OnceCell<Option<PathBuf>>,
     urls: Mutex<HashMap<Key, Vec<String>>>,
+    /// When a Service first met a pod, by its UID, that is being deleted.
+    leaving: Mutex<HashMap<String, Instant>>,
     started: AtomicBool,
 }
 
@@ -98,6 +100,7 @@ impl Node {
             images: tokio::sync::Mutex::default(),
             python: tokio::sync::OnceCell::new(),
             urls: Mutex::default(),
+            leaving: Mutex::default(),
             started: AtomicBool::new(false),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// An image whose programs are installed on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub struct NodeOptions {
     pub env: Vec<(String, String)>,
     /// What a pod may write, in bytes, whatever its volumes allow; 4 GiB.
     pub pod_disk: u64,
+    /// How long Services still lead to a pod that is being deleted, as the proxies of a cluster do until they have heard
+    /// of it; not at all.
+    pub endpoint_delay: Duration,
     /// Processes and threads of a container; 512.
     pub tasks: usize,
 }
@@ -39,6 +43,7 @@ impl NodeOptions {
             path: std::env::var("PATH").unwrap_or_default(),
             env: Vec::new(),
             pod_disk: 4 << 30,
+            endpoint_delay: Duration::ZERO,
             tasks: 512,
         }
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::copy_bidirectional;
@@ -212,12 +212,23 @@ fn backends(ctx: &Context, key: &Key, port: u16) -> Vec<(Ipv4Addr, u16)> {
     let any = service["spec"]["publishNotReadyAddresses"] == true;
     let pods = ctx.server.objects("v1", "pods", Some(key.namespace()));
     let pods = pods.iter().filter(|pod| hooks::selects(&labels, &pod["metadata"]["labels"]));
-    let pods = pods.filter(|pod| any || is_true(pod, "Ready") && !is_terminating(pod));
+    let pods = pods.filter(|pod| any || is_true(pod, "Ready") && !is_terminating(pod) || is_unheard_of(ctx, pod));
     pods.filter_map(|pod| {
         let address: Ipv4Addr = text(pod, "/status/podIP").parse().ok().filter(|ip| ctx.node().slot.is_pod(*ip))?;
         Some((address, number(&target, pod)?))
     })
     .collect()
+}
+
+/// Whether the proxy has not heard yet that a pod is being deleted.
+fn is_unheard_of(ctx: &Context, pod: &Value) -> bool {
+    let delay = ctx.node().options.endpoint_delay;
+    if delay.is_zero() || !is_terminating(pod) {
+        return false;
+    }
+    let now = Instant::now();
+    let mut leaving = lock(&ctx.node().leaving);
+    now.duration_since(*leaving.entry(text(pod, "/metadata/uid").to_owned()).or_insert(now)) < delay
 }
 
 /// The number of a target port in a pod.

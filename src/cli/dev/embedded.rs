@@ -83,6 +83,8 @@ fn options(directory: &Path, pods: Pods) -> io::Result<Options> {
         .host_image(BUILDER, [("mainstay".to_owned(), own)]);
     let variables = [
         ("FUNC_HOST", "{podIP}"),
+        // Its proxy knows at once which pods end.
+        ("FUNC_DRAIN_DELAY", "0"),
         (TERMINATION_LOG_ENV, "{terminationLog}"),
         // The install script finds its mount by this: paths inside of scripts are not rewritten.
         ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),

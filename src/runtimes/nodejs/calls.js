@@ -53,7 +53,8 @@ class Calls {
     } else if (method === 'OPTIONS') {
       reply.allow(request, response);
     } else if ((method === 'GET' || method === 'HEAD') && /^\/(healthz|metrics)(\?|$)/.test(url)) {
-      if (url.startsWith('/h')) reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
+      if (url.startsWith('/h') && this.draining) reply.plain(response, 503, 'text/html; charset=utf-8', 'Shutting down');
+      else if (url.startsWith('/h')) reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
       else reply.plain(response, 200, CONTENT_TYPE, this.metrics.text());
     } else {
       this.receive(request, response, expectsContinue);
@@ -194,10 +195,14 @@ class Calls {
     if (this.drained && this.open.size === 0) this.drained();
   }
 
-  /** Lets the calls in flight finish, each as the last of its connection. */
-  drain(drained) {
+  /** From now on every call is the last of its connection, and the server is not ready any more. */
+  retire() {
     this.draining = true;
     for (const response of this.open) response.shouldKeepAlive = false;
+  }
+
+  /** Lets the calls in flight finish. */
+  drain(drained) {
     this.drained = drained;
     if (this.open.size === 0) drained();
   }

@@ -61,18 +61,26 @@ async function start() {
     process.stdout.write(`Listening on ${at.address} port ${at.port}\n`);
   });
 
-  const drain = () => {
-    if (calls.draining) return;
+  const stop = () => {
+    if (calls.drained) return;
     server.close();
-    process.stdout.write('Shutting down..\n');
     if (server.closeIdleConnections) server.closeIdleConnections();
     calls.drain(() => {
       process.stdout.write('Server stopped\n');
       end(0);
     });
   };
-  process.on('SIGTERM', drain);
-  process.on('SIGINT', drain);
+  // Proxies go on leading callers here until they have heard that the pod ends: these are answered, each as the last of
+  // its connection. A second signal ends that.
+  const retire = (delay) => {
+    const again = calls.draining;
+    calls.retire();
+    if (again || delay === 0) stop();
+    else setTimeout(stop, delay);
+    if (!again) process.stdout.write('Shutting down..\n');
+  };
+  process.on('SIGTERM', () => retire(settings.drainMillis));
+  process.on('SIGINT', () => retire(0));
 }
 
 function end(code) {

@@ -14,6 +14,7 @@ function read(env) {
   const folder = env.KUBELESS_INSTALL_VOLUME || '/kubeless';
   const timeout = number(env.FUNC_TIMEOUT, 180);
   const port = Number(env.FUNC_PORT);
+  const delay = Number(env.FUNC_DRAIN_DELAY);
   return {
     folder,
     moduleName: env.MOD_NAME || 'handler',
@@ -26,6 +27,8 @@ function read(env) {
     bodyLimit: Math.floor(number(env.REQ_MB_LIMIT, 1) * 1024 * 1024), // bytes
     host: env.FUNC_HOST || undefined, // all addresses of both families
     port: Number.isInteger(port) && port >= 0 && port < 65536 && env.FUNC_PORT !== '' ? port : 8080,
+    // How long connections are still taken after SIGTERM: as long as proxies may take to hear of it.
+    drainMillis: env.FUNC_DRAIN_DELAY && delay >= 0 && delay <= 3600 ? delay * 1000 : 5000,
     accessLog: Boolean(env.KYMA_INTERNAL_LOGGER_ENABLED),
     publisher: env.PUBLISHER_PROXY_ADDRESS || undefined,
   };

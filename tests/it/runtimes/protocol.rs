@@ -196,6 +196,29 @@ fn termination_lets_calls_in_flight_finish() {
 }
 
 #[test]
+fn who_comes_before_proxies_have_heard_of_the_end_is_answered() {
+    for (runtime, source) in ECHO {
+        let mut server = Server::start(runtime, source, &[("FUNC_DRAIN_DELAY", "3600")]);
+        let mut kept = server.connect();
+        send(&mut kept, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(read_one(&mut kept).unwrap().short(), "200 OK", "{runtime}");
+        server.terminate();
+        server.await_log("Shutting down..");
+        let mut new = server.connect();
+        for connection in [&mut kept, &mut new] {
+            send(connection, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+            let reply = read_one(connection).unwrap();
+            assert_eq!((reply.short().as_str(), reply.header("connection")), ("200 GET 0", "close"), "{runtime}");
+            assert_eq!(read_one(connection), None, "{runtime}");
+        }
+        assert_eq!(server.get("/healthz").status, 503, "{runtime}: it is not ready");
+        // Whoever does not want to wait says so.
+        server.terminate();
+        assert_eq!(server.await_exit(), Some(0), "{runtime}");
+    }
+}
+
+#[test]
 fn termination_of_an_idle_server_is_immediate() {
     for (runtime, source) in ECHO {
         let mut server = Server::start(runtime, source, &[]);

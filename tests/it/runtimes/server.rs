@@ -113,6 +113,7 @@ impl Server {
             .env(runtimes::CODE_DIR_ENV, &code_dir)
             .env("FUNC_HOST", "127.0.0.1")
             .env("FUNC_PORT", "0")
+            .env("FUNC_DRAIN_DELAY", "0")
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .envs(env.iter().copied())
             .stdin(Stdio::null())

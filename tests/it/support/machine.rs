@@ -78,6 +78,7 @@ impl World {
         let mut node = NodeOptions::new(directory.path().join("node")).host_image(BUILDER, [("mainstay".into(), own)]);
         let variables = [
             ("FUNC_HOST", "{podIP}"),
+            ("FUNC_DRAIN_DELAY", "0"),
             (TERMINATION_LOG_ENV, "{terminationLog}"),
             ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),
         ];

@@ -34,6 +34,8 @@ class Loop:
         self._connections = set()
         self._returned = collections.deque()  # connections whose answer has been sent, or was begun
         self._exit_code = None
+        self._stop_at = None  # when it stops; until then every answer is the last of its connection
+        self._retired = False
         self._accepting = False
         self._listener = None
         self._waker, self._wakee = socket.socketpair()
@@ -61,6 +63,14 @@ class Loop:
         self._accept_more(True)
         return self._listener.getsockname()
 
+    def retire(self, delay):
+        """Stops after so many seconds, at once when that was asked for before. From a signal.
+
+        Proxies go on leading callers here until they have heard that the pod ends; these are answered.
+        """
+        self._stop_at = time.monotonic() + (delay if self._stop_at is None else 0)
+        self._wake()
+
     def stop(self, code):
         """Stops accepting, lets the calls in flight finish, and ends with this code. From any thread or signal."""
         if self._exit_code is None or code:
@@ -74,7 +84,9 @@ class Loop:
             now = time.monotonic()
             deadline = self._calls.next_deadline()
             is_idle = not self._connections and deadline is None and (self._accepting or self._listener is None)
-            wait = None if is_idle else tick - now
+            wait = None if is_idle and self._stop_at is None else tick - now
+            if self._stop_at is not None:
+                wait = min(wait, self._stop_at - now)
             if deadline is not None:
                 wait = min(wait, deadline - now)
             events = self._selector.select(None if wait is None else max(wait, 0))
@@ -92,8 +104,21 @@ class Loop:
             if now >= tick:
                 tick = now + TICK
                 self._close_overdue(now)
+            if self._stop_at is not None and self._exit_code is None:
+                self._begin_to_stop(now)
             if self._exit_code is not None and self._is_drained():
                 return self._exit_code
+
+    def _begin_to_stop(self, now):
+        if not self._retired:
+            self._retired = True
+            self._calls.drain()
+            if now < self._stop_at:
+                sys.stdout.write("Shutting down..\n")
+                sys.stdout.flush()
+                return
+        if now >= self._stop_at:
+            self.stop(0)
 
     def _wake(self):
         try:
@@ -196,12 +221,15 @@ class Loop:
 
     def _dispatch(self, conn, head, body, now):
         conn.state = BUSY
-        if self._exit_code is not None:
+        is_ending = self._exit_code is not None or self._stop_at is not None
+        if is_ending:
             head.keep_alive = False
         conn.closing = not head.keep_alive
         path = head.target.partition("?")[0]
         if head.method in ("GET", "HEAD") and path in ("/healthz", "/metrics"):
-            if path == "/healthz":
+            if path == "/healthz" and is_ending:
+                data = message.simple(503, "Shutting down", head=head, keep_alive=False)
+            elif path == "/healthz":
                 data = message.simple(200, "OK", head=head, keep_alive=head.keep_alive)
             else:
                 data = message.simple(200, self._metrics.text(), CONTENT_TYPE, head, head.keep_alive)

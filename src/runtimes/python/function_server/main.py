@@ -53,11 +53,8 @@ def run():
     function = load(settings)
     loop = Loop(settings, function, Metrics())
 
-    def end(*_):
-        loop.stop(0)
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, lambda *_: loop.retire(settings.drain_delay))
+    signal.signal(signal.SIGINT, lambda *_: loop.retire(0))
     signal.set_wakeup_fd(loop.wakeup_fd, warn_on_full_buffer=False)
     threading.Thread(target=watch, args=(settings.timeout,), daemon=True).start()
     try:

@@ -12,6 +12,14 @@ def _number(text, fallback, kind=float):
     return value if 0 < value < 2**53 else fallback
 
 
+def _delay(text):
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return 5.0
+    return value if 0 <= value <= 3600 else 5.0
+
+
 class Settings:
     """All settings; times in seconds, sizes in bytes."""
 
@@ -27,6 +35,8 @@ class Settings:
         self.host = env.get("FUNC_HOST") or ""
         port = env.get("FUNC_PORT") or "8080"
         self.port = int(port) if port.isdigit() and int(port) < 65536 else 8080
+        # How long connections are still taken after SIGTERM: as long as proxies may take to hear of it.
+        self.drain_delay = _delay(env.get("FUNC_DRAIN_DELAY"))
         self.access_log = bool(env.get("KYMA_INTERNAL_LOGGER_ENABLED"))
         self.publisher = env.get("PUBLISHER_PROXY_ADDRESS")
 
