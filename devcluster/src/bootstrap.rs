@@ -1,6 +1,8 @@
 //! The objects every cluster has from the start: namespaces, the Service of the API, priority classes.
 //!
-//! Deliberately absent: roles, and the service accounts of namespaces, which a controller makes.
+//! With RBAC also the roles and bindings of a real server, as `k8s.io/kubernetes` 1.36 has them in its test data.
+//!
+//! Deliberately absent: the service accounts of namespaces, which a controller makes.
 
 use crate::{
     server::{Server, stamp},
@@ -11,30 +13,48 @@ use serde_json::{Value, json};
 /// Fills a new cluster.
 pub(crate) fn fill(server: &Server) {
     let settings = Settings { manager: "kube-apiserver".to_owned(), now: stamp(server.now()), ..Settings::default() };
-    for (api_version, plural, namespace, object) in initial() {
+    let roles = if server.options().rbac { roles() } else { Vec::new() };
+    for (api_version, plural, namespace, object) in initial().into_iter().chain(roles) {
         let table = server.table();
         let Some(kind) = table.find_resource(api_version, plural) else { continue };
-        let target = Target {
-            kind: kind.clone(),
-            namespace: namespace.to_owned(),
-            name: String::new(),
-            subresource: String::new(),
-        };
+        let target = Target { kind: kind.clone(), namespace, name: String::new(), subresource: String::new() };
         if let Err(status) = create::create(server, &target, &settings, object) {
             tracing::error!(message = status.message, plural, "an initial object was refused");
         }
     }
 }
 
-fn initial() -> Vec<(&'static str, &'static str, &'static str, Value)> {
+/// Version, plural name and namespace of a new object, and the object.
+type Initial = (&'static str, &'static str, String, Value);
+
+/// The roles and bindings that every cluster has.
+fn roles() -> Vec<Initial> {
+    let recorded: Vec<Value> =
+        serde_json::from_str(include_str!("data/roles.json")).expect("the roles are part of the program and parse");
+    let of = |mut role: Value| {
+        let plural = match role["kind"].as_str().unwrap_or_default() {
+            "ClusterRole" => "clusterroles",
+            "ClusterRoleBinding" => "clusterrolebindings",
+            "Role" => "roles",
+            _ => "rolebindings",
+        };
+        role["metadata"]["labels"]["kubernetes.io/bootstrapping"] = "rbac-defaults".into();
+        role["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] = "true".into();
+        let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        ("rbac.authorization.k8s.io/v1", plural, namespace, role)
+    };
+    recorded.into_iter().map(of).collect()
+}
+
+fn initial() -> Vec<Initial> {
     let mut objects = Vec::new();
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-        objects.push(("v1", "namespaces", "", json!({"metadata": {"name": name}})));
+        objects.push(("v1", "namespaces", String::new(), json!({"metadata": {"name": name}})));
     }
     objects.push((
         "v1",
         "services",
-        "default",
+        "default".to_owned(),
         json!({
             "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
             "spec": {
@@ -47,7 +67,7 @@ fn initial() -> Vec<(&'static str, &'static str, &'static str, Value)> {
         objects.push((
             "scheduling.k8s.io/v1",
             "priorityclasses",
-            "",
+            String::new(),
             json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}),
         ));
     }

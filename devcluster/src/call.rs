@@ -6,6 +6,7 @@
 //! Deliberately absent: Tables, pages and watches with selectors, which are for clients.
 
 use crate::{
+    access::User,
     history::Event,
     server::{Server, stamp},
     status::Status,
@@ -14,7 +15,7 @@ use crate::{
         FieldValidation, Settings, Target, create,
         delete::{self, DeleteOptions, Deleted},
         patch::{self, Form},
-        scale, update, value_as,
+        scale, token, update, value_as,
     },
 };
 use serde_json::Value;
@@ -26,12 +27,14 @@ use tokio::sync::watch::Receiver;
 pub struct Caller {
     /// Field manager.
     pub manager: String,
+    /// As whom; the administrator unless it is told otherwise. What the user may do is not asked here.
+    pub user: User,
 }
 
 impl Caller {
     /// A caller with this field manager.
     pub fn new(manager: &str) -> Self {
-        Self { manager: manager.to_owned() }
+        Self { manager: manager.to_owned(), user: User::default() }
     }
 }
 
@@ -40,7 +43,7 @@ impl Caller {
 pub enum Action {
     /// Read an object or a subresource.
     Get,
-    /// Create an object; the name in the call is ignored.
+    /// Create an object; the name in the call is ignored, but for the subresource `token`.
     Create(Value),
     /// Replace an object or a subresource.
     Update(Value),
@@ -105,10 +108,14 @@ impl Server {
             manager: who.manager.clone(),
             validation: FieldValidation::Ignore,
             now: stamp(self.now()),
+            user: who.user.clone(),
             ..Settings::default()
         };
         let scale = target.subresource == "scale";
         let done = match call.action {
+            Action::Create(body) if target.subresource == "token" => {
+                return token::request(self, &target, &settings, &body).map(Arc::new);
+            }
             Action::Get if scale => return scale::get(self, &target).map(Arc::new),
             Action::Get => {
                 let stored = self.store().get(&target.kind.storage, &target.key());

@@ -8,10 +8,12 @@
 //! Invariant: everything that a client can observe (resource versions, ownership, events, error bodies) is what a
 //! real API server would have shown; where it is less than a real one, it refuses instead of pretending.
 //!
-//! Deliberately absent: authentication beyond one bearer token, persistence, and any knowledge of the programs that
-//! are tried on it.
+//! [`access`] knows who asks, and with [`Options::rbac`] lets the roles in the store decide.
+//!
+//! Deliberately absent: client certificates, persistence, and any knowledge of the programs that are tried on it.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
+pub mod access;
 #[expect(clippy::disallowed_methods, reason = "controllers are tasks, with a clock")]
 pub mod actors;
 mod addresses;

@@ -6,7 +6,7 @@
 //! Deliberately absent: TLS.
 
 use crate::{
-    server::Server,
+    server::{Server, equal},
     service::{self, Body, respond, stream::Connection},
     status::Status,
 };
@@ -62,7 +62,7 @@ struct Guard {
 }
 
 impl Guard {
-    fn admit<B>(&self, request: &Request<B>) -> Result<(), Status> {
+    fn admit<B>(&self, server: &Server, request: &Request<B>) -> Result<(), Status> {
         let text = |name| request.headers().get(name).and_then(|v: &http::HeaderValue| v.to_str().ok());
         if request.headers().contains_key(header::ORIGIN) {
             return Err(Status::new(403, "Forbidden", "requests of web pages are not answered"));
@@ -77,11 +77,14 @@ impl Guard {
         // Clients of image registries know user names and passwords: any name, and the token as the password.
         let password = given.strip_prefix("Basic ").filter(|_| service::is_below_v2(request.uri().path()));
         let password = password.and_then(password_of).unwrap_or_default();
-        if equal(bearer.trim().as_bytes(), token.as_bytes()) || equal(&password, token.as_bytes()) {
-            Ok(())
-        } else {
-            Err(Status::new(401, "Unauthorized", "Unauthorized"))
+        let bearer = bearer.trim();
+        if equal(bearer.as_bytes(), token.as_bytes()) || equal(&password, token.as_bytes()) {
+            return Ok(());
         }
+        // Whether it is still good is asked where everyone's credentials are looked at.
+        let signed = !service::is_below_v2(request.uri().path())
+            && server.signer().is_some_and(|signer| signer.verify(bearer).is_some());
+        if signed { Ok(()) } else { Err(Status::new(401, "Unauthorized", "Unauthorized")) }
     }
 }
 
@@ -90,11 +93,6 @@ fn password_of(encoded: &str) -> Option<Vec<u8>> {
     let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     Some(decoded[colon + 1..].to_vec())
-}
-
-/// Compares without telling by the time taken where the first difference is.
-fn equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -121,6 +119,9 @@ impl Server {
         let address = listener.local_addr()?;
         if let Some(images) = self.images() {
             images.serve_at(address);
+        }
+        if let Some(token) = &token {
+            self.learn_token(token);
         }
         let (stop, stopped) = watch::channel(false);
         let guard = Arc::new(Guard { token, loopback });
@@ -179,7 +180,7 @@ async fn connection(server: Server, stream: TcpStream, guard: Arc<Guard>, mut st
 }
 
 async fn guarded(server: &Server, guard: &Guard, request: Request<Incoming>) -> Response<Body> {
-    match guard.admit(&request) {
+    match guard.admit(server, &request) {
         Ok(()) => service::answer(server, request).await,
         Err(status) => {
             let mut response = respond::status(&status);

@@ -296,6 +296,25 @@ pub fn is_label_text(text: &str) -> bool {
         && edge(text.chars().last())
 }
 
+/// Whether a label selector of an object (`matchLabels`, `matchExpressions`) selects labels; an empty one selects all.
+pub fn selects(selector: &serde_json::Value, labels: &serde_json::Value) -> bool {
+    let label = |name: &str| labels.get(name).and_then(serde_json::Value::as_str);
+    let wanted = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();
+    wanted.into_iter().all(|(name, value)| label(name).is_some_and(|l| value == l))
+        && expressions.all(|expression| {
+            let found = label(expression["key"].as_str().unwrap_or_default());
+            let mut values = expression["values"].as_array().into_iter().flatten();
+            match expression["operator"].as_str().unwrap_or_default() {
+                "In" => found.is_some_and(|l| values.any(|value| value == l)),
+                "NotIn" => found.is_none_or(|l| values.all(|value| value != l)),
+                "Exists" => found.is_some(),
+                "DoesNotExist" => found.is_none(),
+                _ => false,
+            }
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 //! Deliberately absent: persistence: a cluster lives as long as its last clone.
 
 use crate::{
+    access::tokens::Signer,
     addresses::Addresses,
     kinds::table::{Kind, Table},
     levers::{Levers, Simulation},
@@ -15,7 +16,7 @@ use crate::{
 };
 use jiff::Timestamp;
 use std::{
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -34,6 +35,9 @@ pub struct Options {
     pub registry: Option<RegistryOptions>,
     /// Runs pods as processes of this machine; absent: every pod is simulated.
     pub node: Option<NodeOptions>,
+    /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
+    /// credentials is the administrator either way.
+    pub rbac: bool,
 }
 
 impl Default for Options {
@@ -45,6 +49,7 @@ impl Default for Options {
             most_pods: 2_500,
             registry: None,
             node: None,
+            rbac: false,
         }
     }
 }
@@ -62,6 +67,8 @@ struct Inner {
     levers: Levers,
     images: Option<Registry>,
     node: Option<Node>,
+    signer: OnceLock<Option<Signer>>,
+    tokens: RwLock<Vec<String>>,
     options: Options,
 }
 
@@ -78,6 +85,8 @@ impl Server {
             levers: Levers::default(),
             images: options.registry.clone().map(Registry::new),
             node,
+            signer: OnceLock::new(),
+            tokens: RwLock::default(),
             options,
         }));
         crate::bootstrap::fill(&server);
@@ -107,6 +116,23 @@ impl Server {
     /// The image registry, if there is one.
     pub fn images(&self) -> Option<&Registry> {
         self.0.images.as_ref()
+    }
+
+    /// What signs the tokens of ServiceAccounts; `None` when the machine has no randomness.
+    pub(crate) fn signer(&self) -> Option<&Signer> {
+        // Made when it is first wanted: most clusters never sign anything.
+        self.0.signer.get_or_init(Signer::new).as_ref()
+    }
+
+    /// Makes a token that of the administrator.
+    pub(crate) fn learn_token(&self, token: &str) {
+        self.0.tokens.write().unwrap_or_else(PoisonError::into_inner).push(token.to_owned());
+    }
+
+    /// Whether a token is that of the administrator.
+    pub(crate) fn knows_token(&self, token: &str) -> bool {
+        let tokens = self.0.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.iter().any(|known| equal(known.as_bytes(), token.as_bytes()))
     }
 
     pub(crate) fn node(&self) -> Option<&Node> {
@@ -143,6 +169,11 @@ impl Server {
     pub fn now(&self) -> Timestamp {
         Timestamp::now()
     }
+}
+
+/// Compares without telling by the time taken where the first difference is.
+pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
 }
 
 /// RFC 3339 in UTC with seconds, as `metadata.creationTimestamp` is written.

@@ -52,6 +52,7 @@ mod latecomers;
 mod liveness;
 mod manifests;
 mod ownership;
+mod permissions;
 mod prune;
 mod push;
 mod push_faults;

@@ -11,6 +11,7 @@
 //! Deliberately absent: containers. Pods are simulated (`pods`), unless a node runs them (`crate::node`).
 
 mod agenda;
+mod cluster_roles;
 mod daemon_sets;
 mod deployments;
 mod endpoints;
@@ -85,6 +86,7 @@ trait Actor: Send {
 fn cast() -> Vec<Box<dyn Actor>> {
     vec![
         Box::new(namespaces::Namespaces::default()),
+        Box::new(cluster_roles::ClusterRoles),
         Box::new(garbage::Garbage::default()),
         Box::new(deployments::Deployments),
         Box::new(replica_sets::ReplicaSets),

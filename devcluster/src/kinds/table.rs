@@ -326,8 +326,8 @@ struct ResponseKind {
 }
 
 /// Subresources that are served; the others of the recording need a node or a controller that does not exist here.
-const SERVED_SUBRESOURCES: [&str; 8] =
-    ["status", "scale", "finalize", "log", "eviction", "exec", "attach", "portforward"];
+const SERVED_SUBRESOURCES: [&str; 9] =
+    ["status", "scale", "finalize", "log", "eviction", "exec", "attach", "portforward", "token"];
 
 /// Kinds that only answer and are never stored.
 const REVIEWS: [&str; 6] = [

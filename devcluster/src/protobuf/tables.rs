@@ -314,6 +314,22 @@ const AUTOSCALER_V2: Message = &[
 ];
 
 const SELF_REVIEW: Message = &[(1, "metadata", METADATA)];
+const TOKEN_REQUEST: Message = &[
+    (1, "metadata", METADATA),
+    (
+        2,
+        "spec",
+        message(&[
+            (1, "audiences", TEXTS),
+            (
+                3,
+                "boundObjectRef",
+                message(&[(1, "kind", Text), (2, "apiVersion", Text), (3, "name", Text), (4, "uid", Text)]),
+            ),
+            (4, "expirationSeconds", Number),
+        ]),
+    ),
+];
 const ACCESS_REVIEW: Message = &[
     (1, "metadata", METADATA),
     (
@@ -359,6 +375,7 @@ pub(super) fn of(api_version: &str, kind: &str) -> Option<Message> {
         ("autoscaling/v1", "HorizontalPodAutoscaler") => AUTOSCALER_V1,
         ("autoscaling/v2", "HorizontalPodAutoscaler") => AUTOSCALER_V2,
         ("authentication.k8s.io/v1", "SelfSubjectReview") => SELF_REVIEW,
+        ("authentication.k8s.io/v1", "TokenRequest") => TOKEN_REQUEST,
         ("authorization.k8s.io/v1", "SelfSubjectAccessReview") => ACCESS_REVIEW,
         ("authorization.k8s.io/v1", "SelfSubjectRulesReview") => RULES_REVIEW,
         _ => return None,

@@ -6,9 +6,9 @@
 
 use super::{Body, respond};
 use crate::{
+    access::user,
     levers::{Asked, Fault},
     status::{GroupResource, Status},
-    verbs::review,
 };
 use http::{Method, Response, header};
 use serde_json::Value;
@@ -89,7 +89,7 @@ fn denial(asked: &Asked<'_>) -> String {
     };
     format!(
         "User \"{}\" cannot {verb} resource \"{}{sub}\" in API group \"{}\" {place}",
-        review::USER,
+        user::ADMIN,
         asked.resource,
         asked.group
     )

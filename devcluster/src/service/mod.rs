@@ -17,6 +17,7 @@ pub mod respond;
 pub(crate) mod stream;
 
 use crate::{
+    access::{self, authenticate::authenticate, rbac},
     discovery, openapi, registry,
     route::{Query, Route, route},
     server::Server,
@@ -83,9 +84,21 @@ where
         Ok(body) => body,
         Err(status) => return respond::status(&status),
     };
+    let user = match authenticate(server, &parts.headers) {
+        Ok(user) => user,
+        Err(status) => return respond::status(&status),
+    };
     let path = parts.uri.path().to_owned();
-    let asked = Asked { query: Query::parse(parts.uri.query().unwrap_or_default()), parts, body };
-    match route(&path) {
+    let asked = Asked { query: Query::parse(parts.uri.query().unwrap_or_default()), parts, body, user };
+    let route = route(&path);
+    if !matches!(route, Route::Resource(_)) {
+        let verb = asked.parts.method.as_str().to_lowercase();
+        let request = access::Request { verb, place: access::Place::Path(path.clone()) };
+        if let Err(status) = rbac::authorize(server, &asked.user, &request) {
+            return respond::status(&status);
+        }
+    }
+    match route {
         Route::Resource(address) => resource::answer(server, address, asked).await,
         Route::Lever(name) => lever::answer(server, &name, &asked),
         _ if !matches!(asked.parts.method, Method::GET | Method::HEAD) => {
@@ -108,6 +121,7 @@ struct Asked {
     parts: Parts,
     query: Query,
     body: Bytes,
+    user: access::User,
 }
 
 impl Asked {

@@ -4,6 +4,7 @@
 
 use super::{Asked, Body, fault, log, respond, stream};
 use crate::{
+    access::{Place, Request, rbac},
     kinds::table::Kind,
     levers,
     present::{self, Form, Route},
@@ -13,7 +14,7 @@ use crate::{
     verbs::{
         self, Done, FieldValidation, Settings, Shown, Target, create, decode,
         delete::{self, DeleteOptions, Deleted},
-        doubled, patch, read, review, scale, update, watch,
+        doubled, patch, read, review, scale, token, update, watch,
     },
 };
 use bytes::Bytes;
@@ -52,6 +53,10 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         query: asked.parts.uri.query().unwrap_or_default(),
     };
     server.levers().count(verb, &resource_name(&target), asked.user_agent());
+    let request = request_of(&target, verb, &asked);
+    if let Err(status) = rbac::authorize(server, &asked.user, &request) {
+        return respond::status(&status);
+    }
     let fault = server.levers().fault(&seen);
     if let Some(fault) = fault {
         tokio::time::sleep(fault.delay()).await;
@@ -71,6 +76,27 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         respond::warn(&mut response, &[text]);
     }
     response
+}
+
+/// What is asked, as roles speak of it.
+fn request_of(target: &Target, verb: &str, asked: &Asked) -> Request {
+    let collection = matches!(verb, "list" | "watch" | "deletecollection");
+    // Who selects one object by its name asks for that one.
+    let named = asked.query.text("fieldSelector").strip_prefix("metadata.name=").unwrap_or_default();
+    let named = named.trim_start_matches('=');
+    let name = if collection && !named.contains(',') { named } else { &target.name };
+    // The namespace of a namespace is itself.
+    let namespaces = &*target.kind.storage == "namespaces";
+    Request {
+        verb: if verb == "apply" { "patch" } else { verb }.to_owned(),
+        place: Place::Resource {
+            group: target.kind.group.clone(),
+            resource: target.kind.plural.clone(),
+            subresource: target.subresource.clone(),
+            namespace: if namespaces { &target.name } else { &target.namespace }.clone(),
+            name: name.to_owned(),
+        },
+    }
 }
 
 fn resource_name(target: &Target) -> String {
@@ -103,7 +129,7 @@ async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) ->
         "delete" | "deletecollection" => remove(server, target, verb, asked),
         "create" if review::is_review(&target.kind.plural) => {
             let (body, _) = decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?;
-            Ok(respond::json(201, review::answer(target, body)?.to_string().into()))
+            Ok(respond::json(201, review::answer(server, target, &asked.user, body)?.to_string().into()))
         }
         "create" if target.kind.namespaced && target.namespace.is_empty() => Err(respond::method_not_allowed()),
         _ => write(server, target, verb, asked),
@@ -137,6 +163,12 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
         ("status", "get") => get(server, target, asked).await,
         ("status" | "finalize", _) => write(server, target, verb, asked),
         ("exec" | "attach" | "portforward", _) => stream::answer(server, target, asked),
+        ("token", "create") => {
+            let settings = settings(server, asked, "CreateOptions")?;
+            let (body, _) = body_of(asked, None)?;
+            let answer = token::request(server, target, &settings, &body)?;
+            Ok(respond::json(201, answer.to_string().into()))
+        }
         ("log", "get") => log::answer(server, target, &asked.query),
         ("eviction", "create") => {
             let plain = Target { subresource: String::new(), ..target.clone() };
@@ -209,7 +241,20 @@ fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<Strin
     }
 }
 
+/// A write that may create needs the permission to create as well.
+fn may_create(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<(), Status> {
+    let creates = verb == "apply" || verb == "update" && update::creates_on_update(&target.kind);
+    if !server.options().rbac || !creates || !target.subresource.is_empty() {
+        return Ok(());
+    }
+    if server.store().get(&target.kind.storage, &target.key()).is_some() {
+        return Ok(());
+    }
+    rbac::authorize(server, &asked.user, &request_of(target, "create", asked))
+}
+
 fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+    may_create(server, target, verb, asked)?;
     // Before anything is written: who cannot be answered must not have changed anything.
     let shape = wanted(target, asked, Route::Object)?;
     let done = match verb {
@@ -290,7 +335,14 @@ fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, S
         return refuse(Cause::new("FieldValueTooLong", "fieldManager", text));
     }
     let manager = if manager.is_empty() { "unknown" } else { manager };
-    Ok(Settings { dry_run, validation, manager: manager.to_owned(), now: stamp(server.now()), ..Settings::default() })
+    Ok(Settings {
+        dry_run,
+        validation,
+        manager: manager.to_owned(),
+        now: stamp(server.now()),
+        user: asked.user.clone(),
+        ..Settings::default()
+    })
 }
 
 fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
@@ -300,7 +352,12 @@ fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result
         decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?.0
     };
     let options = DeleteOptions::parse(&body, &asked.query)?;
-    let settings = Settings { now: stamp(server.now()), dry_run: options.dry_run, ..Settings::default() };
+    let settings = Settings {
+        now: stamp(server.now()),
+        dry_run: options.dry_run,
+        user: asked.user.clone(),
+        ..Settings::default()
+    };
     if verb == "deletecollection" {
         return remove_all(server, target, &settings, &options, asked);
     }

@@ -4,6 +4,7 @@
 
 use super::{Done, Settings, Shown, Target, decode, fits, metadata, namespace, reset_paths, text, to_storage};
 use crate::{
+    access::escalation,
     addresses::Reservation,
     kinds::{
         hooks::{self, Finalizers, NameRule},
@@ -69,7 +70,7 @@ pub(crate) fn insert(
 ) -> Result<Done, Status> {
     let kind = &*target.kind;
     same_namespace(target, &object)?;
-    metadata::begin(&mut object, &target.namespace, &target.name, &settings.now);
+    metadata::begin(&mut object, &target.namespace, &target.name, settings.uid(), &settings.now);
     complete(kind, &mut object);
     if tracking == Tracking::Track {
         let reset = reset_paths(kind, "");
@@ -84,6 +85,7 @@ pub(crate) fn insert(
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
     }
+    escalation::check(server, &settings.user, target, None, &object)?;
     let key = target.key();
     fits(&object)?;
     if settings.dry_run {

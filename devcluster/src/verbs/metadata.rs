@@ -26,6 +26,11 @@ pub fn of(object: &mut Value) -> &mut Map<String, Value> {
     object["metadata"].as_object_mut().expect("metadata was just made an object")
 }
 
+/// A uid.
+pub fn new_uid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
 /// A name from a `generateName`.
 pub fn generated_name(base: &str) -> String {
     let end = base.char_indices().map(|(i, _)| i).take_while(|i| *i <= MAX_BASE).last().unwrap_or(0);
@@ -35,12 +40,12 @@ pub fn generated_name(base: &str) -> String {
 }
 
 /// Sets what the server owns on a new object.
-pub fn begin(object: &mut Value, namespace: &str, name: &str, now: &str) {
+pub fn begin(object: &mut Value, namespace: &str, name: &str, uid: String, now: &str) {
     let metadata = of(object);
     for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
         metadata.remove(field);
     }
-    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("uid".to_owned(), uid.into());
     metadata.insert("creationTimestamp".to_owned(), now.into());
     if !name.is_empty() {
         metadata.insert("name".to_owned(), name.into());

@@ -19,12 +19,14 @@ pub mod patch;
 pub mod read;
 pub mod review;
 pub mod scale;
+pub mod token;
 #[expect(clippy::disallowed_methods, reason = "a write has a time")]
 pub mod update;
 #[expect(clippy::disallowed_methods, reason = "a watch has a deadline")]
 pub mod watch;
 
 use crate::{
+    access::User,
     kinds::{hooks, table::Kind},
     schema,
     status::Status,
@@ -86,6 +88,17 @@ pub struct Settings {
     pub force: bool,
     /// The moment of the request, RFC 3339 with seconds.
     pub now: String,
+    /// Who asks.
+    pub user: User,
+    /// The uid of what is made; absent: chance decides.
+    pub uid: Option<String>,
+}
+
+impl Settings {
+    /// The uid of a new object.
+    pub(crate) fn uid(&self) -> String {
+        self.uid.clone().unwrap_or_else(metadata::new_uid)
+    }
 }
 
 /// An object in an answer.

@@ -1,17 +1,17 @@
 //! Questions about oneself and about access: answered at once, never stored.
 //!
-//! Whoever may talk to this server may do everything, so every question about access is answered with yes.
+//! Without RBAC everyone may do everything, and so every question about access is answered with yes.
 //!
-//! Deliberately absent: users, roles and their evaluation.
+//! Deliberately absent: the evaluation of roles (`access`).
 
 use super::{Target, decode, text};
-use crate::status::{Cause, Status};
+use crate::{
+    access::{Place, Request, User, rbac, tokens},
+    server::Server,
+    status::{Cause, Status},
+};
 use serde_json::{Value, json};
-
-/// The user that everyone is.
-pub const USER: &str = "admin";
-/// The groups of the user.
-const GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
+use std::collections::BTreeMap;
 
 /// Whether a kind is a question.
 pub fn is_review(plural: &str) -> bool {
@@ -19,7 +19,7 @@ pub fn is_review(plural: &str) -> bool {
 }
 
 /// Answers a question; 201 on the wire.
-pub fn answer(target: &Target, mut body: Value) -> Result<Value, Status> {
+pub fn answer(server: &Server, target: &Target, user: &User, mut body: Value) -> Result<Value, Status> {
     let kind = &target.kind;
     if !body.is_object() {
         return Err(decode::unsupported("application/json, application/yaml"));
@@ -30,20 +30,110 @@ pub fn answer(target: &Target, mut body: Value) -> Result<Value, Status> {
         body["metadata"] = json!({});
     }
     check(target, &body)?;
-    body["status"] = match kind.plural.as_str() {
-        "selfsubjectreviews" => json!({"userInfo": {"username": USER, "groups": GROUPS}}),
-        "selfsubjectrulesreviews" => json!({
+    let status = match kind.plural.as_str() {
+        "selfsubjectreviews" => json!({"userInfo": user.info()}),
+        "selfsubjectrulesreviews" => rules(server, user, &body)?,
+        "tokenreviews" => token(server, &body),
+        "selfsubjectaccessreviews" => access(server, user, &body),
+        _ => access(server, &subject(&body), &body),
+    };
+    body["status"] = status;
+    Ok(body)
+}
+
+/// The user that a SubjectAccessReview asks about.
+fn subject(body: &Value) -> User {
+    let list = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect()
+    };
+    let extra: BTreeMap<String, Vec<String>> = body["spec"]["extra"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.clone(), list(value)))
+        .collect();
+    User {
+        name: text(body, "/spec/user").to_owned(),
+        uid: text(body, "/spec/uid").to_owned(),
+        groups: list(&body["spec"]["groups"]),
+        extra,
+    }
+}
+
+fn access(server: &Server, user: &User, body: &Value) -> Value {
+    let resource = &body["spec"]["resourceAttributes"];
+    let of = |attributes: &Value, field: &str| attributes[field].as_str().unwrap_or_default().to_owned();
+    let request = if resource.is_null() {
+        let path = &body["spec"]["nonResourceAttributes"];
+        Request { verb: of(path, "verb"), place: Place::Path(of(path, "path")) }
+    } else {
+        let place = Place::Resource {
+            group: of(resource, "group"),
+            resource: of(resource, "resource"),
+            subresource: of(resource, "subresource"),
+            namespace: of(resource, "namespace"),
+            name: of(resource, "name"),
+        };
+        Request { verb: of(resource, "verb"), place }
+    };
+    let decision = rbac::decide(server, user, &request);
+    let mut status = json!({"allowed": decision.allowed});
+    if !decision.reason.is_empty() {
+        status["reason"] = decision.reason.into();
+    }
+    status
+}
+
+fn rules(server: &Server, user: &User, body: &Value) -> Result<Value, Status> {
+    let namespace = text(body, "/spec/namespace");
+    if namespace.is_empty() && server.options().rbac {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    if !server.options().rbac {
+        return Ok(json!({
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
             "incomplete": false,
-        }),
-        "tokenreviews" => {
-            // Only the credentials of this server are known, and those are compared before anyone can ask.
-            json!({"user": {}, "error": "invalid bearer token"})
+        }));
+    }
+    let granted = rbac::granted(server, user, namespace);
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for (_, rule) in &granted.rules {
+        let (resource, path) = rule.review();
+        resources.extend(resource);
+        paths.extend(path);
+    }
+    let mut status =
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": !granted.errors.is_empty()});
+    if !granted.errors.is_empty() {
+        status["evaluationError"] = granted.errors.join(", ").into();
+    }
+    Ok(status)
+}
+
+fn token(server: &Server, body: &Value) -> Value {
+    let token = text(body, "/spec/token");
+    let wanted: Vec<&str> =
+        body["spec"]["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let wanted = if wanted.is_empty() { vec![tokens::ISSUER] } else { wanted };
+    if server.knows_token(token) {
+        return json!({"authenticated": true, "user": User::default().info(), "audiences": wanted});
+    }
+    let refused = |why: &str| json!({"user": {}, "error": why});
+    match tokens::check(server, token, server.now()) {
+        Ok(accepted) => {
+            let common: Vec<&String> = accepted.audiences.iter().filter(|a| wanted.contains(&a.as_str())).collect();
+            if common.is_empty() {
+                return refused(&format!(
+                    "token audiences {:?} is invalid for the target audiences {wanted:?}",
+                    accepted.audiences
+                ));
+            }
+            json!({"authenticated": true, "user": accepted.user.info(), "audiences": common})
         }
-        _ => json!({"allowed": true, "reason": "everything is allowed on a development cluster"}),
-    };
-    Ok(body)
+        Err(tokens::Rejected::Unknown) => refused("invalid bearer token"),
+        Err(tokens::Rejected::Invalid(why)) => refused(&format!("[invalid bearer token, {why}]")),
+    }
 }
 
 /// Refuses a question that cannot be answered.

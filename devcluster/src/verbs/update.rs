@@ -11,6 +11,7 @@ use super::{
     decode, fits, metadata, reset_paths, text, to_storage, value_as, wants_rewriting,
 };
 use crate::{
+    access::escalation,
     addresses::Reservation,
     kinds::{hooks, table::Kind},
     patch, registration,
@@ -64,7 +65,7 @@ fn absent(server: &Server, target: &Target, settings: &Settings, mut body: Value
     create::insert(server, target, settings, body, Tracking::Track)
 }
 
-fn creates_on_update(kind: &Kind) -> bool {
+pub(crate) fn creates_on_update(kind: &Kind) -> bool {
     matches!(
         (kind.group.as_str(), kind.plural.as_str()),
         ("", "services" | "endpoints" | "events" | "limitranges")
@@ -184,6 +185,9 @@ pub(crate) fn replace(
     causes.extend(create::validate(kind, &new, Some(old)));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
+    }
+    if target.subresource.is_empty() {
+        escalation::check(server, &settings.user, target, Some(old), &new)?;
     }
     fits(&new)?;
     if settings.dry_run {

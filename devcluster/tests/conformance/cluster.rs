@@ -28,16 +28,24 @@ impl Cluster {
         })
     }
 
+    /// A client without credentials.
+    pub(crate) fn stranger(&self) -> reqwest::Client {
+        self.builder().build().expect("the client can be built")
+    }
+
+    fn builder(&self) -> reqwest::ClientBuilder {
+        let builder = reqwest::Client::builder().user_agent("conformance/1.0").no_proxy();
+        let Some(authority) = &self.authority else { return builder };
+        let certificates = reqwest::Certificate::from_pem_bundle(authority).expect("the kubeconfig's CA is PEM");
+        builder.tls_certs_only(certificates)
+    }
+
     /// A client with the cluster's credentials.
     pub(crate) fn client(&self) -> reqwest::Client {
-        let mut builder = reqwest::Client::builder().user_agent("conformance/1.0").no_proxy();
+        let mut builder = self.builder();
         if let Some(token) = &self.token {
             let value = format!("Bearer {token}").parse().expect("a token fits into a header");
             builder = builder.default_headers([(reqwest::header::AUTHORIZATION, value)].into_iter().collect());
-        }
-        if let Some(authority) = &self.authority {
-            let certificates = reqwest::Certificate::from_pem_bundle(authority).expect("the kubeconfig's CA is PEM");
-            builder = builder.tls_certs_only(certificates);
         }
         if let Some(identity) = &self.identity {
             builder = builder.identity(reqwest::Identity::from_pem(identity).expect("the client certificate is PEM"));
@@ -82,7 +90,7 @@ fn embedded() -> String {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
         runtime.block_on(async {
-            let server = devcluster::Server::new(devcluster::Options::default());
+            let server = devcluster::Server::new(devcluster::Options { rbac: true, ..devcluster::Options::default() });
             server.spawn_actors();
             let loopback = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
             let serving = server.serve(loopback, None).await.expect("the embedded server listens");

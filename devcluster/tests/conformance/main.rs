@@ -10,6 +10,7 @@
 mod cluster;
 mod world;
 
+mod accounts;
 mod apply;
 mod apply_refusals;
 mod definitions;
@@ -22,6 +23,7 @@ mod lists;
 mod namespaces;
 mod objects;
 mod patches;
+mod permissions;
 mod reviews;
 mod strictness;
 mod watches;

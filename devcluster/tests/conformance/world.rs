@@ -67,11 +67,7 @@ impl World {
 
     /// Any request.
     pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let response = self.open(method, path, headers, body).await;
-        let code = response.status().as_u16();
-        let headers = response.headers().clone();
-        let text = response.text().await.expect("an answer has a body");
-        Answer { code, headers, body: serde_json::from_str(&text).unwrap_or(Value::Null), text }
+        Answer::of(self.open(method, path, headers, body).await).await
     }
 
     async fn open(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> reqwest::Response {
@@ -88,6 +84,29 @@ impl World {
     /// GET.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, &[], "").await
+    }
+
+    /// A request without the cluster's own credentials.
+    pub(crate) async fn send_as_stranger(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let mut request = Cluster::get().stranger().request(method, format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Answer::of(request.body(body.to_owned()).send().await.expect("the request arrives")).await
+    }
+
+    /// A request with a bearer token instead of the cluster's own credentials.
+    pub(crate) async fn bear(&self, token: &str, method: Method, path: &str, body: Value) -> Answer {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let bearer = format!("Bearer {token}");
+        self.send_as_stranger(method, path, &[("Authorization", &bearer), ("Content-Type", kind)], &body).await
     }
 
     /// GET with `Accept`.
@@ -250,6 +269,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    async fn of(response: reqwest::Response) -> Self {
+        let code = response.status().as_u16();
+        let headers = response.headers().clone();
+        let text = response.text().await.expect("an answer has a body");
+        Self { code, headers, body: serde_json::from_str(&text).unwrap_or(Value::Null), text }
+    }
+
     /// The answer has this code.
     #[track_caller]
     pub(crate) fn code(self, code: u16) -> Self {

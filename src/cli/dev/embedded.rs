@@ -39,20 +39,23 @@ pub(super) struct Wanted<'a> {
     pub(super) token: Option<&'a str>,
     pub(super) kubeconfig: &'a Path,
     pub(super) pods: Pods,
+    /// Whether its roles decide what users may do.
+    pub(super) rbac: bool,
     /// Where pods and images are kept; a temporary directory when `None`.
     pub(super) directory: Option<&'a Path>,
 }
 
 /// Serves a new, empty cluster.
 pub(super) async fn start(wanted: Wanted<'_>) -> Result<Embedded, Error> {
-    let Wanted { listen, token, kubeconfig, pods, directory } = wanted;
+    let Wanted { listen, token, kubeconfig, pods, rbac, directory } = wanted;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {
         let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
         (held.path().to_owned(), Some(held))
     };
-    let server = devcluster::Server::new(options(&path, pods).map_err(|cause| Error::Write { path, cause })?);
+    let options = options(&path, pods).map_err(|cause| Error::Write { path, cause })?;
+    let server = devcluster::Server::new(Options { rbac, ..options });
     if pods == Pods::Simulated {
         let message = Some(r#"{"digest":"{digest}"}"#.to_owned());
         let built = Simulation { exit_code: 0, termination_message: message, after: Duration::from_millis(200) };

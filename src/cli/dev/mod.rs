@@ -61,6 +61,10 @@ pub(super) struct Arguments {
     /// Bearer token that clients must present; needed to listen on other than loopback addresses
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_DEV_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Let the roles in the embedded cluster decide what users may do; clients without a token of their own stay the
+    /// administrator
+    #[arg(long)]
+    rbac: bool,
     /// Run Functions of a remote repository as processes of yours; without it their pods are simulated. A repository on
     /// this machine needs no such word
     #[arg(long, conflicts_with = "cluster_only")]
@@ -130,6 +134,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         token: arguments.token.as_deref(),
         kubeconfig: &arguments.kubeconfig,
         pods,
+        rbac: arguments.rbac,
         directory: Path::new(DIRECTORY).exists().then_some(&*directory),
     })
     .await?;

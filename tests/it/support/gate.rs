@@ -33,6 +33,10 @@ pub(crate) struct Gate {
     /// What went through, if that is recorded.
     heard: Arc<Mutex<Option<Vec<Heard>>>>,
     levers: Arc<Levers>,
+    /// The token that every request bears; none: the administrator asks.
+    token: Arc<Mutex<Option<String>>>,
+    /// Requests that were answered with 401 or 403.
+    forbidden: Arc<Mutex<Vec<String>>>,
 }
 
 /// A request that went through, and as much of its answer as has come.
@@ -57,6 +61,8 @@ impl Default for Gate {
             shut: Arc::new(watch::Sender::new(false)),
             heard: Arc::default(),
             levers: Arc::default(),
+            token: Arc::default(),
+            forbidden: Arc::default(),
         }
     }
 }
@@ -82,6 +88,22 @@ impl Gate {
     /// Faults for the agents' requests, and counts of them.
     pub(crate) fn levers(&self) -> &Levers {
         &self.levers
+    }
+
+    /// Makes every request bear a token.
+    pub(crate) fn bear(&self, token: &str) {
+        *self.token.lock().unwrap() = Some(token.to_owned());
+    }
+
+    /// What was answered with 401 or 403.
+    pub(crate) fn forbidden(&self) -> Vec<String> {
+        self.forbidden.lock().unwrap().clone()
+    }
+
+    fn sign(&self, request: &mut Request<Body>) {
+        if let Some(token) = &*self.token.lock().unwrap() {
+            request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+        }
     }
 
     /// Records from now on what is asked and answered.
@@ -186,7 +208,7 @@ impl Service<Request<Body>> for Gated {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let writes = request.method() != Method::GET;
         let (cluster, gate) = (self.clone(), self.gate.clone());
         Box::pin(async move {
@@ -195,7 +217,14 @@ impl Service<Request<Body>> for Gated {
                 return std::future::pending().await;
             }
             let heard = gate.hear(&request);
+            gate.sign(&mut request);
+            let asked = format!("{} {}", request.method(), request.uri());
             let answer = cluster.ask(request).await;
+            if let Ok(answer) = &answer
+                && matches!(answer.status().as_u16(), 401 | 403)
+            {
+                gate.forbidden.lock().unwrap().push(asked);
+            }
             if answered == Some(false) {
                 gate.shut.send_replace(true);
                 return std::future::pending().await;

@@ -1,0 +1,104 @@
+//! The credentials of a request become a user; then whom that user speaks for.
+//!
+//! Who brings no credentials is the administrator: the listener lets in only who may be that. A token of a
+//! ServiceAccount makes its bearer that account.
+//!
+//! Deliberately absent: client certificates.
+
+use super::{
+    rbac,
+    rules::{Place, Request},
+    tokens::{self, ISSUER, Rejected},
+    user::{AUTHENTICATED, User, service_account_groups, service_account_of},
+};
+use crate::{server::Server, status::Status};
+use http::{HeaderMap, header};
+use std::collections::BTreeMap;
+
+/// Who asks, after impersonation. 401 for a token that is not accepted, 403 for an impersonation that is not allowed.
+pub fn authenticate(server: &Server, headers: &HeaderMap) -> Result<User, Status> {
+    let user = bearer(server, headers)?;
+    impersonate(server, user, headers)
+}
+
+fn unauthorized() -> Status {
+    Status::new(401, "Unauthorized", "Unauthorized")
+}
+
+fn bearer(server: &Server, headers: &HeaderMap) -> Result<User, Status> {
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let Some(token) = given.strip_prefix("Bearer ").map(str::trim) else { return Ok(User::default()) };
+    if server.knows_token(token) {
+        return Ok(User::default());
+    }
+    match tokens::check(server, token, server.now()) {
+        Ok(accepted) if accepted.audiences.iter().any(|audience| audience == ISSUER) => Ok(accepted.user),
+        // Whoever reached the server without RBAC may do everything, whatever else they carry.
+        Err(Rejected::Unknown) if !server.options().rbac => Ok(User::default()),
+        Ok(_) | Err(Rejected::Invalid(_) | Rejected::Unknown) => Err(unauthorized()),
+    }
+}
+
+/// `Impersonate-User` and its companions.
+fn impersonate(server: &Server, user: User, headers: &HeaderMap) -> Result<User, Status> {
+    let texts = |name: &str| -> Vec<String> {
+        headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(ToOwned::to_owned).collect()
+    };
+    let name = texts("impersonate-user").into_iter().next().unwrap_or_default();
+    let uid = texts("impersonate-uid").into_iter().next().unwrap_or_default();
+    let mut groups = texts("impersonate-group");
+    let extra = extras(headers);
+    if name.is_empty() {
+        if uid.is_empty() && groups.is_empty() && extra.is_empty() {
+            return Ok(user);
+        }
+        return Err(Status::internal(
+            "Internal error occurred: groups, uid or extra cannot be impersonated without a user",
+        ));
+    }
+    let ask = |group: &str, resource: &str, namespace: &str, name: &str| {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let place = Place::Resource {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        rbac::authorize(server, &user, &Request { verb: "impersonate".to_owned(), place })
+    };
+    let account = service_account_of(&name);
+    match account {
+        Some((namespace, account)) => ask("", "serviceaccounts", namespace, account)?,
+        None => ask("", "users", "", &name)?,
+    }
+    for group in &groups {
+        ask("", "groups", "", group)?;
+    }
+    if !uid.is_empty() {
+        ask("authentication.k8s.io", "uids", "", &uid)?;
+    }
+    for (key, values) in &extra {
+        for value in values {
+            ask("authentication.k8s.io", &format!("userextras/{key}"), "", value)?;
+        }
+    }
+    if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
+        groups = service_account_groups(namespace);
+    }
+    let known = |group: &String| group == AUTHENTICATED || group == "system:unauthenticated";
+    if name != "system:anonymous" && !groups.iter().any(known) {
+        groups.push(AUTHENTICATED.to_owned());
+    }
+    Ok(User { name, uid, groups, extra })
+}
+
+fn extras(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        if let (Some(key), Ok(value)) = (name.as_str().strip_prefix("impersonate-extra-"), value.to_str()) {
+            found.entry(key.replace("%2f", "/")).or_default().push(value.to_owned());
+        }
+    }
+    found
+}

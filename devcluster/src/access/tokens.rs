@@ -1,0 +1,158 @@
+//! Tokens of ServiceAccounts: signed, for an audience, for a while, and only as long as what they are bound to exists.
+//!
+//! They are JSON Web Tokens with an ECDSA signature (`ES256`) under a key that the server makes when it starts.
+//!
+//! Invariant: a token that this server accepts was signed by it, has not expired, and its ServiceAccount (and the Pod,
+//! Secret or Node that it is bound to) is still the same one.
+//!
+//! Deliberately absent: the document with the public key.
+
+use super::user::User;
+use crate::{server::Server, store::Key};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use jiff::Timestamp;
+use ring::{
+    rand::SystemRandom,
+    signature::{
+        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
+    },
+};
+use serde_json::{Value, json};
+
+/// Who signs, and the audience of the API itself.
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// Seconds by which clocks may differ.
+const LEEWAY: i64 = 60;
+/// Longest token that is looked at.
+const MAX_TOKEN: usize = 16 << 10;
+
+/// The key of a server.
+pub struct Signer {
+    key: EcdsaKeyPair,
+    random: SystemRandom,
+}
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Signer")
+    }
+}
+
+impl Signer {
+    /// A new key; `None` when the machine has no randomness.
+    pub fn new() -> Option<Self> {
+        let random = SystemRandom::new();
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).ok()?;
+        Some(Self { key, random })
+    }
+
+    /// A token with these claims.
+    pub fn sign(&self, claims: &Value) -> Option<String> {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let text = format!("{}.{}", part(&json!({"alg": "ES256", "typ": "JWT"})), part(claims));
+        let signature = self.key.sign(&self.random, text.as_bytes()).ok()?;
+        Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+
+    /// The claims of a token that this key has signed.
+    pub fn verify(&self, token: &str) -> Option<Value> {
+        if token.len() > MAX_TOKEN {
+            return None;
+        }
+        let (text, signature) = token.rsplit_once('.')?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
+        key.verify(text.as_bytes(), &signature).ok()?;
+        let (_, claims) = text.split_once('.')?;
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
+    }
+}
+
+/// A token that was accepted.
+#[derive(Clone, Debug)]
+pub struct Accepted {
+    /// Whose it is.
+    pub user: User,
+    /// For whom.
+    pub audiences: Vec<String>,
+}
+
+/// Why a token was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rejected {
+    /// This server did not sign it.
+    Unknown,
+    /// It did, but the token is no longer good.
+    Invalid(String),
+}
+
+/// Checks a token; its audience is the caller's business.
+pub fn check(server: &Server, token: &str, now: Timestamp) -> Result<Accepted, Rejected> {
+    let claims = server.signer().and_then(|signer| signer.verify(token)).ok_or(Rejected::Unknown)?;
+    let text = crate::verbs::text;
+    let invalid = |why: &str| Err(Rejected::Invalid(why.to_owned()));
+    let now = now.as_second();
+    if claims["exp"].as_i64().is_none_or(|exp| exp + LEEWAY < now) {
+        return invalid("service account token has expired");
+    }
+    if claims["nbf"].as_i64().is_some_and(|nbf| nbf - LEEWAY > now) {
+        return invalid("service account token is not valid yet");
+    }
+    let bound = &claims["kubernetes.io"];
+    let namespace = text(bound, "/namespace");
+    let (name, uid) = (text(bound, "/serviceaccount/name"), text(bound, "/serviceaccount/uid"));
+    let lives = |storage: &str, namespace: &str, reference: &Value| {
+        let stored = server.store().get(storage, &Key::new(namespace, text(reference, "/name")));
+        stored.is_some_and(|stored| stored.uid == text(reference, "/uid"))
+    };
+    if !lives("serviceaccounts", namespace, &bound["serviceaccount"]) {
+        return Err(Rejected::Invalid(format!("serviceaccounts {name:?} not found")));
+    }
+    let mut user = User::service_account(namespace, name, uid);
+    let mut note = |name: &str, value: String| {
+        user.extra.insert(format!("authentication.kubernetes.io/{name}"), vec![value]);
+    };
+    note("credential-id", format!("JTI={}", text(&claims, "/jti")));
+    for (field, storage) in [("pod", "pods"), ("secret", "secrets"), ("node", "nodes")] {
+        let reference = &bound[field];
+        if reference.is_null() {
+            continue;
+        }
+        let place = if field == "node" { "" } else { namespace };
+        // A pod's token also names its node, which it does not depend on.
+        let depends = field != "node" || bound["pod"].is_null();
+        if depends && !lives(storage, place, reference) {
+            return invalid("service account token has been invalidated");
+        }
+        if field != "secret" {
+            note(&format!("{field}-name"), text(reference, "/name").to_owned());
+            note(&format!("{field}-uid"), text(reference, "/uid").to_owned());
+        }
+    }
+    let audiences = claims["aud"].as_array().into_iter().flatten();
+    Ok(Accepted { user, audiences: audiences.filter_map(Value::as_str).map(ToOwned::to_owned).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_its_own_signature_only() {
+        let (mine, other) = (Signer::new().unwrap(), Signer::new().unwrap());
+        let token = mine.sign(&json!({"sub": "a"})).unwrap();
+        assert_eq!(mine.verify(&token).unwrap()["sub"], "a");
+        assert!(other.verify(&token).is_none());
+        let forged = format!(
+            "{}.{}.{}",
+            token.split('.').next().unwrap(),
+            URL_SAFE_NO_PAD.encode("{\"sub\":\"b\"}"),
+            token.rsplit('.').next().unwrap()
+        );
+        assert!(mine.verify(&forged).is_none());
+        for hostile in ["", ".", "..", "a.b.c", "eyJhbGciOiJub25lIn0.e30."] {
+            assert!(mine.verify(hostile).is_none(), "{hostile}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Users, as authentication tells them apart.
+
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The name of whoever talks to the server without credentials.
+pub const ADMIN: &str = "admin";
+/// The group of those who may do everything.
+pub const MASTERS: &str = "system:masters";
+/// The group of everyone who is known.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// The prefix of the names of ServiceAccounts.
+pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Name.
+    pub name: String,
+    /// Unique id, empty for none.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// What else authentication knows.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Default for User {
+    /// The administrator: whoever talks to the server without credentials.
+    fn default() -> Self {
+        Self {
+            name: ADMIN.to_owned(),
+            uid: String::new(),
+            groups: vec![MASTERS.to_owned(), AUTHENTICATED.to_owned()],
+            extra: BTreeMap::new(),
+        }
+    }
+}
+
+impl User {
+    /// A ServiceAccount.
+    pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
+        Self {
+            name: format!("{SERVICE_ACCOUNT}{namespace}:{name}"),
+            uid: uid.to_owned(),
+            groups: service_account_groups(namespace),
+            extra: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the user is in a group.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+
+    /// `userInfo` of reviews.
+    pub fn info(&self) -> Value {
+        let mut info = Map::new();
+        info.insert("username".to_owned(), self.name.clone().into());
+        if !self.uid.is_empty() {
+            info.insert("uid".to_owned(), self.uid.clone().into());
+        }
+        if !self.groups.is_empty() {
+            info.insert("groups".to_owned(), json!(self.groups));
+        }
+        if !self.extra.is_empty() {
+            info.insert("extra".to_owned(), json!(self.extra));
+        }
+        Value::Object(info)
+    }
+}
+
+/// The groups that a ServiceAccount is in.
+pub fn service_account_groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}"), AUTHENTICATED.to_owned()]
+}
+
+/// Namespace and name in the user name of a ServiceAccount.
+pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}

@@ -1,0 +1,97 @@
+//! The agent as the ServiceAccount of `manifests/rbac.yaml`, on a cluster whose roles decide.
+
+use devcluster::{Action, Call, Options};
+use serde_json::{Value, json};
+
+use crate::support::{
+    functions::{DEPLOYMENTS, inline},
+    world::{NAMESPACE, World, config_map},
+};
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+/// The namespace of the agent's own ServiceAccount.
+const HOME: &str = "mainstay-system";
+
+/// A world with the objects of `manifests/rbac.yaml`, but for those named; its agent bears the token of its ServiceAccount.
+fn with_permissions(without: &[&str]) -> World {
+    let world = World::with_functions_on(Options { rbac: true, ..Options::default() });
+    world.create("v1", "namespaces", "", json!({"metadata": {"name": HOME}}));
+    let manifest = std::fs::read_to_string("manifests/rbac.yaml").unwrap();
+    for document in manifest.split("\n---\n") {
+        let object: Value = serde_yaml::from_str(document).unwrap();
+        let kind = object["kind"].as_str().unwrap();
+        if without.contains(&object["metadata"]["name"].as_str().unwrap()) {
+            continue;
+        }
+        let (version, plural) = match kind {
+            "ServiceAccount" => ("v1", "serviceaccounts"),
+            "ClusterRole" => (RBAC, "clusterroles"),
+            "ClusterRoleBinding" => (RBAC, "clusterrolebindings"),
+            "Role" => (RBAC, "roles"),
+            "RoleBinding" => (RBAC, "rolebindings"),
+            other => panic!("{other} in manifests/rbac.yaml"),
+        };
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        world.create(version, plural, &namespace, object);
+    }
+    let call = Call::new("v1", "serviceaccounts", HOME, "mainstay", Action::Create(json!({}))).on("token");
+    let answer = world.try_as("test", call).unwrap();
+    world.gate.bear(answer["status"]["token"].as_str().unwrap());
+    world
+}
+
+fn deployment() -> &'static str {
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n  \
+     template:\n    metadata: {labels: {app: web}}\n    spec: {containers: [{name: web, image: 'web:1'}]}\n"
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_may_do_all_that_it_does() {
+    let mut world = with_permissions(&[]);
+    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\nrules:\n- {apiGroups: [''], \
+                resources: [pods], verbs: [get]}\n";
+    world.remote.file("map.yaml", config_map("map", "1")).file("web.yaml", deployment());
+    world.remote.file("other.yaml", config_map("other", "1")).file("role.yaml", role);
+    world.remote.file("ns.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: made}\n").commit("one");
+    world.synced(json!({})).await;
+    assert!(world.get("apps/v1", "deployments", "web").is_some());
+
+    world.edit("v1", "configmaps", "map", json!({"data": {"key": "theirs"}}));
+    world.until("put back", |w| w.data("map") == "1").await;
+    world.delete("v1", "configmaps", "map");
+    world.until("made again", |w| w.data("map") == "1").await;
+    world.remote.remove("other.yaml");
+    world.commit("demo", "without the other").await;
+    world.until("pruned", |w| w.data("other") == "absent").await;
+
+    world.function("hello", inline("module.exports = { main: () => 'hi' }"));
+    world.runs("hello").await;
+    assert_eq!(world.child("hello", DEPLOYMENTS)["status"]["readyReplicas"], 1);
+    world.delete_function("hello");
+    world.until("gone", |w| w.function_now("hello").is_none()).await;
+    assert_eq!(world.gate.forbidden(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_needs_no_more_than_its_own_role_for_functions_and_its_bookkeeping() {
+    let mut world = with_permissions(&["mainstay-applies"]);
+    world.remote.file("map.yaml", config_map("map", "1")).commit("one");
+    world.synced(json!({})).await;
+    world.function("hello", inline("module.exports = { main: () => 'hi' }"));
+    world.runs("hello").await;
+    assert_eq!(world.gate.forbidden(), [""; 0]);
+
+    // What it may not apply is reported, and nothing else suffers.
+    world.remote.file("account.yaml", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: s}\n");
+    world.remote.file("map.yaml", config_map("map", "2"));
+    world.try_commit("demo", "an account").await;
+    let user = format!("system:serviceaccount:{HOME}:mainstay");
+    world.until("reported", |w| w.condition("demo", "Ready").starts_with("False")).await;
+    let said = world.status("demo").to_string();
+    assert!(said.contains(&format!("User \\\"{user}\\\" cannot")), "{said}");
+    world.until("the rest is applied", |w| w.data("map") == "2").await;
+    assert!(world.get("v1", "serviceaccounts", "s").is_none());
+    let forbidden = world.gate.forbidden();
+    let about = format!("/namespaces/{NAMESPACE}/serviceaccounts");
+    assert!(forbidden.iter().all(|asked| asked.contains(&about)), "{forbidden:?}");
+}
