@@ -5,6 +5,7 @@
 //! Deliberately absent: the service accounts of namespaces, which a controller makes.
 
 use crate::{
+    admission::Stop,
     server::{Server, stamp},
     verbs::{Settings, Target, create},
 };
@@ -18,7 +19,7 @@ pub(crate) fn fill(server: &Server) {
         let table = server.table();
         let Some(kind) = table.find_resource(api_version, plural) else { continue };
         let target = Target { kind: kind.clone(), namespace, name: String::new(), subresource: String::new() };
-        if let Err(status) = create::create(server, &target, &settings, object) {
+        if let Err(status) = create::create(server, &target, &settings, object).map_err(Stop::refusal) {
             tracing::error!(message = status.message, plural, "an initial object was refused");
         }
     }

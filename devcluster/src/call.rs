@@ -7,6 +7,10 @@
 
 use crate::{
     access::User,
+    admission::{
+        Stop,
+        drive::{admitted, admitted_here},
+    },
     history::Event,
     server::{Server, stamp},
     status::Status,
@@ -93,44 +97,74 @@ impl Call {
 
 impl Server {
     /// Does what is asked, as a request would; answers the object after it (of a deletion: its last state).
+    ///
+    /// Where admission webhooks concern it, the thread is blocked until they have answered; whoever has a runtime with a
+    /// single thread and serves a webhook on it asks with [`Server::request`].
     pub fn call(&self, who: &Caller, call: Call) -> Result<Value, Status> {
         self.shared(who, call).map(Arc::unwrap_or_clone)
     }
 
-    /// The same, with an answer that may be shared with the store.
+    /// The same for tasks, which wait for webhooks instead of blocking.
+    pub async fn request(&self, who: &Caller, call: Call) -> Result<Value, Status> {
+        let (target, settings) = self.prepared(who, &call)?;
+        let done = admitted(self, &settings, |settings| self.attempt(&target, settings, &call.action)).await;
+        done.0.map(Arc::unwrap_or_clone)
+    }
+
+    /// What [`Server::call`] does, with an answer that may be shared with the store.
     pub(crate) fn shared(&self, who: &Caller, call: Call) -> Result<Arc<Value>, Status> {
+        let (target, settings) = self.prepared(who, &call)?;
+        admitted_here(self, &settings, |settings| self.attempt(&target, settings, &call.action))
+    }
+
+    fn prepared(&self, who: &Caller, call: &Call) -> Result<(Target, Settings), Status> {
         let kind = self.table().find_resource(&call.api_version, &call.resource).cloned();
         let kind = kind.ok_or_else(|| {
             Status::new(404, "NotFound", format!("{} {} is not served", call.api_version, call.resource))
         })?;
-        let target = Target { kind, namespace: call.namespace, name: call.name, subresource: call.subresource };
+        let target = Target {
+            kind,
+            namespace: call.namespace.clone(),
+            name: call.name.clone(),
+            subresource: call.subresource.clone(),
+        };
+        let options = match &call.action {
+            Action::Delete(options) => options.told(),
+            _ => serde_json::Map::new(),
+        };
         let settings = Settings {
             manager: who.manager.clone(),
             validation: FieldValidation::Ignore,
             now: stamp(self.now()),
             user: who.user.clone(),
+            options,
             ..Settings::default()
         };
+        Ok((target, settings))
+    }
+
+    fn attempt(&self, target: &Target, settings: &Settings, action: &Action) -> Result<Arc<Value>, Stop> {
         let scale = target.subresource == "scale";
-        let done = match call.action {
+        let done = match action {
             Action::Create(body) if target.subresource == "token" => {
-                return token::request(self, &target, &settings, &body).map(Arc::new);
+                return Ok(Arc::new(token::request(self, target, settings, body)?));
             }
-            Action::Get if scale => return scale::get(self, &target).map(Arc::new),
+            Action::Get if scale => return Ok(Arc::new(scale::get(self, target)?)),
             Action::Get => {
                 let stored = self.store().get(&target.kind.storage, &target.key());
                 let stored = stored.ok_or_else(|| target.not_found())?;
                 return Ok(value_as(&target.kind, &stored));
             }
-            Action::Update(body) if scale => scale::write(self, &target, &settings, None, &body)?,
-            Action::Patch(form, body) if scale => scale::write(self, &target, &settings, Some(form), &body)?,
+            Action::Update(body) if scale => scale::write(self, target, settings, None, body)?,
+            Action::Patch(form, body) if scale => scale::write(self, target, settings, Some(*form), body)?,
             Action::Create(body) => {
-                create::create(self, &Target { name: String::new(), ..target.clone() }, &settings, body)?
+                let target = Target { name: String::new(), ..target.clone() };
+                create::create(self, &target, settings, body.clone())?
             }
-            Action::Update(body) => update::update(self, &target, &settings, body)?,
-            Action::Patch(form, body) => patch::patch(self, &target, &settings, form, &body)?,
+            Action::Update(body) => update::update(self, target, settings, body.clone())?,
+            Action::Patch(form, body) => patch::patch(self, target, settings, *form, body)?,
             Action::Delete(options) => {
-                let (deleted, _) = delete::delete(self, &target, &settings, &options)?;
+                let (deleted, _) = delete::delete(self, target, settings, options)?;
                 return Ok(match deleted {
                     Deleted::Gone(value) => value,
                     Deleted::Marked(shown) => shown.value(&target.kind),

@@ -17,6 +17,7 @@ pub mod access;
 #[expect(clippy::disallowed_methods, reason = "controllers are tasks, with a clock")]
 pub mod actors;
 mod addresses;
+pub mod admission;
 mod bootstrap;
 pub mod call;
 pub mod columns;

@@ -16,6 +16,8 @@ use crate::{
 };
 use jiff::Timestamp;
 use std::{
+    collections::HashMap,
+    net::SocketAddr,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
@@ -69,6 +71,7 @@ struct Inner {
     node: Option<Node>,
     signer: OnceLock<Option<Signer>>,
     tokens: RwLock<Vec<String>>,
+    routes: RwLock<HashMap<(String, String, u16), SocketAddr>>,
     options: Options,
 }
 
@@ -87,6 +90,7 @@ impl Server {
             node,
             signer: OnceLock::new(),
             tokens: RwLock::default(),
+            routes: RwLock::default(),
             options,
         }));
         crate::bootstrap::fill(&server);
@@ -122,6 +126,17 @@ impl Server {
     pub(crate) fn signer(&self) -> Option<&Signer> {
         // Made when it is first wanted: most clusters never sign anything.
         self.0.signer.get_or_init(Signer::new).as_ref()
+    }
+
+    /// Says where a port of a Service is to be found by the server itself, for webhooks that are configured with a Service.
+    pub fn route_service(&self, namespace: &str, name: &str, port: u16, address: SocketAddr) {
+        let mut routes = self.0.routes.write().unwrap_or_else(PoisonError::into_inner);
+        routes.insert((namespace.to_owned(), name.to_owned(), port), address);
+    }
+
+    pub(crate) fn service_route(&self, namespace: &str, name: &str, port: u16) -> Option<SocketAddr> {
+        let routes = self.0.routes.read().unwrap_or_else(PoisonError::into_inner);
+        routes.get(&(namespace.to_owned(), name.to_owned(), port)).copied()
     }
 
     /// Makes a token that of the administrator.

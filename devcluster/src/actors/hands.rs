@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Subject;
 use super::index::{Group, Index};
+use crate::access::User;
 use crate::call::{Action, Call, Caller};
 use crate::kinds::table::Kind;
 use crate::server::{Server, stamp};
@@ -119,7 +120,8 @@ impl Hands {
         let kind = self.kind_of(&subject.storage).ok_or_else(|| Status::new(404, "NotFound", "not served"))?;
         let (namespace, name) = (subject.key.namespace(), subject.key.name());
         let call = Call::new(&kind.api_version, &kind.plural, namespace, name, action).on(subresource);
-        self.server.shared(&Caller::new(manager), call)
+        let user = User { name: "system:kube-controller-manager".to_owned(), ..User::default() };
+        self.server.shared(&Caller { user, ..Caller::new(manager) }, call)
     }
 
     /// Creates an object; pods only while the simulated machines have room for them and no lever refuses them.

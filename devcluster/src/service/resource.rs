@@ -5,6 +5,7 @@
 use super::{Asked, Body, fault, log, respond, stream};
 use crate::{
     access::{Place, Request, rbac},
+    admission::{Stop, drive::admitted},
     kinds::table::Kind,
     levers,
     present::{self, Form, Route},
@@ -126,13 +127,13 @@ async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) ->
         "get" => get(server, target, asked).await,
         "list" => list(server, target, asked).await,
         "watch" => open_watch(server, target, asked),
-        "delete" | "deletecollection" => remove(server, target, verb, asked),
+        "delete" | "deletecollection" => remove(server, target, verb, asked).await,
         "create" if review::is_review(&target.kind.plural) => {
             let (body, _) = decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?;
             Ok(respond::json(201, review::answer(server, target, &asked.user, body)?.to_string().into()))
         }
         "create" if target.kind.namespaced && target.namespace.is_empty() => Err(respond::method_not_allowed()),
-        _ => write(server, target, verb, asked),
+        _ => write(server, target, verb, asked).await,
     }
 }
 
@@ -157,11 +158,12 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
             };
             let settings = settings(server, asked, options)?;
             let (body, _) = body_of(asked, form)?;
-            let done = scale::write(server, target, &settings, form, &body)?;
-            Ok(written(&target.kind, done, Form::Whole))
+            let write = |settings: &Settings| scale::write(server, target, settings, form, &body);
+            let (outcome, warnings) = admitted(server, &settings, write).await;
+            Ok(answered(outcome.map(|done| written(&target.kind, done, Form::Whole)), &warnings))
         }
         ("status", "get") => get(server, target, asked).await,
-        ("status" | "finalize", _) => write(server, target, verb, asked),
+        ("status" | "finalize", _) => write(server, target, verb, asked).await,
         ("exec" | "attach" | "portforward", _) => stream::answer(server, target, asked),
         ("token", "create") => {
             let settings = settings(server, asked, "CreateOptions")?;
@@ -173,7 +175,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
         ("eviction", "create") => {
             let plain = Target { subresource: String::new(), ..target.clone() };
             let settings = settings(server, asked, "CreateOptions")?;
-            delete::delete(server, &plain, &settings, &DeleteOptions::default())?;
+            delete::delete(server, &plain, &settings, &DeleteOptions::default()).map_err(Stop::refusal)?;
             let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
             Ok(respond::json(201, body.to_string().into()))
         }
@@ -253,33 +255,40 @@ fn may_create(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Re
     rbac::authorize(server, &asked.user, &request_of(target, "create", asked))
 }
 
-fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+async fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
     may_create(server, target, verb, asked)?;
     // Before anything is written: who cannot be answered must not have changed anything.
     let shape = wanted(target, asked, Route::Object)?;
-    let done = match verb {
+    let (outcome, warnings) = match verb {
         "create" => {
             let mut settings = settings(server, asked, "CreateOptions")?;
             let (body, doubled) = body_of(asked, None)?;
             settings.doubled = doubled;
-            create::create(server, target, &settings, body)?
+            admitted(server, &settings, |settings| create::create(server, target, settings, body.clone())).await
         }
         "update" => {
             let mut settings = settings(server, asked, "UpdateOptions")?;
             let (body, doubled) = body_of(asked, None)?;
             settings.doubled = doubled;
-            update::update(server, target, &settings, body)?
+            admitted(server, &settings, |settings| update::update(server, target, settings, body.clone())).await
         }
         "patch" | "apply" => {
             let form = patch::Form::of(asked.header(header::CONTENT_TYPE), target.kind.custom.is_some())?;
             let mut settings = patch_settings(server, asked, form)?;
             let (body, doubled) = body_of(asked, Some(form))?;
             settings.doubled = doubled;
-            patch::patch(server, target, &settings, form, &body)?
+            admitted(server, &settings, |settings| patch::patch(server, target, settings, form, &body)).await
         }
         _ => return Err(respond::method_not_allowed()),
     };
-    Ok(written(&target.kind, done, shape))
+    Ok(answered(outcome.map(|done| written(&target.kind, done, shape)), &warnings))
+}
+
+/// An answer with what webhooks want the client to be warned of, whatever became of the write.
+fn answered(outcome: Result<Response<Body>, Status>, warnings: &[String]) -> Response<Body> {
+    let mut response = outcome.unwrap_or_else(|status| respond::status(&status));
+    respond::warn(&mut response, warnings);
+    response
 }
 
 fn written(kind: &Kind, done: Done, shape: Form) -> Response<Body> {
@@ -335,9 +344,19 @@ fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, S
         return refuse(Cause::new("FieldValueTooLong", "fieldManager", text));
     }
     let manager = if manager.is_empty() { "unknown" } else { manager };
+    let mut told = serde_json::Map::new();
+    for name in ["fieldManager", "fieldValidation"] {
+        if !asked.query.text(name).is_empty() {
+            told.insert(name.to_owned(), asked.query.text(name).into());
+        }
+    }
+    if dry_run {
+        told.insert("dryRun".to_owned(), json!(["All"]));
+    }
     Ok(Settings {
         dry_run,
         validation,
+        options: told,
         manager: manager.to_owned(),
         now: stamp(server.now()),
         user: asked.user.clone(),
@@ -345,7 +364,7 @@ fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, S
     })
 }
 
-fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
     let body = if asked.body.is_empty() {
         json!({})
     } else {
@@ -355,24 +374,29 @@ fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result
     let settings = Settings {
         now: stamp(server.now()),
         dry_run: options.dry_run,
+        options: options.told(),
         user: asked.user.clone(),
         ..Settings::default()
     };
     if verb == "deletecollection" {
-        return remove_all(server, target, &settings, &options, asked);
+        return remove_all(server, target, &settings, &options, asked).await;
     }
-    let (deleted, warnings) = delete::delete(server, target, &settings, &options)?;
-    let body: Bytes = match deleted {
-        Deleted::Gone(value) if delete::answers_object(&target.kind) => value.to_string().into(),
-        Deleted::Gone(value) => delete::success(target, &value).to_string().into(),
-        Deleted::Marked(shown) => shown.json(&target.kind),
-    };
-    let mut response = respond::json(200, body);
-    respond::warn(&mut response, &warnings);
-    Ok(response)
+    let attempt = |settings: &Settings| delete::delete(server, target, settings, &options);
+    let (outcome, told) = admitted(server, &settings, attempt).await;
+    let outcome = outcome.map(|(deleted, warnings)| {
+        let body: Bytes = match deleted {
+            Deleted::Gone(value) if delete::answers_object(&target.kind) => value.to_string().into(),
+            Deleted::Gone(value) => delete::success(target, &value).to_string().into(),
+            Deleted::Marked(shown) => shown.json(&target.kind),
+        };
+        let mut response = respond::json(200, body);
+        respond::warn(&mut response, &warnings);
+        response
+    });
+    Ok(answered(outcome, &told))
 }
 
-fn remove_all(
+async fn remove_all(
     server: &Server,
     target: &Target,
     settings: &Settings,
@@ -389,7 +413,8 @@ fn remove_all(
             name: verbs::text(&value, "/metadata/name").to_owned(),
             ..target.clone()
         };
-        match delete::delete(server, &one, settings, options) {
+        let attempt = |settings: &Settings| delete::delete(server, &one, settings, options);
+        match admitted(server, settings, attempt).await.0 {
             Ok((Deleted::Marked(Shown::Stored(marked)), _)) => *stored = marked,
             Ok(_) => {}
             Err(status) if status.code == 404 => {}

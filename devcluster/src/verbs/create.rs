@@ -6,6 +6,7 @@ use super::{Done, Settings, Shown, Target, decode, fits, metadata, namespace, re
 use crate::{
     access::escalation,
     addresses::Reservation,
+    admission::{Stop, consult, hooks::Write},
     kinds::{
         hooks::{self, Finalizers, NameRule},
         table::Kind,
@@ -20,13 +21,13 @@ use serde_json::Value;
 use std::time::Instant;
 
 /// Attempts to find a free name for a `generateName`.
-const NAME_ATTEMPTS: usize = 8;
+const NAME_ATTEMPTS: u64 = 8;
 
 /// Creates an object from a request body.
-pub fn create(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Status> {
+pub fn create(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Stop> {
     let warnings = decode::object(&target.kind, &mut body, settings, decode::Origin::Body)?;
     if !text(&body, "/metadata/resourceVersion").is_empty() {
-        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created").into());
     }
     let generate = text(&body, "/metadata/generateName").to_owned();
     let name = text(&body, "/metadata/name").to_owned();
@@ -37,11 +38,13 @@ pub fn create(server: &Server, target: &Target, settings: &Settings, mut body: V
             done
         });
     }
-    let mut outcome = Err(Status::internal("no name could be generated"));
-    for _ in 0..NAME_ATTEMPTS {
-        let target = Target { name: metadata::generated_name(&generate), ..target.clone() };
-        outcome = insert(server, &target, settings, body.clone(), Tracking::Track);
-        if !matches!(&outcome, Err(status) if status.reason == "AlreadyExists") {
+    let mut outcome = Err(Status::internal("no name could be generated").into());
+    let settings = Settings { generated: true, ..settings.clone() };
+    for attempt in 0..NAME_ATTEMPTS {
+        let name = metadata::generated_name(&generate, settings.seed, attempt);
+        let target = Target { name, ..target.clone() };
+        outcome = insert(server, &target, &settings, body.clone(), Tracking::Track);
+        if !matches!(&outcome, Err(Stop::Refused(status)) if status.reason == "AlreadyExists") {
             break;
         }
     }
@@ -67,7 +70,7 @@ pub(crate) fn insert(
     settings: &Settings,
     mut object: Value,
     tracking: Tracking,
-) -> Result<Done, Status> {
+) -> Result<Done, Stop> {
     let kind = &*target.kind;
     same_namespace(target, &object)?;
     metadata::begin(&mut object, &target.namespace, &target.name, settings.uid(), &settings.now);
@@ -77,20 +80,23 @@ pub(crate) fn insert(
         patch::track(&context(kind, settings, "", &reset), None, &mut object);
     }
     namespace::admit_create(server, target)?;
+    let write = Write { target, operation: "CREATE", old: None };
+    change_new(server, settings, &write, &mut object)?;
     refuse_terminating_definition(kind, target)?;
     let mut reservation = Reservation::new(server.addresses());
     let mut causes = prepare(kind, &mut object, &mut reservation);
     begin_generation(kind, &mut object);
     causes.extend(validate(kind, &object, None));
     if !causes.is_empty() {
-        return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
+        return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes).into());
     }
     escalation::check(server, &settings.user, target, None, &object)?;
+    consult::validate(server, settings, &write, Some(&object))?;
     let key = target.key();
     fits(&object)?;
     if settings.dry_run {
         if server.store().get(&kind.storage, &key).is_some() {
-            return Err(exists(server, target, &key));
+            return Err(exists(server, target, &key).into());
         }
         return Ok(Done::new(201, Shown::Value(object), Vec::new()));
     }
@@ -104,6 +110,29 @@ pub(crate) fn insert(
     reservation.keep();
     definition.finish(server, &key);
     Ok(Done::new(201, Shown::Stored(stored), Vec::new()))
+}
+
+/// Lets webhooks change a new object, which they see before it has what the server gives it.
+fn change_new(server: &Server, settings: &Settings, write: &Write<'_>, object: &mut Value) -> Result<(), Stop> {
+    if !settings.admit {
+        return Ok(());
+    }
+    let target = write.target;
+    let mut seen = object.clone();
+    let given = metadata::of(&mut seen);
+    for field in ["uid", "creationTimestamp"] {
+        given.remove(field);
+    }
+    if settings.generated {
+        given.remove("name");
+    }
+    if consult::mutate(server, settings, write, Some(&mut seen))? {
+        decode::changed(&target.kind, settings, object, &mut seen)?;
+        *object = seen;
+        metadata::begin(object, &target.namespace, &target.name, settings.uid(), &settings.now);
+        complete(&target.kind, object);
+    }
+    Ok(())
 }
 
 fn exists(server: &Server, target: &Target, key: &Key) -> Status {

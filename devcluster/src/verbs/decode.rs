@@ -148,6 +148,19 @@ pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origi
     }
 }
 
+/// Checks what webhooks have made of an object; who manages its fields is not theirs to say.
+pub(crate) fn changed(kind: &Kind, settings: &Settings, before: &Value, object: &mut Value) -> Result<(), Status> {
+    let quiet = Settings { validation: FieldValidation::Ignore, doubled: Vec::new(), ..settings.clone() };
+    self::object(kind, object, &quiet, Origin::Apply)
+        .map_err(|status| Status::internal(format!("Internal error occurred: {}", status.message)))?;
+    let metadata = super::metadata::of(object);
+    match before["metadata"].get("managedFields") {
+        Some(managers) => metadata.insert("managedFields".to_owned(), managers.clone()),
+        None => metadata.remove("managedFields"),
+    };
+    Ok(())
+}
+
 fn value_name(value: &Value) -> &str {
     super::text(value, "/metadata/name")
 }

@@ -10,6 +10,7 @@ use super::{
     value_as,
 };
 use crate::{
+    admission::{Stop, consult, hooks::Write},
     kinds::table::Kind,
     registration,
     server::{Server, stamp},
@@ -89,6 +90,35 @@ impl DeleteOptions {
     }
 }
 
+impl DeleteOptions {
+    /// The options as webhooks are told.
+    pub(crate) fn told(&self) -> serde_json::Map<String, Value> {
+        let mut told = serde_json::Map::new();
+        let mut put = |name: &str, value: Value| {
+            told.insert(name.to_owned(), value);
+        };
+        if let Some(grace) = self.grace {
+            put("gracePeriodSeconds", grace.into());
+        }
+        if let Some(propagation) = self.propagation {
+            put("propagationPolicy", format!("{propagation:?}").into());
+        }
+        if self.uid.is_some() || self.version.is_some() {
+            let mut wanted = json!({});
+            for (name, value) in [("uid", &self.uid), ("resourceVersion", &self.version)] {
+                if let Some(value) = value {
+                    wanted[name] = value.clone().into();
+                }
+            }
+            put("preconditions", wanted);
+        }
+        if self.dry_run {
+            put("dryRun", json!(["All"]));
+        }
+        told
+    }
+}
+
 /// What became of an object.
 #[derive(Clone, Debug)]
 pub enum Deleted {
@@ -104,7 +134,7 @@ pub fn delete(
     target: &Target,
     settings: &Settings,
     options: &DeleteOptions,
-) -> Result<(Deleted, Vec<String>), Status> {
+) -> Result<(Deleted, Vec<String>), Stop> {
     let kind = &*target.kind;
     protect(target)?;
     for _ in 0..ATTEMPTS {
@@ -112,11 +142,14 @@ pub fn delete(
         let old = value_as(kind, &stored);
         preconditions(target, options, &old)?;
         let live = Live { stored, old };
+        let write = Write { target, operation: "DELETE", old: Some(&live.old) };
+        consult::mutate(server, settings, &write, None)?;
+        consult::validate(server, settings, &write, None)?;
         if let Some(deleted) = attempt(server, target, settings, options, &live) {
             return Ok((deleted, warnings(kind, options)));
         }
     }
-    Err(Status::stale(&kind.group_resource(), &target.name))
+    Err(Status::stale(&kind.group_resource(), &target.name).into())
 }
 
 fn protect(target: &Target) -> Result<(), Status> {

@@ -31,11 +31,12 @@ pub fn new_uid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// A name from a `generateName`.
-pub fn generated_name(base: &str) -> String {
+/// A name from a `generateName`; the same one for the same seed and attempt.
+pub fn generated_name(base: &str, seed: Option<u64>, attempt: u64) -> String {
+    let mut chance = seed.map_or_else(fastrand::Rng::new, |seed| fastrand::Rng::with_seed(seed.wrapping_add(attempt)));
     let end = base.char_indices().map(|(i, _)| i).take_while(|i| *i <= MAX_BASE).last().unwrap_or(0);
     let cut = if base.len() > MAX_BASE { &base[..end] } else { base };
-    let random = (0..GENERATED).map(|_| char::from(NAME_ALPHABET[fastrand::usize(..NAME_ALPHABET.len())]));
+    let random = (0..GENERATED).map(|_| char::from(NAME_ALPHABET[chance.usize(..NAME_ALPHABET.len())]));
     cut.chars().chain(random).collect()
 }
 

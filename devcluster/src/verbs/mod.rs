@@ -12,7 +12,6 @@ pub mod decode;
 #[expect(clippy::disallowed_methods, reason = "a write has a time")]
 pub mod delete;
 pub mod doubled;
-#[expect(clippy::disallowed_methods, reason = "generated names are chance")]
 pub mod metadata;
 pub mod namespace;
 pub mod patch;
@@ -27,6 +26,7 @@ pub mod watch;
 
 use crate::{
     access::User,
+    admission::Answers,
     kinds::{hooks, table::Kind},
     schema,
     status::Status,
@@ -92,6 +92,16 @@ pub struct Settings {
     pub user: User,
     /// The uid of what is made; absent: chance decides.
     pub uid: Option<String>,
+    /// What names are generated from; absent: chance.
+    pub(crate) seed: Option<u64>,
+    /// Whether the name was generated.
+    pub(crate) generated: bool,
+    /// What the client says about the write, as webhooks are told.
+    pub(crate) options: serde_json::Map<String, Value>,
+    /// Whether webhooks are asked.
+    pub(crate) admit: bool,
+    /// What they have answered.
+    pub(crate) answers: Answers,
 }
 
 impl Settings {

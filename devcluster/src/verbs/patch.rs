@@ -12,6 +12,7 @@ use super::{
     value_as,
 };
 use crate::{
+    admission::Stop,
     patch,
     server::Server,
     status::{Cause, Status},
@@ -53,14 +54,14 @@ impl Form {
 }
 
 /// Patches an object, or creates it with an apply.
-pub fn patch(server: &Server, target: &Target, settings: &Settings, form: Form, body: &Value) -> Result<Done, Status> {
+pub fn patch(server: &Server, target: &Target, settings: &Settings, form: Form, body: &Value) -> Result<Done, Stop> {
     match form {
         Form::Apply => apply(server, target, settings, body),
         _ => change(server, target, settings, form, body),
     }
 }
 
-fn change(server: &Server, target: &Target, settings: &Settings, form: Form, body: &Value) -> Result<Done, Status> {
+fn change(server: &Server, target: &Target, settings: &Settings, form: Form, body: &Value) -> Result<Done, Stop> {
     let kind = &*target.kind;
     well_formed(form, body)?;
     for _ in 0..ATTEMPTS {
@@ -79,7 +80,7 @@ fn change(server: &Server, target: &Target, settings: &Settings, form: Form, bod
             return Ok(done);
         }
     }
-    Err(Status::stale(&kind.group_resource(), &target.name))
+    Err(Status::stale(&kind.group_resource(), &target.name).into())
 }
 
 fn well_formed(form: Form, body: &Value) -> Result<(), Status> {
@@ -118,7 +119,7 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
     Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, vec![cause]))
 }
 
-fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) -> Result<Done, Status> {
+fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) -> Result<Done, Stop> {
     let kind = &*target.kind;
     let config = configuration(target, body)?;
     // The merged object has fields of the live one, which no one sent: they are not reported.
@@ -130,7 +131,7 @@ fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) ->
         let Some(live) = live else {
             match first_apply(server, target, &quiet, &config, &cx) {
                 // Someone else created it in between: apply to that.
-                Err(status) if status.reason == "AlreadyExists" => continue,
+                Err(Stop::Refused(status)) if status.reason == "AlreadyExists" => continue,
                 outcome => return outcome,
             }
         };
@@ -145,7 +146,7 @@ fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) ->
             return Ok(done);
         }
     }
-    Err(Status::stale(&kind.group_resource(), &target.name))
+    Err(Status::stale(&kind.group_resource(), &target.name).into())
 }
 
 fn first_apply(
@@ -154,14 +155,14 @@ fn first_apply(
     settings: &Settings,
     config: &Value,
     cx: &patch::ApplyContext<'_>,
-) -> Result<Done, Status> {
+) -> Result<Done, Stop> {
     if !target.subresource.is_empty() {
-        return Err(target.not_found());
+        return Err(target.not_found().into());
     }
     let uid = text(config, "/metadata/uid");
     if !uid.is_empty() {
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-        return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why));
+        return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why).into());
     }
     // Who applies to an object that is there need not name it, who creates one must.
     update::same_name(target, config)?;

@@ -11,6 +11,7 @@ use super::{
     value_as,
 };
 use crate::{
+    admission::Stop,
     kinds::table::{Kind, ScalePaths},
     patch,
     server::Server,
@@ -84,7 +85,7 @@ pub fn write(
     settings: &Settings,
     form: Option<Form>,
     body: &Value,
-) -> Result<Done, Status> {
+) -> Result<Done, Stop> {
     let kind = &*target.kind;
     for _ in 0..ATTEMPTS {
         let stored = server.store().get(&kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
@@ -102,7 +103,7 @@ pub fn write(
             return Ok(Done::new(200, object, done.warnings));
         }
     }
-    Err(Status::stale(&kind.group_resource(), &target.name))
+    Err(Status::stale(&kind.group_resource(), &target.name).into())
 }
 
 fn with_replicas(kind: &Kind, target: &Target, old: &Value, wanted: &Value) -> Result<Value, Status> {
@@ -117,7 +118,13 @@ fn with_replicas(kind: &Kind, target: &Target, old: &Value, wanted: &Value) -> R
         return Err(Status::invalid("autoscaling", "Scale", &target.name, vec![cause]));
     }
     let mut new = old.clone();
-    let mut at = &mut new;
+    set_replicas(kind, &mut new, replicas);
+    Ok(new)
+}
+
+/// Makes the wanted replicas of an object so many.
+pub(crate) fn set_replicas(kind: &Kind, object: &mut Value, replicas: Value) {
+    let mut at = object;
     for part in paths(kind).spec.split('/').skip(1) {
         if !at.is_object() {
             *at = json!({});
@@ -125,5 +132,4 @@ fn with_replicas(kind: &Kind, target: &Target, old: &Value, wanted: &Value) -> R
         at = &mut at[part];
     }
     *at = replicas;
-    Ok(new)
 }

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     access::escalation,
     addresses::Reservation,
+    admission::{Stop, consult, hooks::Write},
     kinds::{hooks, table::Kind},
     patch, registration,
     server::Server,
@@ -29,7 +30,7 @@ use std::{
 pub(crate) const ATTEMPTS: usize = 100;
 
 /// Replaces an object, or its status.
-pub fn update(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Status> {
+pub fn update(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Stop> {
     let kind = &*target.kind;
     let warnings = decode::object(kind, &mut body, settings, decode::Origin::Body)?;
     same_name(target, &body)?;
@@ -47,19 +48,19 @@ pub fn update(server: &Server, target: &Target, settings: &Settings, mut body: V
             return Ok(done);
         }
     }
-    Err(Status::stale(&kind.group_resource(), &target.name))
+    Err(Status::stale(&kind.group_resource(), &target.name).into())
 }
 
-fn absent(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Status> {
+fn absent(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Stop> {
     if !text(&body, "/metadata/uid").is_empty() {
         let why = format!(
             "uid mismatch: the provided object specified uid {}, and no existing object was found",
             text(&body, "/metadata/uid")
         );
-        return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why));
+        return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why).into());
     }
     if !target.subresource.is_empty() || !creates_on_update(&target.kind) {
-        return Err(target.not_found());
+        return Err(target.not_found().into());
     }
     metadata::of(&mut body).remove("resourceVersion");
     create::insert(server, target, settings, body, Tracking::Track)
@@ -159,7 +160,7 @@ pub(crate) fn replace(
     live: &Live,
     mut new: Value,
     tracking: Tracking,
-) -> Result<Option<Done>, Status> {
+) -> Result<Option<Done>, Stop> {
     let (kind, old) = (&*target.kind, &*live.old);
     metadata::keep(old, &mut new);
     if tracking == Tracking::Track {
@@ -170,6 +171,8 @@ pub(crate) fn replace(
         let reset = reset_paths(kind, &target.subresource);
         patch::track(&context(kind, settings, &target.subresource, &reset), Some(old), &mut new);
     }
+    let write = Write { target, operation: "UPDATE", old: Some(old) };
+    change(server, settings, &write, old, &mut new)?;
     let mut reservation = Reservation::new(server.addresses());
     let mut causes = prepare(target, old, &mut new, &mut reservation);
     if matches!(target.subresource.as_str(), "" | "scale") && counts(kind, old, &new) {
@@ -179,16 +182,18 @@ pub(crate) fn replace(
         let as_stored = kind.shows_as_stored(&live.stored);
         let shown = if as_stored { Shown::Stored(live.stored.clone()) } else { Shown::Value(old.clone()) };
         if !ends(old, &new) {
+            consult::validate(server, settings, &write, Some(&new))?;
             return Ok(Some(Done::new(200, shown, Vec::new())));
         }
     }
     causes.extend(create::validate(kind, &new, Some(old)));
     if !causes.is_empty() {
-        return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes));
+        return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes).into());
     }
     if target.subresource.is_empty() {
         escalation::check(server, &settings.user, target, Some(old), &new)?;
     }
+    consult::validate(server, settings, &write, Some(&new))?;
     fits(&new)?;
     if settings.dry_run {
         return Ok(Some(Done::new(200, Shown::Value(new), Vec::new())));
@@ -210,6 +215,22 @@ pub(crate) fn replace(
     release_difference(server, before, &after);
     definition.finish(server, &key);
     Ok(Some(Done::new(200, Shown::Stored(stored), Vec::new())))
+}
+
+/// Lets webhooks change the new state of an object.
+fn change(server: &Server, settings: &Settings, write: &Write<'_>, old: &Value, new: &mut Value) -> Result<(), Stop> {
+    if !settings.admit {
+        return Ok(());
+    }
+    let kind = &write.target.kind;
+    let mut seen = new.clone();
+    if consult::mutate(server, settings, write, Some(&mut seen))? {
+        decode::changed(kind, settings, new, &mut seen)?;
+        *new = seen;
+        metadata::keep(old, new);
+        complete(kind, new);
+    }
+    Ok(())
 }
 
 fn held(kind: &Kind, object: &Value) -> hooks::Held {

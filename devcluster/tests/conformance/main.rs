@@ -18,6 +18,7 @@ mod deployments;
 mod discovery;
 mod drift;
 mod garbage;
+mod hooks;
 mod kinds;
 mod lists;
 mod namespaces;
@@ -27,4 +28,7 @@ mod permissions;
 mod reviews;
 mod strictness;
 mod watches;
+#[path = "../webhook/mod.rs"]
+mod webhook;
+mod webhooks;
 mod workloads;

@@ -319,10 +319,9 @@ fn one_user_can_speak_as_another() {
         let bearer = format!("Bearer {}", token(w, "b").await);
         let headers = [("Authorization", bearer.as_str()), ("Impersonate-User", "alice")];
         let answer = w.send_as_stranger(Method::GET, &w.maps(""), &headers, "").await;
-        let message = format!(
-            "users \"alice\" is forbidden: User \"{}\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
-            user(w, "b")
-        );
-        answer.refused(403, "Forbidden", &message);
+        // Since 1.36 a real server looks for a narrower permission first, and names that one.
+        let named = format!("User \"{}\" cannot impersonate", user(w, "b"));
+        assert_eq!((answer.code, answer.reason()), (403, "Forbidden"), "{}", answer.text);
+        assert!(answer.message().contains(&named), "{}", answer.text);
     });
 }

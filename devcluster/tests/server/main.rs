@@ -21,5 +21,9 @@ mod simulations;
 mod streams;
 mod unpacked;
 mod watches;
+#[expect(dead_code, reason = "the claims use more of it")]
+#[path = "../webhook/mod.rs"]
+mod webhook;
+mod webhooks;
 mod world;
 mod writes;

@@ -213,6 +213,22 @@ pub(super) fn validate_webhooks(object: &Value, causes: &mut Vec<Cause>) {
             let why = "must specify one of v1, v1beta1";
             causes.push(Cause::required(format!("{field}.admissionReviewVersions"), why));
         }
+        let versions = items(hook, &["admissionReviewVersions"]);
+        if !versions.is_empty() && !versions.iter().any(|version| version == "v1" || version == "v1beta1") {
+            let why = "must include at least one of v1, v1beta1";
+            let value = &hook["admissionReviewVersions"];
+            causes.push(Cause::invalid(format!("{field}.admissionReviewVersions"), value, why));
+        }
+        for (name, known) in [
+            ("failurePolicy", ["Fail", "Ignore"]),
+            ("matchPolicy", ["Equivalent", "Exact"]),
+            ("reinvocationPolicy", ["IfNeeded", "Never"]),
+        ] {
+            let value = &hook[name];
+            if value.as_str().is_some_and(|value| !known.contains(&value)) {
+                causes.push(Cause::not_supported(format!("{field}.{name}"), value, &known));
+            }
+        }
         let effects = &hook["sideEffects"];
         if effects.is_null() {
             causes.push(Cause::required(format!("{field}.sideEffects"), "must specify one of None, NoneOnDryRun"));
@@ -222,6 +238,10 @@ pub(super) fn validate_webhooks(object: &Value, causes: &mut Vec<Cause>) {
         if hook["timeoutSeconds"].as_i64().is_some_and(|n| !(1..=30).contains(&n)) {
             let why = "the timeout value must be between 1 and 30 seconds";
             causes.push(Cause::invalid(format!("{field}.timeoutSeconds"), &hook["timeoutSeconds"], why));
+        }
+        if !items(hook, &["matchConditions"]).is_empty() {
+            let why = "this server does not evaluate match conditions";
+            causes.push(Cause::forbidden(format!("{field}.matchConditions"), why));
         }
         let client = &hook["clientConfig"];
         if client["url"].is_null() == client["service"].is_null() {

@@ -1,0 +1,191 @@
+//! One call to a webhook: connect, shake hands, post the review, read the answer; all within its time and size.
+//!
+//! Invariant: a call ends at its deadline, whatever the other side does, and reads no more than its limit.
+//!
+//! Deliberately absent: connections that are kept, and proxies.
+
+use super::{Answer, Question, review, trust};
+use crate::{server::Server, store::Key, verbs::text};
+use bytes::Bytes;
+use http::{Request, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use std::{io, net::SocketAddr, time::Duration};
+use tokio::net::TcpStream;
+
+/// Largest answer, in bytes.
+const MAX_ANSWER: usize = 3 << 20;
+/// Bytes of an answer that are quoted at most.
+const MAX_QUOTED: usize = 2048;
+
+/// Asks a webhook.
+pub(super) async fn ask(server: &Server, question: &Question, uid: String) -> Answer {
+    let mut review = question.review.clone();
+    review["request"]["uid"] = uid.into();
+    let place = Place::of(server, &question.client, question.timeout)
+        .map_err(|why| format!("failed to call webhook: {why}"))?;
+    let failed = |why: String| format!("failed to call webhook: Post \"{}\": {why}", place.shown);
+    let limit = Duration::from_secs(question.timeout);
+    let posted = tokio::time::timeout(limit, post(&place, review.to_string())).await;
+    let Posted { code, plain, body } =
+        posted.map_err(|_| failed("context deadline exceeded".to_owned()))?.map_err(|failure| match failure {
+            Failure::Transport(why) => failed(why),
+            Failure::Answer(why) => format!("failed to call webhook: {why}"),
+        })?;
+    if !(200..300).contains(&code) {
+        // Only what calls itself text is quoted.
+        let text = String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]).trim().to_owned();
+        let text = if plain { text } else { "unknown".to_owned() };
+        return Err(format!("failed to call webhook: {}", unsuccessful(code, &text)));
+    }
+    review::read(&body, &review, question.mutating)
+}
+
+/// Why an answer that is no success cannot be used.
+fn unsuccessful(code: u16, text: &str) -> String {
+    match code {
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => text.to_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        500.. => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+        _ => "the server rejected our request for an unknown reason".to_owned(),
+    }
+}
+
+/// An answer.
+struct Posted {
+    code: u16,
+    /// Whether it calls itself text.
+    plain: bool,
+    body: Bytes,
+}
+
+enum Failure {
+    /// No answer came.
+    Transport(String),
+    /// One came that is too long.
+    Answer(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Transport(error.to_string())
+    }
+}
+
+/// Where a webhook is.
+struct Place {
+    /// The address as errors name it.
+    shown: String,
+    /// Where to connect: a host and a port, or a socket that the embedder has told.
+    connect: Connect,
+    /// The name in the certificate.
+    name: ServerName<'static>,
+    host: String,
+    path: String,
+    bundle: String,
+}
+
+enum Connect {
+    Host(String, u16),
+    Socket(SocketAddr),
+}
+
+impl Place {
+    fn of(server: &Server, client: &Value, timeout: u64) -> Result<Self, String> {
+        let bundle = text(client, "/caBundle").to_owned();
+        let with_timeout =
+            |path: &str| format!("{path}{}timeout={timeout}s", if path.contains('?') { '&' } else { '?' });
+        let service = &client["service"];
+        if service.is_null() {
+            let url: Uri = text(client, "/url").parse().map_err(|_| "the URL cannot be read".to_owned())?;
+            let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+            let port = url.port_u16().unwrap_or(443);
+            let path = with_timeout(url.path_and_query().map_or("/", http::uri::PathAndQuery::as_str));
+            let authority = url.authority().map(ToString::to_string).unwrap_or_default();
+            let name = ServerName::try_from(host.clone()).map_err(|_| "the host name cannot be read".to_owned())?;
+            let shown = format!("https://{authority}{path}");
+            return Ok(Self { shown, connect: Connect::Host(host, port), name, host: authority, path, bundle });
+        }
+        let (namespace, name) = (text(service, "/namespace"), text(service, "/name"));
+        let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(443);
+        let host = format!("{name}.{namespace}.svc");
+        let path = with_timeout(&format!("/{}", text(service, "/path").trim_start_matches('/')));
+        let shown = format!("https://{host}:{port}{path}");
+        let unreachable = |why: String| format!("Post \"{shown}\": {why}");
+        if server.store().get("services", &Key::new(namespace, name)).is_none() {
+            return Err(unreachable(format!("service {name:?} not found")));
+        }
+        let socket = server.service_route(namespace, name, port);
+        let socket = socket.ok_or_else(|| unreachable(format!("no endpoints available for service {name:?}")))?;
+        let certified =
+            ServerName::try_from(host.clone()).map_err(|_| unreachable("the host name cannot be read".to_owned()))?;
+        let host = format!("{host}:{port}");
+        Ok(Self { shown, connect: Connect::Socket(socket), name: certified, host, path, bundle })
+    }
+}
+
+async fn connect(place: &Place) -> Result<TcpStream, Failure> {
+    let connected = match &place.connect {
+        Connect::Host(host, port) => TcpStream::connect((host.as_str(), *port)).await,
+        Connect::Socket(socket) => TcpStream::connect(socket).await,
+    };
+    connected.map_err(|error| {
+        let what = if error.kind() == io::ErrorKind::ConnectionRefused {
+            "connection refused".to_owned()
+        } else {
+            error.to_string()
+        };
+        let to = match &place.connect {
+            Connect::Host(host, port) => format!("{host}:{port}"),
+            Connect::Socket(socket) => socket.to_string(),
+        };
+        Failure::Transport(format!("dial tcp {to}: connect: {what}"))
+    })
+}
+
+async fn post(place: &Place, body: String) -> Result<Posted, Failure> {
+    let unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority";
+    let trust = trust::client(&place.bundle).ok_or_else(|| Failure::Transport(unknown.to_owned()))?;
+    let stream = connect(place).await?;
+    stream.set_nodelay(true)?;
+    let connector = tokio_rustls::TlsConnector::from(trust);
+    let stream = connector.connect(place.name.clone(), stream).await;
+    let stream = stream.map_err(|error| Failure::Transport(trust::explain(&error)))?;
+    let transport = |error: hyper::Error| {
+        Failure::Transport(if error.is_incomplete_message() { "EOF".to_owned() } else { error.to_string() })
+    };
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(transport)?;
+    let request = Request::post(&place.path)
+        .header(header::HOST, &place.host)
+        .header(header::USER_AGENT, "kube-apiserver-admission")
+        .header(header::ACCEPT, "application/json, */*")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| Failure::Transport(error.to_string()))?;
+    let exchange = async {
+        let response = sender.send_request(request).await.map_err(transport)?;
+        let code = response.status().as_u16();
+        let media = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let plain = media.is_some_and(|media| media.starts_with("text/"));
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| Failure::Answer(format!("reading the answer: {error}")))?;
+        Ok(Posted { code, plain, body: body.to_bytes() })
+    };
+    // The connection moves only while it is polled, and ends with the exchange.
+    tokio::pin!(connection);
+    tokio::pin!(exchange);
+    tokio::select! {
+        biased;
+        done = &mut exchange => done,
+        ended = &mut connection => {
+            ended.map_err(transport)?;
+            exchange.await
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Where a write meets the webhooks: their answers change it or refuse it.
+
+use super::{
+    Answer, Digest, Question, Said, Stop,
+    hooks::{self, Hook, Write},
+    review,
+};
+use crate::{
+    kinds::{hooks::convert, table::Kind},
+    patch,
+    server::Server,
+    status::{Cause, Status},
+    verbs::Settings,
+};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
+
+/// Lets the mutating webhooks change a write; whether one did. A deletion has no object.
+pub(crate) fn mutate(
+    server: &Server,
+    settings: &Settings,
+    write: &Write<'_>,
+    mut object: Option<&mut Value>,
+) -> Result<bool, Stop> {
+    if !settings.admit {
+        return Ok(false);
+    }
+    let hooks = hooks::all(server, true);
+    let (mut changed, mut again, mut before) = (false, BTreeSet::new(), Vec::new());
+    for round in 0..2 {
+        for (index, hook) in hooks.iter().enumerate() {
+            if round == 1 && !again.contains(&index) {
+                continue;
+            }
+            let Some(kind) = hooks::concerned(server, hook, write, object.as_deref())? else { continue };
+            let question = question(settings, hook, round, write, &kind, object.as_deref());
+            let Some(answer) = settings.answers.get(&question.digest) else { return Err(Stop::Ask(vec![question])) };
+            let patch = judge(hook, answer)?.and_then(|said| said.patch);
+            if let Some(patch) = patch.filter(|patch| patch.as_array().is_some_and(|p| !p.is_empty())) {
+                let Some(object) = object.as_deref_mut() else {
+                    let why = "attempted to modify the object, which is not supported for this operation";
+                    return Err(Stop::Refused(internal(&format!("admission webhook {:?} {why}", hook.name))));
+                };
+                if apply(write, &kind, object, &patch)? {
+                    changed = true;
+                    again.extend(before.drain(..));
+                }
+            }
+            if hook.is_reinvoked() {
+                before.push(index);
+            }
+        }
+    }
+    Ok(changed)
+}
+
+/// Lets the validating webhooks judge a write.
+pub(crate) fn validate(
+    server: &Server,
+    settings: &Settings,
+    write: &Write<'_>,
+    object: Option<&Value>,
+) -> Result<(), Stop> {
+    if !settings.admit {
+        return Ok(());
+    }
+    let mut asked = Vec::new();
+    for hook in hooks::all(server, false) {
+        if let Some(kind) = hooks::concerned(server, &hook, write, object)? {
+            let question = question(settings, &hook, 0, write, &kind, object);
+            asked.push((hook, question));
+        }
+    }
+    let open: Vec<Question> =
+        asked.iter().filter(|(_, q)| !settings.answers.contains_key(&q.digest)).map(|(_, q)| q.clone()).collect();
+    if !open.is_empty() {
+        return Err(Stop::Ask(open));
+    }
+    for (hook, question) in &asked {
+        if let Some(answer) = settings.answers.get(&question.digest) {
+            judge(hook, answer)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a webhook said, if it counts; the refusal of a write otherwise.
+fn judge(hook: &Hook, answer: &Answer) -> Result<Option<Said>, Status> {
+    match answer {
+        Ok(said) if said.allowed => Ok(Some(said.clone())),
+        Ok(said) => Err(review::denied(&hook.name, &said.status)),
+        Err(_) if !hook.must_answer() => Ok(None),
+        Err(why) => Err(internal(&format!("failed calling webhook {:?}: {why}", hook.name))),
+    }
+}
+
+/// 500 in the words of a real server.
+pub(super) fn internal(why: &str) -> Status {
+    Status::internal(format!("Internal error occurred: {why}")).because(Cause::new("", "", why))
+}
+
+fn question(
+    settings: &Settings,
+    hook: &Hook,
+    round: u8,
+    write: &Write<'_>,
+    kind: &Kind,
+    object: Option<&Value>,
+) -> Question {
+    let seen = |object: Option<&Value>| object.map_or(Value::Null, |object| as_seen(write, kind, object));
+    let (object, old) = (seen(object), seen(write.old));
+    let review = review::request(settings, hook, write, kind, object, old);
+    Question {
+        digest: digest(hook, round, &review),
+        client: hook.value["clientConfig"].clone(),
+        mutating: hook.mutating,
+        timeout: hook.value["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30),
+        review,
+    }
+}
+
+/// What makes two questions of one request the same.
+///
+/// Addresses that the server chooses are left out: it may choose others when the write is computed again.
+fn digest(hook: &Hook, round: u8, review: &Value) -> Digest {
+    let mut review = review.clone();
+    if review["request"]["kind"]["kind"] == "Service"
+        && let Some(spec) = review.pointer_mut("/request/object/spec").and_then(Value::as_object_mut)
+    {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            port["nodePort"] = Value::Null;
+        }
+    }
+    let identity = json!([hook.configuration.0, hook.configuration.1, hook.name, hook.mutating, round]);
+    Sha256::digest(format!("{identity}{review}")).into()
+}
+
+/// The object as a webhook sees it: in the version that it asked for, or the Scale of it.
+fn as_seen(write: &Write<'_>, kind: &Kind, object: &Value) -> Value {
+    if write.target.subresource == "scale" {
+        return crate::verbs::scale::of(&write.target.kind, object);
+    }
+    if kind.api_version == write.target.kind.api_version {
+        return object.clone();
+    }
+    convert(object, &write.target.kind.api_version, &kind.api_version)
+}
+
+/// Changes the object as a webhook wants; whether that makes a difference.
+fn apply(write: &Write<'_>, kind: &Kind, object: &mut Value, wanted: &Value) -> Result<bool, Status> {
+    let seen = as_seen(write, kind, object);
+    let new = patch::json(&seen, wanted).map_err(|status| internal(&status.message))?;
+    if new == seen {
+        return Ok(false);
+    }
+    if !new.is_object() || !new["metadata"].is_object() {
+        return Err(internal("the patched object is none"));
+    }
+    if write.target.subresource == "scale" {
+        let replicas = new["spec"]["replicas"].as_i64().unwrap_or(0);
+        crate::verbs::scale::set_replicas(&write.target.kind, object, replicas.into());
+    } else if kind.api_version == write.target.kind.api_version {
+        *object = new;
+    } else {
+        *object = convert(&new, &kind.api_version, &write.target.kind.api_version);
+    }
+    Ok(true)
+}

@@ -1,0 +1,127 @@
+//! Carries a write through the questions of its webhooks: asks, and lets the write be computed again.
+//!
+//! [`admitted`] waits as a task does. [`admitted_here`] is for callers that cannot wait: it asks on a thread of its own
+//! and blocks the caller's until the answers are there. A webhook that is served by the very runtime thread that is
+//! blocked so can only time out.
+
+use super::{Answer, Question, Stop, call, hooks};
+use crate::{
+    server::Server,
+    status::Status,
+    verbs::{Settings, metadata},
+};
+use futures::future::join_all;
+use std::sync::Arc;
+
+/// How often a write is computed again at most: others may write in between again and again.
+const ROUNDS: usize = 200;
+
+/// A write that is under way.
+struct Course<'a> {
+    server: &'a Server,
+    settings: Settings,
+    warnings: Vec<String>,
+    rounds: usize,
+}
+
+enum Next<T> {
+    Done(Result<T, Status>),
+    Ask(Vec<Question>),
+}
+
+impl<'a> Course<'a> {
+    fn new(server: &'a Server, settings: &Settings) -> Self {
+        let mut settings = settings.clone();
+        settings.admit = hooks::any(server);
+        if settings.admit {
+            // What the server makes up must be the same each time that the write is computed.
+            settings.uid = Some(metadata::new_uid());
+            settings.seed = Some(fastrand::u64(..));
+        }
+        Self { server, settings, warnings: Vec::new(), rounds: 0 }
+    }
+
+    fn step<T>(&mut self, attempt: &mut impl FnMut(&Settings) -> Result<T, Stop>) -> Next<T> {
+        self.rounds += 1;
+        match attempt(&self.settings) {
+            Ok(done) => Next::Done(Ok(done)),
+            Err(Stop::Refused(status)) => Next::Done(Err(status)),
+            Err(Stop::Ask(_)) if self.rounds > ROUNDS => {
+                let why = "the object changed each time that its webhooks had been asked";
+                Next::Done(Err(Status::new(409, "Conflict", why)))
+            }
+            Err(Stop::Ask(questions)) => Next::Ask(questions),
+        }
+    }
+
+    fn learn(&mut self, questions: Vec<Question>, answers: Vec<Answer>) {
+        let known = Arc::make_mut(&mut self.settings.answers);
+        for (question, answer) in questions.into_iter().zip(answers) {
+            for warning in answer.iter().flat_map(|said| &said.warnings) {
+                if !self.warnings.contains(warning) {
+                    self.warnings.push(warning.clone());
+                }
+            }
+            known.insert(question.digest, answer);
+        }
+    }
+}
+
+async fn ask_all(server: &Server, questions: &[Question]) -> Vec<Answer> {
+    join_all(questions.iter().map(|question| call::ask(server, question, metadata::new_uid()))).await
+}
+
+/// Does a write, and answers what the webhooks want the client to be warned of.
+pub(crate) async fn admitted<T>(
+    server: &Server,
+    settings: &Settings,
+    mut attempt: impl FnMut(&Settings) -> Result<T, Stop>,
+) -> (Result<T, Status>, Vec<String>) {
+    let mut course = Course::new(server, settings);
+    loop {
+        match course.step(&mut attempt) {
+            Next::Done(outcome) => return (outcome, course.warnings),
+            Next::Ask(questions) => {
+                let answers = ask_all(course.server, &questions).await;
+                course.learn(questions, answers);
+            }
+        }
+    }
+}
+
+/// The same, blocking the thread while webhooks are asked.
+pub(crate) fn admitted_here<T>(
+    server: &Server,
+    settings: &Settings,
+    mut attempt: impl FnMut(&Settings) -> Result<T, Stop>,
+) -> Result<T, Status> {
+    let mut course = Course::new(server, settings);
+    loop {
+        match course.step(&mut attempt) {
+            Next::Done(outcome) => return outcome,
+            Next::Ask(questions) => {
+                let answers = away(server, &questions);
+                course.learn(questions, answers);
+            }
+        }
+    }
+}
+
+/// Asks on a thread of its own.
+fn away(server: &Server, questions: &[Question]) -> Vec<Answer> {
+    let ask = || {
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+                Some(runtime.block_on(ask_all(server, questions)))
+            });
+            asking.join().ok().flatten()
+        })
+    };
+    let many = tokio::runtime::Handle::try_current()
+        .is_ok_and(|handle| handle.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
+    // Where there are other threads, they take over the tasks of this one.
+    let answers = if many { tokio::task::block_in_place(ask) } else { ask() };
+    let failed = || Err("failed to call webhook: no thread could be started".to_owned());
+    answers.unwrap_or_else(|| questions.iter().map(|_| failed()).collect())
+}

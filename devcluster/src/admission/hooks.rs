@@ -1,0 +1,168 @@
+//! Webhook configurations, and which of them a write concerns.
+
+use crate::{
+    kinds::table::Kind,
+    selector::selects,
+    server::Server,
+    status::{GroupResource, Status},
+    store::Key,
+    verbs::{Target, text},
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// One webhook.
+#[derive(Clone, Debug)]
+pub(crate) struct Hook {
+    /// Name of its configuration, and the resource version under which that was written.
+    pub(crate) configuration: (String, u64),
+    /// Its own name.
+    pub(crate) name: String,
+    /// The webhook as it is configured.
+    pub(crate) value: Value,
+    /// Whether it may change objects.
+    pub(crate) mutating: bool,
+}
+
+impl Hook {
+    /// Whether a write fails when the webhook cannot be asked.
+    pub(crate) fn must_answer(&self) -> bool {
+        self.value["failurePolicy"] != "Ignore"
+    }
+
+    /// Whether it is asked again when a later one changes the object.
+    pub(crate) fn is_reinvoked(&self) -> bool {
+        self.value["reinvocationPolicy"] == "IfNeeded"
+    }
+}
+
+/// Whether there is any webhook.
+pub(crate) fn any(server: &Server) -> bool {
+    ["mutating", "validating"].iter().any(|kind| server.store().count(&storage(kind)) > 0)
+}
+
+fn storage(kind: &str) -> String {
+    format!("{kind}webhookconfigurations.{GROUP}")
+}
+
+/// The webhooks in the order in which they are asked: by the names of their configurations, then as these list them.
+pub(crate) fn all(server: &Server, mutating: bool) -> Vec<Hook> {
+    let storage = storage(if mutating { "mutating" } else { "validating" });
+    let mut hooks = Vec::new();
+    for (key, stored) in server.store().snapshot(&storage).from(None, None) {
+        for value in stored.value()["webhooks"].as_array().into_iter().flatten() {
+            hooks.push(Hook {
+                configuration: (key.name().to_owned(), stored.rv),
+                name: text(value, "/name").to_owned(),
+                value: value.clone(),
+                mutating,
+            });
+        }
+    }
+    hooks
+}
+
+/// A write, as rules and selectors see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    /// What is written.
+    pub(crate) target: &'a Target,
+    /// `CREATE`, `UPDATE`, `DELETE`.
+    pub(crate) operation: &'static str,
+    /// The live object, if there is one.
+    pub(crate) old: Option<&'a Value>,
+}
+
+impl Write<'_> {
+    /// The namespace of the write; that of a Namespace is itself.
+    pub(crate) fn namespace(&self) -> &str {
+        if self.is_namespace() { &self.target.name } else { &self.target.namespace }
+    }
+
+    fn is_namespace(&self) -> bool {
+        &*self.target.kind.storage == "namespaces"
+    }
+}
+
+/// The kind in whose version a webhook wants to see a write; `None` when the write does not concern it.
+pub(crate) fn concerned(
+    server: &Server,
+    hook: &Hook,
+    write: &Write<'_>,
+    object: Option<&Value>,
+) -> Result<Option<Arc<Kind>>, Status> {
+    let kind = &write.target.kind;
+    // Whoever configures webhooks can always repair them.
+    if kind.group == GROUP {
+        return Ok(None);
+    }
+    let labels = |object: Option<&Value>| object.map(|object| object["metadata"]["labels"].clone());
+    let selector = &hook.value["objectSelector"];
+    let selected = |object| labels(object).is_some_and(|labels| selects(selector, &labels));
+    if !is_empty(selector) && !selected(object) && !selected(write.old) {
+        return Ok(None);
+    }
+    let rules = || hook.value["rules"].as_array().into_iter().flatten();
+    let mut found = rules().any(|rule| matches(rule, kind, write)).then(|| kind.clone());
+    if found.is_none() && hook.value["matchPolicy"] == "Equivalent" {
+        let table = server.table();
+        let others: Vec<&Arc<Kind>> =
+            table.iter().filter(|k| k.storage == kind.storage && k.api_version != kind.api_version).collect();
+        found = rules().find_map(|rule| others.iter().find(|other| matches(rule, other, write))).map(|k| (*k).clone());
+    }
+    let Some(found) = found else { return Ok(None) };
+    Ok(in_selected_namespace(server, hook, write, object)?.then_some(found))
+}
+
+fn is_empty(selector: &Value) -> bool {
+    let filled = |field: &str| match &selector[field] {
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        _ => false,
+    };
+    !filled("matchLabels") && !filled("matchExpressions")
+}
+
+fn in_selected_namespace(
+    server: &Server,
+    hook: &Hook,
+    write: &Write<'_>,
+    object: Option<&Value>,
+) -> Result<bool, Status> {
+    let selector = &hook.value["namespaceSelector"];
+    if is_empty(selector) || write.namespace().is_empty() {
+        return Ok(true);
+    }
+    if let (true, Some(object)) = (write.is_namespace() && write.target.subresource.is_empty(), object) {
+        return Ok(selects(selector, &object["metadata"]["labels"]));
+    }
+    let Some(namespace) = server.store().get("namespaces", &Key::new("", write.namespace())) else {
+        let namespaces = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
+        return Err(Status::not_found(&namespaces, write.namespace()));
+    };
+    Ok(selects(selector, &namespace.value()["metadata"]["labels"]))
+}
+
+fn matches(rule: &Value, kind: &Kind, write: &Write<'_>) -> bool {
+    let any = |field: &str, wanted: &str| {
+        let items = rule[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+        items.into_iter().any(|item| item == "*" || item == wanted)
+    };
+    let scope = match text(rule, "/scope") {
+        "Namespaced" => kind.namespaced,
+        "Cluster" => !kind.namespaced,
+        _ => true,
+    };
+    let mut resources = rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    scope
+        && any("operations", write.operation)
+        && any("apiGroups", &kind.group)
+        && any("apiVersions", &kind.version)
+        && resources.any(|item| {
+            let (resource, subresource) = item.split_once('/').unwrap_or((item, ""));
+            (resource == "*" || resource == kind.plural)
+                && (subresource == "*" || subresource == write.target.subresource)
+        })
+}

@@ -1,0 +1,90 @@
+//! Admission webhooks: other programs change and judge writes before they are stored.
+//!
+//! A verb computes a write and comes to the place where a webhook has its say. It has the answer among those that were
+//! given to it, or it stops with the [`Question`]. Nothing is held meanwhile: [`drive`] asks, outside of every lock, and
+//! lets the verb compute the write again from the live object, this time with the answer. When somebody else wrote in
+//! between, the question is another one and is asked again. So the verbs stay free of waiting.
+//!
+//! [`hooks`] reads configurations and says which of them a write concerns, [`consult`] applies the answers,
+//! [`review`] writes and reads AdmissionReviews, [`call`] sends them.
+//!
+//! Invariant: a request asks the same webhook the same question once.
+//! Invariant: nothing is stored as long as a question is open.
+//!
+//! Deliberately absent: CONNECT, the admission of reviews and evictions, webhooks that convert versions, and match
+//! conditions, which are refused when they are configured.
+
+#[expect(clippy::disallowed_methods, reason = "it opens connections, with a deadline")]
+mod call;
+pub(crate) mod consult;
+#[expect(clippy::disallowed_methods, reason = "requests have chance and deadlines")]
+pub(crate) mod drive;
+pub(crate) mod hooks;
+mod review;
+mod trust;
+
+use crate::status::Status;
+use serde_json::Value;
+use std::{collections::HashMap, sync::Arc};
+
+/// What identifies a question within one request.
+pub(crate) type Digest = [u8; 32];
+
+/// A call that has to be made before a write can go on.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What identifies it.
+    pub(crate) digest: Digest,
+    /// Whom to ask.
+    pub(crate) client: Value,
+    /// Whether the answer may change the object.
+    pub(crate) mutating: bool,
+    /// Seconds until it is given up.
+    pub(crate) timeout: u64,
+    /// The AdmissionReview, without its uid.
+    pub(crate) review: Value,
+}
+
+/// What a webhook said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    /// Whether the write may go on.
+    pub(crate) allowed: bool,
+    /// The Status of a refusal.
+    pub(crate) status: Value,
+    /// A JSON patch.
+    pub(crate) patch: Option<Value>,
+    /// Texts for the client.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What became of a question; a failure is told in the words of a real server.
+pub(crate) type Answer = Result<Said, String>;
+
+/// The answers of one request so far.
+pub(crate) type Answers = Arc<HashMap<Digest, Answer>>;
+
+/// Why a verb has not done its write.
+#[derive(Debug)]
+pub enum Stop {
+    /// It is refused.
+    Refused(Status),
+    /// These have to be asked first.
+    Ask(Vec<Question>),
+}
+
+impl From<Status> for Stop {
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
+    }
+}
+
+impl Stop {
+    /// The refusal of a write that no webhook can concern.
+    pub(crate) fn refusal(self) -> Status {
+        match self {
+            Self::Refused(status) => status,
+            Self::Ask(_) => Status::internal("a write of the server itself asked a webhook"),
+        }
+    }
+}
