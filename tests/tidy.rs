@@ -94,6 +94,8 @@ const ACTING: &[&str] = &[
     "src/notification/deliver.rs",
     "src/registry/client/",
     "devcluster/src/actors/",
+    "devcluster/src/admission/call.rs",
+    "devcluster/src/admission/drive.rs",
     "devcluster/src/call.rs",
     "devcluster/src/listen.rs",
     "devcluster/src/node/",
