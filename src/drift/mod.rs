@@ -17,11 +17,13 @@ mod collision;
 pub mod decide;
 mod desired;
 mod exclusive;
+mod fair;
 pub mod fields;
 pub mod heat;
 #[expect(clippy::disallowed_methods, reason = "the loop's clock is here")]
 mod keep;
 mod ledger;
+mod limit;
 mod managed;
 mod ownership;
 pub mod projection;

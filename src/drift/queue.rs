@@ -1,31 +1,29 @@
 //! What waits its turn: objects that are to be put back or reported, the watches that are to begin, the looks that are
 //! to come later; and the task that runs them all.
 //!
-//! Invariant: so many at once and so many a second, whatever happens in the cluster; who waits for its own sake (a fight,
-//! a failure) keeps nobody else waiting.
+//! Invariant: no more reverts are in flight than the server takes ([`Limit`]), and owners share them ([`Fair`]); who waits
+//! for its own sake (a fight, a failure) keeps nobody else waiting.
 //! Invariant: what waits is bounded in bytes: beyond a number, what was seen is left out and read again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
+use super::desired::Owner;
+use super::fair::Fair;
 use super::keep::Error;
+use super::limit::{Limit, MOST};
 use super::managed::SMALL;
 use super::watching::Watching;
-use crate::cluster::Kind;
+use crate::cluster::{self, Cause, Kind};
 use crate::object::Key;
 
-/// Reverts in flight at once.
-const IN_FLIGHT: usize = 16;
-/// Reverts per second, and how many may come at once.
-const RATE: f64 = 50.0;
-const BURST: f64 = 100.0;
 /// Reverts that may wait with the state that was found, if it is small; what comes beyond is read again when its turn
 /// comes.
 const WAITING_WITH_STATE: usize = 1000;
@@ -42,14 +40,15 @@ pub(super) enum Job {
         key: Key,
         wait: Duration,
     },
+    /// Lets those go on that wait, after a while.
+    Grant(Duration),
 }
 
 /// The queue.
 pub(super) struct Queue {
     jobs: mpsc::UnboundedSender<Job>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Job>>>,
-    at_once: Semaphore,
-    bucket: tokio::sync::Mutex<Bucket>,
+    reverts: Mutex<Reverts>,
     /// Turns on the queue.
     queued: AtomicUsize,
     /// Those of them that may be taken as soon as there is room.
@@ -57,9 +56,44 @@ pub(super) struct Queue {
     calm: Notify,
 }
 
-struct Bucket {
-    tokens: f64,
-    filled: Instant,
+/// The reverts that wait for their permit, and how many have one.
+#[derive(Default)]
+struct Reverts {
+    fair: Fair<oneshot::Sender<()>>,
+    limit: Limit,
+}
+
+impl Reverts {
+    /// Gives permits to as many as may go on now.
+    fn grant(&mut self) {
+        while let Some((owner, waits)) = self.fair.pop(self.limit.allowed(Instant::now())) {
+            if waits.send(()).is_err() {
+                self.fair.done(&owner);
+            }
+        }
+    }
+}
+
+/// Permission for one revert, until this is dropped.
+struct Permit<'q> {
+    queue: &'q Queue,
+    owner: &'q Owner,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut reverts = self.queue.reverts();
+        reverts.fair.done(self.owner);
+        reverts.grant();
+    }
+}
+
+/// A write that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    at: Instant,
+    /// How many were in flight then.
+    in_flight: usize,
 }
 
 impl Default for Queue {
@@ -68,8 +102,7 @@ impl Default for Queue {
         Self {
             jobs,
             inbox: Mutex::new(Some(inbox)),
-            at_once: Semaphore::new(IN_FLIGHT),
-            bucket: tokio::sync::Mutex::new(Bucket { tokens: BURST, filled: Instant::now() }),
+            reverts: Mutex::default(),
             queued: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             calm: Notify::new(),
@@ -91,23 +124,55 @@ impl Queue {
     /// One more turn; the bytes of what was seen that may wait with it.
     fn enter(&self) -> usize {
         match self.queued.fetch_add(1, Ordering::AcqRel) {
-            ..IN_FLIGHT => usize::MAX,
-            IN_FLIGHT..WAITING_WITH_STATE => SMALL,
+            ..MOST => usize::MAX,
+            MOST..WAITING_WITH_STATE => SMALL,
             _ => 0,
         }
     }
 
-    async fn take_token(&self) {
-        let mut bucket = self.bucket.lock().await;
-        let refilled = bucket.filled.elapsed().as_secs_f64() * RATE;
-        bucket.tokens = (bucket.tokens + refilled).min(BURST);
-        bucket.filled = Instant::now();
-        if bucket.tokens < 1.0 {
-            tokio::time::sleep(Duration::from_secs_f64((1.0 - bucket.tokens) / RATE)).await;
-            bucket.tokens = 1.0;
-            bucket.filled = Instant::now();
+    fn reverts(&self) -> MutexGuard<'_, Reverts> {
+        self.reverts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until one more revert of this owner may be in flight. `None`: the queue is over.
+    async fn permit<'q>(&'q self, owner: &'q Owner) -> Option<Permit<'q>> {
+        let (grant, granted) = oneshot::channel();
+        {
+            let mut reverts = self.reverts();
+            reverts.fair.push(owner, grant);
+            reverts.grant();
         }
-        bucket.tokens -= 1.0;
+        granted.await.ok()?;
+        Some(Permit { queue: self, owner })
+    }
+
+    /// A write of a revert is sent now.
+    pub(super) fn sent(&self) -> Sent {
+        Sent { at: Instant::now(), in_flight: self.reverts().fair.in_flight() }
+    }
+
+    /// It was answered as it should be.
+    pub(super) fn answered(&self, sent: Sent) {
+        let mut reverts = self.reverts();
+        reverts.limit.answered(sent.at, sent.in_flight, Instant::now());
+        reverts.grant();
+    }
+
+    /// It failed. `again`: that the object was refused is nothing new.
+    pub(super) fn failed(&self, sent: Sent, error: &cluster::Error, again: bool) {
+        let is_overloaded = match error.code() {
+            Some(code) => code == 429 || code > 500 || (code == 500 && !again),
+            None => matches!(&*error.cause, Cause::TimedOut(_)),
+        };
+        if !is_overloaded {
+            return;
+        }
+        let mut reverts = self.reverts();
+        let now = Instant::now();
+        reverts.limit.overloaded(sent.at, error.retry_after(), now);
+        if let Some(pause) = reverts.limit.pause(now) {
+            self.send(Job::Grant(pause));
+        }
     }
 }
 
@@ -136,6 +201,10 @@ impl Drift {
                 tokio::time::sleep(wait).await;
                 this.look_now(&key);
             }),
+            Job::Grant(wait) => tasks.spawn(async move {
+                tokio::time::sleep(wait).await;
+                this.0.queue.reverts().grant();
+            }),
         };
     }
 
@@ -144,8 +213,10 @@ impl Drift {
         let queue = &self.0.queue;
         // What has to wait for its own sake keeps nobody else waiting.
         queue.waiting.fetch_add(1, Ordering::AcqRel);
-        queue.take_token().await;
-        if let Ok(_permit) = queue.at_once.acquire().await {
+        let owner = self.ledger().get(&key).map(|managed| Arc::clone(&managed.owner));
+        if let Some(owner) = &owner
+            && let Some(_permit) = queue.permit(owner).await
+        {
             self.0.pulse.work(self.put_back_or_report(key, ticket)).await;
         }
         queue.queued.fetch_sub(1, Ordering::AcqRel);

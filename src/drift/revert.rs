@@ -45,9 +45,12 @@ impl Drift {
         let begun = self.ledger().begin_turn(&key, ticket);
         let Some(Turn { desired, seen, reports }) = begun else { return };
         if let Some(seen) = seen {
+            let sent = self.0.queue.sent();
             let done =
                 if reports { self.report_now(&desired, &seen).await } else { self.revert_now(&desired, &seen).await };
             if let Err(error) = done {
+                let again = self.ledger().get(&key).is_some_and(|managed| managed.attempts > 0);
+                self.0.queue.failed(sent, &error, again);
                 self.fail(&desired, seen, &error, reports);
             }
         }
@@ -71,7 +74,9 @@ impl Drift {
         if let Some(live) = found.as_ref().filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
         }
+        let sent = self.0.queue.sent();
         let Applied { answer, over, .. } = self.apply_in_place(desired, body, found.as_ref()).await?;
+        self.0.queue.answered(sent);
         self.retry_what_waited_for(desired);
         if asked_by_commit || found.as_ref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
             self.changed_for(&desired.key);

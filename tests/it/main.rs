@@ -17,6 +17,7 @@ mod drift_fights;
 mod drift_objects;
 mod drift_pauses;
 mod drift_restarts;
+mod drift_storms;
 mod farewell;
 mod forgeries;
 mod function_children;

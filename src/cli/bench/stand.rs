@@ -99,8 +99,7 @@ impl Stand {
 
     /// Starts the agent; returns how long it took until it said that it is ready.
     pub(super) async fn start_agent(&mut self) -> Result<Duration, Error> {
-        let mut arguments: Vec<OsString> =
-            ["agent", "--allow-local", "--identity", "bench", "-n", NAMESPACE].map(Into::into).to_vec();
+        let mut arguments: Vec<OsString> = ["agent", "--allow-local", "-n", NAMESPACE].map(Into::into).to_vec();
         arguments.push(format!("--listen=127.0.0.1:{}", self.port).into());
         arguments.extend(["--kubeconfig".into(), self.kubeconfig.clone().into()]);
         arguments.extend(["--data".into(), self.directory.path().join("agent").into()]);

@@ -2,6 +2,7 @@
 
 mod load;
 mod situations;
+mod storm;
 mod world;
 
 use std::path::Path;

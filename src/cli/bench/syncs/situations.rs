@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
@@ -15,23 +14,20 @@ use super::{
     load::Load,
     observer::until_last,
     stand::DEADLINE,
+    storm,
     table::{Latencies, Row, Target, duration},
     world::World,
 };
 use crate::{api::names, cli::bench::progress};
 
-/// Between two edits that are measured one by one: the agent puts back 50 objects a second, with a burst of 100.
+/// Between two edits that are measured one by one: nobody edits faster for long.
 const PACE: Duration = Duration::from_millis(40);
 /// How long hand edits may last.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Edits at once.
-const BURST: usize = 500;
-/// Edits that are under way at the same time.
-const IN_FLIGHT: usize = 16;
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What is done to an object.
 #[derive(Clone, Copy)]
-enum Blow {
+pub(super) enum Blow {
     Edit,
     Delete,
     Unlabel,
@@ -59,8 +55,11 @@ pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>
         rows.push(reverts(world, blow, what, turn * sample..(turn + 1) * sample).await?);
     }
     progress("edits at once");
-    rows.push(burst(world, 3 * sample..(3 * sample + BURST).min(objects)).await?);
+    rows.push(storm::burst(world, 3 * sample % objects).await?);
+    progress("edits of another owner");
+    rows.push(storm::bystander(world, 3 * sample % objects).await?);
     progress("restart");
+    rows.push(protects_again(world).await?);
     rows.push(restart(world).await?);
     Ok(rows)
 }
@@ -142,20 +141,19 @@ async fn reverts(world: &mut World, blow: Blow, what: &str, numbers: std::ops::R
         .await
 }
 
-async fn burst(world: &mut World, numbers: std::ops::Range<usize>) -> Result<Row, Error> {
-    let api = world.config_maps();
+async fn protects_again(world: &mut World) -> Result<Row, Error> {
+    world.stand.kill_agent().await?;
     let mark = world.mark().await?;
+    strike(&world.config_maps(), Blow::Edit, 0).await?;
+    world.observer.forget();
     let start = Instant::now();
-    let strikes = stream::iter(numbers.clone().map(|number| strike(&api, Blow::Edit, number)));
-    strikes.buffer_unordered(IN_FLIGHT).try_for_each(|_| std::future::ready(Ok(()))).await?;
-    let wanted = world.wanted(numbers.clone());
+    world.stand.start_agent().await?;
+    let wanted = world.wanted([0]);
     let reached = world.observer.all(wanted, PATIENCE).await?;
     let wall = until_last(start, &reached);
-    let targets = |_: &super::counters::Requests| vec![Target::new("≤ 10 s", wall <= Duration::from_secs(10))];
-    world
-        .stand
-        .row(mark, format!("{} edits at once, until all are put back", numbers.len()), duration(wall), targets)
-        .await
+    let targets = |_: &super::counters::Requests| vec![Target::new("≤ 1 s", wall <= Duration::from_secs(1))];
+    let situation = "restart after `kill -9`, until an edit is put back that was made meanwhile";
+    world.stand.row(mark, situation, duration(wall), targets).await
 }
 
 async fn restart(world: &mut World) -> Result<Row, Error> {
@@ -173,17 +171,25 @@ async fn restart(world: &mut World) -> Result<Row, Error> {
 }
 
 /// Does it to one object; returns when the server had answered.
-async fn strike(api: &Api<ConfigMap>, blow: Blow, number: usize) -> Result<Instant, Error> {
+pub(super) async fn strike(api: &Api<ConfigMap>, blow: Blow, number: usize) -> Result<Instant, Error> {
     let name = Load::name(number);
-    let by = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
-    let patch = match blow {
-        Blow::Edit => json!({ "data": { "revision": "edited by hand" } }),
-        Blow::Unlabel => json!({ "metadata": { "labels": { names::SYNC_LABEL: null } } }),
+    match blow {
+        Blow::Edit => edit(api, &name).await,
+        Blow::Unlabel => merge(api, &name, json!({ "metadata": { "labels": { names::SYNC_LABEL: null } } })).await,
         Blow::Delete => {
             api.delete(&name, &DeleteParams::default()).await.map_err(Error::Ask)?;
-            return Ok(Instant::now());
+            Ok(Instant::now())
         }
-    };
-    api.patch(&name, &by, &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
+    }
+}
+
+/// Edits an object by hand; returns when the server had answered.
+pub(super) async fn edit(api: &Api<ConfigMap>, name: &str) -> Result<Instant, Error> {
+    merge(api, name, json!({ "data": { "revision": "edited by hand" } })).await
+}
+
+async fn merge(api: &Api<ConfigMap>, name: &str, patch: serde_json::Value) -> Result<Instant, Error> {
+    let by = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
+    api.patch(name, &by, &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
     Ok(Instant::now())
 }

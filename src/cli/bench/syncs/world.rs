@@ -50,17 +50,22 @@ impl World {
 
     /// Creates GitRepository and GitSync; returns when the GitSync was there.
     pub(super) async fn follow_load(&self) -> Result<Instant, Error> {
-        let url = self.load.directory().display().to_string();
+        self.follow(NAME, self.load.directory()).await
+    }
+
+    /// The same for another repository.
+    pub(super) async fn follow(&self, name: &str, directory: &Path) -> Result<Instant, Error> {
+        let url = directory.display().to_string();
         let repository = json!({
             "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
-            "metadata": { "name": NAME }, "spec": { "url": url },
+            "metadata": { "name": name }, "spec": { "url": url },
         });
         let sync = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
-            "metadata": { "name": NAME }, "spec": { "gitRepository": NAME, "reference": "main" },
+            "metadata": { "name": name }, "spec": { "gitRepository": name, "reference": "main" },
         });
-        self.stand.apply::<GitRepository>(NAME, &repository).await?;
-        self.stand.apply::<GitSync>(NAME, &sync).await?;
+        self.stand.apply::<GitRepository>(name, &repository).await?;
+        self.stand.apply::<GitSync>(name, &sync).await?;
         Ok(Instant::now())
     }
 
@@ -124,7 +129,7 @@ impl World {
 }
 
 /// A ConfigMap of the load that carries the label of a managed object, with what it says of `data.revision`.
-fn seen(object: ConfigMap) -> Option<Seen> {
+pub(super) fn seen(object: ConfigMap) -> Option<Seen> {
     object.metadata.labels?.contains_key(names::SYNC_LABEL).then_some(())?;
     let state = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();
     Some(Seen { name: object.metadata.name.unwrap_or_default(), state })

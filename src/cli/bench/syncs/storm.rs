@@ -1,0 +1,162 @@
+//! Many edits at once: how long until they are put back, beside plain applies by as many connections, and what becomes
+//! of a single edit of another owner meanwhile.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, future, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{
+    Error,
+    load::{self, Load},
+    observer::{Observer, until_last},
+    situations::{Blow, PATIENCE, edit, strike},
+    stand::MANAGER,
+    table::{Latencies, Row, Target, duration},
+    world::{World, seen},
+};
+use crate::cli::commit;
+
+/// Edits at once.
+const BURST: usize = 500;
+/// Requests that are under way at the same time: as many as the agent's reverts at most.
+const IN_FLIGHT: usize = 32;
+/// How often the storm comes while single edits are made.
+const STORMS: usize = 4;
+/// Objects of the other owner, and how often each may be edited: more often, and it would count as fought over.
+const OTHERS: usize = 200;
+const EDITS_EACH: usize = 4;
+/// What the branch says of the other owner's objects.
+const REVISION: &str = "0";
+
+/// Measures a storm on these objects.
+pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error> {
+    let numbers = first..(first + BURST).min(world.load.len());
+    let api = world.config_maps();
+    let plain = plain_applies(&api, numbers.len()).await?;
+    let mark = world.mark().await?;
+    let start = Instant::now();
+    let strikes = stream::iter(numbers.clone().map(|number| {
+        let api = &api;
+        async move { Ok::<_, Error>((Load::name(number), strike(api, Blow::Edit, number).await?)) }
+    }));
+    let answered: Vec<_> = strikes.buffer_unordered(IN_FLIGHT).try_collect().await?;
+    let wanted = world.wanted(numbers.clone());
+    let reached = world.observer.all(wanted, PATIENCE).await?;
+    let wall = until_last(start, &reached);
+    let each = Latencies::new(answered.into_iter().filter_map(|(name, at)| Some((at, *reached.get(&name)?))));
+    let slowest = each.percentile(1.0);
+    let count = numbers.len();
+    let told = format!(
+        "{} for the slowest, {} since the first edit; {count} plain applies {}",
+        duration(slowest),
+        duration(wall),
+        duration(plain)
+    );
+    let targets = |_: &super::counters::Requests| vec![Target::new("≤ 1.5 × plain applies", slowest <= plain * 3 / 2)];
+    let situation = format!("{count} edits at once by {IN_FLIGHT} connections, each until it is put back");
+    world.stand.row(mark, situation, told, targets).await
+}
+
+/// Applies as many objects that nobody manages, by as many connections.
+async fn plain_applies(api: &Api<ConfigMap>, count: usize) -> Result<Duration, Error> {
+    let mut took = Duration::ZERO;
+    // The first time they are created.
+    for revision in ["0", "1"] {
+        let start = Instant::now();
+        let applies = stream::iter((0..count).map(|number| async move {
+            let name = format!("plain-{number:06}");
+            let body = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name },
+                "data": { "revision": revision, "payload": format!("{number:08}").repeat(125) },
+            });
+            let how = PatchParams::apply(MANAGER).force();
+            api.patch(&name, &how, &Patch::Apply(&body)).await.map(drop).map_err(Error::Ask)
+        }));
+        applies.buffer_unordered(IN_FLIGHT).try_for_each(|()| future::ready(Ok(()))).await?;
+        took = start.elapsed();
+    }
+    Ok(took)
+}
+
+/// Measures single edits of another owner's objects while storms come over these objects.
+pub(super) async fn bystander(world: &mut World, first: usize) -> Result<Row, Error> {
+    let api = world.config_maps();
+    let mut observer = Observer::start(api.clone(), seen).await?;
+    follow_others(world, &mut observer).await?;
+    let mark = world.mark().await?;
+    let mut pairs = Vec::new();
+    {
+        let singles = async {
+            for number in 0..OTHERS * EDITS_EACH {
+                let name = other(number % OTHERS);
+                observer.forget();
+                let answered = edit(&api, &name).await?;
+                let reached = observer.all([(name, REVISION.to_owned())].into(), PATIENCE).await?;
+                pairs.extend(reached.into_values().map(|end| (answered, end)));
+            }
+            Ok::<_, Error>(())
+        };
+        let storms = async {
+            for storm in 0..STORMS {
+                let from = (first + storm * BURST) % world.load.len();
+                let numbers = from..(from + BURST).min(world.load.len());
+                world.observer.forget();
+                let strikes = stream::iter(numbers.clone().map(|number| strike(&api, Blow::Edit, number)));
+                strikes.buffer_unordered(IN_FLIGHT).try_for_each(|_| future::ready(Ok(()))).await?;
+                let wanted = numbers.map(|number| (Load::name(number), world.load.revision(number))).collect();
+                world.observer.all(wanted, PATIENCE).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        match future::select(std::pin::pin!(storms), std::pin::pin!(singles)).await {
+            future::Either::Left((stormed, _)) => stormed?,
+            future::Either::Right((edited, storms)) => {
+                edited?;
+                storms.await?;
+            }
+        }
+    }
+    let latencies = Latencies::new(pairs.iter().copied());
+    let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
+    let told = format!("p50 {}, p99 {}", duration(p50), duration(p99));
+    let count = pairs.len();
+    let situation = format!("{count} edits of another owner's objects, one by one, while {STORMS} such storms come");
+    let targets = |_: &super::counters::Requests| vec![Target::new("p99 ≤ 50 ms", p99 <= Duration::from_millis(50))];
+    world.stand.row(mark, situation, told, targets).await
+}
+
+/// Adds the other owner: a GitSync of a repository of its own.
+async fn follow_others(world: &mut World, observer: &mut Observer) -> Result<(), Error> {
+    let directory = world.stand.directory().join("other");
+    fs::create_dir_all(&directory).map_err(Error::Load)?;
+    commit::init(&directory).map_err(Error::Commit)?;
+    let mut text = String::new();
+    for number in 0..OTHERS {
+        let (name, namespace) = (other(number), load::NAMESPACE);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n  namespace: {namespace}\n\
+             data:\n  revision: \"{REVISION}\"\n"
+        );
+    }
+    fs::write(directory.join("others.yaml"), text).map_err(Error::Load)?;
+    commit::everything(&directory, "others").map_err(Error::Commit)?;
+    world.follow("other", &directory).await?;
+    let wanted = (0..OTHERS).map(|number| (other(number), REVISION.to_owned())).collect();
+    observer.all(wanted, PATIENCE).await.map(drop)
+}
+
+fn other(number: usize) -> String {
+    format!("other-{number:06}")
+}

@@ -1,0 +1,147 @@
+//! Who is next: turns that wait, shared fairly between owners.
+//!
+//! Owners take turns, and one that has many in flight leaves some room: it may have three times as many as are free. So
+//! whoever wants a single one finds room at once, however many another one waits for, and however long those take.
+//!
+//! Invariant: what one owner waits for is taken in its order.
+//! Invariant: as long as there is room and somebody waits, somebody is next.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::desired::Owner;
+
+/// How many times what is free one owner may have.
+const SHARE: usize = 3;
+
+/// Turns that wait, and how many are taken.
+#[derive(Debug)]
+pub(super) struct Fair<T> {
+    /// Of those that wait for something.
+    lanes: HashMap<Owner, VecDeque<T>>,
+    /// The same, in their order.
+    order: VecDeque<Owner>,
+    taken: HashMap<Owner, usize>,
+    in_flight: usize,
+}
+
+impl<T> Default for Fair<T> {
+    fn default() -> Self {
+        Self { lanes: HashMap::new(), order: VecDeque::new(), taken: HashMap::new(), in_flight: 0 }
+    }
+}
+
+impl<T> Fair<T> {
+    /// How many are in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// One more waits.
+    pub(super) fn push(&mut self, owner: &Owner, turn: T) {
+        let lane = self.lanes.entry(owner.clone()).or_default();
+        if lane.is_empty() {
+            self.order.push_back(owner.clone());
+        }
+        lane.push_back(turn);
+    }
+
+    /// The next one, which is in flight from now on, where so many may be.
+    pub(super) fn pop(&mut self, allowed: usize) -> Option<(Owner, T)> {
+        let free = allowed.checked_sub(self.in_flight).filter(|free| *free > 0)?;
+        let has_room = |owner: &Owner| self.taken.get(owner).copied().unwrap_or_default() < SHARE * free;
+        let at = self.order.iter().position(has_room)?;
+        let owner = self.order.remove(at)?;
+        let lane = self.lanes.get_mut(&owner)?;
+        let turn = lane.pop_front()?;
+        if lane.is_empty() {
+            self.lanes.remove(&owner);
+        } else {
+            self.order.push_back(owner.clone());
+        }
+        *self.taken.entry(owner.clone()).or_default() += 1;
+        self.in_flight += 1;
+        Some((owner, turn))
+    }
+
+    /// One of an owner's is over.
+    pub(super) fn done(&mut self, owner: &Owner) {
+        let Some(taken) = self.taken.get_mut(owner) else { return };
+        *taken -= 1;
+        if *taken == 0 {
+            self.taken.remove(owner);
+        }
+        self.in_flight -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(name: &str) -> Owner {
+        name.into()
+    }
+
+    fn popped(fair: &mut Fair<u32>, allowed: usize) -> String {
+        let popped = std::iter::from_fn(|| fair.pop(allowed)).map(|(owner, turn)| format!("{owner}{turn}"));
+        popped.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn owners_take_turns_and_each_keeps_its_order() {
+        let mut fair = Fair::default();
+        for turn in 1..=4 {
+            fair.push(&owner("a"), turn);
+        }
+        fair.push(&owner("b"), 1);
+        fair.push(&owner("c"), 1);
+        assert_eq!(popped(&mut fair, 100), "a1 b1 c1 a2 a3 a4");
+        assert_eq!(fair.in_flight(), 6);
+    }
+
+    #[test]
+    fn a_storm_leaves_room_for_whoever_comes_next() {
+        let mut fair = Fair::default();
+        for turn in 0..500 {
+            fair.push(&owner("storm"), turn);
+        }
+        while fair.pop(32).is_some() {}
+        assert_eq!(fair.in_flight(), 24);
+        fair.push(&owner("b"), 1);
+        assert_eq!(popped(&mut fair, 32), "b1", "although nothing of the storm is over");
+        fair.done(&owner("storm"));
+        fair.done(&owner("b"));
+        assert_eq!(fair.pop(32).map(|(owner, _)| owner), Some(owner("storm")));
+    }
+
+    #[test]
+    fn where_little_is_allowed_the_storm_goes_on_all_the_same() {
+        for allowed in 1..=4 {
+            let mut fair = Fair::default();
+            for turn in 0..10 {
+                fair.push(&owner("storm"), turn);
+            }
+            let mut taken = 0;
+            while taken < 10 {
+                while fair.pop(allowed).is_some() {
+                    taken += 1;
+                }
+                assert!((1..=allowed).contains(&fair.in_flight()), "{allowed}");
+                fair.done(&owner("storm"));
+            }
+            assert!(fair.pop(0).is_none());
+        }
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_owners_that_want_nothing() {
+        let mut fair = Fair::default();
+        for name in ["a", "b"] {
+            fair.push(&owner(name), 1);
+        }
+        popped(&mut fair, 9);
+        fair.done(&owner("a"));
+        fair.done(&owner("b"));
+        assert!(fair.lanes.is_empty() && fair.order.is_empty() && fair.taken.is_empty() && fair.in_flight == 0);
+    }
+}
