@@ -39,6 +39,7 @@ mod functions_registries;
 mod functions_remotes;
 mod functions_restarts;
 mod functions_reverts;
+mod functions_rollouts;
 mod functions_slow;
 mod functions_strangers;
 mod functions_told;

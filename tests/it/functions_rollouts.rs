@@ -1,0 +1,140 @@
+//! Rollouts under load: no caller is refused or cut off, although proxies hear late of the pods that end.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinSet,
+};
+
+use crate::support::{
+    functions::PODS,
+    world::{NAMESPACE, World},
+};
+
+/// How late proxies hear that a pod ends: less than its server waits, more than the node does.
+const LATE: Duration = Duration::from_secs(2);
+/// Between two requests of a caller: eight of them make 80 in a second.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// What callers have seen.
+#[derive(Default)]
+struct Seen {
+    answered: AtomicUsize,
+    failures: std::sync::Mutex<Vec<String>>,
+    over: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Connections {
+    New,
+    KeptAlive,
+}
+
+/// One request on a connection; whether another one may follow.
+async fn ask(stream: &mut TcpStream) -> Result<bool, String> {
+    let wrong = |error: std::io::Error| error.to_string();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.map_err(wrong)?;
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let field =
+                |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<String>().ok());
+            let length: usize = field("content-length:").and_then(|length| length.parse().ok()).unwrap_or_default();
+            if body.len() >= length {
+                let is_fine = head.starts_with("http/1.1 200");
+                let kept = field("connection:").is_none_or(|word| word != "close");
+                return if is_fine { Ok(kept) } else { Err(text) };
+            }
+        }
+        match stream.read(&mut buffer).await.map_err(wrong)? {
+            0 => return Err(format!("closed after {} bytes", bytes.len())),
+            read => bytes.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+/// Calls again and again until it is over.
+async fn call(address: String, connections: Connections, seen: Arc<Seen>) {
+    let mut open: Option<TcpStream> = None;
+    while !seen.over.load(Ordering::Relaxed) {
+        let asked = async {
+            let mut stream = match open.take() {
+                Some(stream) => stream,
+                None => TcpStream::connect(&address).await.map_err(|error| error.to_string())?,
+            };
+            let may_follow = ask(&mut stream).await?;
+            Ok::<_, String>(Some(stream).filter(|_| may_follow && connections == Connections::KeptAlive))
+        };
+        match asked.await {
+            Ok(stream) => {
+                open = stream;
+                seen.answered.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => seen.failures.lock().unwrap().push(error),
+        }
+        tokio::time::sleep(BETWEEN).await;
+    }
+}
+
+/// UIDs of the pods that serve a Function, which are not those of its builds.
+fn serving(world: &World, name: &str) -> Vec<Value> {
+    let all = world.children(name, PODS).into_iter();
+    let serving = all.filter(|pod| pod["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet");
+    serving.map(|pod| pod["metadata"]["uid"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_while_a_function_is_rolled_out_and_proxies_hear_of_it_late() {
+    let mut world = World::with_node(|node| {
+        node.endpoint_delay = LATE;
+        // The servers wait as long as they do by default.
+        node.env.retain(|(name, _)| name != "FUNC_DRAIN_DELAY");
+    })
+    .await;
+    world.start();
+    for (name, runtime, source) in [
+        ("node", "nodejs22", "exports.main = () => 'here'"),
+        ("snake", "python312", "def main(event, context):\n    return 'here'"),
+    ] {
+        let spec = json!({"runtime": runtime, "source": source, "minReplicas": 1, "maxReplicas": 1});
+        world.function(name, spec);
+    }
+    for name in ["node", "snake"] {
+        world.runs(name).await;
+        world.answers(name, "200 here").await;
+        let url = world.server.embedded().service_urls(NAMESPACE, name).remove(0);
+        let address = url.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
+        let address = if address.contains(':') { address } else { address + ":80" };
+        let (seen, mut callers) = (Arc::new(Seen::default()), JoinSet::new());
+        for at in 0..8 {
+            let connections = if at % 2 == 0 { Connections::New } else { Connections::KeptAlive };
+            callers.spawn(call(address.clone(), connections, Arc::clone(&seen)));
+        }
+        for round in ["1", "2"] {
+            let before = seen.answered.load(Ordering::Relaxed);
+            let old = serving(&world, name);
+            world.edit_function(name, json!({"spec": {"env": [{"name": "ROUND", "value": round}]}}));
+            world.runs(name).await;
+            // The old pod has ended, and callers went on for a while.
+            let is_gone = |w: &World| !serving(w, name).iter().any(|pod| old.contains(pod));
+            world.until_function("the old pod is gone", is_gone).await;
+            let went_on = |_: &World| seen.answered.load(Ordering::Relaxed) > before + 100;
+            world.until_function("callers are answered", went_on).await;
+        }
+        seen.over.store(true, Ordering::Relaxed);
+        callers.join_all().await;
+        let failures = seen.failures.lock().unwrap().clone();
+        let answered = seen.answered.load(Ordering::Relaxed);
+        assert!(failures.is_empty(), "{name}: {} of {answered} failed: {failures:?}", failures.len());
+    }
+}
