@@ -24,17 +24,28 @@ pub(super) struct Capabilities {
     pub(super) names_format: bool,
 }
 
+impl Capabilities {
+    /// Those of a server of version 0 that advertises neither references nor capabilities.
+    fn of_nothing() -> Self {
+        Self { version: Version::Zero, shallow: false, filter: false, any_commit: false, names_format: false }
+    }
+}
+
 /// Reads the whole advertisement; the references come with version 0 only.
 pub(super) async fn read(body: &mut Body, wanted: &Wanted) -> Result<(Capabilities, Option<Refs>), Fault> {
     let mut first = body.expected().await?;
-    if matches!(&first, Packet::Data(data) if data.starts_with(b"# service=git-upload-pack")) {
+    let announced = matches!(&first, Packet::Data(data) if data.starts_with(b"# service=git-upload-pack"));
+    if announced {
         if body.expected().await? != Packet::Flush {
             return Err(Fault::Protocol { why: "the service line is not followed by a flush" });
         }
         first = body.expected().await?;
     }
-    let Packet::Data(first) = first else {
-        return Err(Fault::Protocol { why: "the advertisement is empty" });
+    let first = match first {
+        Packet::Data(first) => first,
+        // Git before 2.42 advertises nothing at all of an empty repository in version 0, not even its capabilities.
+        Packet::Flush if announced => return Ok((Capabilities::of_nothing(), Some(Refs::default()))),
+        Packet::Flush | Packet::Delimiter => return Err(Fault::Protocol { why: "the advertisement is empty" }),
     };
     if let Some(text) = first.strip_prefix(b"ERR ") {
         return Err(Fault::Refused { text: super::fetch::clean(text) });
