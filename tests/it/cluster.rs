@@ -83,7 +83,7 @@ async fn refusals_have_the_class_that_says_what_to_do() {
     let error = cluster.apply(&kind, Some("default"), "a", &unknown, forced).await.expect_err("an unknown field");
     assert_eq!((error.code(), error.class()), (Some(500), Class::Invalid), "{error:?}");
 
-    let bare = json!({ "apiVersion": "v1", "kind": "ConfigMap" });
+    let bare = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
     let error = cluster.apply(&kind, Some("nowhere"), "a", &bare, forced).await.expect_err("no such namespace");
     assert!(error.is_namespace_missing(), "{error:?}");
     assert_eq!(error.class(), Class::NotReady);

@@ -268,7 +268,7 @@ async fn a_message_that_is_no_file_is_none() {
     let machine = Machine::new();
     machine.pod("pipe", "rm $LAST_WORDS; mkfifo $LAST_WORDS", json!({})).await;
     machine.pod("link", "ln -sf /etc/passwd $LAST_WORDS", json!({})).await;
-    machine.pod("flood", "yes > $LAST_WORDS & sleep 0.2", json!({})).await;
+    machine.pod("flood", "yes > $LAST_WORDS & until [ -s $LAST_WORDS ]; do sleep 0.05; done", json!({})).await;
     for (name, length) in [("pipe", 0), ("link", 0), ("flood", 4096)] {
         let pod = machine.phase(name, "Succeeded").await;
         let message = state(&pod)["terminated"]["message"].as_str().unwrap_or_default();

@@ -152,12 +152,14 @@ impl World {
         self.until_function(&format!("{name} to run"), |w| w.is_running(name)).await;
     }
 
-    /// Whether a Function runs what its newest generation says.
+    /// Whether a Function runs what its newest generation says, and no rollout is under way.
     pub(crate) fn is_running(&self, name: &str) -> bool {
         let Some(function) = self.function_now(name) else { return false };
         let generation = &function["metadata"]["generation"];
         let all = function["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        all.len() == 3 && all.iter().all(|c| c["status"] == "True" && c["observedGeneration"] == *generation)
+        let is_rolled_out = |c: &Value| c["type"] != "Running" || c["reason"] == "DeploymentReady";
+        let is_done = |c: &Value| c["status"] == "True" && c["observedGeneration"] == *generation && is_rolled_out(c);
+        all.len() == 3 && all.iter().all(is_done)
     }
 
     /// Waits until the cluster is as wanted; shows the Functions when it is not.
