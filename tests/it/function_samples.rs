@@ -99,7 +99,7 @@ fn the_git_sample_follows_its_branch_at_the_root_of_the_repository() {
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_applies_every_sample_strictly_and_shows_the_columns_that_users_know() {
     let server = cluster();
-    let kubectl = Kubectl::of(&server).await;
+    let kubectl = Kubectl::of(&server, "default").await;
     for (name, _) in SAMPLES {
         let file = path(name);
         kubectl.run(&["apply", "--validate=strict", "-f", file.to_str().unwrap()]).await;

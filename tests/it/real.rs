@@ -94,7 +94,7 @@ async fn online_boutique_is_the_same_through_kubectl_and_through_a_git_sync() {
     let Some(directory) = data("online-boutique") else { return };
     let files = manifests(&directory);
     let by_hand = World::new().await;
-    let kubectl = Kubectl::of(by_hand.server.embedded()).await;
+    let kubectl = Kubectl::of(by_hand.server.embedded(), NAMESPACE).await;
     kubectl.run(&["apply", "--server-side", "-f", directory.join("kubernetes-manifests.yaml").to_str().unwrap()]).await;
     let by_commit = synced(&files).await;
     let (theirs, ours) = (applied(&by_hand, &files), applied(&by_commit, &files));
@@ -111,7 +111,7 @@ async fn whatever_kubectl_does_to_online_boutique_is_put_back_and_told() {
     let files = manifests(&directory);
     let world = synced(&files).await;
     let before = applied(&world, &files);
-    let kubectl = Kubectl::of(world.server.embedded()).await;
+    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
     kubectl.run(&["scale", "deployment", "loadgenerator", "--replicas", "7"]).await;
     // The repository does not say how many of this one there are, so the number is not its business.
     kubectl.run(&["scale", "deployment", "frontend", "--replicas", "3"]).await;

@@ -4,18 +4,19 @@ use std::{fs, process::Command};
 
 use devcluster::{Server, Serving};
 
-/// `kubectl` against an embedded cluster: a client that nobody here wrote.
+/// `kubectl` against an embedded cluster, in one namespace of it: a client that nobody here wrote.
 pub(crate) struct Kubectl {
     _serving: Serving,
     home: tempfile::TempDir,
+    namespace: &'static str,
 }
 
 impl Kubectl {
-    pub(crate) async fn of(server: &Server) -> Self {
+    pub(crate) async fn of(server: &Server, namespace: &'static str) -> Self {
         let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("config"), server.kubeconfig(serving.address(), None)).unwrap();
-        Self { _serving: serving, home }
+        Self { _serving: serving, home, namespace }
     }
 
     /// Runs it; it must succeed.
@@ -27,6 +28,7 @@ impl Kubectl {
     pub(crate) async fn edit(&self, arguments: &[&str], editor: &str) -> String {
         let mut command = Command::new("kubectl");
         command
+            .args(["--namespace", self.namespace])
             .args(arguments)
             .env("KUBECONFIG", self.home.path().join("config"))
             .env("HOME", self.home.path())
