@@ -120,6 +120,12 @@ impl FieldSet {
         common
     }
 
+    /// Whether a path of fields, or something below it, is in it.
+    pub(crate) fn has(&self, path: &[&str]) -> bool {
+        let Some((first, rest)) = path.split_first() else { return !self.is_empty() };
+        self.children.get(&Element::Field((*first).to_owned())).is_some_and(|child| child.has(rest))
+    }
+
     /// Removes a path of fields with everything below it.
     pub(crate) fn cut(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else { return };

@@ -30,4 +30,4 @@ pub(crate) use fields::Element;
 pub(crate) use json::depth;
 pub use json::{json, merge};
 pub use strategic::strategic;
-pub use track::{equal_but_times, track};
+pub use track::{equal_but_times, track, track_scale};

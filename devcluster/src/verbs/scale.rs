@@ -4,7 +4,7 @@
 
 use super::{
     Done, Settings, Shown, Target,
-    create::Tracking,
+    create::{Tracking, context},
     patch::Form,
     text,
     update::{self, ATTEMPTS, Live},
@@ -96,9 +96,12 @@ pub fn write(
             Some(Form::Json) => patch::json(&current, body)?,
             Some(_) => patch::merge(&current, body),
         };
-        let new = with_replicas(kind, target, &old, &wanted)?;
+        let mut new = with_replicas(kind, target, &old, &wanted)?;
+        let spec = paths(kind).spec;
+        let path: Vec<&str> = spec.split('/').skip(1).collect();
+        patch::track_scale(&context(kind, settings, &target.subresource, &[]), &path, &old, &mut new);
         let live = Live { stored, old };
-        if let Some(done) = update::replace(server, target, settings, &live, new, Tracking::Track)? {
+        if let Some(done) = update::replace(server, target, settings, &live, new, Tracking::Applied)? {
             let object = Shown::Value(of(kind, &done.object.value(kind)));
             return Ok(Done::new(200, object, done.warnings));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::patches::deployment;
-use crate::world::{claim, condition, rv};
+use crate::world::{claim, condition, managers, rv};
 
 #[test]
 fn a_deployment_makes_a_replica_set_named_and_labelled_by_a_hash() {
@@ -130,6 +130,36 @@ fn scaling_follows_the_scale_endpoint() {
         w.until(&path, "the pod runs", |a| settled(&a.body, 1)).await;
         let scale = w.get(&format!("{path}/scale")).await.ok();
         assert_eq!(scale["status"], json!({"replicas": 1, "selector": "app=d"}));
+    });
+}
+
+#[test]
+fn a_number_scaled_to_zero_is_nobodys_and_stays_so() {
+    claim(async |w| {
+        let path = format!("{}/d", w.path("apps/v1", "deployments"));
+        let mut body = deployment("d");
+        body["spec"]["replicas"] = 2.into();
+        w.post(&format!("{}?fieldManager=maker", w.path("apps/v1", "deployments")), body).await.code(201);
+        let mut found = Vec::new();
+        for (who, number) in [("", 2), ("a", 3), ("b", 4), ("b", 5), ("b", 0), ("b", 6), ("c", 0), ("c", 1)] {
+            if !who.is_empty() {
+                let at = format!("{path}/scale?fieldManager={who}");
+                w.merge(&at, json!({"spec": {"replicas": number}})).await.code(200);
+            }
+            let live = w.get(&path).await.ok();
+            assert_eq!(live["spec"]["replicas"], number);
+            let entries = live["metadata"]["managedFields"].as_array().unwrap();
+            found.push(entries.iter().find(|e| !e["fieldsV1"]["f:spec"]["f:replicas"].is_null()).map(|e| {
+                (e["manager"].clone(), e["apiVersion"].clone(), e["subresource"].clone(), e["time"].is_string())
+            }));
+        }
+        let of = |who: &str| Some((json!(who), json!("apps/v1"), json!("scale"), false));
+        let maker = Some((json!("maker"), json!("apps/v1"), Value::Null, true));
+        assert_eq!(found, [maker, of("a"), of("b"), of("b"), None, None, None, None]);
+        // An update of the whole gives it an owner again.
+        w.merge(&format!("{path}?fieldManager=d"), json!({"spec": {"replicas": 0}})).await.code(200);
+        assert!(managers(&w.get(&path).await.ok()).contains(&"d/Update".to_owned()));
+        w.delete(&path, json!({"propagationPolicy": "Background"})).await;
     });
 }
 
