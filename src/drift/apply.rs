@@ -14,7 +14,7 @@ use super::collision::{self, Collision};
 use super::decide::{Verified, is_terminating, resource_version, uid};
 use super::desired::{Desired, Owner, without_replicas};
 use super::standing::Standing;
-use super::{Drift, fields, ownership};
+use super::{Drift, fields, foreign, ownership};
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 use crate::cluster::{Apply, Error};
 use crate::notification::Message;
@@ -235,8 +235,8 @@ impl Drift {
         }
     }
 
-    /// Applies. What somebody wrote in the place of ours makes way for it: before, where that is known from the object as
-    /// it was `seen`, or after the server has refused to have both.
+    /// Applies. What somebody wrote in the place of ours, or in a reserved field, makes way for it: before, where that is
+    /// known from the object as it was `seen`, or after the server has refused to have both or has answered what is there.
     pub(super) async fn apply_in_place(
         &self,
         desired: &Arc<Desired>,
@@ -244,10 +244,20 @@ impl Drift {
         seen: Option<&Value>,
     ) -> Result<Applied, Error> {
         let mut way = Way { desired, body, before: None, who: None };
+        let known = |body: &Value, live: &Value, now: &str| {
+            foreign::with(collision::known(body, live, now), desired.mark.reserved(), live, now)
+        };
         if let Some(live) = seen {
-            self.make_way(&mut way, Some(live), collision::known).await?;
+            self.make_way(&mut way, Some(live), known).await?;
         }
         let refused = match self.apply_now(desired, way.body.clone()).await {
+            Ok((answer, _)) if foreign::is_added_to(desired.mark.reserved(), &answer) => {
+                // What has just been verified is not all that was wanted: whoever fails now has to come back.
+                self.ledger().is_stale(&desired.key);
+                self.make_way(&mut way, Some(&answer), known).await?;
+                let (answer, digest) = self.apply_now(desired, way.body.clone()).await?;
+                return Ok(Applied { answer, digest, over: way.who });
+            }
             Ok((answer, digest)) => return Ok(Applied { answer, digest, over: way.who }),
             Err(error) => error,
         };

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::desired::Mark;
+use super::foreign;
 use super::projection::{self, Emptied};
 use crate::api::DriftPolicy;
 use crate::api::names::{DISABLED, RECONCILE, UNTIL};
@@ -69,7 +70,8 @@ pub fn decide(verified: &Verified, mark: &Mark, live: &Value, policy: DriftPolic
     if is_terminating(live) {
         return Verdict::AwaitDeletion;
     }
-    if same_object && verified.digest.is_some() && projection::digest(live, &verified.emptied) == verified.digest {
+    let is_ours = verified.digest.is_some() && projection::digest(live, &verified.emptied) == verified.digest;
+    if same_object && is_ours && !foreign::is_added_to(mark.reserved(), live) {
         return Verdict::InSync;
     }
     if policy == DriftPolicy::Report { Verdict::LeaveAlone(Reason::Report) } else { Verdict::Revert }
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn puts_back_what_its_own_controller_has_and_leaves_what_another_one_made() {
-        let mark = Mark::Controller { uid: "f1".into(), watched_by: "x" };
+        let mark = Mark::Controller { uid: "f1".into(), watched_by: "x", reserved: foreign::Reserved::NOTHING };
         let check = |live: &Value, expected: &Verdict| {
             let now = "2026-01-01T00:00:00Z".parse().unwrap();
             assert_eq!(&decide(&verified(), &mark, live, DriftPolicy::Revert, now), expected, "{live}");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::foreign::Reserved;
 use crate::api::names::{ANNOTATION_PREFIX, SYNC_LABEL};
 use crate::cluster::Kind;
 use crate::object::{Digest, Key, Object};
@@ -25,6 +26,8 @@ pub enum Mark {
         uid: Arc<str>,
         /// Name of the label.
         watched_by: &'static str,
+        /// Fields that nobody else may set.
+        reserved: Reserved,
     },
 }
 
@@ -34,6 +37,14 @@ impl Mark {
         match self {
             Self::Label(_) => None,
             Self::Controller { uid, .. } => Some(uid),
+        }
+    }
+
+    /// Fields that nobody but the owner may set.
+    pub(super) fn reserved(&self) -> Reserved {
+        match self {
+            Self::Label(_) => Reserved::NOTHING,
+            Self::Controller { reserved, .. } => *reserved,
         }
     }
 

@@ -19,6 +19,7 @@ mod desired;
 mod exclusive;
 mod fair;
 pub mod fields;
+mod foreign;
 pub mod heat;
 #[expect(clippy::disallowed_methods, reason = "the loop's clock is here")]
 mod keep;
@@ -40,6 +41,7 @@ mod watching;
 pub use apply::{Change, Intent, Put};
 pub use decide::is_paused;
 pub use desired::{Desired, Mark, Owner};
+pub use foreign::{Reserved, is_added_to};
 pub use keep::{Alone, Announcement, Drift, Error, Known};
 pub use ledger::Policy;
 pub use ownership::{released, take_over};

@@ -187,13 +187,20 @@ pub fn last_writer(object: &Value, path: &[&str]) -> Option<String> {
 }
 
 fn quote(leaf: &Leaf) -> String {
-    let text = match leaf {
-        Leaf::Value(None) => return "absent".to_owned(),
-        Leaf::Value(Some(value)) => value.to_string(),
-        Leaf::Container { intact: true } => return "present".to_owned(),
-        Leaf::Container { intact: false } => return "replaced".to_owned(),
-        Leaf::Order(keys) => keys.iter().map(|k| readable(&[k])).collect::<Vec<_>>().join(" "),
-    };
+    match leaf {
+        Leaf::Value(value) => quoted(value.as_ref()),
+        Leaf::Container { intact: true } => "present".to_owned(),
+        Leaf::Container { intact: false } => "replaced".to_owned(),
+        Leaf::Order(keys) => shortened(keys.iter().map(|k| readable(&[k])).collect::<Vec<_>>().join(" ")),
+    }
+}
+
+/// A value as compact JSON, cut to 200 bytes, or `absent`.
+pub(super) fn quoted(value: Option<&Value>) -> String {
+    value.map_or_else(|| "absent".to_owned(), |value| shortened(value.to_string()))
+}
+
+fn shortened(text: String) -> String {
     let cut = crate::api::conditions::cut(&text, LONGEST_VALUE);
     if cut.len() < text.len() { format!("{cut}…") } else { text }
 }

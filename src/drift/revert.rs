@@ -18,7 +18,7 @@ use super::heat::{Heat, Shift, ceiling};
 use super::ledger::Turn;
 use super::managed::{Next, NotPutBack, REMARKABLE, Seen, Sight};
 use super::projection::Difference;
-use super::{Drift, collision, projection};
+use super::{Drift, collision, foreign, projection};
 use crate::api::git_sync::{self, Revert, UNKNOWN, WHOLE_OBJECT};
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
@@ -129,7 +129,9 @@ impl Drift {
             let Some(managed) = ledger.get(key) else { return };
             (managed.verified.emptied.clone(), Arc::clone(&managed.owner))
         };
-        let Found { fields, changes, who } = found(key, before, answer, &emptied, over);
+        let reserved = desired.mark.reserved();
+        let added = before.map(|before| foreign::differences(reserved, before, answer)).unwrap_or_default();
+        let Found { fields, changes, who } = found(key, before, answer, &emptied, (added, over));
         self.ledger().record(
             &owner,
             Revert {
@@ -229,7 +231,7 @@ impl Drift {
         };
         let mut body = desired.body();
         let found = match &live {
-            None => found(&desired.key, None, &Value::Null, &projection::Emptied::default(), None),
+            None => found(&desired.key, None, &Value::Null, &projection::Emptied::default(), (Vec::new(), None)),
             Some(live) => {
                 if self.ledger().is_autoscaled(&desired.key) {
                     without_replicas(&mut body);
@@ -246,7 +248,7 @@ impl Drift {
                         if woken.is_none() && projection::differences(live, &answer, &emptied).is_empty() {
                             return Ok(());
                         }
-                        found(&desired.key, Some(live), &answer, &emptied, None)
+                        found(&desired.key, Some(live), &answer, &emptied, (Vec::new(), None))
                     }
                     // What collides with ours makes way where it is put back, and is told where it is not.
                     Err(error) if error.is_invalid() => {
@@ -331,16 +333,21 @@ impl Drift {
     }
 }
 
-/// What differs between the object as it was found and as it is, or would be, afterwards. Values of Secrets are left
-/// out. Where nobody wrote the fields, `over` is who wrote in their place.
+/// What differs between the object as it was found and as it is, or would be, afterwards, with what was `added` beside
+/// ours. Values of Secrets are left out. Where nobody wrote the fields, `over` is who wrote in their place.
 fn found(
     key: &Key,
     before: Option<&Value>,
     after: &Value,
     emptied: &projection::Emptied,
-    over: Option<String>,
+    (added, over): (Vec<Difference>, Option<String>),
 ) -> Found {
     let mut differences = before.map(|before| projection::differences(before, after, emptied)).unwrap_or_default();
+    for added in added {
+        if differences.iter().all(|known| known.path != added.path) {
+            differences.push(added);
+        }
+    }
     differences.extend(before.and_then(|before| woken(before, after, &differences)));
     let mut fields = differences.iter().map(|d| d.path.clone()).collect::<Vec<_>>();
     if before.is_none() {

@@ -18,11 +18,12 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::build_queue::{BuildQueue, JobName, Lengths, Pace, Turn};
+use super::children;
 use super::facts::{self, Deployment, Identity, Job, Progress, Role};
 use super::family::{Child, Family, What, family_of, read};
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
 use crate::cluster::{Cluster, Selection, WatchEvent};
-use crate::drift::{Drift, Owner, Standing};
+use crate::drift::{self, Drift, Owner, Standing};
 
 /// All that is there, and who is told when something changes.
 #[derive(Debug)]
@@ -122,7 +123,8 @@ impl Cache {
     fn note_first(&self, what: What, live: &Value) -> Option<(Arc<str>, String)> {
         let (uid, mut child) = read(what, live)?;
         if let Child::Plain(_, identity) | Child::Deployment(Deployment { identity, .. }) = &mut child {
-            identity.standing = Standing::of(live).filter(|_| !identity.terminating);
+            let is_kept = !identity.terminating && !drift::is_added_to(children::reserved(what), live);
+            identity.standing = Standing::of(live).filter(|_| is_kept);
         }
         Some(self.enlist(uid, child))
     }

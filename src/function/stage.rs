@@ -27,7 +27,7 @@ use super::family::{Family, What};
 use super::git::{Access, Tree};
 use super::refusals::{Refused, Write};
 use super::tag::Recipe;
-use super::{ResolvedFunction, Settings};
+use super::{ResolvedFunction, Settings, children};
 use crate::api::function::{Built, FunctionStatus};
 use crate::api::function_conditions::{self, Reason, Status, Type};
 use crate::api::names::MANAGED_BY;
@@ -317,7 +317,8 @@ fn desired(what: What, function: &ResolvedFunction, document: &Value) -> Option<
     let object = Object::from_value(document, place).ok()?;
     let kind = what.kind();
     let key = kind.key(Some(&function.namespace), &object.key.name);
-    let mark = Mark::Controller { uid: function.uid.as_str().into(), watched_by: MANAGED_BY };
+    let reserved = children::reserved(what);
+    let mark = Mark::Controller { uid: function.uid.as_str().into(), watched_by: MANAGED_BY, reserved };
     Some(Arc::new(Desired { key, kind, object: Arc::new(object), mark }))
 }
 

@@ -28,6 +28,7 @@ mod functions_changes;
 mod functions_drift;
 mod functions_env;
 mod functions_faults;
+mod functions_foreign;
 mod functions_git;
 mod functions_hostile;
 mod functions_kills;

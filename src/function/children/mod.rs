@@ -10,12 +10,15 @@ pub mod config_map;
 pub mod deployment;
 pub mod job;
 mod pod;
+mod reserved;
 pub mod service;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::ResolvedFunction;
+
+pub use reserved::reserved;
 
 /// Port on which the runtime server listens in its pod.
 pub const PORT: u16 = 8080;

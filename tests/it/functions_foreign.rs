@@ -1,0 +1,267 @@
+//! What others add to the children of a Function: what changes how its code runs or is called goes, everything else
+//! stays.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use devcluster::{Action, Call, Caller, verbs::patch::Form};
+use mainstay::notification::Message;
+use serde_json::{Value, json};
+
+use crate::support::{
+    functions::{AUTOSCALERS, DEPLOYMENTS, JOBS, Kind, SERVICES, inline, scaled},
+    world::{NAMESPACE, World},
+};
+
+/// Strategic-merge-patches a child of `hello` as a field manager.
+#[track_caller]
+fn patch(world: &World, manager: &str, kind: Kind, patch: &Value) -> Value {
+    let name = world.child_name("hello", kind);
+    let call = Call::new(kind.0, kind.1, NAMESPACE, &name, Action::Patch(Form::Strategic, patch.clone()));
+    world.try_as(manager, call).unwrap()
+}
+
+/// A change of the pods of a Deployment.
+fn pods(spec: Value) -> Value {
+    json!({"spec": {"template": {"spec": spec}}})
+}
+
+/// A change of the container that runs the code.
+fn container(mut fields: Value) -> Value {
+    fields["name"] = json!("function");
+    pods(json!({"containers": [fields]}))
+}
+
+fn spec(world: &World, kind: Kind) -> Value {
+    world.child("hello", kind)["spec"].clone()
+}
+
+/// Object, fields and author of what was put back since the last time that was asked, up to and with `kind`.
+async fn put_back(world: &mut World, kind: &str) -> (Vec<String>, String) {
+    loop {
+        let message = tokio::time::timeout(world.patience, world.messages.recv());
+        let message = message.await.expect("what is put back is told").unwrap();
+        if let Message::Reverted { object, fields, who, .. } = message
+            && object.starts_with(kind)
+        {
+            return (fields, who);
+        }
+    }
+}
+
+/// What people and their tools may write into a Deployment, and the fields that are told of it.
+fn additions() -> [(Value, Vec<&'static str>); 4] {
+    let [sidecar, first] =
+        ["sidecar", "first"].map(|name| json!({"name": name, "image": "registry.example.org/more:1"}));
+    [
+        (
+            json!({"spec": {"paused": true, "minReadySeconds": 300, "strategy": {"type": "Recreate", "rollingUpdate": null}}}),
+            vec!["spec.paused", "spec.minReadySeconds", "spec.strategy.type"],
+        ),
+        (
+            container(json!({
+                "command": ["sleep", "1d"], "args": ["x"], "workingDir": "/tmp",
+                "env": [{"name": "NODE_OPTIONS", "value": "--inspect"}], "envFrom": [{"configMapRef": {"name": "more"}}],
+                "ports": [{"containerPort": 9229, "protocol": "TCP"}],
+                "lifecycle": {"preStop": {"exec": {"command": ["sleep", "30"]}}},
+                "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}},
+                "readinessProbe": {"initialDelaySeconds": 600},
+            })),
+            vec![
+                "…command",
+                "…args",
+                "…workingDir",
+                "…env[name=\"NODE_OPTIONS\"]",
+                "…envFrom",
+                "…ports",
+                "…lifecycle",
+                "…securityContext.capabilities.add",
+                "…readinessProbe.initialDelaySeconds",
+            ],
+        ),
+        (
+            pods(json!({
+                "containers": [sidecar], "initContainers": [first], "nodeSelector": {"disk": "ssd"},
+                "hostNetwork": true, "dnsPolicy": "Default",
+            })),
+            vec![
+                "spec.template.spec.containers[name=\"sidecar\"]",
+                "spec.template.spec.initContainers",
+                "spec.template.spec.nodeSelector",
+                "spec.template.spec.hostNetwork",
+                "spec.template.spec.dnsPolicy",
+            ],
+        ),
+        (
+            pods(json!({"volumes": [{"name": "more", "emptyDir": {}}], "containers": [{
+                "name": "function", "volumeMounts": [{"name": "more", "mountPath": "/more"}]}]})),
+            vec!["spec.template.spec.volumes[name=\"more\"]", "…volumeMounts[mountPath=\"/more\"]"],
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changes_how_the_code_runs_goes_at_once() {
+    let mut world = World::running(inline("1")).await;
+    let before = spec(&world, DEPLOYMENTS);
+    // People's tools, and clients that nobody knows.
+    for (manager, (addition, told)) in
+        ["kubectl-rollout", "kubectl-edit", "some-script", "kubectl"].into_iter().zip(additions())
+    {
+        let written = patch(&world, manager, DEPLOYMENTS, &addition);
+        assert_ne!(written["spec"], before, "{addition}");
+        world.until_function(&format!("without {addition}"), |w| spec(w, DEPLOYMENTS) == before).await;
+        let (fields, who) = put_back(&mut world, "Deployment").await;
+        assert_eq!(who, manager, "{addition}");
+        for field in told {
+            let field = field.replace('…', "spec.template.spec.containers[name=\"function\"].");
+            assert!(fields.iter().any(|told| told.starts_with(&field)), "{field}: {fields:?}");
+        }
+        let live = world.child("hello", DEPLOYMENTS);
+        let entries = live["metadata"]["managedFields"].as_array().unwrap();
+        assert!(entries.iter().all(|entry| entry["manager"] != manager), "{addition}: {entries:#?}");
+    }
+    world.runs("hello").await;
+    assert_eq!(world.children("hello", JOBS).len(), 1, "nothing was built again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changes_how_the_code_is_called_goes_at_once() {
+    let mut world = World::running(inline("1")).await;
+    let before = spec(&world, SERVICES);
+    for (addition, field) in [
+        (json!({"spec": {"publishNotReadyAddresses": true}}), "spec.publishNotReadyAddresses"),
+        (json!({"spec": {"sessionAffinity": "ClientIP"}}), "spec.sessionAffinity"),
+        (json!({"spec": {"externalIPs": ["192.0.2.1"]}}), "spec.externalIPs"),
+        (json!({"spec": {"ports": [{"name": "debug", "port": 9229, "targetPort": 9229}]}}), "spec.ports[port=9229"),
+    ] {
+        let written = patch(&world, "kubectl-edit", SERVICES, &addition);
+        assert_ne!(written["spec"], before, "{addition}");
+        world.until_function(&format!("without {addition}"), |w| spec(w, SERVICES) == before).await;
+        let (fields, who) = put_back(&mut world, "Service").await;
+        assert_eq!(who, "kubectl-edit", "{addition}");
+        assert!(fields.iter().any(|told| told.starts_with(field)), "{field}: {fields:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_no_harm_stays_and_costs_nothing() {
+    let world = World::running(scaled("1")).await;
+    let metadata = json!({"labels": {"team": "a"}, "annotations": {"example.org/seen": "1"}});
+    world.levers().reset_counts();
+    for kind in [DEPLOYMENTS, SERVICES, AUTOSCALERS] {
+        patch(&world, "kubectl-edit", kind, &json!({"metadata": metadata}));
+    }
+    let annotations = json!({"kubectl.kubernetes.io/restartedAt": "now"});
+    let template = json!({"metadata": {"annotations": annotations, "labels": {"team": "a"}}});
+    let edit = json!({"spec": {"revisionHistoryLimit": 3, "template": template}});
+    patch(&world, "kubectl-rollout", DEPLOYMENTS, &edit);
+    let scale = |manager: &str, replicas: i64| {
+        let name = world.child_name("hello", DEPLOYMENTS);
+        let patch = Action::Patch(Form::Merge, json!({"spec": {"replicas": replicas}}));
+        let call = Call::new(DEPLOYMENTS.0, DEPLOYMENTS.1, NAMESPACE, &name, patch).on("scale");
+        world.try_as(manager, call).unwrap();
+    };
+    scale("kube-controller-manager", 2);
+    world.runs("hello").await;
+    world.quiet().await;
+    let applies = world.requests().into_iter().filter(|(asked, _)| asked.starts_with("apply ")).collect::<Vec<_>>();
+    assert_eq!(applies, []);
+    // Nor does it go with a rollout.
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    world.until_function("the variable is there", |w| spec(w, DEPLOYMENTS).to_string().contains(r#""name":"A""#)).await;
+    world.runs("hello").await;
+    for kind in [DEPLOYMENTS, SERVICES, AUTOSCALERS] {
+        let live = world.child("hello", kind);
+        assert_eq!(live["metadata"]["labels"]["team"], "a", "{kind:?}");
+        assert_eq!(live["metadata"]["annotations"]["example.org/seen"], "1", "{kind:?}");
+    }
+    let live = spec(&world, DEPLOYMENTS);
+    assert_eq!(live["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"], "now");
+    assert_eq!(live["template"]["metadata"]["labels"]["team"], "a");
+    assert_eq!((&live["replicas"], &live["revisionHistoryLimit"]), (&json!(2), &json!(3)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_added_while_no_agent_ran_goes_with_the_next_one() {
+    let mut world = World::running(inline("1")).await;
+    let before = spec(&world, DEPLOYMENTS);
+    world.stop().await;
+    patch(&world, "kubectl-rollout", DEPLOYMENTS, &json!({"spec": {"paused": true}}));
+    patch(&world, "kubectl-edit", DEPLOYMENTS, &container(json!({"command": ["sleep", "1d"]})));
+    world.start();
+    world.until_function("both are gone", |w| spec(w, DEPLOYMENTS) == before).await;
+    world.runs("hello").await;
+    assert_eq!(world.children("hello", JOBS).len(), 1, "nothing was built again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_says_who_wrote_it_goes_with_the_next_agent_too() {
+    let mut world = World::running(inline("1")).await;
+    let before = spec(&world, DEPLOYMENTS);
+    world.stop().await;
+    let mut edit = container(json!({"command": ["sleep", "1d"]}));
+    edit["metadata"] = json!({"managedFields": [{}]});
+    let edited = patch(&world, "kubectl-edit", DEPLOYMENTS, &edit);
+    assert_ne!(edited["spec"], before);
+    assert!(edited["metadata"]["managedFields"].as_array().is_none_or(Vec::is_empty), "{edited:#}");
+    world.start();
+    world.until_function("it is gone", |w| spec(w, DEPLOYMENTS) == before).await;
+    world.runs("hello").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_added_under_break_glass_stays_until_that_is_over() {
+    let world = World::running(inline("1")).await;
+    let before = spec(&world, DEPLOYMENTS);
+    let glass = |state: Value| json!({"metadata": {"annotations": {"mainstay.dev/reconcile": state}}});
+    patch(&world, "kubectl-annotate", DEPLOYMENTS, &glass(json!("disabled")));
+    patch(&world, "kubectl-edit", DEPLOYMENTS, &container(json!({"command": ["sleep", "1d"]})));
+    world.quiet().await;
+    assert_ne!(spec(&world, DEPLOYMENTS), before);
+    patch(&world, "kubectl-annotate", DEPLOYMENTS, &glass(Value::Null));
+    world.until_function("it is gone", |w| spec(w, DEPLOYMENTS) == before).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_adds_it_again_and_again_is_slowed() {
+    let mut world = World::running(inline("1")).await;
+    let before = spec(&world, DEPLOYMENTS);
+    world.levers().reset_counts();
+    let (stop, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
+    let writer = {
+        let (server, stop, name) = (world.server.clone(), Arc::clone(&stop), world.child_name("hello", DEPLOYMENTS));
+        tokio::spawn(async move {
+            let mut every = tokio::time::interval(Duration::from_millis(10));
+            while !stop.load(Ordering::Relaxed) {
+                every.tick().await;
+                let paused = Action::Patch(Form::Merge, json!({"spec": {"paused": true}}));
+                // Somebody may write at the same moment.
+                let call = Call::new(DEPLOYMENTS.0, DEPLOYMENTS.1, NAMESPACE, &name, paused);
+                let _ = server.call(&Caller::new("autopilot"), call);
+            }
+        })
+    };
+    let contended = async {
+        loop {
+            if let Ok(Message::Contended { fields, who, .. }) = world.messages.recv().await {
+                return (fields, who);
+            }
+        }
+    };
+    let (fields, who) = tokio::time::timeout(Duration::from_secs(60), contended).await.expect("it is a fight");
+    assert_eq!((fields, who.as_str()), (vec!["spec.paused".to_owned()], "autopilot"));
+    stop.store(true, Ordering::Relaxed);
+    writer.await.unwrap();
+    // From the fifth on the waits double: 0.25 s, 0.5 s, 1 s …
+    let requests = world.requests();
+    let applies = requests.iter().find(|(asked, _)| asked == "apply deployments.apps").map_or(0, |(_, count)| *count);
+    let most = 5.0 + (1.0 + began.elapsed().as_secs_f64() / 0.25).log2().ceil() + 1.0;
+    assert!((5.0..=most).contains(&(applies as f64)), "{applies} applies in {:?}", began.elapsed());
+    world.until_function("it is gone in the end", |w| spec(w, DEPLOYMENTS) == before).await;
+}
