@@ -22,6 +22,7 @@ mod bootstrap;
 pub mod call;
 pub mod columns;
 pub mod discovery;
+mod expression;
 pub mod history;
 pub mod kinds;
 pub mod levers;

@@ -1,7 +1,7 @@
 //! Where a write meets the webhooks: their answers change it or refuse it.
 
 use super::{
-    Answer, Digest, Question, Said, Stop,
+    Answer, Digest, Question, Said, Stop, conditions,
     hooks::{self, Hook, Write},
     review,
 };
@@ -35,6 +35,9 @@ pub(crate) fn mutate(
             }
             let Some(kind) = hooks::concerned(server, hook, write, object.as_deref())? else { continue };
             let question = question(settings, hook, round, write, &kind, object.as_deref());
+            if !conditions::hold(server, settings, hook, write.target, &question.review["request"])? {
+                continue;
+            }
             let Some(answer) = settings.answers.get(&question.digest) else { return Err(Stop::Ask(vec![question])) };
             let patch = judge(hook, answer)?.and_then(|said| said.patch);
             if let Some(patch) = patch.filter(|patch| patch.as_array().is_some_and(|p| !p.is_empty())) {
@@ -69,7 +72,9 @@ pub(crate) fn validate(
     for hook in hooks::all(server, false) {
         if let Some(kind) = hooks::concerned(server, &hook, write, object)? {
             let question = question(settings, &hook, 0, write, &kind, object);
-            asked.push((hook, question));
+            if conditions::hold(server, settings, &hook, write.target, &question.review["request"])? {
+                asked.push((hook, question));
+            }
         }
     }
     let open: Vec<Question> =
@@ -156,7 +161,7 @@ fn apply(write: &Write<'_>, kind: &Kind, object: &mut Value, wanted: &Value) -> 
     if new == seen {
         return Ok(false);
     }
-    if !new.is_object() || !new["metadata"].is_object() {
+    if !new.is_object() || seen["metadata"].is_object() && !new["metadata"].is_object() {
         return Err(internal("the patched object is none"));
     }
     if write.target.subresource == "scale" {

@@ -69,7 +69,7 @@ pub(crate) fn all(server: &Server, mutating: bool) -> Vec<Hook> {
 pub(crate) struct Write<'a> {
     /// What is written.
     pub(crate) target: &'a Target,
-    /// `CREATE`, `UPDATE`, `DELETE`.
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
     pub(crate) operation: &'static str,
     /// The live object, if there is one.
     pub(crate) old: Option<&'a Value>,
@@ -98,7 +98,10 @@ pub(crate) fn concerned(
     if kind.group == GROUP {
         return Ok(None);
     }
-    let labels = |object: Option<&Value>| object.map(|object| object["metadata"]["labels"].clone());
+    // What has no metadata, such as the options of a connection, has no labels to select by.
+    let labels = |object: Option<&Value>| {
+        object.filter(|object| object["metadata"].is_object()).map(|object| object["metadata"]["labels"].clone())
+    };
     let selector = &hook.value["objectSelector"];
     let selected = |object| labels(object).is_some_and(|labels| selects(selector, &labels));
     if !is_empty(selector) && !selected(object) && !selected(write.old) {

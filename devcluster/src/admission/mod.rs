@@ -5,17 +5,18 @@
 //! lets the verb compute the write again from the live object, this time with the answer. When somebody else wrote in
 //! between, the question is another one and is asked again. So the verbs stay free of waiting.
 //!
-//! [`hooks`] reads configurations and says which of them a write concerns, [`consult`] applies the answers,
-//! [`review`] writes and reads AdmissionReviews, [`call`] sends them.
+//! [`hooks`] reads configurations and says which of them a write concerns, [`conditions`] evaluates what they say about
+//! that as expressions, [`consult`] applies the answers, [`review`] writes and reads AdmissionReviews, [`call`] sends them.
 //!
 //! Invariant: a request asks the same webhook the same question once.
 //! Invariant: nothing is stored as long as a question is open.
 //!
-//! Deliberately absent: CONNECT, the admission of reviews and evictions, webhooks that convert versions, and match
-//! conditions, which are refused when they are configured.
+//! Deliberately absent: webhooks that convert versions.
 
+mod authorizer;
 #[expect(clippy::disallowed_methods, reason = "it opens connections, with a deadline")]
 mod call;
+mod conditions;
 pub(crate) mod consult;
 #[expect(clippy::disallowed_methods, reason = "requests have chance and deadlines")]
 pub(crate) mod drive;

@@ -23,11 +23,12 @@ pub(super) fn request(
 ) -> Value {
     let target = write.target;
     let kind_of = |kind: &Kind| {
-        let sub = kind.subresource(&target.subresource).filter(|sub| !sub.version.is_empty());
-        sub.map_or_else(
-            || json!({"group": kind.group, "version": kind.version, "kind": kind.kind}),
-            |sub| json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
-        )
+        let part = kind.subresource(&target.subresource);
+        let name = part.map_or(&kind.kind, |part| &part.kind);
+        let (group, version) = part
+            .filter(|part| !part.version.is_empty())
+            .map_or((&kind.group, &kind.version), |part| (&part.group, &part.version));
+        json!({"group": group, "version": version, "kind": name})
     };
     let resource_of = |kind: &Kind| json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
     let mut request = Map::new();
@@ -61,6 +62,7 @@ pub(super) fn request(
 
 fn options(settings: &Settings, write: &Write<'_>) -> Value {
     let kind = match write.operation {
+        "CONNECT" => return Value::Null,
         "CREATE" => "CreateOptions",
         "DELETE" => "DeleteOptions",
         _ => "UpdateOptions",

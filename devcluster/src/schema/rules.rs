@@ -3,33 +3,24 @@
 //! Invariant: a rule that cannot be evaluated here is refused with its definition (unknown function, unknown field),
 //! or reported as a failure of the object; it never passes silently.
 //!
-//! Deliberately absent: cost limits; an expression is limited in length and nesting instead.
+//! Deliberately absent: how expressions are parsed and what they may call (`expression`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::common::ast::{Expr, IdedExpr};
 use cel::objects::Key;
-use cel::{Context, Env, Program, extensions};
+use cel::{Context, Program};
 use serde_json::Value;
 
 use super::node::{Scalar, Shape, View};
 use super::validate::{Before, child};
+use crate::expression::walk::visit_parts;
+use crate::expression::{ENVIRONMENT, Scope, compile};
 use crate::status::Cause;
 
-/// The longest expression, in bytes.
-const LONGEST: usize = 16 * 1024;
-/// The deepest nesting of brackets in an expression.
-const DEEPEST: usize = 48;
-
-/// The standard library with the extensions that Kubernetes has.
-static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
-    let mut env = Env::stdlib();
-    for extension in [extensions::strings, extensions::lists, extensions::math] {
-        env.add_extension(extension).expect("the extensions declare different functions");
-    }
-    Arc::new(env)
-});
+/// What a rule may name.
+const SCOPE: Scope<'_> = Scope { variables: &["self", "oldSelf"], functions: &[] };
 
 /// One rule of a schema node.
 #[derive(Clone, Debug)]
@@ -57,12 +48,14 @@ impl Rule {
         if rule.trim().is_empty() {
             return Err(Cause::required(at, "rule is not specified"));
         }
-        let program = compile(&rule).map_err(|why| Cause::invalid(&at, &rule.as_str().into(), &why))?;
+        let program = compile(&rule, SCOPE).map_err(|why| Cause::invalid(&at, &rule.as_str().into(), &why))?;
         let message_expression = match text("messageExpression") {
             None => None,
             Some(source) => {
                 let at = format!("{path}.messageExpression");
-                Some(Arc::new(compile(&source).map_err(|why| Cause::invalid(at, &source.as_str().into(), &why))?))
+                Some(Arc::new(
+                    compile(&source, SCOPE).map_err(|why| Cause::invalid(at, &source.as_str().into(), &why))?,
+                ))
             }
         };
         let transition = program.references().variables().contains(&"oldSelf");
@@ -144,90 +137,6 @@ impl Rule {
     fn stated(&self) -> String {
         self.message.as_deref().map_or_else(|| format!("failed rule: {}", self.text.trim()), |m| m.trim().to_owned())
     }
-}
-
-/// Parses an expression; the error is a sentence.
-fn compile(source: &str) -> Result<Program, String> {
-    if source.len() > LONGEST {
-        return Err(format!("must not be longer than {LONGEST} bytes"));
-    }
-    let mut depth = 0_usize;
-    for byte in source.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > DEEPEST {
-            return Err(format!("must not nest deeper than {DEEPEST} brackets"));
-        }
-    }
-    let program = ENVIRONMENT.compile(source).map_err(|errors| format!("compilation failed: {errors}"))?;
-    let references = program.references();
-    let unknown = |kind: &str, name: &str| {
-        format!("compilation failed: ERROR: undeclared reference to '{name}' ({kind} not known here)")
-    };
-    if let Some(name) = references.functions().into_iter().find(|f| !is_known(f)) {
-        return Err(unknown("function", name));
-    }
-    let mut bound = Vec::new();
-    binders(program.expression(), &mut bound);
-    let types = ["int", "uint", "double", "string", "bool", "bytes", "list", "map", "null_type", "type"];
-    let stray = references
-        .variables()
-        .into_iter()
-        .find(|v| !["self", "oldSelf"].contains(v) && !types.contains(v) && !bound.iter().any(|b| b == v));
-    match stray {
-        Some(name) if !["math", "strings", "lists"].contains(&name) => Err(unknown("variable", name)),
-        _ => Ok(program),
-    }
-}
-
-/// Operators have names that no identifier has.
-fn is_known(function: &str) -> bool {
-    const KNOWN: [&str; 36] = [
-        "size",
-        "contains",
-        "startsWith",
-        "endsWith",
-        "matches",
-        "string",
-        "int",
-        "uint",
-        "double",
-        "bool",
-        "bytes",
-        "type",
-        "dyn",
-        "charAt",
-        "indexOf",
-        "lastIndexOf",
-        "lowerAscii",
-        "upperAscii",
-        "replace",
-        "split",
-        "substring",
-        "trim",
-        "join",
-        "format",
-        "reverse",
-        "quote",
-        "slice",
-        "flatten",
-        "sort",
-        "distinct",
-        "range",
-        "first",
-        "last",
-        "min",
-        "max",
-        "in",
-    ];
-    KNOWN.contains(&function)
-        || function.starts_with("math.")
-        || function.starts_with("lists.")
-        || function.starts_with("strings.")
-        || !function.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 /// Whether a value has a part that a rule speaks of.
@@ -362,39 +271,5 @@ fn unescaped(name: &str) -> String {
     match plain.strip_prefix("__").and_then(|p| p.strip_suffix("__")) {
         Some(reserved) => reserved.to_owned(),
         None => plain,
-    }
-}
-
-/// Names that comprehensions bind.
-fn binders(expression: &IdedExpr, names: &mut Vec<String>) {
-    if let Expr::Comprehension(comprehension) = &expression.expr {
-        names.push(comprehension.iter_var.clone());
-        names.push(comprehension.accu_var.clone());
-        names.extend(comprehension.iter_var2.clone());
-    }
-    visit_parts(&expression.expr, &mut |part| binders(part, names));
-}
-
-fn visit_parts(expression: &Expr, each: &mut dyn FnMut(&IdedExpr)) {
-    let entry = |entry: &EntryExpr, each: &mut dyn FnMut(&IdedExpr)| match entry {
-        EntryExpr::StructField(field) => each(&field.value),
-        EntryExpr::MapEntry(entry) => {
-            each(&entry.key);
-            each(&entry.value);
-        }
-    };
-    match expression {
-        Expr::Call(call) => {
-            call.target.iter().for_each(|target| each(target));
-            call.args.iter().for_each(each);
-        }
-        Expr::Comprehension(c) => {
-            [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result].into_iter().for_each(each);
-        }
-        Expr::List(list) => list.elements.iter().for_each(each),
-        Expr::Map(map) => map.entries.iter().for_each(|e| entry(&e.expr, each)),
-        Expr::Struct(object) => object.entries.iter().for_each(|e| entry(&e.expr, each)),
-        Expr::Select(select) => each(&select.operand),
-        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
     }
 }

@@ -5,7 +5,7 @@
 use super::{Asked, Body, fault, log, respond, stream};
 use crate::{
     access::{Place, Request, rbac},
-    admission::{Stop, drive::admitted},
+    admission::{Stop, consult, drive::admitted, hooks::Write},
     kinds::table::Kind,
     levers,
     present::{self, Form, Route},
@@ -130,7 +130,10 @@ async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) ->
         "delete" | "deletecollection" => remove(server, target, verb, asked).await,
         "create" if review::is_review(&target.kind.plural) => {
             let (body, _) = decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?;
-            Ok(respond::json(201, review::answer(server, target, &asked.user, body)?.to_string().into()))
+            let settings = settings(server, asked, "CreateOptions")?;
+            let (outcome, warnings) = admit(server, target, &settings, "CREATE", body).await;
+            let answer = outcome.and_then(|body| review::answer(server, target, &asked.user, body));
+            Ok(answered(answer.map(|answer| respond::json(201, answer.to_string().into())), &warnings))
         }
         "create" if target.kind.namespaced && target.namespace.is_empty() => Err(respond::method_not_allowed()),
         _ => write(server, target, verb, asked).await,
@@ -164,23 +167,76 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
         }
         ("status", "get") => get(server, target, asked).await,
         ("status" | "finalize", _) => write(server, target, verb, asked).await,
-        ("exec" | "attach" | "portforward", _) => stream::answer(server, target, asked),
+        ("exec" | "attach" | "portforward", _) => connect(server, target, verb, asked).await,
         ("token", "create") => {
             let settings = settings(server, asked, "CreateOptions")?;
             let (body, _) = body_of(asked, None)?;
-            let answer = token::request(server, target, &settings, &body)?;
-            Ok(respond::json(201, answer.to_string().into()))
+            let (outcome, warnings) = admit(server, target, &settings, "CREATE", body).await;
+            let answer = outcome.and_then(|body| token::request(server, target, &settings, &body));
+            Ok(answered(answer.map(|answer| respond::json(201, answer.to_string().into())), &warnings))
         }
         ("log", "get") => log::answer(server, target, &asked.query),
         ("eviction", "create") => {
             let plain = Target { subresource: String::new(), ..target.clone() };
             let settings = settings(server, asked, "CreateOptions")?;
-            delete::delete(server, &plain, &settings, &DeleteOptions::default()).map_err(Stop::refusal)?;
-            let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-            Ok(respond::json(201, body.to_string().into()))
+            let (body, _) = body_of(asked, None)?;
+            create::same_namespace(target, &body)?;
+            let (outcome, warnings) = admit(server, target, &settings, "CREATE", body).await;
+            let outcome = outcome.and_then(|body| {
+                let named = verbs::text(&body, "/metadata/name") == target.name;
+                let why = "name in URL does not match name in Eviction object";
+                if named { Ok(()) } else { Err(Status::bad_request(why)) }
+            });
+            let options = DeleteOptions { dry_run: settings.dry_run, ..DeleteOptions::default() };
+            // Webhooks judge the eviction, and not the deletion that follows from it.
+            let done =
+                outcome.and_then(|()| delete::delete(server, &plain, &settings, &options).map_err(Stop::refusal)).map(
+                    |_| json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+                );
+            Ok(answered(done.map(|body| respond::json(201, body.to_string().into())), &warnings))
         }
         _ => Err(respond::method_not_allowed()),
     }
+}
+
+/// Opens a connection to a pod.
+async fn connect(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+    if asked.query.all("dryRun").next().is_some() {
+        return Err(Status::bad_request("dryRun is not supported"));
+    }
+    let settings = settings(server, asked, "CreateOptions")?;
+    let options = verbs::connect::options(&target.subresource, &asked.query);
+    let (outcome, warnings) = admit(server, target, &settings, "CONNECT", options).await;
+    let allowed = outcome.and_then(|_| if verb == "get" { may_connect(server, target, asked) } else { Ok(()) });
+    Ok(answered(allowed.and_then(|()| stream::answer(server, target, asked)), &warnings))
+}
+
+/// A browser can only GET what it upgrades; whoever does so must be allowed what a POST would be allowed, too.
+fn may_connect(server: &Server, target: &Target, asked: &Asked) -> Result<(), Status> {
+    let decision = rbac::decide(server, &asked.user, &request_of(target, "create", asked));
+    if decision.allowed {
+        return Ok(());
+    }
+    // A real server says no more here than what its authorizer gives as the reason, which often is nothing.
+    Err(Status::forbidden(&target.kind.group_resource(), &target.name, &decision.reason))
+}
+
+/// Lets webhooks change and judge what is not stored; answers also what they want the client to be warned of.
+async fn admit(
+    server: &Server,
+    target: &Target,
+    settings: &Settings,
+    operation: &'static str,
+    object: Value,
+) -> (Result<Value, Status>, Vec<String>) {
+    admitted(server, settings, |settings| {
+        let write = Write { target, operation, old: None };
+        let mut object = object.clone();
+        consult::mutate(server, settings, &write, Some(&mut object))?;
+        consult::validate(server, settings, &write, Some(&object))?;
+        Ok(object)
+    })
+    .await
 }
 
 /// How the caller wants to be answered; 406 when that cannot be.

@@ -28,7 +28,7 @@ async fn bind(w: &World, account: &str, kind: &str, role: &str) {
 }
 
 /// Waits until a bearer is allowed something: a real server learns of roles a moment after they were written.
-async fn until_allowed(w: &World, token: &str, path: &str) {
+pub(crate) async fn until_allowed(w: &World, token: &str, path: &str) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
     while w.bear(token, Method::GET, path, Value::Null).await.code == 403 {
         assert!(tokio::time::Instant::now() < deadline, "{path} is allowed");

@@ -97,15 +97,6 @@ async fn an_answer_beyond_the_limit_is_a_failure() {
     assert!(refused.message.contains("failed to call webhook: reading the answer"), "{}", refused.message);
 }
 
-#[test]
-fn match_conditions_are_refused_not_passed_over() {
-    let server = Server::new(Options::default());
-    let client = json!({"url": "https://127.0.0.1:1/m"});
-    let refused = configure(&server, client, json!({"matchConditions": [{"name": "x", "expression": "true"}]}));
-    let cause = &refused.unwrap_err().causes[0];
-    assert_eq!(cause.field, "webhooks[0].matchConditions");
-}
-
 #[tokio::test]
 async fn a_service_that_is_judged_keeps_one_address() {
     let hooks = Hooks::start(|_, review| allow(review, json!({})));

@@ -1,8 +1,8 @@
-//! Namespaces, Nodes, PriorityClasses, ResourceQuotas, LimitRanges, PodDisruptionBudgets, Leases, CRDs, webhooks.
+//! Namespaces, Nodes, PriorityClasses, ResourceQuotas, LimitRanges, PodDisruptionBudgets, Leases, CRDs.
 
 use serde_json::{Value, json};
 
-use super::fill::{Fill, Object, at, items, text};
+use super::fill::{Fill, Object, at, text};
 use super::quantity;
 use crate::status::Cause;
 
@@ -174,100 +174,6 @@ pub(super) fn default_definition(object: &mut Object) {
         }
     }
     spec.drop_zero(&["preserveUnknownFields"]);
-}
-
-/// Defaults of webhook configurations.
-pub(super) fn default_webhooks(kind: &str, object: &mut Object) {
-    for hook in object.each("webhooks") {
-        hook.text("failurePolicy", "Fail");
-        hook.text("matchPolicy", "Equivalent");
-        hook.value("timeoutSeconds", 10);
-        hook.value("namespaceSelector", json!({}));
-        hook.value("objectSelector", json!({}));
-        if kind == "MutatingWebhookConfiguration" {
-            hook.text("reinvocationPolicy", "Never");
-        }
-        if let Some(service) = hook.inner("clientConfig").and_then(|c| c.inner("service")) {
-            service.value("port", 443);
-        }
-        hook.each("rules").for_each(|rule| rule.text("scope", "*"));
-    }
-}
-
-/// Why a webhook configuration is refused.
-pub(super) fn validate_webhooks(object: &Value, causes: &mut Vec<Cause>) {
-    let mut names: Vec<&str> = Vec::new();
-    for (index, hook) in items(object, &["webhooks"]).iter().enumerate() {
-        let field = format!("webhooks[{index}]");
-        let name = text(hook, &["name"]);
-        if name.is_empty() {
-            causes.push(Cause::required(format!("{field}.name"), ""));
-        } else if name.split('.').count() < 3 {
-            let why = "should be a domain with at least three segments separated by dots";
-            causes.push(Cause::invalid(format!("{field}.name"), &name.into(), why));
-        } else if names.contains(&name) {
-            causes.push(super::pod_rules::duplicate(format!("{field}.name"), &name.into()));
-        }
-        names.push(name);
-        if items(hook, &["admissionReviewVersions"]).is_empty() {
-            let why = "must specify one of v1, v1beta1";
-            causes.push(Cause::required(format!("{field}.admissionReviewVersions"), why));
-        }
-        let versions = items(hook, &["admissionReviewVersions"]);
-        if !versions.is_empty() && !versions.iter().any(|version| version == "v1" || version == "v1beta1") {
-            let why = "must include at least one of v1, v1beta1";
-            let value = &hook["admissionReviewVersions"];
-            causes.push(Cause::invalid(format!("{field}.admissionReviewVersions"), value, why));
-        }
-        for (name, known) in [
-            ("failurePolicy", ["Fail", "Ignore"]),
-            ("matchPolicy", ["Equivalent", "Exact"]),
-            ("reinvocationPolicy", ["IfNeeded", "Never"]),
-        ] {
-            let value = &hook[name];
-            if value.as_str().is_some_and(|value| !known.contains(&value)) {
-                causes.push(Cause::not_supported(format!("{field}.{name}"), value, &known));
-            }
-        }
-        let effects = &hook["sideEffects"];
-        if effects.is_null() {
-            causes.push(Cause::required(format!("{field}.sideEffects"), "must specify one of None, NoneOnDryRun"));
-        } else if effects != "None" && effects != "NoneOnDryRun" {
-            causes.push(Cause::not_supported(format!("{field}.sideEffects"), effects, &["None", "NoneOnDryRun"]));
-        }
-        if hook["timeoutSeconds"].as_i64().is_some_and(|n| !(1..=30).contains(&n)) {
-            let why = "the timeout value must be between 1 and 30 seconds";
-            causes.push(Cause::invalid(format!("{field}.timeoutSeconds"), &hook["timeoutSeconds"], why));
-        }
-        if !items(hook, &["matchConditions"]).is_empty() {
-            let why = "this server does not evaluate match conditions";
-            causes.push(Cause::forbidden(format!("{field}.matchConditions"), why));
-        }
-        let client = &hook["clientConfig"];
-        if client["url"].is_null() == client["service"].is_null() {
-            causes.push(Cause::required(format!("{field}.clientConfig"), "exactly one of url or service is required"));
-        } else if let Some(url) = client["url"].as_str()
-            && !url.starts_with("https://")
-        {
-            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-            causes.push(Cause::invalid(
-                format!("{field}.clientConfig.url"),
-                &scheme.into(),
-                "'https' is the only allowed URL scheme; desired format: https://host[/path]",
-            ));
-        }
-        validate_rules(hook, &field, causes);
-    }
-}
-
-fn validate_rules(hook: &Value, field: &str, causes: &mut Vec<Cause>) {
-    for (index, rule) in items(hook, &["rules"]).iter().enumerate() {
-        for list in ["operations", "apiGroups", "apiVersions", "resources"] {
-            if items(rule, &[list]).is_empty() {
-                causes.push(Cause::required(format!("{field}.rules[{index}].{list}"), ""));
-            }
-        }
-    }
 }
 
 /// Keeps what only the controller of a Namespace may change.

@@ -119,7 +119,7 @@ fn is_name_part(text: &str) -> bool {
         && bytes.iter().all(inner)
 }
 
-fn qualified_faults(key: &str) -> Vec<String> {
+pub(crate) fn qualified_faults(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {
         [name] => *name,

@@ -23,6 +23,7 @@ mod pod_rules;
 mod quantity;
 mod service;
 mod storage;
+mod webhooks;
 mod workloads;
 
 use serde_json::{Value, json};
@@ -135,7 +136,7 @@ pub fn default(api_version: &str, kind: &str, object: &mut Value) {
             object.drop_zero(&["globalDefault", "description"]);
         }
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => cluster::default_definition(object),
-        ("admissionregistration.k8s.io/v1", _) => cluster::default_webhooks(kind, object),
+        ("admissionregistration.k8s.io/v1", _) => webhooks::default(kind, object),
         _ => {}
     }
 }
@@ -277,7 +278,7 @@ pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Valu
         },
         ("v1", "PersistentVolumeClaim") => storage::validate_claim(object, old, more),
         ("v1", "PersistentVolume") => storage::validate_volume(object, old, more),
-        (_, "Event") => event::validate(api_version, object, more),
+        (_, "Event") => event::validate(api_version, object, old, more),
         ("v1", "ReplicationController") | ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
             workloads::validate(kind, object, old, more);
         }
@@ -291,7 +292,7 @@ pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Valu
         ("scheduling.k8s.io/v1", "PriorityClass") => cluster::validate_priority_class(object, old, more),
         ("coordination.k8s.io/v1", "Lease") => cluster::validate_lease(object, more),
         ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
-            cluster::validate_webhooks(object, more);
+            webhooks::validate(object, more);
         }
         _ => {}
     }
