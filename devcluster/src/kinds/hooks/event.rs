@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use super::fill::{Fill, Object, text};
+use super::metadata::qualified_faults;
 use crate::status::Cause;
 
 /// Field names of `v1` and of `events.k8s.io/v1`.
@@ -55,28 +56,105 @@ pub(super) fn convert(event: &Value, to: &str) -> Value {
     event
 }
 
-/// Why an event is refused.
-pub(super) fn validate(api_version: &str, event: &Value, causes: &mut Vec<Cause>) {
-    let about = if api_version == "v1" { "involvedObject" } else { "regarding" };
-    let (named, home) = (text(event, &[about, "namespace"]), text(event, &["metadata", "namespace"]));
-    let fits = if named.is_empty() { home == "default" || home.is_empty() } else { named == home };
-    if !fits {
-        causes.push(Cause::invalid(format!("{about}.namespace"), &named.into(), "does not match event.namespace"));
-    }
+/// Why an event is refused. The fields have the names of the core version, whichever is spoken.
+pub(super) fn validate(api_version: &str, event: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    always(api_version, event, causes);
     if api_version == "v1" {
         return;
     }
+    match old {
+        None => new(event, causes),
+        Some(old) => changed(event, old, causes),
+    }
+}
+
+/// What holds in every version.
+fn always(api_version: &str, event: &Value, causes: &mut Vec<Cause>) {
+    let core = api_version == "v1";
+    let (about, note, reporter) = if core {
+        ("involvedObject", "message", "reportingComponent")
+    } else {
+        ("regarding", "note", "reportingController")
+    };
+    let (named, home) = (text(event, &[about, "namespace"]), text(event, &["metadata", "namespace"]));
+    let timed = !event["eventTime"].is_null();
+    let fits = match (named.is_empty(), timed) {
+        (true, true) => matches!(home, "default" | "kube-system"),
+        (true, false) => matches!(home, "default" | ""),
+        (false, true) => true,
+        (false, false) => named == home,
+    };
+    if !fits {
+        causes.push(Cause::invalid("involvedObject.namespace", &named.into(), "does not match event.namespace"));
+    }
+    if !timed {
+        return;
+    }
+    let controller = text(event, &[reporter]);
+    if controller.is_empty() {
+        causes.push(Cause::required(reporter, ""));
+    }
+    causes.extend(qualified_faults(controller).iter().map(|why| Cause::invalid(reporter, &controller.into(), why)));
+    for (field, most) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
+        let value = text(event, &[field]);
+        if value.is_empty() {
+            causes.push(Cause::required(field, ""));
+        }
+        too_long(field, value, most, causes);
+    }
+    too_long("message", text(event, &[note]), 1024, causes);
+}
+
+fn too_long(field: &str, value: &str, most: usize, causes: &mut Vec<Cause>) {
+    if value.len() > most {
+        causes.push(Cause::invalid(field, &"".into(), &format!("can have at most {most} characters")));
+    }
+}
+
+/// What holds for a new event of `events.k8s.io/v1`: nothing of the deprecated fields.
+fn new(event: &Value, causes: &mut Vec<Cause>) {
+    aggregated(event, causes);
     if event["eventTime"].is_null() {
         causes.push(Cause::required("eventTime", ""));
     }
-    for field in ["reportingController", "reportingInstance", "action", "reason"] {
-        if text(event, &[field]).is_empty() {
-            causes.push(Cause::required(field, ""));
-        }
-    }
     let kind = text(event, &["type"]);
     if !matches!(kind, "Normal" | "Warning") {
-        causes.push(Cause::invalid("type", &kind.into(), "has invalid value: "));
+        causes.push(Cause::invalid("type", &"".into(), &format!("has invalid value: {kind}")));
+    }
+    for (core, twin) in TWINS.iter().filter(|(_, twin)| twin.starts_with("deprecated")) {
+        let value = &event[*twin];
+        let unset = value.is_null() || value == 0 || value.as_object().is_some_and(serde_json::Map::is_empty);
+        if !unset {
+            causes.push(Cause::invalid(*core, &"".into(), "needs to be unset"));
+        }
+    }
+}
+
+/// What happened again and again did so at least twice, and at some time.
+fn aggregated(event: &Value, causes: &mut Vec<Cause>) {
+    let series = &event["series"];
+    if series.is_null() {
+        return;
+    }
+    if series["count"].as_i64().unwrap_or(0) < 2 {
+        causes.push(Cause::invalid("series.count", &"".into(), "should be at least 2"));
+    }
+    if series["lastObservedTime"].is_null() {
+        causes.push(Cause::required("series.lastObservedTime", ""));
+    }
+}
+
+/// What holds for a change through `events.k8s.io/v1`: nothing but `series` and metadata changes.
+fn changed(event: &Value, old: &Value, causes: &mut Vec<Cause>) {
+    if event["series"] != old["series"] {
+        aggregated(event, causes);
+    }
+    let same = ["reason", "type", "eventTime", "action", "related", "reportingInstance"].map(|field| (field, field));
+    for (core, field) in TWINS.into_iter().chain(same) {
+        if event[field] != old[field] {
+            let named = if core == "reportingComponent" { field } else { core };
+            causes.push(Cause::invalid(named, &event[field], "field is immutable"));
+        }
     }
 }
 
