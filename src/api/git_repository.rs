@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepositorySpec {
-    /// Address of the repository: `https://…` or `http://…`; `ssh://…` and `git@host:path` are not supported yet.
+    /// Address of the repository: `https://…`, `http://…`, `ssh://user@host:port/path` or `user@host:path`.
     pub url: String,
     /// How to authenticate; without it the repository is read anonymously.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,11 +29,12 @@ pub struct GitRepositorySpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RepositoryAuth {
-    /// `basic` for a password or token; `key`, for an SSH key, is not supported yet.
+    /// `basic` for a password or token over HTTP(S); `key` for an SSH key.
     #[serde(rename = "type")]
     pub kind: AuthType,
-    /// Secret in the same namespace: keys `username` and `password` for `basic`; `key` and, for an encrypted key,
-    /// `password` for `key`.
+    /// Secret in the same namespace: keys `username` and `password` for `basic`; for `key` the private key under `key`,
+    /// `ssh-privatekey` or `identity`, the passphrase of an encrypted key under `password`, and the host keys of the server
+    /// under `known_hosts`.
     pub secret_name: String,
 }
 

@@ -1,7 +1,8 @@
 //! Logs: to standard error, filtered by `RUST_LOG`.
 //!
 //! Invariant: the Kubernetes client's own target stays at ERROR, for below it would log whole answers, which may be
-//! Secrets. Its lines about failed requests are left out: whoever asked reports the failure, once.
+//! Secrets. Its lines about failed requests are left out: whoever asked reports the failure, once. So are the lines of the
+//! SSH client, in which servers have their say.
 
 use std::io::IsTerminal as _;
 
@@ -24,6 +25,7 @@ pub(super) fn start(format: Format, default: &str) {
     let safe = filter_fn(|metadata| match metadata.target() {
         "kube_client::client::builder" => false,
         "kube_client::client::tls" => true,
+        target if target.starts_with("russh") => false,
         target => *metadata.level() == tracing::Level::ERROR || !target.starts_with("kube_client::client"),
     });
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

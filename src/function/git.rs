@@ -16,7 +16,7 @@ use crate::api::function_conditions::Reason;
 use crate::api::git_repository::AuthType;
 use crate::failure::{Class, chain};
 use crate::secrets::{Followed, Known};
-use crate::source::{self, BaseDir, Credentials, Fault, Reference, Remote, RemoteUrl};
+use crate::source::{self, BaseDir, Credentials, Fault, Reference, Remote, RemoteUrl, SshFault};
 
 /// What a Git Function is to be built from, as its spec says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +98,8 @@ fn kind_of(fault: &Fault) -> &'static str {
         Fault::TooLarge { .. } | Fault::HistoryTooLarge { .. } => "repository too large",
         Fault::MissingSecret | Fault::MissingKey { .. } => "credentials missing",
         Fault::Unsupported { .. } => "repository not supported",
+        Fault::Ssh(SshFault::NoRepository { .. }) => "repository not found",
+        Fault::Ssh(_) => "credentials not usable",
         Fault::Malformed { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => "address not usable",
         _ => "git server failed",
     }
@@ -126,7 +128,7 @@ pub(super) async fn remote(
     // What no Secret can help is told whatever there is of it.
     let unusable = |error: source::Error| Unread::options(error.class(), &chain(&error));
     let url = RemoteUrl::parse(&found.spec.url).map_err(unusable)?;
-    source::supported(found.spec.auth.as_ref()).map_err(unusable)?;
+    source::supported(&url, found.spec.auth.as_ref()).map_err(unusable)?;
     let named = secret.as_deref().unwrap_or_default();
     if let (Some(_), Some((class, problem))) = (&secret, known.problem()) {
         return Err(Unread::options(class, &format!("Secret \"{named}\" {problem}")));

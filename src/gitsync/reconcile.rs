@@ -367,7 +367,7 @@ impl Task {
         let secret = self.secret_of(sync, repository).await;
         // What no Secret can help is told whatever there is of it.
         let url = RemoteUrl::parse(&repository.spec.url)?;
-        source::supported(repository.spec.auth.as_ref())?;
+        source::supported(&url, repository.spec.auth.as_ref())?;
         if let (Some(auth), Some(known)) = (&repository.spec.auth, &secret)
             && let Some(refused) = without_secret(&auth.secret_name, known)
         {

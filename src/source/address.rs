@@ -2,7 +2,7 @@
 //!
 //! Invariant: neither `Display` nor `Debug` shows a user or password that stood in the address; they are kept apart
 //! from it and used only when the repository names no Secret.
-//! Deliberately not here: SSH addresses (recognised, so that the refusal can say so).
+//! Deliberately not here: the parts of an SSH address (`ssh_address`).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use reqwest::Url;
 
 use super::auth::Credentials;
-use super::error::{Error, Fault, INSTEAD_OF_SSH};
+use super::error::{Error, Fault};
+use super::ssh_address::SshAddress;
 use crate::object::Secret;
 
 /// Where a repository is. Cheap to clone.
@@ -29,11 +30,12 @@ struct Address {
 enum Place {
     /// Without user, password, query and trailing slash.
     Http(Url),
+    Ssh(SshAddress),
     Local(PathBuf),
 }
 
 impl RemoteUrl {
-    /// Reads `https://`, `http://` and `file://` addresses and absolute paths.
+    /// Reads `https://`, `http://`, `ssh://` and `file://` addresses, `user@host:path`, and absolute paths.
     pub fn parse(text: &str) -> Result<Self, Error> {
         read(text.trim()).map_err(|cause| Error::parse("address of the repository", cause))
     }
@@ -51,14 +53,21 @@ impl RemoteUrl {
     pub fn local_path(&self) -> Option<&Path> {
         match &self.0.place {
             Place::Local(path) => Some(path),
-            Place::Http(_) => None,
+            Place::Http(_) | Place::Ssh(_) => None,
         }
     }
 
     pub(super) fn http(&self) -> Option<&Url> {
         match &self.0.place {
             Place::Http(url) => Some(url),
-            Place::Local(_) => None,
+            Place::Ssh(_) | Place::Local(_) => None,
+        }
+    }
+
+    pub(super) fn ssh(&self) -> Option<&SshAddress> {
+        match &self.0.place {
+            Place::Ssh(address) => Some(address),
+            Place::Http(_) | Place::Local(_) => None,
         }
     }
 
@@ -74,18 +83,18 @@ impl RemoteUrl {
 }
 
 fn read(text: &str) -> Result<RemoteUrl, Fault> {
-    const FORM: Fault = Fault::Malformed { why: "an address has the form https://host/path" };
-    const SSH: Fault = Fault::Unsupported { what: "SSH", instead: INSTEAD_OF_SSH };
-    const HTTP: &str = "use https:// or http://";
+    const FORM: Fault =
+        Fault::Malformed { why: "an address has the form https://host/path, ssh://user@host/path or user@host:path" };
+    const INSTEAD: &str = "use https:// or ssh://";
     if text.is_empty() || text.len() > 4096 || text.chars().any(char::is_control) {
         return Err(FORM);
     }
     if text.starts_with('/') {
         return Ok(RemoteUrl::local(text));
     }
-    let Some((scheme, _)) = text.split_once("://") else {
-        let before_path = text.split('/').next().unwrap_or_default();
-        return Err(if before_path.contains(':') { SSH } else { FORM });
+    let Some((scheme, rest)) = text.split_once("://") else {
+        let address = SshAddress::parse_scp(text).ok_or(FORM)??;
+        return Ok(RemoteUrl::new(Place::Ssh(address), Credentials::Anonymous));
     };
     match scheme.to_ascii_lowercase().as_str() {
         "http" | "https" => http(text),
@@ -93,9 +102,11 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
             let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
             Ok(RemoteUrl::local(path.ok_or(FORM)?))
         }
-        "ssh" | "git+ssh" | "ssh+git" => Err(SSH),
-        "git" => Err(Fault::Unsupported { what: "git://", instead: HTTP }),
-        _ => Err(Fault::Unsupported { what: "this kind of address", instead: HTTP }),
+        "ssh" | "git+ssh" | "ssh+git" => {
+            Ok(RemoteUrl::new(Place::Ssh(SshAddress::parse_url(rest)?), Credentials::Anonymous))
+        }
+        "git" => Err(Fault::Unsupported { what: "git://", instead: INSTEAD }),
+        _ => Err(Fault::Unsupported { what: "this kind of address", instead: INSTEAD }),
     }
 }
 
@@ -125,7 +136,7 @@ pub(super) fn strip(url: &mut Url) {
     let _ = url.set_password(None);
 }
 
-fn percent_decoded(text: &str) -> String {
+pub(super) fn percent_decoded(text: &str) -> String {
     let mut rest = text.as_bytes();
     let mut out = Vec::with_capacity(rest.len());
     while let Some((&byte, tail)) = rest.split_first() {
@@ -148,6 +159,7 @@ impl fmt::Display for RemoteUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.place {
             Place::Http(url) => f.write_str(url.as_str()),
+            Place::Ssh(address) => address.fmt(f),
             Place::Local(path) => path.display().fmt(f),
         }
     }
@@ -178,14 +190,14 @@ mod tests {
         check("HTTP://Example.org:8080/x", "http://example.org:8080/x");
         check("/srv/git/x", "/srv/git/x");
         check("file:///srv/a%20b", "/srv/a b");
-        let ssh = format!("SSH is not supported; {INSTEAD_OF_SSH}");
-        check("git@github.com:a/b.git", &ssh);
-        check("ssh://git@github.com/a/b.git", &ssh);
-        check("ext::sh -c id", &ssh);
-        check("git://example.org/x", "git:// is not supported; use https:// or http://");
-        check("", "an address has the form https://host/path");
+        let form = "an address has the form https://host/path, ssh://user@host/path or user@host:path";
+        check("ext::sh -c id", form);
+        check("git://example.org/x", "git:// is not supported; use https:// or ssh://");
+        check("", form);
         check("https://", "an address has the form https://host/path");
-        check("relative/path", "an address has the form https://host/path");
+        check("relative/path", form);
+        check("example.org:8080/x", form);
+        check("a/b@c:d", form);
         check("https://e.org/x?token=abc", "an address has no `?` and no `#`; credentials belong in a Secret");
     }
 

@@ -1,13 +1,16 @@
 //! A repository's `auth` and the Secret that it names become [`Credentials`].
 //!
-//! Deliberately not here: SSH keys (one more variant of [`Credentials`]); reading the Secret from the cluster.
+//! Deliberately not here: reading the text of an SSH key (`ssh_key`); reading the Secret from the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 
-use super::error::{Error, Fault, INSTEAD_OF_SSH};
+use super::address::RemoteUrl;
+use super::error::{Error, Fault};
+use super::ssh_fault::SshFault;
+use super::ssh_key::SshIdentity;
 use crate::api::git_repository::{AuthType, RepositoryAuth};
 use crate::object::Secret;
 
@@ -23,11 +26,14 @@ pub enum Credentials {
         /// Password or token.
         password: Secret<String>,
     },
+    /// SSH key.
+    Key(Arc<SshIdentity>),
 }
 
 /// The credentials that a repository's `auth` means, from the `data` of the Secret it names (`None`: it is missing).
 ///
-/// For `basic` the keys `username` and `password` must both exist and may be empty; the Secret's type is not looked
+/// For `key` the private key stands under `key`, `ssh-privatekey` or `identity`, its passphrase under `password`, and the
+/// keys of hosts under `known_hosts`. For `basic` the keys `username` and `password` must both exist and may be empty; the Secret's type is not looked
 /// at. One trailing line break, which `echo` leaves in many Secrets, is not taken as part of a value.
 pub fn credentials(
     auth: Option<&RepositoryAuth>,
@@ -36,15 +42,16 @@ pub fn credentials(
     read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
 }
 
-/// Whether the way of authentication is one that is spoken here, whatever the Secret holds.
-pub fn supported(auth: Option<&RepositoryAuth>) -> Result<(), Error> {
-    match auth.map(|auth| auth.kind) {
-        None | Some(AuthType::Basic) => Ok(()),
-        Some(AuthType::Key) => Err(Error::Authenticate { cause: Arc::new(KEY) }),
-    }
+/// Whether a repository at this address can be opened in this way, whatever the Secret holds.
+pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
+    let fault = match (url.ssh().is_some(), auth.map(|auth| auth.kind)) {
+        (true, None) => SshFault::NoKey,
+        (true, Some(AuthType::Basic)) => SshFault::NotKey,
+        (false, Some(AuthType::Key)) => SshFault::NotSsh,
+        (true, Some(AuthType::Key)) | (false, None | Some(AuthType::Basic)) => return Ok(()),
+    };
+    Err(Error::Authenticate { cause: Arc::new(fault.into()) })
 }
-
-const KEY: Fault = Fault::Unsupported { what: "authentication with an SSH key", instead: INSTEAD_OF_SSH };
 
 fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Credentials, Fault> {
     let Some(auth) = auth else { return Ok(Credentials::Anonymous) };
@@ -54,7 +61,7 @@ fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteStri
             username: field(data, "username")?,
             password: Secret::new(field(data, "password")?),
         }),
-        AuthType::Key => Err(KEY),
+        AuthType::Key => Ok(Credentials::Key(Arc::new(SshIdentity::read(data)?))),
     }
 }
 

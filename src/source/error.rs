@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ssh_fault::SshFault;
 use super::{Commit, Reference, RemoteUrl};
 use crate::failure::Class;
 
@@ -299,14 +300,13 @@ pub enum Fault {
         /// The system's words.
         what: String,
     },
+    /// Something that only SSH has.
+    #[error(transparent)]
+    Ssh(#[from] SshFault),
     /// The work on a blocking thread ended without a result.
     #[error("the work was stopped or panicked")]
     Stopped,
 }
-
-/// What to do where somebody wants SSH.
-pub(super) const INSTEAD_OF_SSH: &str = "give the https:// address of the repository, and if it is private, `auth` with the \
-     type `basic` and a Secret with the keys `username` and `password` (a token goes in the place of the password)";
 
 /// Whether credentials went with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,6 +381,7 @@ impl Fault {
             | Self::Disk(_)
             | Self::Local { .. }
             | Self::Watch { .. } => Class::Unavailable,
+            Self::Ssh(fault) => fault.class(),
             Self::Stopped => Class::Bug,
         }
     }

@@ -21,7 +21,7 @@ use super::readers::{Identity, Reader, ReaderKind, Readers};
 use super::reference::{Found, Reference, Refs, Wanted};
 use super::slots::{Share, Slots};
 use super::snapshot::Snapshot;
-use super::transport::{self, Http, Negotiated};
+use super::transport::{self, Http, Negotiated, Ssh, Wire};
 use super::turns::Party;
 use super::{Credentials, RemoteUrl, Settings};
 
@@ -38,7 +38,7 @@ impl Remote {
     pub(super) fn credentials(&self) -> &Credentials {
         match &self.credentials {
             Credentials::Anonymous => self.url.embedded(),
-            given @ Credentials::Basic { .. } => given,
+            given @ (Credentials::Basic { .. } | Credentials::Key(_)) => given,
         }
     }
 
@@ -50,9 +50,12 @@ impl Remote {
             digest.update(text.as_bytes());
         };
         add(&self.url.to_string());
-        if let Credentials::Basic { username, password } = self.credentials() {
-            add(username);
-            add(password.expose());
+        match self.credentials() {
+            Credentials::Anonymous => {}
+            Credentials::Basic { username, password } => {
+                [username, password.expose()].into_iter().for_each(|text| add(text))
+            }
+            Credentials::Key(identity) => identity.parts().into_iter().for_each(add),
         }
         digest.finalize().into()
     }
@@ -70,6 +73,7 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     slots: Slots,
     http: OnceLock<Http>,
+    ssh: Ssh,
     pub(super) open: Open,
     pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
     pub(super) readers: Mutex<Readers>,
@@ -121,7 +125,8 @@ impl Source {
         let (http, open, remotes, readers) = (OnceLock::new(), Open::default(), Mutex::default(), Mutex::default());
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
         let readers_known = watch::Sender::new(false);
-        let inner = Inner { settings, slots, http, open, remotes, readers, readers_known, lookups, fetches };
+        let ssh = Ssh::new(settings.deadlines);
+        let inner = Inner { settings, slots, http, ssh, open, remotes, readers, readers_known, lookups, fetches };
         Self { inner: Arc::new(inner), party: Party::default() }
     }
 
@@ -221,10 +226,10 @@ impl Source {
             let (path, wanted) = (path.to_owned(), wanted.clone());
             return self.shared(remote).run(move || transport::local::list_refs(&path, &wanted)).await?;
         }
-        let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
         let known = lock(&state.negotiated).clone();
         let limit = self.inner.settings.limits.advertisement_bytes;
-        let asked = transport::list_refs(self.http()?, url, remote.credentials(), known.as_ref(), wanted, limit).await;
+        let wire = self.wire(remote)?;
+        let asked = transport::list_refs(&wire, remote.credentials(), known.as_ref(), wanted, limit).await;
         let (negotiated, refs) = match asked {
             Ok((negotiated, refs)) => (Some(negotiated), Ok(refs)),
             Err(fault) => (None, Err(transport::hushed(remote.credentials(), fault))),
@@ -304,7 +309,15 @@ impl Source {
         Arc::clone(lock(&self.inner.remotes).entry(remote.identity()).or_default())
     }
 
-    pub(super) fn http(&self) -> Result<&Http, Fault> {
+    /// The client for a remote that is not on this machine.
+    pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
+        if let Some(address) = remote.url.ssh() {
+            return Ok(Wire::Ssh(&self.inner.ssh, address));
+        }
+        Ok(Wire::Http(self.http()?, remote.url.http().ok_or(Fault::LocalForbidden)?))
+    }
+
+    fn http(&self) -> Result<&Http, Fault> {
         if let Some(http) = self.inner.http.get() {
             return Ok(http);
         }

@@ -183,7 +183,7 @@ impl Source {
         let spooler = Arc::clone(generation);
         let file = self.shared(remote).run(move || spooler.spool()).await??;
         let credentials = remote.credentials();
-        let delivered = transport::fetch_pack(self.http()?, negotiated, credentials, asked, &limits, file).await;
+        let delivered = transport::fetch_pack(&self.wire(remote)?, negotiated, credentials, asked, &limits, file).await;
         let delivered = delivered.map_err(|fault| transport::hushed(credentials, fault))?;
         let indexer = Arc::clone(generation);
         self.shared(remote).run(move || indexer.index(delivered.file, until)).await??;

@@ -141,28 +141,36 @@ async fn a_function_is_told_what_its_git_secret_lacks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_wants_ssh_is_told_what_to_do_instead_before_a_secret_is_asked_for() {
+async fn whose_address_and_credentials_do_not_fit_is_told_so_before_a_secret_is_asked_for() {
     let (mut world, server) = world().await;
     server.require("u", "token");
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/repository.yaml");
     let sample: Value = serde_yaml::from_str(&fs::read_to_string(sample).unwrap()).unwrap();
+    let ssh = sample["spec"]["url"].clone();
     world.create(API, "gitrepositories", NAMESPACE, sample);
     world.start();
     follow(&world, "sample-with-auth", "main");
-    let instead = "give the https:// address of the repository, and if it is private, `auth` with the type `basic` and a \
-                   Secret with the keys `username` and `password` (a token goes in the place of the password)";
-    let address = "Reading git options failed: read the address of the repository: SSH is not supported";
-    is_told(&world, &format!("{address}; {instead}")).await;
+    let failed = "Reading git options failed";
+    is_told(&world, &format!("{failed}: Secret \"kyma-git-creds\" does not exist in this namespace")).await;
 
     let edit = |spec: Value| world.edit(API, "gitrepositories", "sample-with-auth", json!({"spec": spec}));
+    let unread = format!("{failed}: read the credentials of the repository");
     edit(json!({"url": server.url(NAME)}));
-    let key = "Reading git options failed: read the credentials of the repository: authentication with an SSH key is \
-               not supported";
-    is_told(&world, &format!("{key}; {instead}")).await;
+    let http = "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or \
+                set the type of its `auth` to `basic`";
+    is_told(&world, &format!("{unread}: {http}")).await;
+    edit(json!({"url": ssh, "auth": {"type": "basic"}}));
+    let basic = "an SSH address is opened with a key, not with a user name and password: set the type of the repository's \
+                 `auth` to `key`, or give its https:// address";
+    is_told(&world, &format!("{unread}: {basic}")).await;
+    edit(json!({"auth": null}));
+    let nothing = "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with \
+                   the type `key`";
+    is_told(&world, &format!("{unread}: {nothing}")).await;
     assert_eq!(server.take_counts().requests, 0);
 
     // What it says helps.
-    edit(json!({"auth": {"type": "basic", "secretName": "git"}}));
+    edit(json!({"url": server.url(NAME), "auth": {"type": "basic", "secretName": "git"}}));
     create_secret(&world, &json!({"username": "u", "password": "token"}));
     world.runs("hello").await;
 }

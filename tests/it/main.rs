@@ -64,6 +64,7 @@ mod real;
 mod runtimes;
 mod schedules;
 mod source;
+mod ssh;
 mod support;
 mod sync;
 mod sync_faults;

@@ -26,6 +26,8 @@ mod following;
 mod hostile;
 mod local;
 mod mirrors;
+mod ssh;
+mod ssh_hostile;
 
 const NOW: Duration = Duration::ZERO;
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::api::build::{BuildFailure, FailureReason, LONGEST_MESSAGE};
 use crate::failure::{Class, chain};
-use crate::source::{self, Commit, Fault};
+use crate::source::{self, Commit, Fault, SshFault};
 
 /// An attempt that failed.
 #[derive(Debug, thiserror::Error)]
@@ -101,9 +101,20 @@ impl Error {
 
 fn reason(error: &source::Error) -> FailureReason {
     match error.fault() {
-        Fault::Denied { .. } | Fault::WebPage | Fault::MissingSecret | Fault::MissingKey { .. } => {
-            FailureReason::GitAuthorization
-        }
+        Fault::Denied { .. }
+        | Fault::WebPage
+        | Fault::MissingSecret
+        | Fault::MissingKey { .. }
+        | Fault::Ssh(
+            SshFault::Refused { .. }
+            | SshFault::MissingPrivateKey
+            | SshFault::Unreadable { .. }
+            | SshFault::MissingPassphrase
+            | SshFault::WrongPassphrase
+            | SshFault::HostKeyUnknown { .. }
+            | SshFault::HostKeyChanged { .. }
+            | SshFault::HostKeyRevoked { .. },
+        ) => FailureReason::GitAuthorization,
         Fault::TooLarge { .. } => FailureReason::TooLarge,
         _ if matches!(error, source::Error::Authenticate { .. }) => FailureReason::GitAuthorization,
         _ if matches!(error, source::Error::Parse { .. }) => FailureReason::SourceInvalid,

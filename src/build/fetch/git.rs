@@ -21,8 +21,8 @@ use crate::source::{
 
 /// Longest target of a link, in bytes.
 const TARGET_BYTES: u64 = 1024;
-/// Longest user name or password, in bytes.
-const KEY_BYTES: u64 = 64 << 10;
+/// Longest value of a Secret, in bytes.
+const KEY_BYTES: u64 = 1 << 20;
 
 /// Fetches with a mirror in `mirror` and writes the files to `src`, which is empty.
 pub(super) async fn write(wanted: &InGit, mirror: &Path, src: &Path, bounds: Bounds) -> Result<(Tree, Commit), Error> {
@@ -189,7 +189,7 @@ fn credentials(wanted: &InGit) -> Result<Credentials, Error> {
     let Some((kind, directory)) = &wanted.auth else { return Ok(Credentials::Anonymous) };
     let keys: &[&str] = match kind {
         AuthType::Basic => &["username", "password"],
-        AuthType::Key => &[],
+        AuthType::Key => &source::KEY_FIELDS,
     };
     let mut data = BTreeMap::new();
     for key in keys {

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use super::http::{Body, Version};
+use super::body::Body;
+use super::http::Version;
 use super::packet::{self, Packet};
 use crate::source::error::Fault;
 use crate::source::id::Id;
@@ -44,7 +45,9 @@ pub(super) async fn read(body: &mut Body, wanted: &Wanted) -> Result<(Capabiliti
     let first = match first {
         Packet::Data(first) => first,
         // Git before 2.42 advertises nothing at all of an empty repository in version 0, not even its capabilities.
-        Packet::Flush if announced => return Ok((Capabilities::of_nothing(), Some(Refs::default()))),
+        Packet::Flush if announced || body.is_conversation() => {
+            return Ok((Capabilities::of_nothing(), Some(Refs::default())));
+        }
         Packet::Flush | Packet::Delimiter => return Err(Fault::Protocol { why: "the advertisement is empty" }),
     };
     if let Some(text) = first.strip_prefix(b"ERR ") {

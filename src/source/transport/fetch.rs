@@ -8,12 +8,16 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
 
-use super::http::{Body, Http, Version};
+use super::Wire;
+use super::advertisement::{self, Capabilities};
+use super::body::Body;
+use super::http::Version;
 use super::pack::Scan;
 use super::packet::{self, Packet};
 use super::refs::{AGENT_LINE, Negotiated};
 use crate::source::error::Fault;
 use crate::source::id::Id;
+use crate::source::reference::Wanted;
 use crate::source::{Credentials, Limits};
 
 /// Bytes that are gathered before a blocking thread judges and writes them.
@@ -60,22 +64,35 @@ pub(in crate::source) struct Delivered {
 
 /// Fetches a pack into `file`.
 pub(in crate::source) async fn fetch_pack(
-    http: &Http,
+    wire: &Wire<'_>,
     known: &Negotiated,
     credentials: &Credentials,
     asked: &Asked,
     limits: &Limits,
     file: File,
 ) -> Result<Delivered, Fault> {
-    let question = question(known, asked);
     // A twentieth more than the pack: packet lengths and progress.
     let limit = limits.pack_bytes.saturating_add(limits.pack_bytes / 20).saturating_add(64 << 10);
-    let mut body = http.ask(&known.at, credentials, known.capabilities.version, question, limit).await?;
-    receive(&mut body, limits, file).await
+    let mut body = match wire {
+        Wire::Http(http, _) => {
+            let at = known.at.as_ref().ok_or(Fault::Stopped)?;
+            let question = question(known.capabilities, asked);
+            http.ask(at, credentials, known.capabilities.version, question, limit).await?
+        }
+        Wire::Ssh(ssh, address) => {
+            // A server of version 0 tells all of its references first.
+            let mut body = ssh.open(address, credentials, limit.saturating_add(limits.advertisement_bytes)).await?;
+            let (capabilities, _) = advertisement::read(&mut body, &Wanted::new([])).await?;
+            body.send(question(capabilities, asked)).await?;
+            body
+        }
+    };
+    let delivered = receive(&mut body, limits, file).await?;
+    body.finish();
+    Ok(delivered)
 }
 
-fn question(known: &Negotiated, asked: &Asked) -> Vec<u8> {
-    let capabilities = known.capabilities;
+fn question(capabilities: Capabilities, asked: &Asked) -> Vec<u8> {
     let mut out = Vec::new();
     let deepen = asked.history == History::Left && capabilities.shallow;
     let shallow = asked.have.iter().filter(|(_, history)| *history == History::Left && capabilities.shallow);
@@ -201,7 +218,7 @@ impl Spool {
             scan.feed(&piece)?;
             file.write_all(&piece).map_err(Fault::Disk)?;
             piece.clear();
-            Ok((scan, file, piece))
+            Ok::<_, Fault>((scan, file, piece))
         });
         let (scan, file, piece) = work.await.map_err(|_| Fault::Stopped)??;
         self.sink = Some((scan, file));

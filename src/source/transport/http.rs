@@ -2,15 +2,11 @@
 //!
 //! Invariant: credentials are sent to the host of the repository's address only; a redirect to another host is
 //! followed without them, one from https to http not at all.
-//! Invariant: a body ends at its limit of bytes, or when it is silent for too long.
-
-use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use bytes::{Bytes, BytesMut};
 use reqwest::{StatusCode, Url, header};
 
-use super::packet::{self, Packet};
+use super::body::Body;
 use crate::failure::{on_the_way, wished};
 use crate::source::address::strip;
 use crate::source::error::{Fault, Sent};
@@ -119,7 +115,7 @@ impl Http {
     }
 
     fn body(&self, response: reqwest::Response, limit: u64) -> Body {
-        Body { response, left: limit, limit, silence: self.deadlines.silence, buffer: BytesMut::new() }
+        Body::http(response, limit, self.deadlines.silence)
     }
 }
 
@@ -129,7 +125,7 @@ pub(super) fn basic(credentials: &Credentials) -> Option<String> {
         Credentials::Basic { username, password } => {
             Some(BASE64_STANDARD.encode(format!("{username}:{}", password.expose())))
         }
-        Credentials::Anonymous => None,
+        Credentials::Anonymous | Credentials::Key(_) => None,
     }
 }
 
@@ -218,53 +214,8 @@ fn accepted(
     }
 }
 
-fn network(error: &reqwest::Error) -> Fault {
+pub(super) fn network(error: &reqwest::Error) -> Fault {
     Fault::Network { what: on_the_way(error) }
-}
-
-/// The body of an answer, in pieces or in packets.
-#[derive(Debug)]
-pub(super) struct Body {
-    response: reqwest::Response,
-    left: u64,
-    limit: u64,
-    silence: Duration,
-    buffer: BytesMut,
-}
-
-impl Body {
-    /// The next packet; `None` at the end of the body.
-    pub(super) async fn packet(&mut self) -> Result<Option<Packet>, Fault> {
-        loop {
-            if let Some(packet) = packet::split(&mut self.buffer)? {
-                return Ok(Some(packet));
-            }
-            match self.chunk().await? {
-                Some(bytes) => self.buffer.extend_from_slice(&bytes),
-                None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(Fault::Protocol { why: "the answer ends in the middle of a packet" }),
-            }
-        }
-    }
-
-    /// The next packet, which there has to be.
-    pub(super) async fn expected(&mut self) -> Result<Packet, Fault> {
-        self.packet().await?.ok_or(Fault::Protocol { why: "the answer ends too early" })
-    }
-
-    async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
-        let chunk = match tokio::time::timeout(self.silence, self.response.chunk()).await {
-            Ok(chunk) => chunk.map_err(|error| network(&error))?,
-            Err(_) => return Err(Fault::Timeout { after: self.silence, what: "not a byte came" }),
-        };
-        let Some(bytes) = chunk else { return Ok(None) };
-        let length = bytes.len() as u64;
-        if length > self.left {
-            return Err(Fault::TooLarge { what: "the server's answer in bytes", limit: self.limit });
-        }
-        self.left -= length;
-        Ok(Some(bytes))
-    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //!
 //! What was negotiated is remembered by the caller: then an unchanged remote costs one request of a few hundred bytes.
 
-use reqwest::Url;
-
+use super::Wire;
 use super::advertisement::{self, Capabilities, id_and_rest};
-use super::http::{Body, Endpoint, Http, Version};
+use super::body::Body;
+use super::http::{Endpoint, Http, Version};
 use super::packet::{self, Packet};
 use crate::failure::Class;
 use crate::source::Credentials;
@@ -19,7 +19,8 @@ pub(super) const AGENT_LINE: &str = concat!("agent=mainstay/", env!("CARGO_PKG_V
 /// Where a repository answers and what its server can do.
 #[derive(Clone, Debug)]
 pub(in crate::source) struct Negotiated {
-    pub(super) at: Endpoint,
+    /// Over HTTP.
+    pub(super) at: Option<Endpoint>,
     pub(super) capabilities: Capabilities,
 }
 
@@ -37,15 +38,22 @@ impl Negotiated {
 
 /// The references named in `wanted`, as far as the remote has them.
 pub(in crate::source) async fn list_refs(
-    http: &Http,
-    url: &Url,
+    wire: &Wire<'_>,
     credentials: &Credentials,
     known: Option<&Negotiated>,
     wanted: &Wanted,
     limit: u64,
 ) -> Result<(Negotiated, Refs), Fault> {
-    if let Some(known) = known.filter(|known| known.capabilities.version == Version::Two) {
-        match ls_refs(http, known, credentials, wanted, limit).await {
+    let (http, url) = match wire {
+        Wire::Http(http, url) => (http, url),
+        Wire::Ssh(ssh, address) => {
+            let body = ssh.open(address, credentials, limit).await?;
+            return ask_in_conversation(body, wanted).await;
+        }
+    };
+    let at = known.filter(|known| known.capabilities.version == Version::Two);
+    if let Some((known, at)) = at.and_then(|known| Some((known, known.at.as_ref()?))) {
+        match ls_refs(http, at, known.capabilities, credentials, wanted, limit).await {
             Ok(refs) => return Ok((known.clone(), refs)),
             Err(fault @ (Fault::Denied { .. } | Fault::Timeout { .. } | Fault::TooLarge { .. })) => return Err(fault),
             // Who is busy or in trouble is not asked once more at once, least of all who wants to be left alone.
@@ -56,23 +64,36 @@ pub(in crate::source) async fn list_refs(
     }
     let (at, mut body) = http.advertisement(url, credentials, limit).await?;
     let (capabilities, refs) = advertisement::read(&mut body, wanted).await?;
-    let negotiated = Negotiated { at, capabilities };
     let refs = match refs {
         Some(refs) => refs,
-        None => ls_refs(http, &negotiated, credentials, wanted, limit).await?,
+        None => ls_refs(http, &at, capabilities, credentials, wanted, limit).await?,
     };
-    Ok((negotiated, refs))
+    Ok((Negotiated { at: Some(at), capabilities }, refs))
+}
+
+/// Over SSH the answer to each question follows on the same channel.
+async fn ask_in_conversation(mut body: Body, wanted: &Wanted) -> Result<(Negotiated, Refs), Fault> {
+    let (capabilities, refs) = advertisement::read(&mut body, wanted).await?;
+    let refs = if let Some(refs) = refs {
+        refs
+    } else {
+        body.send(question(capabilities, wanted)).await?;
+        answer(&mut body, wanted).await?
+    };
+    body.finish();
+    Ok((Negotiated { at: None, capabilities }, refs))
 }
 
 async fn ls_refs(
     http: &Http,
-    known: &Negotiated,
+    at: &Endpoint,
+    capabilities: Capabilities,
     credentials: &Credentials,
     wanted: &Wanted,
     limit: u64,
 ) -> Result<Refs, Fault> {
-    let question = question(known.capabilities, wanted);
-    let mut body = http.ask(&known.at, credentials, Version::Two, question, limit).await?;
+    let question = question(capabilities, wanted);
+    let mut body = http.ask(at, credentials, Version::Two, question, limit).await?;
     answer(&mut body, wanted).await
 }
 

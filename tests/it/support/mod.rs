@@ -16,4 +16,5 @@ pub(crate) mod pod_security;
 pub(crate) mod registry;
 pub(crate) mod remote;
 pub(crate) mod server;
+pub(crate) mod ssh_server;
 pub(crate) mod world;

@@ -1,0 +1,270 @@
+//! What is known of the keys of SSH servers: the format of OpenSSH's `known_hosts`, and a [`Verdict`] on a key that a
+//! server presents.
+//!
+//! Invariant: a key is accepted only by a line that lists it for this very host and port; a line that does not read
+//! accepts nothing and takes nothing from the others.
+//! Invariant: what is marked as `@revoked` is refused, whatever else accepts it.
+//!
+//! Deliberately not here: certificates of hosts (`@cert-authority` lines accept nothing), and trust at first use.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ring::hmac;
+use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PublicKey};
+
+/// The keys that large hosts publish, for repositories whose Secret says nothing of host keys.
+const PUBLISHED: &str = include_str!("known_hosts.txt");
+
+/// Bytes of a `known_hosts` that are looked at.
+const LONGEST: usize = 256 << 10;
+
+/// What a `known_hosts` says of one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HostKeys {
+    accepted: Vec<PublicKey>,
+    revoked: Vec<PublicKey>,
+}
+
+/// What follows for a key that the host presents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is the host's key.
+    Accepted,
+    /// Nothing is known of the host.
+    Unknown,
+    /// Other keys are known of the host.
+    Changed,
+    /// It must not be trusted.
+    Revoked,
+}
+
+impl HostKeys {
+    /// What `text` says of the host; `name` is its name there, with the port unless that is 22.
+    pub(super) fn read(text: &str, name: &str) -> Self {
+        let mut keys = Self::default();
+        let text = text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default();
+        for line in text.lines() {
+            let Some((marker, key)) = entry(line.trim(), name) else { continue };
+            match marker {
+                None if !keys.accepted.contains(&key) => keys.accepted.push(key),
+                Some("@revoked") => keys.revoked.push(key),
+                _ => {}
+            }
+        }
+        keys
+    }
+
+    /// What large hosts publish of themselves.
+    pub(super) fn published(name: &str) -> Self {
+        Self::read(PUBLISHED, name)
+    }
+
+    pub(super) fn judge(&self, presented: &PublicKey) -> Verdict {
+        let lists = |keys: &[PublicKey]| keys.iter().any(|key| key.key_data() == presented.key_data());
+        if lists(&self.revoked) {
+            Verdict::Revoked
+        } else if lists(&self.accepted) {
+            Verdict::Accepted
+        } else if self.accepted.is_empty() {
+            Verdict::Unknown
+        } else {
+            Verdict::Changed
+        }
+    }
+
+    /// Kinds and fingerprints of the host's keys, for people.
+    pub(super) fn shown(&self) -> String {
+        const SHOWN: usize = 4;
+        let shown: Vec<_> = self.accepted.iter().take(SHOWN).map(shown).collect();
+        let more = if self.accepted.len() > SHOWN { ", …" } else { "" };
+        format!("{}{more}", shown.join(", "))
+    }
+
+    /// The algorithms to ask the host for, those of its known keys first: a host that still has a key that is known
+    /// presents that one, and a host that has none of them presents another, which is refused by its fingerprint.
+    pub(super) fn algorithms(&self) -> Vec<Algorithm> {
+        let known = self.accepted.iter().flat_map(|key| signed_by(&key.algorithm()));
+        let all = [EcdsaCurve::NistP256, EcdsaCurve::NistP384, EcdsaCurve::NistP521];
+        let ecdsa = all.into_iter().map(|curve| Algorithm::Ecdsa { curve });
+        let usual = std::iter::once(Algorithm::Ed25519).chain(ecdsa).chain(signed_by(&Algorithm::Rsa { hash: None }));
+        let mut algorithms = Vec::new();
+        for algorithm in known.chain(usual) {
+            if !algorithms.contains(&algorithm) {
+                algorithms.push(algorithm);
+            }
+        }
+        algorithms
+    }
+}
+
+/// The algorithms that a key of this kind signs with; none with SHA-1, and none for DSA.
+fn signed_by(kind: &Algorithm) -> Vec<Algorithm> {
+    match kind {
+        Algorithm::Rsa { .. } => {
+            [HashAlg::Sha512, HashAlg::Sha256].map(|hash| Algorithm::Rsa { hash: Some(hash) }).to_vec()
+        }
+        Algorithm::Ed25519 | Algorithm::Ecdsa { .. } => vec![kind.clone()],
+        _ => Vec::new(),
+    }
+}
+
+/// Kind and fingerprint of a key, as `ssh-keygen -l` prints them.
+pub(super) fn shown(key: &PublicKey) -> String {
+    let kind = match key.algorithm() {
+        Algorithm::Rsa { .. } => "RSA",
+        Algorithm::Ecdsa { .. } => "ECDSA",
+        Algorithm::Ed25519 => "ED25519",
+        _ => "other",
+    };
+    format!("{} ({kind})", key.fingerprint(HashAlg::Sha256))
+}
+
+/// Marker and key of a line that is about the host.
+fn entry<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, PublicKey)> {
+    if line.is_empty() || line.starts_with('#') {
+        return None;
+    }
+    let mut words = line.split_ascii_whitespace();
+    let first = words.next()?;
+    let (marker, hosts) = if first.starts_with('@') { (Some(first), words.next()?) } else { (None, first) };
+    if !is_about(hosts, name) {
+        return None;
+    }
+    let (kind, key) = (words.next()?, words.next()?);
+    Some((marker, PublicKey::from_openssh(&format!("{kind} {key}")).ok()?))
+}
+
+fn is_about(hosts: &str, name: &str) -> bool {
+    if let Some(hashed) = hosts.strip_prefix("|1|") {
+        return is_hash_of(hashed, name).unwrap_or(false);
+    }
+    let mut is_listed = false;
+    for pattern in hosts.split(',') {
+        match pattern.strip_prefix('!') {
+            Some(excluded) if matches(excluded, name) => return false,
+            Some(_) => {}
+            None => is_listed |= matches(pattern, name),
+        }
+    }
+    is_listed
+}
+
+/// Whether `<salt>|<hash>` is the name's HMAC with SHA-1, in which OpenSSH hides names.
+fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
+    let (salt, hash) = hashed.split_once('|')?;
+    let (salt, hash) = (BASE64_STANDARD.decode(salt).ok()?, BASE64_STANDARD.decode(hash).ok()?);
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
+    Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
+}
+
+/// Whether a pattern with `*` and `?` matches the whole name, whatever the case. Its cost is the product of both lengths.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (pattern.to_ascii_lowercase().into_bytes(), name.as_bytes());
+    let (mut at, mut here, mut retry) = (0, 0, None);
+    while here < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                retry = Some((at, here));
+                at += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == name[here] => (at, here) = (at + 1, here + 1),
+            _ => match retry {
+                Some((star, from)) => {
+                    (at, here) = (star + 1, from + 1);
+                    retry = Some((star, here));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ED: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
+    const OTHER: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfuCHKVTjquxvt6CM6tdG4SLp1Btn/nOeHHE5UOzRdf";
+
+    fn key(text: &str) -> PublicKey {
+        PublicKey::from_openssh(text).unwrap()
+    }
+
+    #[track_caller]
+    fn check(hosts: &str, name: &str, expected: Verdict) {
+        let judged = HostKeys::read(&format!("# hosts\n\n{hosts} {ED} comment\n"), name).judge(&key(ED));
+        assert_eq!(judged, expected, "{hosts} {name}");
+    }
+
+    #[test]
+    fn finds_the_lines_about_a_host() {
+        use Verdict::{Accepted, Unknown};
+        check("github.com", "github.com", Accepted);
+        check("GitHub.com,140.82.121.4", "github.com", Accepted);
+        check("gitlab.com", "github.com", Unknown);
+        check("github.com", "[github.com]:2222", Unknown);
+        check("[github.com]:2222", "[github.com]:2222", Accepted);
+        check("[github.com]:2222", "github.com", Unknown);
+        check("*.example.org", "git.sub.example.org", Accepted);
+        check("*.example.org", "example.org", Unknown);
+        check("git?.example.org", "git1.example.org", Accepted);
+        check("[*.example.org]:*", "[git.example.org]:7", Accepted);
+        check("*.example.org,!bad.example.org", "bad.example.org", Unknown);
+        check("!bad.example.org,*.example.org", "git.example.org", Accepted);
+        check("|1|AAECAwQFBgcICQoLDA0ODxAREhM=|/vGHEQmgsSrggHW81/s0OAW0mAs=", "github.com", Accepted);
+        check("|1|AAECAwQFBgcICQoLDA0ODxAREhM=|/vGHEQmgsSrggHW81/s0OAW0mAs=", "gitlab.com", Unknown);
+        check("|1|AAECAwQFBgcICQoLDA0ODxAREhM=|JpYA5Ksbib/ek1AkZ8xbfqfFdFM=", "[ssh.github.com]:443", Accepted);
+        check("|1|nonsense", "github.com", Unknown);
+        check("@cert-authority *", "github.com", Unknown);
+        check("@revoked *", "github.com", Verdict::Revoked);
+    }
+
+    #[test]
+    fn any_listed_key_counts_but_a_revoked_one() {
+        let judge = |lines: &str| HostKeys::read(lines, "h").judge(&key(ED));
+        assert_eq!(judge(&format!("h {OTHER}\nh {ED}")), Verdict::Accepted);
+        assert_eq!(judge(&format!("h {OTHER}")), Verdict::Changed);
+        assert_eq!(judge(&format!("h {ED}\n@revoked * {ED}")), Verdict::Revoked);
+        assert_eq!(judge("h ssh-ed25519 nonsense\nh\n@revoked"), Verdict::Unknown);
+        assert_eq!(
+            judge(&format!("h ssh-ed25519 nonsense\r\nh {ED}\r\n")),
+            Verdict::Accepted,
+            "a bad line hurts no other"
+        );
+    }
+
+    #[test]
+    fn asks_for_the_algorithms_of_known_keys_first_and_never_for_sha1() {
+        let names = |keys: HostKeys| keys.algorithms().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let usual = "ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 rsa-sha2-512 rsa-sha2-256";
+        assert_eq!(names(HostKeys::default()), usual);
+        let azure = HostKeys::published("ssh.dev.azure.com");
+        assert!(names(azure).starts_with("rsa-sha2-512 rsa-sha2-256 ssh-ed25519"));
+    }
+
+    #[test]
+    fn knows_what_large_hosts_publish() {
+        let shown = |host: &str| HostKeys::published(host).shown();
+        assert_eq!(shown("github.com"), "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU (ED25519)");
+        assert_eq!(shown("[ssh.github.com]:443"), shown("github.com"));
+        assert_eq!(shown("gitlab.com"), "SHA256:eUXGGm1YGsMAS7vkcx6JOJdOGHPem5gQp4taiCfCLB8 (ED25519)");
+        assert_eq!(shown("bitbucket.org"), "SHA256:ybgmFkzwOSotHTHLJgHO0QN8L0xErw6vd0VhFA9m3SM (ED25519)");
+        assert_eq!(shown("vs-ssh.visualstudio.com"), "SHA256:ohD8VZEXGWo6Ez8GSEJQ9WpafgLFsOfLOtGGQCQo6Og (RSA)");
+        assert_eq!(shown("example.org"), "");
+    }
+
+    proptest! {
+        #[test]
+        fn reads_any_text_without_panic(text in "(\\PC|\n| |@|\\||,|h){0,80}") {
+            let _ = HostKeys::read(&text, "h");
+        }
+
+        #[test]
+        fn a_pattern_costs_little(stars in 0usize..200) {
+            let is_match = matches(&format!("{}b", "*a".repeat(stars)), &"a".repeat(250));
+            prop_assert!(!is_match);
+        }
+    }
+}

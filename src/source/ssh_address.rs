@@ -1,0 +1,226 @@
+//! The address of a repository that is read over SSH: `ssh://user@host:port/path`, or `user@host:path` as scp writes it.
+//!
+//! Invariant: host, user and path hold nothing that a shell, an option parser or a terminal could take for something
+//! else; what smells of it is refused by name.
+//! Invariant: there is no password in it.
+
+use std::fmt;
+
+use super::error::Fault;
+
+/// The user that the hosts of Git repositories expect when the address names none.
+const USER: &str = "git";
+const PORT: u16 = 22;
+
+/// Where a repository is on an SSH server.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct SshAddress {
+    pub(super) user: String,
+    /// A name or an IP address, in lower case and without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// As the server is given it: `/…` from its root, `~…` and anything else from a home directory.
+    pub(super) path: String,
+}
+
+impl SshAddress {
+    /// Reads what follows `ssh://`.
+    pub(super) fn parse_url(rest: &str) -> Result<Self, Fault> {
+        const FORM: Fault = Fault::Malformed { why: "an SSH address has the form ssh://user@host:port/path" };
+        if rest.contains(['?', '#']) {
+            return Err(Fault::Malformed { why: "an address has no `?` and no `#`; credentials belong in a Secret" });
+        }
+        let (authority, path) = rest.split_at(rest.find('/').ok_or(FORM)?);
+        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        let (host, port) = split_port(host).ok_or(FORM)?;
+        let port = match port {
+            None | Some("") => PORT,
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().ok().filter(|port| *port > 0).ok_or(FORM)?
+            }
+            Some(_) => return Err(FORM),
+        };
+        let path = super::address::percent_decoded(path);
+        let user = user.map(super::address::percent_decoded);
+        Self { user: user.unwrap_or_else(|| USER.to_owned()), host: host.to_owned(), port, path }.checked()
+    }
+
+    /// Reads `user@host:path`; `None`: it does not have that form.
+    pub(super) fn parse_scp(text: &str) -> Option<Result<Self, Fault>> {
+        let at = text.find('@')?;
+        let end_of_host = if text[at + 1..].starts_with('[') {
+            text[at..].find("]:").map(|found| at + found + 1)?
+        } else {
+            at + text[at..].find(':')?
+        };
+        let (user, host) = (&text[..at], text[at + 1..end_of_host].trim_start_matches('[').trim_end_matches(']'));
+        if text[..end_of_host].contains('/') {
+            return None;
+        }
+        let path = text[end_of_host + 1..].to_owned();
+        Some(Self { user: user.to_owned(), host: host.to_owned(), port: PORT, path }.checked())
+    }
+
+    /// Checks what a hostile address would use.
+    fn checked(mut self) -> Result<Self, Fault> {
+        if self.user.contains(':') {
+            return Err(PASSWORD);
+        }
+        if [&self.user, &self.host, &self.path].iter().any(|part| part.starts_with('-')) {
+            return Err(Fault::Malformed {
+                why: "neither the user nor the host nor the path of an SSH address begins with `-`, which would be an \
+                      option",
+            });
+        }
+        if [&self.user, &self.path].iter().any(|part| part.chars().any(char::is_control)) {
+            return Err(Fault::Malformed { why: "an address has no control characters" });
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
+        if self.user.is_empty() || !self.user.chars().all(plain) {
+            return Err(Fault::Malformed {
+                why: "the user of an SSH address has letters, digits, `.`, `_`, `-` and `+` only",
+            });
+        }
+        let is_ip = self.host.parse::<std::net::Ipv6Addr>().is_ok();
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if self.host.is_empty() || self.host.len() > 253 || !(is_ip || self.host.chars().all(is_name)) {
+            return Err(Fault::Malformed {
+                why: "the host of an SSH address is a name of ASCII letters, digits, `.`, `_` and `-`, or an IP address",
+            });
+        }
+        // `/~user/…` is a home directory.
+        let path = if self.path.starts_with("/~") { &self.path[1..] } else { &self.path };
+        let path = path.trim_end_matches(['/', ' ']);
+        if path.is_empty() {
+            return Err(Fault::Malformed { why: "an SSH address needs the path of the repository" });
+        }
+        self.path = path.to_owned();
+        self.host.make_ascii_lowercase();
+        Ok(self)
+    }
+
+    /// The host as `known_hosts` names it: with its port unless that is 22.
+    pub(super) fn known_hosts_name(&self) -> String {
+        if self.port == PORT { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
+    }
+
+    /// The command that the server runs.
+    pub(super) fn command(&self) -> String {
+        // As Git quotes it: `!` too, for the shells that take it for a history.
+        let quoted = self.path.replace('\'', "'\\''").replace('!', "'\\!'");
+        format!("git-upload-pack '{quoted}'")
+    }
+}
+
+const PASSWORD: Fault =
+    Fault::Malformed { why: "an SSH address holds no password; name a Secret with a key in the repository's `auth`" };
+
+/// Cuts `host`, `host:port`, `[address]` or `[address]:port`.
+fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']')?;
+        return if rest.is_empty() { Some((host, None)) } else { Some((host, Some(rest.strip_prefix(':')?))) };
+    }
+    Some(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
+}
+
+/// A form that reads back as the same address.
+impl fmt::Display for SshAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == PORT && !self.path.starts_with(['/', '~']) {
+            return write!(f, "{}@{host}:{}", self.user, self.path);
+        }
+        let port = if self.port == PORT { String::new() } else { format!(":{}", self.port) };
+        let slash = if self.path.starts_with('/') { "" } else { "/" };
+        write!(f, "ssh://{}@{host}{port}{slash}{}", self.user, encoded(&self.path))
+    }
+}
+
+fn encoded(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c {
+            '%' => out.push_str("%25"),
+            '?' => out.push_str("%3F"),
+            '#' => out.push_str("%23"),
+            ' ' => out.push_str("%20"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::RemoteUrl;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let got = match RemoteUrl::parse(text) {
+            Ok(url) => format!("{url} {}", url.ssh().map(super::SshAddress::command).unwrap_or_default()),
+            Err(error) => error.fault().to_string(),
+        };
+        assert_eq!(got, expected, "{text}");
+    }
+
+    #[test]
+    fn reads_both_forms() {
+        let upload = |path: &str| format!("git-upload-pack '{path}'");
+        let scp = format!("git@github.com:a/b.git {}", upload("a/b.git"));
+        check("git@github.com:a/b.git", &scp);
+        check(" git@GitHub.com:a/b.git/ ", &scp);
+        check("ssh://git@github.com/a/b.git", &format!("ssh://git@github.com/a/b.git {}", upload("/a/b.git")));
+        check("ssh://github.com/a/b", &format!("ssh://git@github.com/a/b {}", upload("/a/b")));
+        check("git+ssh://h:2222/a", &format!("ssh://git@h:2222/a {}", upload("/a")));
+        check("ssh://me@[::1]:2222/a", &format!("ssh://me@[::1]:2222/a {}", upload("/a")));
+        check("me@[::1]:a", &format!("me@[::1]:a {}", upload("a")));
+        check("ssh://h/~me/a%20b", &format!("ssh://git@h/~me/a%20b {}", upload("~me/a b")));
+        check("me@h:/srv/it's!", &format!("ssh://me@h/srv/it's! {}", upload(r"/srv/it'\''s'\!'")));
+        check("git@ssh.dev.azure.com:v3/o/p/r", &format!("git@ssh.dev.azure.com:v3/o/p/r {}", upload("v3/o/p/r")));
+    }
+
+    #[test]
+    fn refuses_what_smells_of_injection() {
+        let option = "neither the user nor the host nor the path of an SSH address begins with `-`, which would be an \
+                      option";
+        check("ssh://-oProxyCommand=id/x", option);
+        check("ssh://git@-oProxyCommand=id/x", option);
+        check("git@-oProxyCommand=id:x", option);
+        check("-oProxyCommand=id@h:x", option);
+        check("git@h:--upload-pack=id", option);
+        let password = "an SSH address holds no password; name a Secret with a key in the repository's `auth`";
+        check("ssh://git:hunter2@h/x", password);
+        check("ssh://git%3Ahunter2@h/x", password);
+        check("git:hunter2@h:x", password);
+        check("ssh://h/a%0aid", "an address has no control characters");
+        check("ssh://h/a%00", "an address has no control characters");
+        let user = "the user of an SSH address has letters, digits, `.`, `_`, `-` and `+` only";
+        check("ssh://a$(id)@h/x", user);
+        check("ssh://@h/x", user);
+        let host = "the host of an SSH address is a name of ASCII letters, digits, `.`, `_` and `-`, or an IP address";
+        check("ssh://git@h$(id)/x", host);
+        check("ssh://git@gіthub.com/x", host);
+        check("ssh:///x", host);
+        let form = "an SSH address has the form ssh://user@host:port/path";
+        check("ssh://h", form);
+        check("ssh://h:0/x", form);
+        check("ssh://h:99999/x", form);
+        check("ssh://h:+22/x", form);
+        check("ssh://h/", "an SSH address needs the path of the repository");
+        check("ssh://h/x?a", "an address has no `?` and no `#`; credentials belong in a Secret");
+        assert!(!super::SshAddress::parse_scp("git:hunter2@h:x").unwrap().unwrap_err().to_string().contains("hunter"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_reads_back_as_the_same(text in "(ssh://)?[ -~]{0,12}@?[a-z\\[\\]:.-]{1,6}[:/][ -~]{0,12}") {
+            if let Ok(url) = RemoteUrl::parse(&text) {
+                prop_assert_eq!(&RemoteUrl::parse(&url.to_string()).unwrap(), &url);
+                prop_assert!(!url.to_string().chars().any(char::is_control));
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What can go wrong with an SSH server that can go wrong nowhere else, and what to do about it.
+//!
+//! Invariant: no text holds a private key or a passphrase. Fingerprints of public keys and of host keys are shown: they
+//! are what people compare.
+
+use crate::failure::Class;
+
+/// The cause of a failed attempt over SSH.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SshFault {
+    /// An SSH address, and no key.
+    #[error(
+        "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with the \
+         type `key`"
+    )]
+    NoKey,
+    /// Another way of authentication than SSH has here.
+    #[error(
+        "an SSH address is opened with a key, not with a user name and password: set the type of the repository's `auth` \
+         to `key`, or give its https:// address"
+    )]
+    NotKey,
+    /// A key for an address that is not SSH's.
+    #[error(
+        "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or set \
+         the type of its `auth` to `basic`"
+    )]
+    NotSsh,
+    /// The Secret holds no private key.
+    #[error("missing field key: the Secret needs the private SSH key there (or under ssh-privatekey or identity)")]
+    MissingPrivateKey,
+    /// The private key cannot be read.
+    #[error("the private key under {field} of the Secret cannot be read: {why}")]
+    Unreadable {
+        /// Key of the Secret.
+        field: &'static str,
+        /// Why not, and what to do.
+        why: &'static str,
+    },
+    /// The private key is encrypted and there is no passphrase.
+    #[error("the private key is encrypted: put its passphrase into the Secret under password")]
+    MissingPassphrase,
+    /// The passphrase is another one's.
+    #[error("the passphrase under password of the Secret does not open the private key")]
+    WrongPassphrase,
+    /// The server does not take the key.
+    #[error(
+        "the server does not accept the key {key} for the user {user}: add its public half to the repository as a deploy \
+         key, or correct the key in the Secret"
+    )]
+    Refused {
+        /// The user.
+        user: String,
+        /// Kind and fingerprint of the public key.
+        key: String,
+    },
+    /// The server takes RSA keys only with SHA-1.
+    #[error("the server takes RSA keys only with SHA-1 signatures, which are not made any more: use an ed25519 key")]
+    OnlySha1,
+    /// Nothing is known of the server's key.
+    #[error(
+        "the host key of {host} is not known: it presented {presented}. Compare that with what its operator publishes, \
+         then add it to the Secret under known_hosts ({scan} prints the lines)"
+    )]
+    HostKeyUnknown {
+        /// Host, with its port unless that is 22.
+        host: String,
+        /// Kind and fingerprint of the key.
+        presented: String,
+        /// How to get lines for `known_hosts`.
+        scan: String,
+    },
+    /// Another key is known of the server.
+    #[error(
+        "the host key of {host} has changed: it presented {presented}, known is {known} ({whence}). Somebody may be \
+         reading along, so nothing was sent; if its operator changed the key, put the new one into the Secret under \
+         known_hosts"
+    )]
+    HostKeyChanged {
+        /// Host, with its port unless that is 22.
+        host: String,
+        /// Kind and fingerprint of the key.
+        presented: String,
+        /// Kinds and fingerprints of those that are known.
+        known: String,
+        /// Where those are from.
+        whence: &'static str,
+    },
+    /// The server's key is one that must not be trusted.
+    #[error("the host key of {host} is revoked: it presented {presented}, which known_hosts marks as @revoked")]
+    HostKeyRevoked {
+        /// Host, with its port unless that is 22.
+        host: String,
+        /// Kind and fingerprint of the key.
+        presented: String,
+    },
+    /// The server has no such repository, or the key may not see it.
+    #[error("the server has no repository there ({text}); check the address, and that the key may read it")]
+    NoRepository {
+        /// The server's words, shortened and cleaned.
+        text: String,
+    },
+    /// The server and we have no algorithm in common.
+    #[error("the server offers no {what} that is still safe to use; it has to be updated")]
+    NothingInCommon {
+        /// What kind of algorithm.
+        what: &'static str,
+    },
+    /// The server runs no commands, or not this one.
+    #[error("the server does not run git-upload-pack for this key{}", said(text))]
+    NoCommand {
+        /// The server's words, shortened and cleaned; may be empty.
+        text: String,
+    },
+}
+
+fn said(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+impl SshFault {
+    /// What the failure means.
+    pub(super) fn class(&self) -> Class {
+        match self {
+            Self::NoKey
+            | Self::NotKey
+            | Self::NotSsh
+            | Self::MissingPrivateKey
+            | Self::Unreadable { .. }
+            | Self::MissingPassphrase
+            | Self::WrongPassphrase
+            | Self::NoRepository { .. } => Class::Invalid,
+            Self::Refused { .. }
+            | Self::OnlySha1
+            | Self::HostKeyUnknown { .. }
+            | Self::HostKeyChanged { .. }
+            | Self::HostKeyRevoked { .. }
+            | Self::NoCommand { .. } => Class::Denied,
+            Self::NothingInCommon { .. } => Class::Unavailable,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The stream under a connection: it ends when nobody needs the connection any more, whatever state that is in, and it
+//! carries only so many bytes before the server has let us in.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::source::error::Fault;
+
+/// Bytes that a server may send before it lets us in: host keys, algorithms and a banner.
+const BEFORE_LOGIN: u64 = 128 << 10;
+
+/// What came through, shared with whoever opened the connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gauge(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    received: AtomicU64,
+    is_in: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Gauge {
+    /// The server has let us in: from now on answers are bounded one by one.
+    pub(super) fn let_in(&self) {
+        self.0.is_in.store(true, Ordering::Relaxed);
+    }
+
+    /// What to say when too much came.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        let is_over = self.0.is_over.load(Ordering::Relaxed);
+        is_over.then_some(Fault::TooLarge {
+            what: "what the server sends before it lets us in, in bytes,",
+            limit: BEFORE_LOGIN,
+        })
+    }
+
+    /// Whether so many more bytes are fine.
+    fn admits(&self, bytes: usize) -> bool {
+        let before = self.0.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        if self.0.is_in.load(Ordering::Relaxed) || before.saturating_add(bytes as u64) <= BEFORE_LOGIN {
+            return true;
+        }
+        self.0.is_over.store(true, Ordering::Relaxed);
+        false
+    }
+}
+
+/// The stream.
+pub(super) struct Conduit {
+    stream: TcpStream,
+    stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    gauge: Gauge,
+}
+
+impl Conduit {
+    pub(super) fn new(stream: TcpStream, stop: &CancellationToken, gauge: Gauge) -> Self {
+        Self { stream, stopped: Box::pin(stop.clone().cancelled_owned()), gauge }
+    }
+
+    fn is_stopped(&mut self, context: &mut Context<'_>) -> bool {
+        self.stopped.as_mut().poll(context).is_ready()
+    }
+}
+
+impl AsyncRead for Conduit {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.is_stopped(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        if !self.gauge.admits(into.filled().len() - before) {
+            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Conduit {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_stopped(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,230 @@
+//! Git's conversation over SSH: `git-upload-pack` on a channel, as `git` itself would start it.
+//!
+//! `handler` judges the host key, `conduit` bounds what a server may send before it has let us in, `session` is the
+//! conversation.
+//!
+//! Invariant: nothing but the handshake is sent before the host key was accepted, and only a signature of our key after.
+//! Invariant: a server has the deadline of silence for the whole way from a connection to a running command.
+//! Invariant: nothing that a server asks of us is done: no channel, no forwarding, no agent.
+
+mod conduit;
+mod handler;
+mod session;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use russh::client::{self, AuthResult, Handle};
+use russh::keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::conduit::{Conduit, Gauge};
+use self::handler::{Checker, Refusal};
+pub(super) use self::session::Session;
+use super::body::Body;
+use crate::source::error::Fault;
+use crate::source::known_hosts::{HostKeys, shown};
+use crate::source::ssh_address::SshAddress;
+use crate::source::ssh_fault::SshFault;
+use crate::source::ssh_key::SshIdentity;
+use crate::source::{Credentials, Deadlines};
+
+const CLIENT: &str = concat!("SSH-2.0-mainstay_", env!("CARGO_PKG_VERSION"));
+/// Private keys that are remembered, because opening an encrypted one takes a while.
+const KEYS: usize = 512;
+/// Keys that are opened at the same time.
+const OPENED_AT_ONCE: usize = 2;
+
+/// A client for all SSH remotes.
+#[derive(Debug)]
+pub(in crate::source) struct Ssh {
+    deadlines: Deadlines,
+    keys: Mutex<HashMap<[u8; 32], Arc<PrivateKey>>>,
+    opening: Semaphore,
+}
+
+/// A connection that has let us in. It ends when it is dropped.
+struct Connection {
+    handle: Handle<Checker>,
+    #[expect(dead_code, reason = "it ends the stream when it is dropped, whatever the connection is doing")]
+    stop: DropGuard,
+}
+
+impl Ssh {
+    pub(in crate::source) fn new(deadlines: Deadlines) -> Self {
+        Self { deadlines, keys: Mutex::default(), opening: Semaphore::new(OPENED_AT_ONCE) }
+    }
+
+    /// Starts `git-upload-pack`, whose advertisement is read first.
+    pub(super) async fn open(
+        &self,
+        address: &SshAddress,
+        credentials: &Credentials,
+        limit: u64,
+    ) -> Result<Body, Fault> {
+        let identity = match credentials {
+            Credentials::Key(identity) => identity,
+            Credentials::Anonymous => return Err(SshFault::NoKey.into()),
+            Credentials::Basic { .. } => return Err(SshFault::NotKey.into()),
+        };
+        let key = self.private_key(identity).await?;
+        let stream = self.dial(address).await?;
+        let silence = self.deadlines.silence;
+        let session = async {
+            let connection = connect(stream, address, identity, key, silence).await?;
+            Session::start(connection, address).await
+        };
+        match tokio::time::timeout(silence, session).await {
+            Ok(session) => Ok(Body::ssh(session?, limit, silence)),
+            Err(_) => Err(Fault::Timeout { after: silence, what: "agreeing on a connection over SSH" }),
+        }
+    }
+
+    async fn private_key(&self, identity: &Arc<SshIdentity>) -> Result<Arc<PrivateKey>, Fault> {
+        let passphrase = identity.passphrase.as_ref().map(|text| text.expose().as_str()).unwrap_or_default();
+        let key = identity.key.expose();
+        let digest = Sha256::new().chain_update((key.len() as u64).to_be_bytes()).chain_update(key);
+        let name: [u8; 32] = digest.chain_update(passphrase).finalize().into();
+        if let Some(key) = crate::source::remote::lock(&self.keys).get(&name) {
+            return Ok(Arc::clone(key));
+        }
+        let _permit = self.opening.acquire().await.map_err(|_| Fault::Stopped)?;
+        let identity = Arc::clone(identity);
+        let opened = tokio::task::spawn_blocking(move || identity.private_key()).await;
+        let key = Arc::new(opened.map_err(|_| Fault::Stopped)??);
+        let mut keys = crate::source::remote::lock(&self.keys);
+        if keys.len() >= KEYS {
+            keys.clear();
+        }
+        keys.insert(name, Arc::clone(&key));
+        Ok(key)
+    }
+
+    async fn dial(&self, address: &SshAddress) -> Result<TcpStream, Fault> {
+        let (host, within) = (&address.host, self.deadlines.connect);
+        let dialled = async {
+            let found = tokio::net::lookup_host((host.as_str(), address.port)).await;
+            let found =
+                found.map_err(|error| network(format!("no connection: the name {host} is not found ({error})")))?;
+            let mut last = network(format!("no connection: the name {host} has no address"));
+            for address in found {
+                match TcpStream::connect(address).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = network(format!("no connection: {error}")),
+                }
+            }
+            Err(last)
+        };
+        let stream = match tokio::time::timeout(within, dialled).await {
+            Ok(stream) => stream?,
+            Err(_) => return Err(network("no connection: it took too long".to_owned())),
+        };
+        // Questions are small and are waited for; that it cannot be set costs some milliseconds.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+/// From a stream to a server that has let us in.
+async fn connect(
+    stream: TcpStream,
+    address: &SshAddress,
+    identity: &SshIdentity,
+    key: Arc<PrivateKey>,
+    silence: Duration,
+) -> Result<Connection, Fault> {
+    let host = address.known_hosts_name();
+    let (keys, whence) = match &identity.known_hosts {
+        Some(text) => (HostKeys::read(text, &host), "from known_hosts of the Secret"),
+        None => (HostKeys::published(&host), "published by its operator"),
+    };
+    let config = client::Config {
+        client_id: russh::SshId::Standard(CLIENT.into()),
+        inactivity_timeout: Some(silence),
+        preferred: russh::Preferred { key: keys.algorithms().into(), ..russh::Preferred::default() },
+        ..client::Config::default()
+    };
+    let scan = match address.port {
+        22 => format!("ssh-keyscan {}", address.host),
+        port => format!("ssh-keyscan -p {port} {}", address.host),
+    };
+    let stop = CancellationToken::new();
+    let gauge = Gauge::default();
+    let conduit = Conduit::new(stream, &stop, gauge.clone());
+    let stop = stop.drop_guard();
+    let checker = Checker { host, keys, whence, scan };
+    let connected = client::connect_stream(Arc::new(config), conduit, checker).await;
+    let mut handle = connected.map_err(|refusal| gauge.fault().unwrap_or_else(|| broken(refusal, HANDSHAKE)))?;
+    let authenticated = authenticate(&mut handle, address, key).await;
+    authenticated.map_err(|fault| gauge.fault().unwrap_or(fault))?;
+    gauge.let_in();
+    Ok(Connection { handle, stop })
+}
+
+const HANDSHAKE: &str = "while agreeing on keys";
+const LOGIN: &str = "while authenticating";
+const COMMAND: &str = "while starting git-upload-pack";
+
+async fn authenticate(handle: &mut Handle<Checker>, address: &SshAddress, key: Arc<PrivateKey>) -> Result<(), Fault> {
+    let hash = if key.algorithm().is_rsa() {
+        let supported = handle.best_supported_rsa_hash().await.map_err(|error| broken(error.into(), LOGIN))?;
+        // A server that does not say takes what all have taken for ten years.
+        Some(supported.unwrap_or(Some(HashAlg::Sha256)).ok_or(SshFault::OnlySha1)?)
+    } else {
+        None
+    };
+    let public = PublicKey::from(&*key);
+    let key = PrivateKeyWithHashAlg::new(key, hash);
+    let answer = handle.authenticate_publickey(&address.user, key).await;
+    let answer = answer.map_err(|error| broken(error.into(), LOGIN))?;
+    match answer {
+        AuthResult::Success => return Ok(()),
+        // A server that refuses a key names at least the way in which it was tried.
+        AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => {
+            return Err(broken(russh::Error::Disconnect.into(), LOGIN));
+        }
+        AuthResult::Failure { .. } => {}
+    }
+    Err(SshFault::Refused { user: address.user.clone(), key: shown(&public) }.into())
+}
+
+fn network(what: String) -> Fault {
+    Fault::Network { what }
+}
+
+/// What a connection broke with.
+fn broken(refusal: Refusal, when: &'static str) -> Fault {
+    use russh::Error;
+    let error = match refusal {
+        Refusal::Host(fault) => return fault.into(),
+        Refusal::Ssh(error) => error,
+    };
+    match error {
+        Error::NoCommonAlgo { kind, .. } => SshFault::NothingInCommon {
+            what: match kind {
+                russh::AlgorithmKind::Kex => "key exchange",
+                russh::AlgorithmKind::Key => "host key",
+                russh::AlgorithmKind::Cipher => "cipher",
+                russh::AlgorithmKind::Compression => "compression",
+                russh::AlgorithmKind::Mac => "MAC",
+            },
+        }
+        .into(),
+        Error::Version => Fault::Protocol { why: "it does not speak SSH 2" },
+        Error::PacketSize(_) => Fault::Protocol { why: "it sends SSH packets that are too large" },
+        Error::IO(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
+            network(format!("the connection broke {when}: {error}"))
+        }
+        Error::IO(_) | Error::Disconnect | Error::HUP | Error::SendError | Error::RecvError | Error::Join(_) => {
+            network(format!("the server ended the connection {when}"))
+        }
+        Error::InactivityTimeout | Error::ConnectionTimeout | Error::KeepaliveTimeout => {
+            network(format!("the server fell silent {when}"))
+        }
+        _ => Fault::Protocol { why: "it breaks the rules of SSH" },
+    }
+}

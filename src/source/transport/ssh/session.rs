@@ -1,0 +1,118 @@
+//! One run of `git-upload-pack` on a server.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use russh::client::Msg;
+use russh::{Channel, ChannelMsg};
+
+use super::{COMMAND, Connection, broken, network};
+use crate::source::error::Fault;
+use crate::source::ssh_address::SshAddress;
+use crate::source::ssh_fault::SshFault;
+use crate::source::transport::fetch::clean;
+
+/// Bytes of what the command says on its standard error that are kept.
+const WORDS: usize = 4 << 10;
+
+/// A running command.
+pub(in crate::source::transport) struct Session {
+    channel: Channel<Msg>,
+    #[expect(dead_code, reason = "the connection is open for as long as somebody holds it")]
+    connection: Connection,
+    /// What it said on its standard error.
+    words: Vec<u8>,
+    status: Option<u32>,
+    is_closed: bool,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("is_closed", &self.is_closed).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(super) async fn start(connection: Connection, address: &SshAddress) -> Result<Self, Fault> {
+        let refused = |error: russh::Error| match error {
+            russh::Error::ChannelOpenFailure(_) => SshFault::NoCommand { text: String::new() }.into(),
+            other => broken(other.into(), COMMAND),
+        };
+        let channel = connection.handle.channel_open_session().await.map_err(refused)?;
+        // A server that does not take it speaks version 0.
+        channel.set_env(false, "GIT_PROTOCOL", "version=2").await.map_err(refused)?;
+        channel.exec(true, address.command()).await.map_err(refused)?;
+        Ok(Self { channel, connection, words: Vec::new(), status: None, is_closed: false })
+    }
+
+    pub(in crate::source::transport) async fn send(&mut self, question: Vec<u8>) -> Result<(), Fault> {
+        let sent = self.channel.data_bytes(question).await;
+        sent.map_err(|_| network("the server ended the connection in the middle of a conversation".to_owned()))
+    }
+
+    /// The next bytes that the command writes; `None` when it ended well.
+    pub(in crate::source::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
+        loop {
+            match self.channel.wait().await {
+                Some(ChannelMsg::Data { data }) if !data.is_empty() => return Ok(Some(data)),
+                Some(ChannelMsg::ExtendedData { data, .. }) => {
+                    let room = WORDS - self.words.len();
+                    self.words.extend_from_slice(&data[..data.len().min(room)]);
+                }
+                Some(ChannelMsg::ExitStatus { exit_status }) => self.status = Some(exit_status),
+                Some(ChannelMsg::Failure) => {
+                    return Err(SshFault::NoCommand { text: clean(&self.words) }.into());
+                }
+                Some(ChannelMsg::Close) => self.is_closed = true,
+                Some(_) => {}
+                None if !self.is_closed => {
+                    return Err(network("the server ended the connection in the middle of an answer".to_owned()));
+                }
+                None if self.status == Some(0) => return Ok(None),
+                None => return Err(self.complaint()),
+            }
+        }
+    }
+
+    /// What a command that failed said.
+    fn complaint(&self) -> Fault {
+        let text = clean(&self.words);
+        if is_about_missing_repository(&text) {
+            return SshFault::NoRepository { text }.into();
+        }
+        match self.status {
+            Some(127) => SshFault::NoCommand { text }.into(),
+            _ if text.is_empty() => Fault::Protocol { why: "git-upload-pack ended without a word" },
+            _ => Fault::Refused { text },
+        }
+    }
+
+    /// Ends the conversation as the protocol wants it, without letting anybody wait for that.
+    pub(in crate::source::transport) fn finish(mut self: Box<Self>, within: Duration) {
+        tokio::spawn(tokio::time::timeout(within, async move {
+            // Whoever is gone already needs no goodbye.
+            if self.channel.data_bytes(&b"0000"[..]).await.is_ok() && self.channel.eof().await.is_ok() {
+                while let Some(message) = self.channel.wait().await {
+                    if matches!(message, ChannelMsg::Close) {
+                        break;
+                    }
+                }
+            }
+        }));
+    }
+}
+
+/// Whether the words are those of a server that has no such repository, or does not show it.
+fn is_about_missing_repository(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let phrases = [
+        "does not appear to be a git repository",
+        "repository not found",
+        "could not be found",
+        "no such project",
+        "no such repository",
+        "project not found",
+        "does not exist",
+    ];
+    phrases.iter().any(|phrase| text.contains(phrase))
+}

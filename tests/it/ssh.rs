@@ -1,0 +1,135 @@
+//! Repositories over SSH, end to end: a GitSync, a Function and the container that fetches for its build.
+
+use std::{fs, time::Duration};
+
+use mainstay::api::build::FailureReason;
+use serde_json::{Value, json};
+
+use crate::support::{
+    build::{self, Job},
+    functions::JOBS,
+    remote::NAME,
+    ssh_server::{SshServer, generate},
+    world::{NAMESPACE, World, config_map},
+};
+
+const API: &str = "serverless.kyma-project.io/v1alpha1";
+const ALL: &[&str] = &["ed25519", "ecdsa", "rsa"];
+
+/// A key that lets in, with a passphrase.
+fn key(server: &SshServer) -> String {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("key");
+    generate(&path, "ed25519", &["-N", "horse-81723"]);
+    server.authorize(&fs::read_to_string(path.with_extension("pub")).unwrap());
+    fs::read_to_string(path).unwrap()
+}
+
+fn secret(world: &World, data: Value) {
+    let metadata = json!({"name": "git", "namespace": NAMESPACE});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data});
+    if world.get("v1", "secrets", "git").is_some() {
+        world.edit("v1", "secrets", "git", json!({"stringData": data}));
+    } else {
+        world.create("v1", "secrets", NAMESPACE, secret);
+    }
+}
+
+/// A GitRepository `private` of the world's repository behind an SSH server.
+async fn private(world: &World) -> SshServer {
+    let server = SshServer::start(world.remote.root()).await;
+    let spec = json!({"url": server.url(NAME), "auth": {"type": "key", "secretName": "git"}});
+    let metadata = json!({"name": "private", "namespace": NAMESPACE});
+    let object = json!({"apiVersion": API, "kind": "GitRepository", "metadata": metadata, "spec": spec});
+    world.create(API, "gitrepositories", NAMESPACE, object);
+    server
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_sync_follows_a_repository_over_ssh_and_each_correction_of_the_secret_works_at_once() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    let server = private(&world).await;
+    let key = key(&server);
+    world.sync("demo", json!({"gitRepository": "private", "interval": "1h"}));
+    world.start();
+    world.condition_is("demo", "Ready", "False SpecInvalid: Secret git ").await;
+    secret(&world, json!({"key": key, "password": "wrong-81723", "known_hosts": server.known_hosts(ALL)}));
+    world.condition_is("demo", "Ready", "False SourceInvalid").await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.ends_with("the passphrase under password of the Secret does not open the private key"), "{said}");
+    assert_eq!(server.take_connections(), 0);
+    secret(&world, json!({"password": "horse-81723"}));
+    world.until("the object is applied", |w| w.data("a") == "1").await;
+    world.ready("demo").await;
+
+    // A host key that changed stops what comes, and nothing that is there.
+    let old = server.fingerprint("ed25519");
+    server.rotate(ALL);
+    world.remote.file("a.yaml", config_map("a", "2")).commit("two");
+    world.ask("demo").await;
+    world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
+    let said = world.condition("demo", "Ready");
+    let new = server.fingerprint("ed25519");
+    assert!(said.contains(&format!("it presented {new}, known is {old}")), "{said}");
+    assert_eq!(world.data("a"), "1");
+    secret(&world, json!({"known_hosts": server.known_hosts(ALL)}));
+    world.until("the second commit is applied", |w| w.data("a") == "2").await;
+    world.ready("demo").await;
+    let shown =
+        world.status("demo").to_string() + &world.requests().iter().map(|(path, _)| &**path).collect::<String>();
+    assert!(!shown.contains("81723") && !shown.contains("PRIVATE KEY"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_follows_a_repository_over_ssh() {
+    let mut world = World::with_functions().await;
+    world.functions.git_interval = Duration::from_secs(3600);
+    world.functions.git_fetch_requeue = Duration::from_secs(3600);
+    world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");
+    let server = private(&world).await;
+    let key = key(&server);
+    secret(&world, json!({"ssh-privatekey": key, "password": "horse-81723"}));
+    world.git_function_of("private", "hello", "/hello");
+    world.start();
+    let denied = "False GitAuthorizationFailed: Authorization to git server failed: look up main at ssh://";
+    world.says("hello", "ConfigurationReady", denied).await;
+    let said = world.said("hello", "ConfigurationReady");
+    assert!(said.contains(&format!("is not known: it presented {}", server.fingerprint("ed25519"))), "{said}");
+    secret(&world, json!({"known_hosts": server.known_hosts(ALL)}));
+    world.runs("hello").await;
+    let job = world.child("hello", JOBS).to_string();
+    assert!(job.contains("--auth=key") && job.contains(&format!("--url={}", server.url(NAME))), "{job}");
+    assert!(job.contains(r#""secretName":"git""#) && !job.contains("81723") && !job.contains("PRIVATE KEY"), "{job}");
+}
+
+#[tokio::test]
+async fn the_container_of_a_build_fetches_over_ssh() {
+    let origin = build::Origin::new(|remote| {
+        remote.file("handler.js", "module.exports = { main: () => 'hello' };\n").file("package.json", "{}");
+    });
+    let origin = origin.await;
+    let server = SshServer::start(origin.remote.root()).await;
+    let key = key(&server);
+    let job = Job::new();
+    let mut arguments = origin.resolved("/");
+    arguments[1] = server.url(NAME);
+    let credentials = job.path("git-credentials").to_str().unwrap().to_owned();
+    arguments.extend(["--auth".into(), "key".into(), "--credentials".into(), credentials]);
+    let refused = async |expected: &str| {
+        let failure = job.failure("fetch", "nodejs22", &arguments).await;
+        assert_eq!(failure.reason, FailureReason::GitAuthorization);
+        assert!(failure.message.contains(expected), "{}", failure.message);
+    };
+    refused("missing field key").await;
+    job.put("git-credentials/key", key).put("git-credentials/password", "horse-8172");
+    refused("does not open the private key").await;
+    job.put("git-credentials/password", "horse-81723\n");
+    refused(&format!("is not known: it presented {}", server.fingerprint("ed25519"))).await;
+    job.put("git-credentials/known_hosts", server.known_hosts(ALL));
+    job.fetch("nodejs22", &arguments).await;
+    assert_eq!(job.names("workspace/src"), ["handler.js", "package.json"]);
+    for content in job.listing("workspace").into_values() {
+        assert!(!content.contains(&hex::encode("81723")) && !content.contains(&hex::encode("PRIVATE KEY")));
+    }
+}

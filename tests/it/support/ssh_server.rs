@@ -1,0 +1,285 @@
+//! A Git server over SSH on loopback: OpenSSH's own `sshd`, one process for each connection, run as the current user; with
+//! what a server can do wrong on the way there.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+/// What the server does instead of answering well.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// Ends the connection after so many bytes.
+    CutAfter(usize),
+    /// Says no more after so many bytes, and keeps the connection.
+    StallAfter(usize),
+    /// Says this, whatever it is asked, and keeps the connection.
+    Say(Vec<u8>),
+}
+
+#[derive(Default)]
+struct Levers {
+    fault: Option<Fault>,
+    connections: usize,
+    bytes_out: usize,
+}
+
+struct Shared {
+    room: TempDir,
+    levers: Mutex<Levers>,
+}
+
+/// A running server; it ends when it is dropped.
+pub(crate) struct SshServer {
+    address: SocketAddr,
+    root: PathBuf,
+    shared: Arc<Shared>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for SshServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl SshServer {
+    /// Serves the repositories in `root` on a free port of loopback.
+    pub(crate) async fn start(root: &Path) -> Self {
+        Self::on(root, "127.0.0.1:0").await
+    }
+
+    /// Serves on SSH's own port, at an address of loopback that nobody else has.
+    pub(crate) async fn start_on_port_22(root: &Path) -> Self {
+        let unique = std::process::id() % 250;
+        for last in 1..250 {
+            let address = format!("127.77.{unique}.{last}:22");
+            match TcpListener::bind(&address).await {
+                Ok(listener) => return Self::serve(root, listener),
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+                Err(error) => panic!(
+                    "port 22 of loopback cannot be used ({error}); as root: sysctl net.ipv4.ip_unprivileged_port_start=22"
+                ),
+            }
+        }
+        panic!("all addresses are in use");
+    }
+
+    async fn on(root: &Path, address: &str) -> Self {
+        Self::serve(root, TcpListener::bind(address).await.unwrap())
+    }
+
+    fn serve(root: &Path, listener: TcpListener) -> Self {
+        // Run by root, sshd insists on it.
+        let _ = fs::create_dir_all("/run/sshd");
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { room: tempfile::tempdir().unwrap(), levers: Mutex::default() });
+        let taken = Arc::clone(&shared);
+        let serving = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(answer(Arc::clone(&taken), stream));
+            }
+        });
+        let server = Self { address, root: root.to_owned(), shared, serving };
+        server.rotate(&["ed25519", "ecdsa", "rsa"]);
+        server.configure("AcceptEnv GIT_PROTOCOL");
+        server
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.shared.room.path().join(name)
+    }
+
+    fn configure(&self, more: &str) {
+        let room = self.shared.room.path().display();
+        let config = format!(
+            "UsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
+             KbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel VERBOSE\n{more}\n"
+        );
+        fs::write(self.path("config"), config).unwrap();
+    }
+
+    /// From now on the server knows version 0 of the protocol only.
+    pub(crate) fn speak_version_zero(&self) {
+        self.configure("");
+    }
+
+    /// From now on the server has new host keys of these kinds.
+    pub(crate) fn rotate(&self, kinds: &[&str]) {
+        for kind in ["ed25519", "ecdsa", "rsa"] {
+            let path = self.path(&format!("host_{kind}"));
+            let _ = fs::remove_file(path.with_extension("pub"));
+            let _ = fs::remove_file(&path);
+            if kinds.contains(&kind) {
+                generate(&path, kind, &[]);
+            }
+        }
+    }
+
+    /// The host's public key of a kind.
+    pub(crate) fn host_key(&self, kind: &str) -> String {
+        fs::read_to_string(self.path(&format!("host_{kind}.pub"))).unwrap().trim().to_owned()
+    }
+
+    /// What `ssh-keygen -l` calls the fingerprint of the host's key of a kind.
+    pub(crate) fn fingerprint(&self, kind: &str) -> String {
+        fingerprint(&self.path(&format!("host_{kind}.pub")))
+    }
+
+    /// The server's name in `known_hosts`.
+    pub(crate) fn name(&self) -> String {
+        match self.address.port() {
+            22 => self.address.ip().to_string(),
+            port => format!("[{}]:{port}", self.address.ip()),
+        }
+    }
+
+    /// What `ssh-keyscan` would print for these kinds of keys.
+    pub(crate) fn known_hosts(&self, kinds: &[&str]) -> String {
+        kinds.iter().map(|kind| format!("{} {}\n", self.name(), self.host_key(kind))).collect()
+    }
+
+    /// From now on this public key lets in, to nothing but Git.
+    pub(crate) fn authorize(&self, public: &str) {
+        let root = self.root.display();
+        let command = format!("cd '{root}' && exec git-shell -c \\\"$SSH_ORIGINAL_COMMAND\\\"");
+        let mut lines = fs::read_to_string(self.path("authorized_keys")).unwrap_or_default();
+        lines.push_str(&format!("restrict,command=\"{command}\" {}\n", public.trim()));
+        fs::write(self.path("authorized_keys"), lines).unwrap();
+    }
+
+    /// From now on no key lets in.
+    pub(crate) fn authorize_nobody(&self) {
+        fs::write(self.path("authorized_keys"), "").unwrap();
+    }
+
+    /// `ssh://<user>@127.0.0.1:<port>/<directory>/<name>`
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("ssh://{}@{}{}/{name}", user(), self.address, self.root.display())
+    }
+
+    /// `<user>@127.….…:<name>`
+    pub(crate) fn scp(&self, name: &str) -> String {
+        assert_eq!(self.address.port(), 22);
+        format!("{}@{}:{name}", user(), self.address.ip())
+    }
+
+    /// The port that it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// From now on connections go wrong in this way, or not at all.
+    pub(crate) fn fail(&self, fault: impl Into<Option<Fault>>) {
+        self.shared.levers.lock().unwrap().fault = fault.into();
+    }
+
+    /// Connections since the last call.
+    pub(crate) fn take_connections(&self) -> usize {
+        std::mem::take(&mut self.shared.levers.lock().unwrap().connections)
+    }
+
+    /// Bytes that went to clients since the last call, as they were on the wire.
+    pub(crate) fn take_bytes(&self) -> usize {
+        std::mem::take(&mut self.shared.levers.lock().unwrap().bytes_out)
+    }
+}
+
+/// The user that runs this test.
+pub(crate) fn user() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Makes a key pair with `ssh-keygen`; the files are `path` and `path` with `.pub`.
+pub(crate) fn generate(path: &Path, kind: &str, more: &[&str]) {
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-t", kind, "-C", "test", "-f"]).arg(path).args(more);
+    if !more.contains(&"-N") {
+        command.args(["-N", ""]);
+    }
+    let made = command.stdin(Stdio::null()).status();
+    assert!(made.expect("`ssh-keygen` is installed (apt-get install openssh-client)").success());
+}
+
+/// The fingerprint of a public key in a file, as `ssh-keygen -l` prints it.
+pub(crate) fn fingerprint(path: &Path) -> String {
+    let output = Command::new("ssh-keygen").arg("-lf").arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut words = text.split_whitespace();
+    let (fingerprint, kind) = (words.nth(1).unwrap(), words.next_back().unwrap());
+    format!("{fingerprint} {kind}")
+}
+
+async fn answer(shared: Arc<Shared>, mut stream: TcpStream) {
+    let fault = {
+        let mut levers = shared.levers.lock().unwrap();
+        levers.connections += 1;
+        levers.fault.clone()
+    };
+    if let Some(Fault::Say(words)) = &fault {
+        let _ = stream.write_all(words).await;
+        // Until the client has had enough.
+        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+        return;
+    }
+    let Ok((mine, theirs)) = tokio::net::UnixStream::pair() else { return };
+    let theirs: OwnedFd = theirs.into_std().unwrap().into();
+    let room = shared.room.path();
+    let mut command = tokio::process::Command::new("/usr/sbin/sshd");
+    command.arg("-i").arg("-e").arg("-f").arg(room.join("config"));
+    for kind in ["ed25519", "ecdsa", "rsa"] {
+        let path = room.join(format!("host_{kind}"));
+        if path.exists() {
+            command.arg("-h").arg(path);
+        }
+    }
+    set_blocking(&theirs);
+    let log = File::options().append(true).create(true).open(room.join("log")).unwrap();
+    command.stdin(theirs.try_clone().unwrap()).stdout(theirs).stderr(log).kill_on_drop(true);
+    let mut child = command.spawn().expect("`sshd` is installed (apt-get install openssh-server)");
+    drop(command);
+    let (mut from_sshd, mut to_sshd) = mine.into_split();
+    let (mut from_client, mut to_client) = stream.into_split();
+    let forward = tokio::spawn(async move {
+        let _ = tokio::io::copy(&mut from_client, &mut to_sshd).await;
+    });
+    let mut left = match fault {
+        Some(Fault::CutAfter(bytes) | Fault::StallAfter(bytes)) => bytes,
+        _ => usize::MAX,
+    };
+    let mut piece = vec![0; 16 << 10];
+    while let Ok(length @ 1..) = from_sshd.read(&mut piece).await {
+        let sent = length.min(left);
+        left -= sent;
+        shared.levers.lock().unwrap().bytes_out += sent;
+        if to_client.write_all(&piece[..sent]).await.is_err() {
+            break;
+        }
+        if left == 0 {
+            if matches!(fault, Some(Fault::StallAfter(_))) {
+                let _ = forward.await;
+            }
+            return;
+        }
+    }
+    let _ = to_client.shutdown().await;
+    forward.abort();
+    let _ = child.wait().await;
+}
+
+/// Sockets of the runtime do not block, and sshd expects one that does.
+fn set_blocking(socket: &OwnedFd) {
+    std::os::unix::net::UnixStream::from(socket.try_clone().unwrap()).set_nonblocking(false).unwrap();
+}
