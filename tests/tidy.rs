@@ -89,6 +89,7 @@ const ACTING: &[&str] = &[
     "src/function/observe.rs",
     "src/function/perform.rs",
     "src/function/polling.rs",
+    "src/function/quotas.rs",
     "src/function/reconcile.rs",
     "src/function/report.rs",
     "src/notification/deliver.rs",

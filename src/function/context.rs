@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -12,6 +14,7 @@ use super::Settings;
 use super::build_queue::Lengths;
 use super::family::What;
 use super::observe::{self, Cache};
+use super::quotas::Quotas;
 use crate::api::Function;
 use crate::drift::{Announcement, Drift, Owner};
 use crate::notification::Message;
@@ -42,6 +45,7 @@ pub struct Context {
     /// Rings when every remote is to be looked at now.
     pub look_now: watch::Sender<u64>,
     pub(super) cache: Arc<Cache>,
+    pub(super) quotas: Arc<Quotas>,
     /// Room for passes that write.
     pub(super) room: Semaphore,
     announce: Box<Announce>,
@@ -89,6 +93,7 @@ impl Context {
             secrets,
             look_now: watch::Sender::new(0),
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
+            quotas: Arc::default(),
             room: Semaphore::new(AT_ONCE),
             announce: Box::new(announce),
             pulse,
@@ -98,14 +103,13 @@ impl Context {
     }
 
     /// The tasks that watch what Functions need, until `stop`.
-    pub fn watches(&self, stop: &CancellationToken) -> Vec<impl Future<Output = ()> + Send + use<>> {
+    pub fn watches(&self, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let cluster = self.drift.cluster();
-        What::ALL
-            .into_iter()
-            .map(|what| {
-                observe::follow(Arc::clone(&self.cache), cluster.clone(), self.drift.clone(), what, stop.clone())
-            })
-            .collect()
+        let children = What::ALL.into_iter().map(|what| {
+            observe::follow(Arc::clone(&self.cache), cluster.clone(), self.drift.clone(), what, stop.clone()).boxed()
+        });
+        let quotas = Arc::clone(&self.quotas).follow(cluster.clone(), stop.clone());
+        children.chain([quotas.boxed()]).collect()
     }
 
     /// How many builds there are, and how many Functions wait for their turn.

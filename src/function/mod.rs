@@ -32,6 +32,9 @@ mod perform;
 mod polling;
 pub mod presets;
 mod quantity;
+mod quota;
+#[expect(clippy::disallowed_methods, reason = "whoever was told is left alone for a while")]
+mod quotas;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
 pub mod refusals;

@@ -73,6 +73,9 @@ impl Task {
             self.follow(outcome.in_the_way.take());
         }
         self.remember(decision, &mut outcome);
+        let by_quota = self.memory.refused.as_ref().is_some_and(Refused::is_by_quota);
+        let waiting = self.quota.take().filter(|_| by_quota);
+        self.quota = waiting.or_else(|| by_quota.then(|| context.quotas.wait(&namespace)));
         self.paused.extend(outcome.paused.drain(..));
         if let Some(job) = &decision.podless
             && self.asked_why.is_none_or(|asked| asked.elapsed() >= ASK_WHY)

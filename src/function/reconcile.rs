@@ -4,6 +4,7 @@
 //! Invariant: waiting costs nothing: no request is made because time passed, but for the ref lookup at the remote.
 
 use std::collections::{BTreeMap, HashSet};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,12 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, Input, owner};
-use super::facts::Progress;
+use super::facts::{Job, Progress};
 use super::family::Family;
 use super::in_the_way::InTheWay;
 use super::perform;
 use super::polling::{Polling, Source};
+use super::quotas::Waiting;
 use super::refusals::Refused;
 use super::repository;
 use super::resolve::{reason, resolve, text};
@@ -124,6 +126,8 @@ pub(super) struct Task {
     pub(super) paused: HashSet<Key>,
     /// What has the name of a child and is somebody else's.
     pub(super) in_the_way: Option<InTheWay>,
+    /// Room for what a quota has refused.
+    pub(super) quota: Option<Waiting>,
     /// Children that somebody has changed and that cannot be put back, with the cause.
     not_put_back: Vec<(Key, String)>,
     /// How long the conditions took to become True.
@@ -158,6 +162,7 @@ impl Task {
             asked_why: None,
             paused: HashSet::new(),
             in_the_way: None,
+            quota: None,
             not_put_back: Vec::new(),
             took: [None; 3],
         }
@@ -175,15 +180,26 @@ impl Task {
         self.context.repositories.get(&self.namespace, source).map(|repository| repository.spec.clone())
     }
 
-    /// Waits until a Secret changes or what is in the way of a child is gone.
+    /// Waits until a Secret changes, what is in the way of a child is gone, or there is room again in a quota.
     async fn others_changed(&mut self) {
-        let secrets = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secret_mut()));
-        let Some(other) = &mut self.in_the_way else { return secrets.await };
+        let gone = async {
+            match &mut self.in_the_way {
+                Some(other) => other.gone().await,
+                None => pending().await,
+            }
+        };
+        let eased = async {
+            match &mut self.quota {
+                Some(waiting) => waiting.eased().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
-            () = secrets => return,
-            () = other.gone() => {}
+            () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secret_mut())) => return,
+            () = gone => {}
+            () = eased => {}
         }
-        // What it was in the way of need not wait any longer.
+        // What was refused for it need not wait any longer.
         self.memory.refused.iter_mut().for_each(Refused::hurry);
     }
 
@@ -300,7 +316,7 @@ impl Task {
         stage::drive(wanted, &observed, self.context.now())
     }
 
-    /// A build that failed is tried again at once when something changed that may have been the reason.
+    /// A build that failed, or will fail, is tried again at once when something changed that may be the reason.
     fn note_credentials(&mut self, family: &Family, changed: bool) {
         let known = self.secrets.iter().chain(self.polling.secret()).map(|secret| secret.taken().clone());
         let known = known.collect::<Vec<_>>();
@@ -311,8 +327,13 @@ impl Task {
             self.memory.refused.iter_mut().for_each(Refused::hurry);
         }
         if !first && (differ || changed) {
-            let failed = family.jobs.iter().filter(|job| matches!(job.progress, Progress::Failed { .. }));
-            let newest = failed.max_by_key(|job| (job.created, job.attempt));
+            // One that runs has begun with the old credentials: it may fail for that.
+            let may_fail = |job: &&Job| match job.progress {
+                Progress::Failed { .. } => true,
+                Progress::Running => differ,
+                Progress::Complete => false,
+            };
+            let newest = family.jobs.iter().filter(may_fail).max_by_key(|job| (job.created, job.attempt));
             self.memory.retry_now = newest.map(|job| job.identity.name.clone());
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A Function is reconciled whenever one of its children or its own status changes. The refused write is not repeated
 //! for that: it waits as long as its [class](Class) says, longer after each try. Another document is another write, and
-//! is sent at once; so is the same one after somebody has changed the Function or a credential.
+//! is sent at once; so is the same one after somebody has changed the Function or a credential, or when there is room again
+//! in a quota.
 //!
 //! Invariant: the text of the first refusal is kept for as long as later ones have the same cause: code and reason of
 //! the answer, and more than half of its words. Texts that admission webhooks or quotas make new each time do not write
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 
 use super::family::What;
 use super::stage::{Said, Step};
-use crate::cluster::Error;
+use crate::cluster::{Denial, Error};
 use crate::drift::Desired;
 use crate::failure::Class;
 use crate::object::{Digest, Key};
@@ -71,6 +72,8 @@ pub struct Cause {
     text: String,
     /// How long it wants to be left alone.
     retry_after: Option<Duration>,
+    /// Whether a quota is used up.
+    is_quota: bool,
 }
 
 impl Cause {
@@ -82,12 +85,13 @@ impl Cause {
             answer: answer.map(|answer| (answer.code, answer.reason.clone())),
             text: answer.map(|answer| answer.message.clone()).unwrap_or_default(),
             retry_after: error.retry_after(),
+            is_quota: answer.is_some_and(|answer| answer.denial == Some(Denial::Quota)),
         }
     }
 
     /// The object is somebody else's.
     pub fn anothers() -> Self {
-        Self { class: Class::Invalid, answer: None, text: String::new(), retry_after: None }
+        Self { class: Class::Invalid, answer: None, text: String::new(), retry_after: None, is_quota: false }
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -149,6 +153,11 @@ impl Refused {
         (self.write == *write && !wait.is_zero() && wait <= LONGEST_WAIT).then_some(wait)
     }
 
+    /// Whether it was refused for want of room in a quota.
+    pub fn is_by_quota(&self) -> bool {
+        self.cause.is_quota
+    }
+
     /// Whoever changed something wants it tried now, and begins anew.
     pub fn hurry(&mut self) {
         (self.tries, self.again) = (0, Timestamp::MIN);
@@ -176,7 +185,7 @@ mod tests {
     }
 
     fn cause(class: Class, text: &str) -> Cause {
-        Cause { class, answer: Some((403, "Forbidden".into())), text: text.into(), retry_after: None }
+        Cause { class, answer: Some((403, "Forbidden".into())), text: text.into(), retry_after: None, is_quota: false }
     }
 
     fn said(text: &str) -> Said {

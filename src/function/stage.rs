@@ -83,7 +83,8 @@ pub struct Memory {
     pub report_awaited: Option<(String, Timestamp)>,
     /// The last trouble of a Job's pods, which are gone when the Job's deadline is over.
     pub trouble: Option<(String, String)>,
-    /// The failed Job whose inputs or credentials have changed since.
+    /// The Job whose inputs or credentials have changed since it failed or began: it is followed by another one as soon
+    /// as it has failed or does nothing.
     pub retry_now: Option<String>,
     /// Tag of an image, and why the last build of it failed, as it is said while it is tried again.
     pub failed: Option<(String, String)>,

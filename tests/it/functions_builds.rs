@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use devcluster::Options;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     functions::{JOBS, PODS, inline},
     world::{NAMESPACE, World},
 };
 
+const SECRET: &str = "serverless-registry-config-default";
 const NOW: Duration = Duration::ZERO;
 const SOON: Duration = Duration::from_millis(300);
 const NEVER: Duration = Duration::from_secs(3600);
@@ -62,9 +63,59 @@ async fn a_corrected_password_is_tried_at_once() {
     world.function("hello", inline("1"));
     world.says("hello", "BuildReady", "False JobFailed").await;
     world.builds_succeed();
-    let secret = "serverless-registry-config-default";
-    world.edit("v1", "secrets", secret, json!({"stringData": {"password": "better"}}));
+    world.edit("v1", "secrets", SECRET, json!({"stringData": {"password": "better"}}));
     world.runs("hello").await;
+    assert_eq!(world.function_status("hello")["builds"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_that_fails_after_its_password_was_corrected_is_tried_again_at_once() {
+    let mut world = World::with_functions().await;
+    world.functions.requeue = NEVER;
+    let failure = r#"{"reason":"RegistryAuthorization","message":"401","retry":true}"#;
+    world.builds_end("push", 1, failure, Duration::from_secs(2));
+    world.start();
+    world.function("hello", inline("1"));
+    world.says("hello", "BuildReady", "Unknown JobRunning").await;
+    let before = world.child("hello", JOBS);
+    world.edit("v1", "secrets", SECRET, json!({"stringData": {"password": "better"}}));
+    let has_failed = |job: &Value| {
+        let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| condition["type"] == "Failed")
+    };
+    let name = before["metadata"]["name"].as_str().unwrap();
+    world
+        .until_function("the first one fails", |w| w.get(JOBS.0, JOBS.1, name).is_some_and(|job| has_failed(&job)))
+        .await;
+    world.builds_succeed();
+    world.runs("hello").await;
+    let builds = world.function_status("hello")["builds"].as_i64();
+    assert!(builds >= Some(2), "{builds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_whose_image_cannot_be_pulled_begins_again_when_the_password_is_corrected() {
+    let mut world = World::with_functions().await;
+    world.functions.builder_image = "registry.invalid/builder:1".to_owned();
+    world.start();
+    world.function("hello", inline("1"));
+    let is_held_up = |w: &World| w.said("hello", "BuildReady").contains("ImagePullBackOff");
+    world.until_function("the cause", is_held_up).await;
+    let before = world.child_name("hello", JOBS);
+    // What has nothing to do with it changes nothing.
+    world.edit_function("hello", json!({"metadata": {"labels": {"team": "a"}}}));
+    world.quiet().await;
+    assert_eq!(world.child_name("hello", JOBS), before);
+    world.edit("v1", "secrets", SECRET, json!({"stringData": {"password": "better"}}));
+    let jobs = |w: &World| {
+        let jobs = w.children("hello", JOBS);
+        jobs.iter().map(|job| job["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    world.until_function("another one", |w| jobs(w).len() == 1 && jobs(w)[0] != before).await;
+    world.until_function("its number", |w| w.function_status("hello")["builds"] == 2).await;
+    world.until_function("the cause", is_held_up).await;
+    world.quiet().await;
+    assert_eq!(jobs(&world).len(), 1, "once is enough");
     assert_eq!(world.function_status("hello")["builds"], 2);
 }
 

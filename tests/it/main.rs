@@ -34,6 +34,7 @@ mod functions_hostile;
 mod functions_kills;
 mod functions_kills_real;
 mod functions_queue;
+mod functions_quotas;
 mod functions_references;
 mod functions_refusals;
 mod functions_registries;

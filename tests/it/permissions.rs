@@ -3,6 +3,7 @@
 use devcluster::{Action, Call, Options};
 use serde_json::{Value, json};
 
+use crate::functions_quotas::refused;
 use crate::support::{
     functions::{DEPLOYMENTS, inline},
     world::{NAMESPACE, World, config_map},
@@ -94,4 +95,14 @@ async fn the_agent_needs_no_more_than_its_own_role_for_functions_and_its_bookkee
     let forbidden = world.gate.forbidden();
     let about = format!("/namespaces/{NAMESPACE}/serviceaccounts");
     assert!(forbidden.iter().all(|asked| asked.contains(&about)), "{forbidden:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_may_see_that_there_is_room_again_in_a_quota() {
+    let world = refused(with_permissions(&["mainstay-applies"])).await;
+    world.levers().clear_faults();
+    world.delete("v1", "resourcequotas", "small");
+    world.runs("hello").await;
+    let forbidden = world.gate.forbidden();
+    assert!(forbidden.iter().all(|asked| asked.contains("/jobs/")), "but for what was refused: {forbidden:?}");
 }

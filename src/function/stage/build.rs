@@ -87,7 +87,11 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
             if pods.count() == 0 && job.created.is_some_and(|created| now.duration_since(created) >= POD_WITHIN) {
                 decision.podless = Some(job.clone());
             }
-            runs(situation, job, trouble, decision);
+            if trouble.is_some() && observed.memory.retry_now.as_deref() == Some(&job.identity.name) {
+                again_instead(situation, job, decision);
+            } else {
+                runs(situation, job, trouble, decision);
+            }
         }
         Progress::Complete => match end.map(|end| &end.said) {
             Some(Termination::Built(report)) if is_digest(&report.digest) => {
@@ -189,6 +193,16 @@ fn runs(situation: &Situation<'_>, job: &Job, trouble: Option<(String, String)>,
     if !podless && !observed.family.pods.iter().any(|pod| own(&pod)) {
         decision.look_within(Duration::try_from(POD_WITHIN).unwrap_or_default() + Duration::from_millis(100));
     }
+}
+
+/// Begins another attempt in the place of one whose pod is kept from its work by what is put right by now: the cluster
+/// would let it wait for minutes before it looks again.
+fn again_instead(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
+    decision.podless = None;
+    decision.delete(What::Job, &job.identity);
+    let causes = [situation.causes, &[Cause::Retry]].concat();
+    let situation = &Situation { causes: &causes, ..*situation };
+    start_after(situation, job.attempt.saturating_add(1), After::Other, decision);
 }
 
 /// What was last known to keep a Job's pod from its work.
