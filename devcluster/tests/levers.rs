@@ -278,3 +278,21 @@ async fn the_pods_of_controllers_are_refused_as_they_are_told() {
     let refused = events.iter().filter(|event| event["reason"] == "FailedCreate").map(|event| &event["message"]);
     assert_eq!(refused.collect::<Vec<_>>(), [&json!(format!("Error creating: {refusal}"))]);
 }
+
+#[tokio::test]
+async fn a_storage_that_begins_again_is_a_429_that_says_when_to_come_again() {
+    let cluster = Embedded::start().await;
+    cluster.map("a").await;
+    let message = "storage is (re)initializing";
+    let fault = json!({"verb": "list", "resource": "configmaps", "code": 429, "message": message, "retryAfter": 1});
+    assert_eq!(cluster.send(Method::POST, "/devcluster/fail-next", fault).await.0, 200);
+    let answer = cluster.open(Method::GET, MAPS, Value::Null).await;
+    assert_eq!((answer.status().as_u16(), answer.headers()["retry-after"].to_str().unwrap()), (429, "1"));
+    let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    let expected = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": "TooManyRequests", "details": {"retryAfterSeconds": 1}, "code": 429,
+    });
+    assert_eq!(body, expected);
+    assert_eq!(cluster.open(Method::GET, MAPS, Value::Null).await.status().as_u16(), 200);
+}

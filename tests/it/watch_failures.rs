@@ -78,3 +78,40 @@ async fn git_repositories_that_cannot_be_read_are_not_said_to_be_missing() {
     world.levers().clear_faults();
     world.ready("demo").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_whose_storage_only_begins_is_asked_again_until_it_answers() {
+    let definition = r"apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.mainstay-tests.example.org}
+spec:
+  group: mainstay-tests.example.org
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets, singular: widget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
+";
+    let api = "mainstay-tests.example.org/v1";
+    let widget = format!("apiVersion: {api}\nkind: Widget\nmetadata: {{name: w}}\nspec: {{size: 3}}\n");
+    let mut world = World::new().await;
+    world.remote.file("crd.yaml", definition).file("w.yaml", widget).commit("one");
+    for verb in ["get", "list", "watch", "apply"] {
+        world.levers().fail_next(Fault {
+            times: 2,
+            message: "storage is (re)initializing".into(),
+            retry_after: Some(1),
+            ..fault(verb, "widgets.mainstay-tests.example.org", 429)
+        });
+    }
+    world.synced(json!({})).await;
+    let size = |w: &World| w.get(api, "widgets", "w").map(|widget| widget["spec"]["size"].clone());
+    assert_eq!(size(&world), Some(json!(3)));
+    world.edit(api, "widgets", "w", json!({"spec": {"size": 4}}));
+    world.until("the edit is put back", |w| size(w) == Some(json!(3))).await;
+    let applies = world.requests().into_iter().find(|(asked, _)| asked.starts_with("apply widgets."));
+    assert!(applies.is_some_and(|(_, count)| count > 2), "it was refused at first");
+    world.stop().await;
+}
