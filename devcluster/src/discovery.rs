@@ -6,6 +6,7 @@
 //! would be taken as a value.
 
 use crate::kinds::table::{Kind, Subresource, Table};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -53,9 +54,11 @@ pub fn resources(table: &Table, group: &str, version: &str) -> Option<Value> {
         resources.extend(kind.subresources.iter().map(|sub| subresource_item(&kind, sub)));
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    Some(json!({
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
-    }))
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
 }
 
 fn resource_item(kind: &Kind) -> Value {
@@ -69,7 +72,17 @@ fn resource_item(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         item["categories"] = json!(kind.categories);
     }
+    if kind.allows("list") {
+        item["storageVersionHash"] = storage_version_hash(kind).into();
+    }
     item
+}
+
+/// What changes when objects of a kind are stored in another version.
+fn storage_version_hash(kind: &Kind) -> String {
+    let (group, version) = kind.storage_api_version.split_once('/').unwrap_or(("", &kind.storage_api_version));
+    let digest = Sha256::digest(format!("{group}/{version}/{}", kind.kind));
+    STANDARD.encode(&digest[..8])
 }
 
 fn subresource_item(kind: &Kind, sub: &Subresource) -> Value {

@@ -75,6 +75,7 @@ impl Form {
             };
             match (parameter("as"), parameter("g")) {
                 ("", _) => return Ok(Self::Whole),
+                (_, "meta.k8s.io") if !matches!(parameter("v"), "v1" | "") => {}
                 ("Table", "meta.k8s.io") => {
                     return Ok(Self::Table(match include {
                         "None" => Include::None,
@@ -101,12 +102,28 @@ pub fn not_acceptable() -> Status {
     )
 }
 
+/// The type that a real server holds objects of a kind in.
+fn go_type(kind: &Kind, name: &str) -> String {
+    match (kind.custom.is_some(), name == kind.list_kind) {
+        (true, false) => "*unstructured.Unstructured".to_owned(),
+        (true, true) => "*unstructured.UnstructuredList".to_owned(),
+        _ => format!("*{}.{name}", kind.package()),
+    }
+}
+
 /// One object.
 pub fn object(kind: &Kind, stored: &Stored, form: Form, now: Timestamp) -> Result<Bytes, Status> {
     match form {
         Form::Whole => Ok(json_as(kind, stored)),
         Form::Metadata => Ok(Bytes::from(metadata(&value_as(kind, stored)).to_string())),
-        Form::MetadataList => Err(not_acceptable()),
+        Form::MetadataList => Err(Status::new(
+            406,
+            "NotAcceptable",
+            format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                go_type(kind, &kind.kind)
+            ),
+        )),
         Form::Table(include) => {
             let value = value_as(kind, stored);
             let mut table = table(kind, &[&value], include, now);
@@ -131,12 +148,19 @@ pub fn table(kind: &Kind, objects: &[&Value], include: Include, now: Timestamp) 
 pub fn page(kind: &Kind, page: &Page, form: Form, now: Timestamp) -> Result<Bytes, Status> {
     match form {
         Form::Whole => Ok(whole(kind, page)),
-        Form::Metadata => Err(not_acceptable()),
+        Form::Metadata => Err(Status::new(
+            406,
+            "NotAcceptable",
+            format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                go_type(kind, &kind.list_kind)
+            ),
+        )),
         Form::MetadataList => {
             let items = page.items.iter().map(|stored| Bytes::from(metadata(&value_as(kind, stored)).to_string()));
             let items: Vec<Bytes> = items.collect();
             let items: Vec<Item<'_>> = items.iter().map(|json| (&b""[..], &json[..])).collect();
-            Ok(join("PartialObjectMetadataList", "meta.k8s.io/v1", page, &items))
+            Ok(join("PartialObjectMetadataList", "meta.k8s.io/v1", list_metadata(page), &items))
         }
         Form::Table(include) => {
             let values: Vec<_> = page.items.iter().map(|stored| value_as(kind, stored)).collect();
@@ -160,7 +184,7 @@ fn whole(kind: &Kind, page: &Page) -> Bytes {
             .iter()
             .map(|(json, rest)| if bare { (&b"{"[..], &json[*rest..]) } else { (&b""[..], &json[..]) })
             .collect();
-        return join(&kind.list_kind, &kind.api_version, page, &items);
+        return join(&kind.list_kind, &kind.api_version, whole_metadata(kind, page), &items);
     }
     let whole: Vec<Bytes> = if bare { Vec::new() } else { page.items.iter().map(|stored| stored.json()).collect() };
     let items: Vec<Item<'_>> = if bare {
@@ -168,7 +192,16 @@ fn whole(kind: &Kind, page: &Page) -> Bytes {
     } else {
         whole.iter().map(|json| (&b""[..], &json[..])).collect()
     };
-    join(&kind.list_kind, &kind.api_version, page, &items)
+    join(&kind.list_kind, &kind.api_version, whole_metadata(kind, page), &items)
+}
+
+/// Lists of custom resources say so when there is no further page.
+fn whole_metadata(kind: &Kind, page: &Page) -> Value {
+    let mut metadata = list_metadata(page);
+    if kind.custom.is_some() && page.continuation.is_none() {
+        metadata["continue"] = "".into();
+    }
+    metadata
 }
 
 fn list_metadata(page: &Page) -> Value {
@@ -183,10 +216,10 @@ fn list_metadata(page: &Page) -> Value {
     Value::Object(metadata)
 }
 
-fn join(kind: &str, api_version: &str, page: &Page, items: &[Item<'_>]) -> Bytes {
+fn join(kind: &str, api_version: &str, metadata: Value, items: &[Item<'_>]) -> Bytes {
     let size: usize = items.iter().map(|(a, b)| a.len() + b.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 256);
-    let head = json!({"kind": kind, "apiVersion": api_version, "metadata": list_metadata(page)}).to_string();
+    let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}).to_string();
     out.extend_from_slice(&head.as_bytes()[..head.len() - 1]);
     out.extend_from_slice(b",\"items\":[");
     for (at, (a, b)) in items.iter().enumerate() {

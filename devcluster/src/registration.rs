@@ -112,61 +112,80 @@ fn write(server: &Server, key: &Key, live: &Stored, mut new: Value) -> bool {
 
 /// Sets the conditions `NamesAccepted` and `Established`.
 fn judge(server: &Server, definition: &mut Value, now: &str) {
-    let clash = clash(server, definition);
+    let (names, clash) = accepted(server, definition);
     let (accepted, reason, message) = match &clash {
         None => ("True", "NoConflicts", "no conflicts found".to_owned()),
         Some((reason, name)) => ("False", *reason, format!("\"{name}\" is already in use")),
     };
+    definition["status"]["acceptedNames"] = names;
     condition(definition, "NamesAccepted", accepted, reason, &message, now);
-    let established = has_condition(definition, "Established");
+    if has_condition(definition, "Established") {
+        return;
+    }
     if clash.is_none() {
-        definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
-        if !established {
-            let message = "the initial names have been accepted";
-            condition(definition, "Established", "True", "InitialNamesAccepted", message, now);
-        }
-    } else if !established {
+        let message = "the initial names have been accepted";
+        condition(definition, "Established", "True", "InitialNamesAccepted", message, now);
+    } else {
         condition(definition, "Established", "False", "NotAccepted", "not all names are accepted", now);
     }
 }
 
-/// The first name that another definition of the group already has.
-fn clash(server: &Server, definition: &Value) -> Option<(&'static str, String)> {
-    let group = text(definition, "/spec/group");
-    let name = text(definition, "/metadata/name");
-    let mut taken: Vec<(String, String)> = Vec::new();
-    let snapshot = server.store().snapshot(STORAGE);
-    for (key, stored) in snapshot.from(None, None) {
+/// Names that the other definitions of a group have.
+struct Taken {
+    /// Those of resources: plural, singular and short ones.
+    resources: Vec<String>,
+    /// Those of kinds and their lists.
+    kinds: Vec<String>,
+}
+
+fn taken(server: &Server, definition: &Value) -> Taken {
+    let mut taken = Taken { resources: Vec::new(), kinds: Vec::new() };
+    for (key, stored) in server.store().snapshot(STORAGE).from(None, None) {
         let other = stored.value();
-        if key.name() == name || text(&other, "/spec/group") != group {
+        let same = key.name() == text(definition, "/metadata/name");
+        if same || text(&other, "/spec/group") != text(definition, "/spec/group") {
             continue;
         }
         let names = &other["status"]["acceptedNames"];
-        for field in ["plural", "singular"] {
-            taken.push(("name".to_owned(), text(names, &format!("/{field}")).to_owned()));
-        }
-        for short in names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            taken.push(("name".to_owned(), short.to_owned()));
-        }
-        for field in ["kind", "listKind"] {
-            taken.push(("kind".to_owned(), text(names, &format!("/{field}")).to_owned()));
-        }
+        let name = |field: &str| names[field].as_str().filter(|name| !name.is_empty()).map(ToOwned::to_owned);
+        taken.resources.extend(["plural", "singular"].into_iter().filter_map(name));
+        let shorts = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        taken.resources.extend(shorts.map(ToOwned::to_owned));
+        taken.kinds.extend(["kind", "listKind"].into_iter().filter_map(name));
     }
-    let used = |class: &str, name: &str| !name.is_empty() && taken.iter().any(|(c, n)| c == class && n == name);
-    let names = &definition["spec"]["names"];
-    for (field, class, reason) in [
-        ("plural", "name", "PluralConflict"),
-        ("singular", "name", "SingularConflict"),
-        ("kind", "kind", "KindConflict"),
-        ("listKind", "kind", "ListKindConflict"),
+    taken
+}
+
+/// The names that a definition gets: of those it wants the ones that nobody else has, otherwise those it had. Tells the
+/// last of the conflicts.
+fn accepted(server: &Server, definition: &Value) -> (Value, Option<(&'static str, String)>) {
+    let (taken, wanted) = (taken(server, definition), &definition["spec"]["names"]);
+    let had = &definition["status"]["acceptedNames"];
+    let (mut names, mut clash) = (json!({"plural": "", "kind": ""}), None);
+    let used = |list: &[String], value: &Value| value.as_str().is_some_and(|name| list.iter().any(|n| n == name));
+    for (field, list, reason) in [
+        ("plural", &taken.resources, "PluralConflict"),
+        ("singular", &taken.resources, "SingularConflict"),
+        ("shortNames", &taken.resources, "ShortNamesConflict"),
+        ("kind", &taken.kinds, "KindConflict"),
+        ("listKind", &taken.kinds, "ListKindConflict"),
     ] {
-        let name = text(names, &format!("/{field}"));
-        if used(class, name) {
-            return Some((reason, name.to_owned()));
+        let value = &wanted[field];
+        let single = std::slice::from_ref(value);
+        let each = value.as_array().map_or(single, Vec::as_slice);
+        let bad = each.iter().find(|name| used(list, name)).and_then(Value::as_str);
+        if let Some(name) = bad {
+            clash = Some((reason, name.to_owned()));
+        }
+        let given = if bad.is_some() { &had[field] } else { value };
+        if !given.is_null() {
+            names[field] = given.clone();
         }
     }
-    let mut shorts = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    shorts.find(|name| used("name", name)).map(|name| ("ShortNamesConflict", name.to_owned()))
+    if !wanted["categories"].is_null() {
+        names["categories"] = wanted["categories"].clone();
+    }
+    (names, clash)
 }
 
 fn condition(definition: &mut Value, name: &str, status: &str, reason: &str, message: &str, now: &str) {
@@ -251,7 +270,7 @@ fn kinds_of(definition: &Value, before: &Table, now: u64) -> Vec<Arc<Kind>> {
             namespaced: text(definition, "/spec/scope") == "Namespaced",
             short_names: list("/shortNames"),
             categories: list("/categories"),
-            verbs: ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+            verbs: ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
                 .map(ToOwned::to_owned)
                 .to_vec(),
             subresources: subresources(version, text(names, "/kind")),

@@ -126,7 +126,7 @@ fn known_fields(kind: &Kind) -> &'static [&'static str] {
             "status.podIPs",
             "status.nominatedNodeName",
         ],
-        ("" | "events.k8s.io", "events") => &[
+        ("", "events") => &[
             "involvedObject.kind",
             "involvedObject.namespace",
             "involvedObject.name",
@@ -134,6 +134,12 @@ fn known_fields(kind: &Kind) -> &'static [&'static str] {
             "involvedObject.apiVersion",
             "involvedObject.resourceVersion",
             "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("events.k8s.io", "events") => &[
             "regarding.kind",
             "regarding.namespace",
             "regarding.name",
@@ -142,9 +148,7 @@ fn known_fields(kind: &Kind) -> &'static [&'static str] {
             "regarding.resourceVersion",
             "regarding.fieldPath",
             "reason",
-            "reportingComponent",
             "reportingController",
-            "source",
             "type",
         ],
         ("", "secrets") => &["type"],
@@ -152,22 +156,34 @@ fn known_fields(kind: &Kind) -> &'static [&'static str] {
         ("", "nodes") => &["spec.unschedulable"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
         ("batch", "jobs") => &["status.successful"],
-        ("apps", "replicasets") | ("", "replicationcontrollers") => &["status.replicas"],
+        ("", "replicationcontrollers") => &["status.replicas"],
         _ => &[],
     }
 }
 
+/// The parts between commas that have no backslash before them.
+fn split_unescaped(text: &str) -> Vec<&str> {
+    let (mut escaped, mut start, mut parts) = (false, 0, Vec::new());
+    for (at, c) in text.char_indices() {
+        if c == ',' && !escaped {
+            parts.push(&text[start..at]);
+            start = at + 1;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
 fn parse_fields(kind: &Kind, text: &str) -> Result<Vec<FieldTerm>, Status> {
     let mut terms = Vec::new();
-    for part in text.split(',').filter(|p| !p.is_empty()) {
+    for part in split_unescaped(text).into_iter().filter(|p| !p.is_empty()) {
         let (path, value, equal) = if let Some((path, value)) = part.split_once("!=") {
             (path, value, false)
         } else if let Some((path, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
             (path, value, true)
         } else {
-            return Err(Status::bad_request(format!(
-                "unable to parse field selector \"{text}\": invalid selector: '{text}'; can't understand '{part}'"
-            )));
+            return Err(Status::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
         };
         let custom = kind.custom.as_ref().is_some_and(|c| c.selectable.iter().any(|s| s == path));
         if !matches!(path, "metadata.name" | "metadata.namespace") && !custom && !known_fields(kind).contains(&path) {

@@ -52,9 +52,13 @@ fn impersonate(server: &Server, user: User, headers: &HeaderMap) -> Result<User,
         if uid.is_empty() && groups.is_empty() && extra.is_empty() {
             return Ok(user);
         }
-        return Err(Status::internal(
-            "Internal error occurred: groups, uid or extra cannot be impersonated without a user",
-        ));
+        let quoted: Vec<String> = groups.iter().map(|group| format!("{group:?}")).collect();
+        let groups = if quoted.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", quoted.join(", ")) };
+        let told = if extra.is_empty() { "map[string][]string(nil)".to_owned() } else { format!("{extra:?}") };
+        return Err(Status::bad_request(format!(
+            "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:[]string{groups}, Extra:{told}}} without \
+             impersonating a user name"
+        )));
     }
     let ask = |group: &str, resource: &str, namespace: &str, name: &str| {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));

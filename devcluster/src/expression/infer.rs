@@ -149,7 +149,7 @@ impl Inference<'_> {
             }
             (operators::LOGICAL_NOT, [arg]) if !arg.is_open() && *arg != BOOL => self.no_overload("!", name, &args),
             (operators::CONDITIONAL, [condition, yes, no]) => {
-                let differ = !yes.is_open() && !no.is_open() && yes != no;
+                let differ = yes.is_scalar() && no.is_scalar() && yes != no;
                 if differ || !condition.is_open() && *condition != BOOL {
                     return self.no_overload("?", name, &args);
                 }
@@ -177,7 +177,8 @@ impl Inference<'_> {
                 if left.is_scalar() && right.is_scalar() && left != right {
                     return self.no_overload(symbol(name), name, &args);
                 }
-                Ok(if left.is_open() { right.clone() } else { left.clone() })
+                let open = left.is_open() || *left == Type::List(Box::new(Type::Dyn));
+                Ok(if open { right.clone() } else { left.clone() })
             }
             (operators::NEGATE, [arg]) => Ok(arg.clone()),
             _ => Ok((self.declared.function)(name).or_else(|| library(name)).unwrap_or(Type::Unknown)),
@@ -199,7 +200,11 @@ impl Inference<'_> {
         }
         self.bound.push((comprehension.accu_var.clone(), start));
         self.of(&comprehension.loop_cond)?;
-        self.of(&comprehension.loop_step)?;
+        let step = self.of(&comprehension.loop_step)?;
+        if matches!(step, Type::List(_)) {
+            // What is collected has the type of what is added.
+            self.bound.push((comprehension.accu_var.clone(), step));
+        }
         let result = self.of(&comprehension.result);
         self.bound.truncate(before);
         result

@@ -126,6 +126,14 @@ impl Kind {
         format!("/{root}/{}/{}", self.api_version, self.plural)
     }
 
+    /// The Go package of the type that a real server decodes a built-in kind into, which some of its errors tell.
+    pub fn package(&self) -> &str {
+        match self.group.as_str() {
+            "" | "events.k8s.io" => "core",
+            group => group.split('.').next().unwrap_or_default(),
+        }
+    }
+
     /// Whether clients may do this with its objects.
     pub fn allows(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)

@@ -11,6 +11,28 @@ use super::node::{Object, Schema, Shape, View};
 /// default and is not nullable.
 pub fn apply_defaults(schema: &Schema, value: &mut Value) {
     fill(schema.view(), value);
+    forget_nulls(schema.view(), value);
+}
+
+/// A `null` that is left where none is allowed counts as missing.
+fn forget_nulls(view: View<'_>, value: &mut Value) {
+    match (&view.node.shape, value) {
+        (Shape::Object(object), Value::Object(map)) => map.retain(|key, child| {
+            let Some(id) = object.properties.get(key).copied().or(object.additional) else { return true };
+            let below = view.at(id);
+            if child.is_null() && !below.node.nullable && !matches!(below.node.shape, Shape::Any) {
+                return false;
+            }
+            forget_nulls(below, child);
+            true
+        }),
+        (Shape::Array(array), Value::Array(items)) => {
+            for item in items {
+                forget_nulls(view.at(array.items), item);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn fill(view: View<'_>, value: &mut Value) {

@@ -1,7 +1,6 @@
 //! Whether a CustomResourceDefinition is allowed: its names, its versions, and its schemas' structure.
 //!
-//! Deliberately absent: what may not change on an update, and name clashes with other definitions; registration knows
-//! both.
+//! Deliberately absent: name clashes with other definitions, which registration knows.
 
 use serde_json::Value;
 
@@ -13,9 +12,12 @@ const PROTECTED: [&str; 2] = ["k8s.io", "kubernetes.io"];
 
 /// Everything that is wrong with a definition (after defaulting). A schema that is not structural is not compiled, so
 /// its patterns and rules are judged once it is.
-pub fn validate_definition(definition: &Value) -> Vec<Cause> {
+pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = &definition["spec"];
     let mut causes = Vec::new();
+    if old.is_none() {
+        named_after_resource(definition, spec, &mut causes);
+    }
     names(definition, spec, &mut causes);
     versions(spec, &mut causes);
     if spec["preserveUnknownFields"] == true {
@@ -34,7 +36,33 @@ pub fn validate_definition(definition: &Value) -> Vec<Cause> {
             causes.push(Cause::not_supported("spec.conversion.strategy", &other.into(), &["None", "Webhook"]));
         }
     }
+    if let Some(old) = old {
+        immutable(spec, old, &mut causes);
+    }
     causes
+}
+
+/// What does not change: where its objects are found, and once they are served, what they are.
+fn immutable(spec: &Value, old: &Value, causes: &mut Vec<Cause>) {
+    let conditions = old["status"]["conditions"].as_array().into_iter().flatten();
+    let established = conditions.into_iter().any(|c| c["type"] == "Established" && c["status"] == "True");
+    let fields: &[&str] =
+        if established { &["scope", "names/kind", "group", "names/plural"] } else { &["group", "names/plural"] };
+    for field in fields {
+        let (new, old) = (spec.pointer(&format!("/{field}")), old["spec"].pointer(&format!("/{field}")));
+        if new != old {
+            let at = format!("spec.{}", field.replace('/', "."));
+            causes.push(Cause::invalid(at, new.unwrap_or(&Value::Null), "field is immutable"));
+        }
+    }
+}
+
+fn named_after_resource(definition: &Value, spec: &Value, causes: &mut Vec<Cause>) {
+    let name = text(&definition["metadata"], "name");
+    if name != format!("{}.{}", text(&spec["names"], "plural"), text(spec, "group")) {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        causes.push(Cause::invalid("metadata.name", &name.into(), why));
+    }
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -43,12 +71,6 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 fn names(definition: &Value, spec: &Value, causes: &mut Vec<Cause>) {
     let (group, names) = (text(spec, "group"), &spec["names"]);
-    let name = text(&definition["metadata"], "name");
-    let plural = text(names, "plural");
-    if name != format!("{plural}.{group}") {
-        let why = "must be spec.names.plural+\".\"+spec.group";
-        causes.push(Cause::invalid("metadata.name", &name.into(), why));
-    }
     let approved = !text(&definition["metadata"]["annotations"], "api-approved.kubernetes.io").is_empty();
     let protected = PROTECTED.iter().any(|p| group == *p || group.ends_with(&format!(".{p}")));
     if protected && !approved {
@@ -71,7 +93,7 @@ fn names(definition: &Value, spec: &Value, causes: &mut Vec<Cause>) {
     for field in ["plural", "singular", "kind", "listKind"] {
         let value = text(names, field);
         let at = format!("spec.names.{field}");
-        if value.is_empty() && field != "singular" {
+        if value.is_empty() {
             causes.push(Cause::required(at, ""));
         } else if !value.is_empty() && !is_word(&value.to_lowercase()) {
             causes.push(Cause::invalid(at, &value.into(), LABEL));
@@ -117,22 +139,27 @@ fn versions(spec: &Value, causes: &mut Vec<Cause>) {
     if versions.iter().enumerate().any(|(i, v)| versions[..i].iter().any(|o| o["name"] == v["name"])) {
         causes.push(Cause::invalid("spec.versions", &spec["versions"], "must contain unique version names"));
     }
+    let same = versions.windows(2).all(|pair| pair[0]["schema"] == pair[1]["schema"]);
     for (i, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{i}]");
         if !is_word(text(version, "name")) {
             causes.push(Cause::invalid(format!("{path}.name"), &version["name"], LABEL));
         }
-        schema(&version["schema"]["openAPIV3Schema"], &format!("{path}.schema.openAPIV3Schema"), causes);
+        let declared = &version["schema"]["openAPIV3Schema"];
+        let own = format!("{path}.schema.openAPIV3Schema");
+        match (declared.is_object(), same) {
+            (false, _) => causes.push(Cause::required(own, "schemas are required")),
+            // A schema that all versions share counts as that of the definition.
+            (true, true) if i == 0 => schema(declared, "spec.validation.openAPIV3Schema", causes),
+            (true, true) => {}
+            (true, false) => schema(declared, &own, causes),
+        }
         columns(version, &path, causes);
         scale(version, &path, causes);
     }
 }
 
 fn schema(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if !schema.is_object() {
-        causes.push(Cause::required(path, "schemas are required"));
-        return;
-    }
     let before = causes.len();
     structure::check(schema, path, causes);
     if causes.len() == before {

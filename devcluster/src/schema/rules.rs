@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::node::{Scalar, Shape, View};
 use super::validate::{Before, child};
 use crate::expression::walk::visit_parts;
-use crate::expression::{ENVIRONMENT, Scope, compile};
+use crate::expression::{ENVIRONMENT, Scope, at_field, compile, located};
 use crate::status::Cause;
 
 /// What a rule may name.
@@ -27,6 +27,8 @@ const SCOPE: Scope<'_> = Scope { variables: &["self", "oldSelf"], functions: &[]
 pub(crate) struct Rule {
     /// Its place in the definition.
     place: String,
+    /// As errors about it show it.
+    shown: String,
     text: String,
     message: Option<String>,
     message_expression: Option<Arc<Program>>,
@@ -48,7 +50,9 @@ impl Rule {
         if rule.trim().is_empty() {
             return Err(Cause::required(at, "rule is not specified"));
         }
-        let program = compile(&rule, SCOPE).map_err(|why| Cause::invalid(&at, &rule.as_str().into(), &why))?;
+        let shown = shown(declared);
+        let program = compile(&rule, SCOPE)
+            .map_err(|why| Cause::new("FieldValueInvalid", &at, format!("Invalid value: {shown}: {why}")))?;
         let message_expression = match text("messageExpression") {
             None => None,
             Some(source) => {
@@ -61,6 +65,7 @@ impl Rule {
         let transition = program.references().variables().contains(&"oldSelf");
         Ok(Self {
             place: at,
+            shown,
             text: rule,
             message: text("message"),
             message_expression,
@@ -88,8 +93,10 @@ impl Rule {
                 at = below;
             }
         });
-        let why = format!("compilation failed: ERROR: undefined field '{}'", missing?);
-        Some(Cause::invalid(&self.place, &self.text.as_str().into(), &why))
+        let missing = missing?;
+        let at = at_field(&self.text, &missing);
+        let why = located(&self.text, at, &format!("undefined field '{missing}'"));
+        Some(Cause::new("FieldValueInvalid", &self.place, format!("Invalid value: {}: {why}", self.shown)))
     }
 
     fn failure(&self, path: &str, detail: &str) -> Cause {
@@ -137,6 +144,24 @@ impl Rule {
     fn stated(&self) -> String {
         self.message.as_deref().map_or_else(|| format!("failed rule: {}", self.text.trim()), |m| m.trim().to_owned())
     }
+}
+
+/// A rule as a real server's errors show it: the fields of its Go type.
+fn shown(declared: &Value) -> String {
+    let text = |key: &str| declared.get(key).cloned().unwrap_or_else(|| "".into());
+    let or_null = |key: &str| declared.get(key).cloned().unwrap_or_default();
+    let escape =
+        |value: Value| value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    let fields = [
+        ("Rule", text("rule")),
+        ("Message", text("message")),
+        ("MessageExpression", text("messageExpression")),
+        ("Reason", or_null("reason")),
+        ("FieldPath", text("fieldPath")),
+        ("OptionalOldSelf", or_null("optionalOldSelf")),
+    ];
+    let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!("\"{name}\":{}", escape(value))).collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 /// Whether a value has a part that a rule speaks of.

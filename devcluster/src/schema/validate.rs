@@ -228,14 +228,13 @@ fn limits(facets: &Facets, value: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 fn texts(facets: &Facets, text: &str, path: &str, invalid: &dyn Fn(String) -> Cause, causes: &mut Vec<Cause>) {
     let length = text.chars().count() as u64;
+    // Of a text only the first fault is told.
     if let Some(most) = facets.max_length.filter(|n| length > *n) {
         let text = format!("Too long: may not be more than {most} bytes");
         causes.push(Cause::new("FieldValueTooLong", path, text));
-    }
-    if let Some(least) = facets.min_length.filter(|n| length < *n) {
+    } else if let Some(least) = facets.min_length.filter(|n| length < *n) {
         causes.push(invalid(format!("should be at least {least} chars long")));
-    }
-    if let Some(pattern) = facets.pattern.as_ref().filter(|p| !p.is_match(text)) {
+    } else if let Some(pattern) = facets.pattern.as_ref().filter(|p| !p.is_match(text)) {
         causes.push(invalid(format!("should match '{}'", pattern.as_str())));
     }
     if let Some(format) = facets.format.as_deref().filter(|f| !format::accepts(f, text)) {

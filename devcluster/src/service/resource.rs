@@ -29,8 +29,7 @@ const MAX_MANAGER: usize = 128;
 pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> Response<Body> {
     let table = server.table();
     let Some(kind) = table.find(&address.group, &address.version, &address.resource) else {
-        let known = table.serves(&address.group, &address.version);
-        return if known { respond::status(&respond::no_such_resource()) } else { respond::page_not_found() };
+        return unknown(server, &address, &asked);
     };
     let target = Target {
         kind: kind.clone(),
@@ -79,6 +78,32 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
     response
 }
 
+/// The answer where there is no such resource: in the groups of Kubernetes itself a Status, elsewhere a plain text. Who may
+/// not ask is not told.
+fn unknown(server: &Server, address: &Address, asked: &Asked) -> Response<Body> {
+    let verb = fault::verb(
+        &asked.parts.method,
+        address.name.is_empty(),
+        asked.query.flag("watch"),
+        asked.header(header::CONTENT_TYPE),
+    );
+    let request = Request {
+        verb: if verb == "apply" { "patch" } else { verb }.to_owned(),
+        place: Place::Resource {
+            group: address.group.clone(),
+            resource: address.resource.clone(),
+            subresource: address.subresource.clone(),
+            namespace: address.namespace.clone(),
+            name: address.name.clone(),
+        },
+    };
+    if let Err(status) = rbac::authorize(server, &asked.user, &request) {
+        return respond::status(&status);
+    }
+    let own = server.table().iter().any(|kind| kind.custom.is_none() && kind.group == address.group);
+    if own { respond::status(&respond::no_such_resource()) } else { respond::page_not_found() }
+}
+
 /// What is asked, as roles speak of it.
 fn request_of(target: &Target, verb: &str, asked: &Asked) -> Request {
     let collection = matches!(verb, "list" | "watch" | "deletecollection");
@@ -110,6 +135,9 @@ fn resource_name(target: &Target) -> String {
 }
 
 async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
+    if asked.parts.method == http::Method::HEAD {
+        return Err(respond::method_not_allowed());
+    }
     if target.kind.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
         return Err(respond::no_such_resource());
     }
@@ -141,8 +169,11 @@ async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) ->
 }
 
 async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
-    let Some(sub) = target.kind.subresource(&target.subresource) else { return Err(respond::no_such_resource()) };
-    let allowed = if verb == "apply" { "patch" } else { verb };
+    let Some(sub) = target.kind.subresource(&target.subresource) else {
+        let custom = target.kind.custom.is_some() && matches!(target.subresource.as_str(), "status" | "scale");
+        return Err(if custom { target.not_found() } else { respond::no_such_resource() });
+    };
+    let (allowed, kind) = (if verb == "apply" { "patch" } else { verb }, sub.kind.as_str());
     if !sub.verbs.iter().any(|v| v == allowed) {
         return Err(respond::method_not_allowed());
     }
@@ -152,7 +183,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
             let (options, form) = if verb == "update" {
                 ("UpdateOptions", None)
             } else {
-                let form = patch::Form::of(asked.header(header::CONTENT_TYPE), true)?;
+                let form = patch::Form::of(asked.header(header::CONTENT_TYPE), target.kind.custom.is_some())?;
                 if form == patch::Form::Apply {
                     // Ownership of what an apply of a Scale states is not kept; better none than a wrong one.
                     return Err(decode::unsupported("application/json-patch+json, application/merge-patch+json"));
@@ -160,7 +191,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
                 ("PatchOptions", Some(form))
             };
             let settings = settings(server, asked, options)?;
-            let (body, _) = body_of(asked, form)?;
+            let (body, _) = body_of(kind, asked, form)?;
             let write = |settings: &Settings| scale::write(server, target, settings, form, &body);
             let (outcome, warnings) = admitted(server, &settings, write).await;
             Ok(answered(outcome.map(|done| written(&target.kind, done, Form::Whole)), &warnings))
@@ -170,7 +201,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
         ("exec" | "attach" | "portforward", _) => connect(server, target, verb, asked).await,
         ("token", "create") => {
             let settings = settings(server, asked, "CreateOptions")?;
-            let (body, _) = body_of(asked, None)?;
+            let (body, _) = body_of(kind, asked, None)?;
             let (outcome, warnings) = admit(server, target, &settings, "CREATE", body).await;
             let answer = outcome.and_then(|body| token::request(server, target, &settings, &body));
             Ok(answered(answer.map(|answer| respond::json(201, answer.to_string().into())), &warnings))
@@ -179,7 +210,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
         ("eviction", "create") => {
             let plain = Target { subresource: String::new(), ..target.clone() };
             let settings = settings(server, asked, "CreateOptions")?;
-            let (body, _) = body_of(asked, None)?;
+            let (body, _) = body_of(kind, asked, None)?;
             create::same_namespace(target, &body)?;
             let (outcome, warnings) = admit(server, target, &settings, "CREATE", body).await;
             let outcome = outcome.and_then(|body| {
@@ -250,7 +281,7 @@ fn wanted(target: &Target, asked: &Asked, route: Route) -> Result<Form, Status> 
 
 async fn get(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
     let form = wanted(target, asked, Route::Object)?;
-    wait_for(server, asked.query.number("resourceVersion").unwrap_or(0)).await?;
+    wait_for(server, read::version_of(&asked.query)?).await?;
     let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
     Ok(respond::json(200, present::object(&target.kind, &stored, form, server.now())?))
 }
@@ -290,9 +321,10 @@ fn open_watch(server: &Server, target: &Target, asked: &Asked) -> Result<Respons
 }
 
 /// The body, and the fields it has twice.
-fn body_of(asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<String>), Status> {
+fn body_of(kind: &str, asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<String>), Status> {
     match form {
-        None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body),
+        None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body)
+            .map_err(|status| decode::unrecognized(status, kind, &asked.body)),
         Some(patch::Form::Apply) => Ok((decode::yaml(&asked.body)?, Vec::new())),
         Some(_) => doubled::parse(&asked.body)
             .map_err(|error| Status::bad_request(format!("error decoding patch: {}", decode::syntax(&error)))),
@@ -315,23 +347,24 @@ async fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> R
     may_create(server, target, verb, asked)?;
     // Before anything is written: who cannot be answered must not have changed anything.
     let shape = wanted(target, asked, Route::Object)?;
+    let kind = target.kind.kind.as_str();
     let (outcome, warnings) = match verb {
         "create" => {
             let mut settings = settings(server, asked, "CreateOptions")?;
-            let (body, doubled) = body_of(asked, None)?;
+            let (body, doubled) = body_of(kind, asked, None)?;
             settings.doubled = doubled;
             admitted(server, &settings, |settings| create::create(server, target, settings, body.clone())).await
         }
         "update" => {
             let mut settings = settings(server, asked, "UpdateOptions")?;
-            let (body, doubled) = body_of(asked, None)?;
+            let (body, doubled) = body_of(kind, asked, None)?;
             settings.doubled = doubled;
             admitted(server, &settings, |settings| update::update(server, target, settings, body.clone())).await
         }
         "patch" | "apply" => {
             let form = patch::Form::of(asked.header(header::CONTENT_TYPE), target.kind.custom.is_some())?;
             let mut settings = patch_settings(server, asked, form)?;
-            let (body, doubled) = body_of(asked, Some(form))?;
+            let (body, doubled) = body_of(kind, asked, Some(form))?;
             settings.doubled = doubled;
             admitted(server, &settings, |settings| patch::patch(server, target, settings, form, &body)).await
         }
@@ -372,13 +405,21 @@ fn patch_settings(server: &Server, asked: &Asked, form: patch::Form) -> Result<S
     Ok(settings)
 }
 
+/// A character as Go quotes it.
+fn shown(c: char) -> String {
+    if c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t') {
+        return format!("\\x{:02x}", u32::from(c));
+    }
+    c.escape_debug().to_string()
+}
+
 /// Reads what all writes have in common; 422 on `options` for unknown values.
 fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, Status> {
     let refuse = |cause| Err(Status::invalid("meta.k8s.io", options, "", vec![cause]));
     let mut dry_run = false;
     for value in asked.query.all("dryRun") {
         if value != "All" {
-            return refuse(Cause::not_supported("dryRun", &value.into(), &["All"]));
+            return refuse(Cause::not_supported("dryRun", &json!([value]), &["All"]));
         }
         dry_run = true;
     }
@@ -387,7 +428,7 @@ fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, S
         "Strict" => FieldValidation::Strict,
         "Ignore" => FieldValidation::Ignore,
         other => {
-            let supported = ["Ignore", "Strict", "Warn"];
+            let supported = ["", "Ignore", "Strict", "Warn"];
             return refuse(Cause::not_supported("fieldValidation", &other.into(), &supported));
         }
     };
@@ -398,6 +439,11 @@ fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, S
     if manager.len() > MAX_MANAGER {
         let text = format!("Too long: may not be more than {MAX_MANAGER} bytes");
         return refuse(Cause::new("FieldValueTooLong", "fieldManager", text));
+    }
+    if let Some((at, bad)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+        let shown: String = manager.chars().map(shown).collect();
+        let why = format!("Invalid value: \"{shown}\": invalid character U+{:04X} (at position {at})", u32::from(bad));
+        return refuse(Cause::new("FieldValueInvalid", "fieldManager", why));
     }
     let manager = if manager.is_empty() { "unknown" } else { manager };
     let mut told = serde_json::Map::new();
@@ -426,6 +472,7 @@ async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> 
     } else {
         decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?.0
     };
+    delete::is_options(&body)?;
     let options = DeleteOptions::parse(&body, &asked.query)?;
     let settings = Settings {
         now: stamp(server.now()),
@@ -459,7 +506,10 @@ async fn remove_all(
     options: &DeleteOptions,
     asked: &Asked,
 ) -> Result<Response<Body>, Status> {
-    let list = read::ListOptions { limit: 0, ..read::ListOptions::parse(target, &asked.query)? };
+    if target.kind.namespaced && target.namespace.is_empty() {
+        return Err(respond::method_not_allowed());
+    }
+    let list = read::ListOptions::parse(target, &asked.query)?;
     list.check_list(&asked.query)?;
     let mut page = read::list(server, target, &list)?;
     for stored in &mut page.items {

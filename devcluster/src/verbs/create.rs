@@ -26,9 +26,6 @@ const NAME_ATTEMPTS: u64 = 8;
 /// Creates an object from a request body.
 pub fn create(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Stop> {
     let warnings = decode::object(&target.kind, &mut body, settings, decode::Origin::Body)?;
-    if !text(&body, "/metadata/resourceVersion").is_empty() {
-        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created").into());
-    }
     let generate = text(&body, "/metadata/generateName").to_owned();
     let name = text(&body, "/metadata/name").to_owned();
     if !name.is_empty() || generate.is_empty() {
@@ -73,6 +70,7 @@ pub(crate) fn insert(
 ) -> Result<Done, Stop> {
     let kind = &*target.kind;
     same_namespace(target, &object)?;
+    let versioned = text(&object, "/metadata/resourceVersion").parse::<u64>().is_ok_and(|version| version > 0);
     metadata::begin(&mut object, &target.namespace, &target.name, settings.uid(), &settings.now);
     complete(kind, &mut object);
     if tracking == Tracking::Track {
@@ -99,6 +97,9 @@ pub(crate) fn insert(
             return Err(exists(server, target, &key).into());
         }
         return Ok(Done::new(201, Shown::Value(object), Vec::new()));
+    }
+    if versioned && tracking == Tracking::Track {
+        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created").into());
     }
     let definition = registration::prepare_new(kind, &mut object);
     let names = (kind.storage_api_version.as_str(), kind.kind.as_str());
@@ -187,7 +188,7 @@ pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<
     }
     let mut causes = hooks::validate(&kind.api_version, &kind.kind, object, old);
     if kind.kind == "CustomResourceDefinition" {
-        causes.extend(schema::validate_definition(object));
+        causes.extend(schema::validate_definition(object, old));
     }
     causes
 }

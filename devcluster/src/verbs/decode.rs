@@ -42,7 +42,29 @@ pub fn json(bytes: &[u8]) -> Result<Value, Status> {
 }
 
 fn unreadable(error: &serde_json::Error) -> Status {
-    Status::bad_request(format!("couldn't get version/kind; json parse error: {}", without_place(&error.to_string())))
+    let what =
+        if error.is_eof() { "unexpected end of JSON input".to_owned() } else { without_place(&error.to_string()) };
+    Status::bad_request(format!("couldn't get version/kind; json parse error: {what}"))
+}
+
+/// Bytes of a body that an error shows at most.
+const SUMMARY: usize = 30;
+
+/// What is said of a body that cannot be read as an object of a kind: with its beginning, as text if it looks like an
+/// object and in hexadecimal otherwise.
+pub fn unrecognized(mut status: Status, kind: &str, body: &[u8]) -> Status {
+    if status.code != 400 {
+        return status;
+    }
+    let (start, more) = if body.len() > SUMMARY { (&body[..SUMMARY], " ...") } else { (body, "") };
+    let summary = match (std::str::from_utf8(start), body.first()) {
+        (_, None) => "<empty>".to_owned(),
+        (Ok(text), Some(b'{')) => format!("{text}{more}"),
+        _ => format!("{}{more}", hex::encode(start)),
+    };
+    status.message =
+        format!("the object provided is unrecognized (must be of type {kind}): {} ({summary})", status.message);
+    status
 }
 
 /// Parses YAML or JSON; 400 otherwise.
@@ -107,20 +129,22 @@ pub enum Origin {
 
 /// Checks the head of an object, drops what the schema does not know; answers warnings.
 pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origin) -> Result<Vec<String>, Status> {
-    head(kind, value)?;
+    head(kind, value).map_err(|status| match origin {
+        Origin::Patch if status.code == 400 && kind.custom.is_none() => patch_flaw(&status.message),
+        _ => status,
+    })?;
     let refuse = |text: String| {
         let text =
             format!("{} in version \"{}\" cannot be handled as a {}: {text}", kind.kind, kind.version, kind.kind);
         match origin {
             Origin::Body => Status::bad_request(text),
-            _ => patch_flaw(kind, value_name(value), &text),
+            _ => patch_flaw(&text),
         }
     };
     if kind.custom.is_none() {
         schema::check_types(&kind.schema, value, &kind.kind).map_err(refuse)?;
         hooks::check_decodable(&kind.api_version, &kind.kind, value).map_err(refuse)?;
     }
-    let name = value_name(value).to_owned();
     let unknown = schema::drop_unknown(&kind.schema, value);
     match (&kind.custom, value.get_mut("metadata"), kind.schema.field("metadata")) {
         (None, _, _) => schema::normalise(&kind.schema, value),
@@ -136,7 +160,7 @@ pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origi
         (FieldValidation::Ignore, _) => Ok(Vec::new()),
         (FieldValidation::Warn, _) => Ok(texts),
         (FieldValidation::Strict, Origin::Patch) => {
-            Err(patch_flaw(kind, &name, &format!("strict decoding error: {}", texts.join(", "))))
+            Err(patch_flaw(&format!("strict decoding error: {}", texts.join(", "))))
         }
         (FieldValidation::Strict, _) => Err(Status::bad_request(format!(
             "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
@@ -165,27 +189,46 @@ fn value_name(value: &Value) -> &str {
     super::text(value, "/metadata/name")
 }
 
-/// 422 of a patch whose result is no object of the kind; the patch itself is not quoted.
-fn patch_flaw(kind: &Kind, name: &str, text: &str) -> Status {
+/// 422 of a patch whose result is no object of the kind. Like a real server's it does not say of what; unlike that one's
+/// it does not quote the object, which may hold secrets.
+fn patch_flaw(text: &str) -> Status {
     let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: \"<patch>\": {text}"));
-    Status::invalid(&kind.group, &kind.kind, name, vec![cause])
+    let mut status = Status::invalid("", "", "", vec![cause]);
+    status.details = Some(serde_json::Map::new());
+    status
 }
 
 /// Checks and completes `kind`, `apiVersion` and `metadata`.
 fn head(kind: &Kind, value: &mut Value) -> Result<(), Status> {
     let given_kind = super::text(value, "/kind").to_owned();
     let given_version = super::text(value, "/apiVersion").to_owned();
+    if value.is_null() {
+        *value = Value::Object(serde_json::Map::new());
+    }
+    let name = value_name(value).to_owned();
+    let found = type_name(value);
     let Some(root) = value.as_object_mut() else {
         return Err(Status::bad_request(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type {}",
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: json: \
+             cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+             Kind string \"json:\\\"kind,omitempty\\\"\" }}",
             kind.kind
         )));
     };
     if kind.custom.is_some() && (given_kind.is_empty() || given_version.is_empty()) {
-        let what = if given_kind.is_empty() { "Object 'Kind' is missing" } else { "Object 'apiVersion' is missing" };
+        return Err(Status::bad_request(if given_kind.is_empty() {
+            format!("the object provided is unrecognized (must be of type {}): Object 'Kind' is missing", kind.kind)
+        } else {
+            format!("the API version in the data () does not match the expected API version ({})", kind.api_version)
+        }));
+    }
+    let unknown = kind.custom.is_none() && is_unregistered(kind, &given_version);
+    if !given_version.is_empty() && unknown {
+        let named = if given_kind.is_empty() { &kind.kind } else { &given_kind };
         return Err(Status::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: {what}",
-            kind.kind, kind.version, kind.kind
+            "{named} in version {given_version:?} cannot be handled as a {}: no kind {named:?} is registered for version \
+             {given_version:?} in scheme \"pkg/runtime/scheme.go:111\"",
+            kind.kind
         )));
     }
     if !given_version.is_empty() && given_version != kind.api_version {
@@ -196,16 +239,22 @@ fn head(kind: &Kind, value: &mut Value) -> Result<(), Status> {
     }
     if !given_kind.is_empty() && given_kind != kind.kind {
         if kind.custom.is_some() {
+            let wrong = given_kind.clone();
             let cause = Cause::invalid("kind", &Value::String(given_kind), &format!("must be {}", kind.kind));
-            return Err(Status::invalid(&kind.group, &kind.kind, "", vec![cause]));
+            return Err(Status::invalid(&kind.group, &wrong, &name, vec![cause]));
         }
         return Err(Status::bad_request(format!(
             "{given_kind} in version \"{}\" cannot be handled as a {}: converting ({}.{given_kind}) to ({}.{}): unknown conversion",
-            kind.version, kind.kind, kind.version, kind.version, kind.kind
+            kind.version,
+            kind.kind,
+            kind.version,
+            kind.package(),
+            kind.kind
         )));
     }
     root.insert("kind".to_owned(), kind.kind.clone().into());
     root.insert("apiVersion".to_owned(), kind.api_version.clone().into());
+    let found = root.get("metadata").map_or("", type_name);
     match root.entry("metadata").or_insert_with(|| Value::Object(serde_json::Map::new())) {
         Value::Object(_) => Ok(()),
         other @ Value::Null => {
@@ -213,8 +262,29 @@ fn head(kind: &Kind, value: &mut Value) -> Result<(), Status> {
             Ok(())
         }
         _ => Err(Status::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: json: cannot unmarshal into Go struct field {}.metadata of type v1.ObjectMeta",
+            "{} in version \"{}\" cannot be handled as a {}: json: cannot unmarshal {found} into Go struct field {}.metadata of type v1.ObjectMeta",
             kind.kind, kind.version, kind.kind, kind.kind
         ))),
+    }
+}
+
+/// A version that no kind of the group ever had.
+fn is_unregistered(kind: &Kind, api_version: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    group == kind.group
+        && api_version != kind.api_version
+        && !version.contains("alpha")
+        && !version.contains("beta")
+        && kind.group != "autoscaling"
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }

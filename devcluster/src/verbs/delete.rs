@@ -58,6 +58,17 @@ impl DeleteOptions {
             "" => text(body, "/propagationPolicy"),
             given => given,
         };
+        let orphan = |value: &Value| value.is_boolean();
+        if !policy.is_empty() && (orphan(&body["orphanDependents"]) || !query.text("orphanDependents").is_empty()) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            let cause = Cause::invalid("propagationPolicy", &policy.into(), why);
+            return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", vec![cause]));
+        }
+        let grace = query.text("gracePeriodSeconds");
+        if !grace.is_empty() && grace.parse::<i64>().is_err() {
+            let why = format!("strconv.ParseInt: parsing \"{grace}\": invalid syntax");
+            return Err(Status::bad_request(why));
+        }
         let propagation = match policy {
             "" if body["orphanDependents"] == true || query.text("orphanDependents") == "true" => {
                 Some(Propagation::Orphan)
@@ -75,7 +86,8 @@ impl DeleteOptions {
         let mut dry_run = false;
         for value in in_body.chain(query.all("dryRun")) {
             if value != "All" {
-                return Err(refuse("dryRun", value, &["All"]));
+                let cause = Cause::not_supported("dryRun", &json!([value]), &["All"]);
+                return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", vec![cause]));
             }
             dry_run = true;
         }
@@ -88,6 +100,22 @@ impl DeleteOptions {
             dry_run,
         })
     }
+}
+
+/// 400 for a body that says that it is something else.
+pub(crate) fn is_options(body: &Value) -> Result<(), Status> {
+    if body.is_array() {
+        return Err(Status::bad_request(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { \
+             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
+        ));
+    }
+    let (kind, version) = (text(body, "/kind"), text(body, "/apiVersion"));
+    if kind.is_empty() || kind == "DeleteOptions" {
+        return Ok(());
+    }
+    let why = format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"");
+    Err(Status::bad_request(why))
 }
 
 impl DeleteOptions {
@@ -218,6 +246,10 @@ fn attempt(
         return Some(Deleted::Marked(Shown::Stored(live.stored.clone())));
     }
     mark(&mut new, grace, already, server.now());
+    if matches!(kind.kind.as_str(), "Namespace" | "CustomResourceDefinition") {
+        // These wait for their contents, not for a time.
+        metadata::of(&mut new).remove("deletionGracePeriodSeconds");
+    }
     if kind.kind == "Namespace" {
         new["status"]["phase"] = "Terminating".into();
     }

@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: managedFields (`patch`), and validation (`kinds::hooks`).
 
+use crate::status::Cause;
 use serde_json::{Map, Value};
 
 /// Characters of generated names, without those that make words or are misread.
@@ -56,6 +57,20 @@ pub fn begin(object: &mut Value, namespace: &str, name: &str, uid: String, now: 
     } else {
         metadata.insert("namespace".to_owned(), namespace.into());
     }
+}
+
+/// Why a change is refused that marks an object for deletion, which only a deletion does.
+pub(crate) fn marked_by_client(old: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let given = &new["metadata"][field];
+        if !given.is_null() && old["metadata"][field].is_null() {
+            let cause = Cause::invalid(format!("metadata.{field}"), given, "field is immutable");
+            // What holds for all kinds looks at it, and then each kind does again.
+            causes.extend([cause.clone(), cause]);
+        }
+    }
+    causes
 }
 
 /// Restores what the server owns from the live object.

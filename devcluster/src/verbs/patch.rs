@@ -88,15 +88,26 @@ fn well_formed(form: Form, body: &Value) -> Result<(), Status> {
         (Form::Json, Value::Array(operations)) if operations.len() > MAX_OPERATIONS => Err(Status::new(
             413,
             "RequestEntityTooLarge",
-            format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", operations.len()),
+            format!(
+                "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                operations.len()
+            ),
         )),
         (Form::Json, Value::Array(_)) | (Form::Merge | Form::Strategic, Value::Object(_)) => Ok(()),
         (Form::Json, _) => Err(Status::bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch",
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
         )),
-        _ => Err(Status::bad_request(
-            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
-        )),
+        (Form::Merge, Value::Null) => Err(Status::bad_request("Invalid JSON Patch")),
+        (form, body) => {
+            let what = match body {
+                Value::Array(_) => "array",
+                Value::String(_) => "string",
+                Value::Bool(_) => "bool",
+                _ => "number",
+            };
+            let why = format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
+            Err(Status::bad_request(if form == Form::Strategic { why } else { format!("error decoding patch: {why}") }))
+        }
     }
 }
 
@@ -116,7 +127,9 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let cause = Cause::invalid("metadata.uid", &given.into(), "field is immutable");
-    Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, vec![cause]))
+    // What holds for all kinds looks at it, and then each kind does again.
+    let causes = vec![cause.clone(), cause];
+    Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, causes))
 }
 
 fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) -> Result<Done, Stop> {
@@ -175,14 +188,20 @@ fn first_apply(
 /// Checks the head of an applied configuration.
 fn configuration(target: &Target, body: &Value) -> Result<Value, Status> {
     let kind = &*target.kind;
-    if !body.is_object() {
-        return Err(Status::bad_request("error decoding YAML: the body is not an object"));
+    if !body.is_object() && !body.is_null() {
+        let what = match body {
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            _ => "number",
+        };
+        return Err(Status::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {what} into Go value \
+             of type map[string]interface {{}}"
+        )));
     }
     let (version, given) = (text(body, "/apiVersion"), text(body, "/kind"));
     if version != kind.api_version || given != kind.kind {
-        if version.is_empty() || given.is_empty() {
-            return Err(Status::bad_request("invalid object type: Object 'Kind' is missing"));
-        }
         let (group, short) = version.split_once('/').unwrap_or(("", version));
         return Err(Status::bad_request(format!("invalid object type: {group}/{short}, Kind={given}")));
     }

@@ -35,6 +35,13 @@ pub struct ListOptions {
 impl ListOptions {
     /// Reads the parameters of a list; 400 and 422 for nonsense.
     pub fn parse(target: &Target, query: &Query) -> Result<Self, Status> {
+        for number in ["limit", "timeoutSeconds"] {
+            let text = query.text(number);
+            if !text.is_empty() && text.parse::<i64>().is_err() {
+                let why = format!("strconv.ParseInt: parsing \"{text}\": invalid syntax");
+                return Err(Status::bad_request(why));
+            }
+        }
         let selector = Selector::parse(&target.kind, query.text("labelSelector"), query.text("fieldSelector"))?;
         let version = match query.text("resourceVersion") {
             "" => None,
@@ -120,12 +127,20 @@ fn refuse(causes: Vec<Cause>) -> Result<(), Status> {
     Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes))
 }
 
+/// Reads the resource version of a GET of one object.
+pub fn version_of(query: &Query) -> Result<u64, Status> {
+    match query.text("resourceVersion") {
+        "" => Ok(0),
+        text => text.parse().map_err(|_| bad_version(text, true)),
+    }
+}
+
 fn bad_version(text: &str, watch: bool) -> Status {
     let cause = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
     if watch {
-        return Status::new(500, "", format!("invalid resource version \"{text}\": {cause}"));
+        return Status::new(500, "", format!("resourceVersion: Invalid value: \"{text}\": {cause}"));
     }
-    Status::bad_request(format!("Invalid value: \"{text}\": {cause}"))
+    Status::bad_request(format!("invalid resource version: resourceVersion: Invalid value: \"{text}\": {cause}"))
 }
 
 /// 504 of a resource version that is not yet.
@@ -164,10 +179,10 @@ pub fn list(server: &Server, target: &Target, options: &ListOptions) -> Result<P
     let (snapshot, after) = if options.continuation.is_empty() {
         (first_snapshot(server, storage, options)?, None)
     } else {
+        let (snapshot, key) = continued(server, storage, &options.continuation)?;
         if options.version.is_some_and(|v| v != 0) {
             return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
         }
-        let (snapshot, key) = continued(server, storage, &options.continuation)?;
         (snapshot, Some(key))
     };
     Ok(cut(target, options, &snapshot, after.as_ref()))
@@ -191,10 +206,13 @@ fn first_snapshot(server: &Server, storage: &str, options: &ListOptions) -> Resu
 
 fn continued(server: &Server, storage: &str, token: &str) -> Result<(Snapshot, Key), Status> {
     let bytes = URL_SAFE_NO_PAD.decode(token).ok();
-    let token: Token =
-        bytes.and_then(|b| decode::json(&b).ok()).and_then(|value| serde_json::from_value(value).ok()).ok_or_else(
-            || Status::bad_request("continue key is not valid: illegal base64 data or not a continue token"),
-        )?;
+    let token: Token = bytes
+        .and_then(|b| decode::json(&b).ok())
+        .and_then(|value| serde_json::from_value(value).ok())
+        .ok_or_else(|| {
+        let why = "invalid continue token: continue key is not valid: illegal base64 data at input byte 0";
+        Status::bad_request(why)
+    })?;
     let key = Key::new(&token.namespace, &token.name);
     if token.rv == 0 {
         return Ok((server.store().snapshot(storage), key));

@@ -7,7 +7,7 @@
 use super::{Target, decode, text};
 use crate::{
     access::{Place, Request, User, rbac, tokens},
-    server::Server,
+    server::{Server, stamp},
     status::{Cause, Status},
 };
 use serde_json::{Value, json};
@@ -37,6 +37,13 @@ pub fn answer(server: &Server, target: &Target, user: &User, mut body: Value) ->
         "selfsubjectaccessreviews" => access(server, user, &body),
         _ => access(server, &subject(&body), &body),
     };
+    if kind.plural == "selfsubjectreviews" {
+        body["metadata"]["creationTimestamp"] = stamp(server.now()).into();
+    }
+    if kind.plural == "selfsubjectrulesreviews" {
+        // What was asked is not told again.
+        body["spec"] = json!({});
+    }
     body["status"] = status;
     Ok(body)
 }

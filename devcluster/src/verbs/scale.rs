@@ -87,6 +87,10 @@ pub fn write(
     body: &Value,
 ) -> Result<Done, Stop> {
     let kind = &*target.kind;
+    if form.is_none() {
+        is_scale(body)?;
+        update::same_name(target, body)?;
+    }
     for _ in 0..ATTEMPTS {
         let stored = server.store().get(&kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
         let old = value_as(kind, &stored);
@@ -107,6 +111,19 @@ pub fn write(
         }
     }
     Err(Status::stale(&kind.group_resource(), &target.name).into())
+}
+
+/// 400 for a body that says that it is something else.
+fn is_scale(body: &Value) -> Result<(), Status> {
+    let (given, api_version) = (text(body, "/kind"), text(body, "/apiVersion"));
+    if given.is_empty() || given == "Scale" {
+        return Ok(());
+    }
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    Err(Status::bad_request(format!(
+        "{given} in version \"{version}\" cannot be handled as a Scale: converting ({version}.{given}) to \
+         (autoscaling.Scale): unknown conversion"
+    )))
 }
 
 fn with_replicas(kind: &Kind, target: &Target, old: &Value, wanted: &Value) -> Result<Value, Status> {

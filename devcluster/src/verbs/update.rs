@@ -52,15 +52,15 @@ pub fn update(server: &Server, target: &Target, settings: &Settings, mut body: V
 }
 
 fn absent(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Stop> {
+    if !target.subresource.is_empty() || !creates_on_update(&target.kind) {
+        return Err(target.not_found().into());
+    }
     if !text(&body, "/metadata/uid").is_empty() {
         let why = format!(
             "uid mismatch: the provided object specified uid {}, and no existing object was found",
             text(&body, "/metadata/uid")
         );
         return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why).into());
-    }
-    if !target.subresource.is_empty() || !creates_on_update(&target.kind) {
-        return Err(target.not_found().into());
     }
     metadata::of(&mut body).remove("resourceVersion");
     create::insert(server, target, settings, body, Tracking::Track)
@@ -111,8 +111,29 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
     if given.is_empty() || given == live {
         return Ok(());
     }
-    let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {live}");
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID \
+         in precondition: {given}, UID in object meta: {live}",
+        storage_key(target)
+    );
     Err(Status::conflict(&target.kind.group_resource(), &target.name, &why))
+}
+
+/// Where a real server keeps an object, which some of its errors tell.
+fn storage_key(target: &Target) -> String {
+    let kind = &target.kind;
+    let folder = match (kind.custom.is_some(), kind.group.as_str(), kind.plural.as_str()) {
+        (true, group, plural) => format!("{group}/{plural}"),
+        (false, "", "services") => "services/specs".to_owned(),
+        (false, "", "endpoints") => "services/endpoints".to_owned(),
+        (false, "", "nodes") => "minions".to_owned(),
+        (false, "", "replicationcontrollers") => "controllers".to_owned(),
+        (false, "apiextensions.k8s.io", plural) => format!("apiextensions.k8s.io/{plural}"),
+        (false, "networking.k8s.io", "ingresses") => "ingress".to_owned(),
+        (false, _, plural) => plural.to_owned(),
+    };
+    let namespace = if target.namespace.is_empty() { String::new() } else { format!("/{}", target.namespace) };
+    format!("/registry/{folder}{namespace}/{}", target.name)
 }
 
 /// How much of an object a client sent.
@@ -162,6 +183,7 @@ pub(crate) fn replace(
     tracking: Tracking,
 ) -> Result<Option<Done>, Stop> {
     let (kind, old) = (&*target.kind, &*live.old);
+    let marked = metadata::marked_by_client(old, &new);
     metadata::keep(old, &mut new);
     if tracking == Tracking::Track {
         metadata::keep_managers(old, &mut new);
@@ -175,10 +197,11 @@ pub(crate) fn replace(
     change(server, settings, &write, old, &mut new)?;
     let mut reservation = Reservation::new(server.addresses());
     let mut causes = prepare(target, old, &mut new, &mut reservation);
+    causes.extend(marked);
     if matches!(target.subresource.as_str(), "" | "scale") && counts(kind, old, &new) {
         metadata::next_generation(&mut new);
     }
-    if patch::equal_but_times(old, &new) && !wants_rewriting(kind, &live.stored) {
+    if causes.is_empty() && patch::equal_but_times(old, &new) && !wants_rewriting(kind, &live.stored) {
         let as_stored = kind.shows_as_stored(&live.stored);
         let shown = if as_stored { Shown::Stored(live.stored.clone()) } else { Shown::Value(old.clone()) };
         if !ends(old, &new) {

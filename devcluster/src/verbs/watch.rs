@@ -39,6 +39,8 @@ pub struct WatchOptions {
     pub list: ListOptions,
     /// `sendInitialEvents`.
     pub initial: bool,
+    /// `sendInitialEvents=false`: what is there is not told.
+    pub silent: bool,
     /// `allowWatchBookmarks`.
     pub bookmarks: bool,
     /// `timeoutSeconds`.
@@ -56,6 +58,7 @@ impl WatchOptions {
         Ok(Self {
             list,
             initial: matches!(given, "true" | "1"),
+            silent: matches!(given, "false" | "0"),
             bookmarks: query.flag("allowWatchBookmarks"),
             timeout: query.number("timeoutSeconds").filter(|s| *s > 0).map(|s| Duration::from_secs(s.min(MAX_TIMEOUT))),
             form,
@@ -119,6 +122,9 @@ impl Watcher {
             let selector = &self.options.list.selector;
             let found = snapshot.from(namespace, None).filter(|(key, stored)| selector.matches(key, stored));
             self.initial = found.map(|(_, stored)| stored.clone()).collect();
+            if self.options.silent {
+                self.initial.clear();
+            }
             self.announce = self.options.bookmarks && (self.options.initial || self.options.list.version.is_none());
             self.cursor = snapshot.rv;
         } else {

@@ -347,3 +347,128 @@ fn a_second_version_shows_the_same_objects() {
         assert_eq!(shown["spec"]["size"], 3);
     });
 }
+
+#[test]
+fn what_a_served_definition_is_does_not_change() {
+    claim(async |w| {
+        let custom = w.custom(json!({"type": "object"}), json!({})).await;
+        for (patch, field, value) in [
+            (json!({"spec": {"scope": "Cluster"}}), "spec.scope", "Cluster"),
+            (json!({"spec": {"names": {"kind": "Other"}}}), "spec.names.kind", "Other"),
+        ] {
+            let why = format!("FieldValueInvalid {field}: Invalid value: \"{value}\": field is immutable");
+            assert_eq!(w.merge(&custom.crd, patch).await.code(422).causes(), [why]);
+        }
+        let causes = w.merge(&custom.crd, json!({"spec": {"group": "x"}})).await.code(422).causes();
+        let expected = [
+            "FieldValueInvalid spec.group: Invalid value: \"x\": should be a domain with at least one dot",
+            "FieldValueInvalid spec.group: Invalid value: \"x\": field is immutable",
+        ];
+        assert_eq!(causes, expected);
+    });
+}
+
+#[test]
+fn names_that_another_definition_has_are_not_accepted() {
+    claim(async |w| {
+        let custom = w.custom(json!({"type": "object"}), json!({})).await;
+        let collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let definition = |plural: &str, kind: &str, short: &str| {
+            json!({
+                "metadata": {"name": format!("{plural}.{}", custom.group)},
+                "spec": {
+                    "group": custom.group, "scope": "Namespaced",
+                    "names": {"plural": plural, "kind": kind, "shortNames": [short]},
+                    "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+                },
+            })
+        };
+        for (plural, kind, short, reason, taken, accepted) in [
+            (
+                "gizmos",
+                "Gizmo",
+                "wd",
+                "ShortNamesConflict",
+                "wd",
+                json!({"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo", "listKind": "GizmoList"}),
+            ),
+            (
+                "clashes",
+                "Widget",
+                "cl",
+                "ListKindConflict",
+                "WidgetList",
+                json!({"plural": "clashes", "shortNames": ["cl"], "kind": ""}),
+            ),
+        ] {
+            let path = format!("{collection}/{plural}.{}", custom.group);
+            w.forget_later(&path);
+            w.post(collection, definition(plural, kind, short)).await.code(201);
+            let judged = |a: &crate::world::Answer| !condition(&a.body, "NamesAccepted").is_empty();
+            let judged = w.until(&path, "the names are judged", judged).await.body;
+            assert_eq!(judged["status"]["acceptedNames"], accepted);
+            let conditions = judged["status"]["conditions"].as_array().unwrap();
+            let told = |kind: &str| {
+                let found = conditions.iter().find(|c| c["type"] == kind).unwrap();
+                (found["status"].clone(), found["reason"].clone(), found["message"].clone())
+            };
+            let message = format!("\"{taken}\" is already in use");
+            assert_eq!(told("NamesAccepted"), (json!("False"), json!(reason), json!(message)));
+            let message = "not all names are accepted";
+            assert_eq!(told("Established"), (json!("False"), json!("NotAccepted"), json!(message)));
+            let answer = w.get(&w.path(&custom.api_version, plural)).await.code(404);
+            assert_eq!(answer.text.trim(), "404 page not found");
+        }
+    });
+}
+
+#[test]
+fn a_null_where_none_is_allowed_counts_as_missing() {
+    claim(async |w| {
+        let schema = json!({"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer"}, "name": {"type": "string"}, "mode": {"type": "string", "default": "a"},
+            "may": {"type": "string", "nullable": true},
+        }});
+        let custom = w.custom(schema, json!({})).await;
+        let spec = json!({"size": 1, "name": null, "mode": null, "may": null});
+        let made = w.post(&custom.path, custom.widget("a", spec)).await.code(201).body;
+        assert_eq!(made["spec"], json!({"size": 1, "mode": "a", "may": null}));
+        let answer = w.post(&custom.path, custom.widget("b", json!({"size": null}))).await.code(422);
+        assert_eq!(answer.causes(), ["FieldValueRequired spec.size: Required value"]);
+    });
+}
+
+#[test]
+fn faults_of_a_schema_that_all_versions_share_are_those_of_the_definition() {
+    claim(async |w| {
+        let refused = async |spec: Value| {
+            let group = format!("{}.example.com", w.ns);
+            let schema = json!({"type": "object", "properties": {"spec": spec}});
+            let definition = json!({
+                "metadata": {"name": format!("widgets.{group}")},
+                "spec": {
+                    "group": group, "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+                    "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+                },
+            });
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All";
+            w.post(path, definition).await.code(422).causes()
+        };
+        let at = "spec.validation.openAPIV3Schema.properties[spec]";
+        let causes = refused(json!({"type": "object", "properties": {"a": {}}})).await;
+        let why = "Required value: must not be empty for specified object fields";
+        assert_eq!(causes, [format!("FieldValueRequired {at}.properties[a].type: {why}")]);
+        let rule = |rule: &str| json!({"type": "object", "properties": {"size": {"type": "integer"}}, "x-kubernetes-validations": [{"rule": rule}]});
+        let shown = |rule: &str| {
+            format!(
+                "Invalid value: {{\"Rule\":\"{rule}\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}}"
+            )
+        };
+        let at = format!("FieldValueInvalid {at}.x-kubernetes-validations[0].rule");
+        let why = "compilation failed: ERROR: <input>:1:5: undefined field 'bogus'\n | self.bogus > 1\n | ....^";
+        let causes = refused(rule("self.bogus > 1")).await;
+        assert_eq!(causes, [format!("{at}: {}: {why}", shown("self.bogus \\u003e 1"))]);
+        let why = "compilation failed: ERROR: <input>:1:4: undeclared reference to 'foo' (in container '')\n | foo(self)\n | ...^";
+        assert_eq!(refused(rule("foo(self)")).await, [format!("{at}: {}: {why}", shown("foo(self)"))]);
+    });
+}

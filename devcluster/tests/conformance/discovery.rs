@@ -122,3 +122,34 @@ fn one_may_ask_what_one_may_do() {
         assert_eq!(answer.body["status"]["allowed"], true);
     });
 }
+
+#[test]
+fn resources_tell_in_which_version_they_are_stored() {
+    claim(async |w| {
+        let hash = |list: &Value, name: &str| {
+            let found = list["resources"].as_array().unwrap().iter().find(|r| r["name"] == name).unwrap();
+            found["storageVersionHash"].clone()
+        };
+        let core = w.get("/api/v1").await.ok();
+        assert_eq!((core.get("apiVersion"), &core["groupVersion"]), (None, &json!("v1")));
+        assert_eq!(hash(&core, "configmaps"), "qFsyl6wFWjQ=");
+        let apps = w.get("/apis/apps/v1").await.ok();
+        assert_eq!((&apps["apiVersion"], hash(&apps, "deployments")), (&json!("v1"), json!("8aSe+NMegvE=")));
+        assert_eq!(hash(&apps, "deployments/scale"), Value::Null);
+        let scaled = w.get("/apis/autoscaling/v1").await.ok();
+        assert_eq!(hash(&scaled, "horizontalpodautoscalers"), "qwQve8ut294=");
+    });
+}
+
+#[test]
+fn custom_resources_are_listed_with_their_verbs_in_this_order() {
+    claim(async |w| {
+        let custom = w.custom(json!({"type": "object"}), json!({})).await;
+        let served = |a: &crate::world::Answer| a.body["resources"][0]["verbs"].is_array();
+        let list = w.until(&format!("/apis/{}", custom.api_version), "it is discovered", served).await.body;
+        let verbs = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+        assert_eq!(list["resources"][0]["verbs"], json!(verbs));
+        let list = w.get(&custom.path).await.ok();
+        assert_eq!(list["metadata"]["continue"], "");
+    });
+}

@@ -28,6 +28,7 @@ mod namespaces;
 mod objects;
 mod patches;
 mod permissions;
+mod refusals;
 mod reviews;
 mod strictness;
 mod watches;

@@ -421,3 +421,21 @@ fn a_body_beyond_three_mebibytes_is_a_413() {
         w.post(&w.maps(""), body).await.refused(413, "RequestEntityTooLarge", message);
     });
 }
+
+#[test]
+fn a_collection_can_be_deleted_by_the_page() {
+    claim(async |w| {
+        for name in ["a", "b", "c"] {
+            w.post(&w.maps(""), json!({"metadata": {"name": name, "labels": {"x": "y"}}})).await.code(201);
+        }
+        let names = |list: &Value| -> Vec<String> {
+            let items = list["items"].as_array().unwrap();
+            items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+        };
+        let first = w.delete(&w.maps("?labelSelector=x%3Dy&limit=2"), json!({})).await.ok();
+        assert_eq!(names(&first), ["a", "b"]);
+        assert!(first["metadata"]["continue"].is_string());
+        let rest = w.delete(&w.maps("?labelSelector=x%3Dy"), json!({})).await.ok();
+        assert_eq!(names(&rest), ["c"]);
+    });
+}

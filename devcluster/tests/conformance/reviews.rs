@@ -80,3 +80,17 @@ fn everyone_can_ask_who_he_is() {
         assert!(groups.contains(&Value::from("system:authenticated")), "{}", answer.text);
     });
 }
+
+#[test]
+fn questions_about_oneself_are_answered_without_being_repeated() {
+    claim(async |w| {
+        let me = w.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", json!({})).await.code(201).body;
+        assert!(me["metadata"]["creationTimestamp"].is_string(), "{me}");
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+        let rules = w.post(path, json!({"spec": {"namespace": w.ns}})).await.code(201).body;
+        assert_eq!(rules["spec"], json!({}));
+        let message = "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"x\"}, Extra:map[string][]string(nil)} without impersonating a user name";
+        let answer = w.send(reqwest::Method::GET, &w.maps(""), &[("Impersonate-Group", "x")], "").await;
+        answer.refused(400, "BadRequest", message);
+    });
+}

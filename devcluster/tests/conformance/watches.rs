@@ -254,3 +254,14 @@ fn changing_a_definition_ends_the_watches_of_its_resource() {
         assert_eq!(watch.next().await, None);
     });
 }
+
+#[test]
+fn a_watch_without_initial_events_begins_with_what_comes() {
+    claim(async |w| {
+        w.map("old", json!({"k": "v"})).await;
+        let query = "?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0";
+        let mut watch = w.watch(&w.maps(&format!("{query}&fieldSelector=metadata.name!%3Dkube-root-ca.crt"))).await;
+        w.map("new", json!({"k": "v"})).await;
+        watch.expect(&[("ADDED", "new")]).await;
+    });
+}

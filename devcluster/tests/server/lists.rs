@@ -99,7 +99,11 @@ async fn answers_in_the_form_that_is_accepted() {
     assert_eq!(table["rows"][0]["cells"][0], "a");
     world.get_as(MAPS, "application/xml").await.refused(406, "NotAcceptable", "406: Not Acceptable");
     let one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    world.get_as(MAPS, one).await.refused(406, "NotAcceptable", "only the following media types");
+    world.get_as(MAPS, one).await.refused(
+        406,
+        "NotAcceptable",
+        "you requested PartialObjectMetadata, but the requested object is a list",
+    );
     assert_eq!(world.get_as(&format!("{MAPS}/a"), one).await.expect(200)["kind"], "PartialObjectMetadata");
 }
 

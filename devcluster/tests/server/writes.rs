@@ -155,7 +155,7 @@ async fn dry_run_stores_nothing() {
     world.post(&format!("{MAPS}?dryRun=Some"), json!({"metadata": {"name": "b"}})).await.refused(
         422,
         "Invalid",
-        "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: \"Some\": supported values: \"All\"",
+        "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"",
     );
 }
 

@@ -25,6 +25,19 @@ pub(super) fn prepare_namespace(object: &mut Object) {
     object.insert("status".into(), json!({"phase": "Active"}));
 }
 
+/// Why a Namespace is refused: its phase is what its deletion says.
+pub(super) fn validate_namespace(object: &Value, causes: &mut Vec<Cause>) {
+    let phase = &object["status"]["phase"];
+    let why = match (at(object, &["metadata", "deletionTimestamp"]).is_null(), phase.as_str()) {
+        (true, Some(phase)) if phase != "Active" => "may only be 'Active' if `deletionTimestamp` is empty",
+        (false, Some(phase)) if phase != "Terminating" => {
+            "may only be 'Terminating' if `deletionTimestamp` is not empty"
+        }
+        _ => return,
+    };
+    causes.push(Cause::invalid("status.Phase", phase, why));
+}
+
 /// A new Node has the taint that waits for its first heartbeat.
 pub(super) fn prepare_node(object: &mut Object) {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});

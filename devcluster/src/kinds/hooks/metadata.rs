@@ -50,9 +50,14 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
     let metadata = &object["metadata"];
     let mut causes = Vec::new();
     name(metadata, rule, &mut causes);
+    let found = causes.len();
     owners(metadata, &mut causes);
     labels("metadata.labels", &metadata["labels"], &mut causes);
     annotations("metadata.annotations", &metadata["annotations"], &mut causes);
+    if old.is_some() {
+        // What holds for all kinds looks at it, and then each kind does again.
+        causes.extend_from_within(found..);
+    }
     finalizer_names(metadata, finalizers, &mut causes);
     if let Some(old) = old.filter(|old| !at(old, &["metadata", "deletionTimestamp"]).is_null()) {
         let had = items(old, &["metadata", "finalizers"]);
@@ -72,14 +77,30 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
 }
 
 fn name(metadata: &Value, rule: NameRule, causes: &mut Vec<Cause>) {
+    let generate = text(metadata, &["generateName"]);
+    // The dash before what is generated may be the last character.
+    let masked =
+        if generate.len() > 1 && generate.ends_with('-') { format!("{generate}a") } else { generate.to_owned() };
+    if let Some(why) = Some(masked).filter(|masked| !masked.is_empty()).and_then(|masked| own_fault(&masked, rule)) {
+        causes.push(Cause::invalid("metadata.generateName", &generate.into(), &why));
+    }
     let name = text(metadata, &["name"]);
     if name.is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
         return;
     }
-    if let Some(why) = name_fault(name, rule) {
+    if let Some(why) = own_fault(name, rule) {
         causes.push(Cause::invalid("metadata.name", &name.into(), &why));
     }
+}
+
+/// What is wrong with the name of an object: the same in other words where they differ from those for its parts.
+fn own_fault(name: &str, rule: NameRule) -> Option<String> {
+    let why = name_fault(name, rule)?;
+    if rule == NameRule::Label && name.contains('.') {
+        return Some("must not contain dots".to_owned());
+    }
+    Some(if why.starts_with("must be no more than") { why.replace("bytes", "characters") } else { why })
 }
 
 /// What is wrong with `name` under `rule`, in the API's words.
@@ -151,7 +172,9 @@ pub(crate) fn qualified_faults(key: &str) -> Vec<String> {
 /// Labels: qualified keys, short values.
 pub(super) fn labels(field: &str, labels: &Value, causes: &mut Vec<Cause>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        causes.extend(qualified_faults(key).iter().map(|why| Cause::invalid(field, &key.as_str().into(), why)));
+        let faults =
+            qualified_faults(key).into_iter().map(|why| why.replace("a qualified name must", "a valid label key must"));
+        causes.extend(faults.map(|why| Cause::invalid(field, &key.as_str().into(), &why)));
         let text = value.as_str().unwrap_or_default();
         if text.len() > 63 {
             causes.push(Cause::invalid(field, value, "must be no more than 63 bytes"));
@@ -176,6 +199,12 @@ fn annotations(field: &str, annotations: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn finalizer_names(metadata: &Value, rule: Finalizers, causes: &mut Vec<Cause>) {
+    let list = &metadata["finalizers"];
+    let has = |name: &str| items(metadata, &["finalizers"]).iter().any(|finalizer| finalizer == name);
+    if has("orphan") && has("foregroundDeletion") {
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        causes.push(Cause::invalid("metadata.finalizers", list, why));
+    }
     for (index, finalizer) in items(metadata, &["finalizers"]).iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         let faults = qualified_faults(name);
@@ -191,7 +220,12 @@ fn finalizer_names(metadata: &Value, rule: Finalizers, causes: &mut Vec<Cause>) 
 fn owners(metadata: &Value, causes: &mut Vec<Cause>) {
     let references = items(metadata, &["ownerReferences"]);
     for reference in references {
-        for field in ["apiVersion", "kind", "name", "uid"] {
+        let version = text(reference, &["apiVersion"]);
+        if version.is_empty() || version.matches('/').count() > 1 {
+            let at = "metadata.ownerReferences.apiVersion";
+            causes.push(Cause::invalid(at, &version.into(), "version must not be empty"));
+        }
+        for field in ["kind", "name", "uid"] {
             if text(reference, &[field]).is_empty() {
                 causes.push(Cause::invalid(
                     format!("metadata.ownerReferences.{field}"),
@@ -200,12 +234,18 @@ fn owners(metadata: &Value, causes: &mut Vec<Cause>) {
                 ));
             }
         }
+        if version == "v1" && text(reference, &["kind"]) == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            causes.push(Cause::invalid("metadata.ownerReferences", reference, why));
+        }
     }
     let controllers: Vec<&Value> = references.iter().filter(|r| r["controller"] == true).collect();
     if let [first, second, ..] = controllers.as_slice() {
         let why = format!(
-            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            "Only one reference can have Controller set to true. Found \"true\" in references for {}/{} and {}/{}",
+            text(first, &["kind"]),
             text(first, &["name"]),
+            text(second, &["kind"]),
             text(second, &["name"])
         );
         causes.push(Cause::invalid("metadata.ownerReferences", &Value::from(references.to_vec()), &why));
@@ -235,7 +275,7 @@ mod tests {
     fn refuses_labels_that_are_no_labels() {
         check(
             json!({"name": "a", "labels": {"a/b/c": "x", "ok": "-"}}),
-            &["metadata.labels: Invalid value: \"a/b/c\": a qu", "metadata.labels: Invalid value: \"-\": a valid l"],
+            &["metadata.labels: Invalid value: \"a/b/c\": a va", "metadata.labels: Invalid value: \"-\": a valid l"],
         );
         check(json!({"name": "a", "labels": {"a.b/C_d": "", "x": "Y.z"}}), &[]);
     }

@@ -272,6 +272,7 @@ pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Valu
         ("v1", "Secret") => configuration::validate_secret(object, old, more),
         ("v1", "Service") => service::validate_service(object, old, more),
         ("discovery.k8s.io/v1", "EndpointSlice") => service::validate_slice(object, old, more),
+        ("v1", "Namespace") => cluster::validate_namespace(object, more),
         ("v1", "Pod") => match old {
             Some(old) => pod_rules::immutable(old, object, more),
             None => pod_rules::validate_spec(&object["spec"], "spec", pod_rules::Restarts::Any, more),

@@ -21,12 +21,12 @@ fn with(pointer: &str, value: &str) -> String {
     let mut definition = definition();
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     definition.pointer_mut(parent).unwrap()[key] = yaml(value);
-    show(&validate_definition(&definition))
+    show(&validate_definition(&definition, None))
 }
 
 #[test]
 fn a_plain_definition_is_allowed() {
-    assert_eq!(show(&validate_definition(&definition())), "");
+    assert_eq!(show(&validate_definition(&definition(), None)), "");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn heads_are_judged() {
 
 #[test]
 fn schemas_must_be_structural() {
-    let root = "spec.versions[0].schema.openAPIV3Schema";
+    let root = "spec.validation.openAPIV3Schema";
     let cases = [
         ("{}", "type: Required value: must not be empty at the root (Required)"),
         (
@@ -116,7 +116,7 @@ fn schemas_must_be_structural() {
         ),
         (
             "{type: object, properties: {a: {type: integer, default: x}}}",
-            "properties[a].default: Invalid value: \"string\": spec.versions[0].schema.openAPIV3Schema.properties[a].default in body must be of type integer: \"string\" (TypeInvalid)",
+            "properties[a].default: Invalid value: \"string\": spec.validation.openAPIV3Schema.properties[a].default in body must be of type integer: \"string\" (TypeInvalid)",
         ),
         (
             "{type: object, properties: {a: {type: object, default: {b: 1}}}}",
@@ -132,7 +132,8 @@ fn schemas_must_be_structural() {
         assert_eq!(with("/spec/versions/0/schema/openAPIV3Schema", schema), expected, "{schema}");
     }
     assert!(
-        with("/spec/versions/0/schema", "null").starts_with(&format!("{root}: Required value: schemas are required"))
+        with("/spec/versions/0/schema", "null")
+            .starts_with("spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required")
     );
 }
 
