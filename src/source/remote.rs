@@ -53,7 +53,8 @@ impl Remote {
         match self.credentials() {
             Credentials::Anonymous => {}
             Credentials::Basic { username, password } => {
-                [username, password.expose()].into_iter().for_each(|text| add(text))
+                add(username);
+                add(password.expose());
             }
             Credentials::Key(identity) => identity.parts().into_iter().for_each(add),
         }

@@ -52,7 +52,7 @@ impl SshBench {
     }
 
     /// The repository, opened with what the Secret holds; or why that cannot be.
-    pub(super) fn try_remote(&self, url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> {
+    pub(super) fn try_remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
         let auth = RepositoryAuth { kind: AuthType::Key, secret_name: "git".into() };
         Ok(Remote { url: RemoteUrl::parse(url)?, credentials: credentials(Some(&auth), Some(&data))? })
@@ -61,7 +61,7 @@ impl SshBench {
     pub(super) fn remote(&self, data: &[(&str, &str)]) -> Remote {
         let known = self.server.known_hosts(ALL);
         let known = [("known_hosts", &*known)];
-        self.try_remote(&self.server.url(NAME), &[data, &known].concat()).unwrap()
+        Self::try_remote(&self.server.url(NAME), &[data, &known].concat()).unwrap()
     }
 
     /// What the attempt to bring the branch ends with: `good`, or class and text without what was attempted.
@@ -97,7 +97,7 @@ async fn every_kind_of_key_opens_both_forms_of_address() {
         let key = bench.key(name, kind, more);
         for url in [bench.server.scp(NAME), bench.server.url(NAME).replace(":22/", "/")] {
             let secret = [("key", &*key), ("password", "correct horse\n"), ("known_hosts", &known)];
-            let remote = bench.try_remote(&url, &secret).unwrap();
+            let remote = SshBench::try_remote(&url, &secret).unwrap();
             assert_eq!(bench.outcome(&remote).await, "good", "{name} {url}");
         }
     }
@@ -124,7 +124,7 @@ async fn a_key_is_read_in_every_usual_form_and_place() {
     assert!(encrypted.starts_with("-----BEGIN ENCRYPTED PRIVATE KEY"));
     let scrypt = converted("rsa", &["pkcs8", "-topk8", "-scrypt", "-passout", "pass:pass phrase"]);
     let openssh = bench.key("openssh", "ed25519", &[]);
-    let indented: String = openssh.lines().map(|line| format!("  {line}\r\n")).collect();
+    let indented = openssh.lines().map(|line| format!("  {line}\r\n")).collect::<Vec<_>>().concat();
     let forms =
         [&rsa, &converted("rsa", &["pkcs8", "-topk8", "-nocrypt"]), &sec1, &legacy, &pkcs8, &encrypted, &scrypt];
     for form in forms {
@@ -143,7 +143,7 @@ async fn says_what_is_wrong_with_the_key() {
     let bench = SshBench::new().await;
     let (good, locked) = (bench.key("good", "ed25519", &[]), bench.key("locked", "ed25519", &["-N", "right"]));
     let url = bench.server.url(NAME);
-    let missing = bench.try_remote(&url, &[("password", "x")]).unwrap_err();
+    let missing = SshBench::try_remote(&url, &[("password", "x")]).unwrap_err();
     let text = "missing field key: the Secret needs the private SSH key there (or under ssh-privatekey or identity)";
     assert_eq!((missing.class(), missing.fault().to_string()), (Class::Invalid, text.to_owned()));
 
@@ -184,7 +184,7 @@ async fn a_host_is_trusted_only_by_a_key_that_is_known() {
     let key = bench.key("key", "ed25519", &[]);
     let url = bench.server.url(NAME);
     let check = async |known: &str, expected: &str| {
-        let remote = bench.try_remote(&url, &[("key", &key), ("known_hosts", known)]).unwrap();
+        let remote = SshBench::try_remote(&url, &[("key", &key), ("known_hosts", known)]).unwrap();
         assert_eq!(bench.outcome(&remote).await, expected, "{known}");
     };
     let name = bench.server.name();
@@ -222,7 +222,7 @@ async fn a_host_key_that_changed_is_refused_until_the_secret_says_so_too() {
     let bench = SshBench::new().await;
     let key = bench.key("key", "ed25519", &[]);
     let url = bench.server.url(NAME);
-    let with = |known: &str| bench.try_remote(&url, &[("key", &key), ("known_hosts", known)]).unwrap();
+    let with = |known: &str| SshBench::try_remote(&url, &[("key", &key), ("known_hosts", known)]).unwrap();
     let (known, old) = (bench.server.known_hosts(&["ed25519"]), bench.server.fingerprint("ed25519"));
     assert_eq!(bench.outcome(&with(&known)).await, "good");
     // To another key of the same kind, and to another kind altogether.
@@ -247,7 +247,7 @@ async fn says_what_is_wrong_with_the_server() {
     let key = bench.key("key", "ed25519", &[]);
     let known = bench.server.known_hosts(ALL);
     let check = async |url: &str, expected: &str| {
-        let remote = bench.try_remote(url, &[("key", &key), ("known_hosts", &known)]).unwrap();
+        let remote = SshBench::try_remote(url, &[("key", &key), ("known_hosts", &known)]).unwrap();
         let outcome = bench.outcome(&remote).await;
         assert!(outcome.starts_with(expected), "{url}: {outcome}");
     };

@@ -62,7 +62,7 @@ async fn what_a_server_says_before_it_lets_us_in_is_bounded() {
     };
     check(vec![b'x'; 1 << 20], "it does not speak SSH 2").await;
     check(b"hello\r\n".repeat(1 << 17), "it does not speak SSH 2").await;
-    let packet = [&b"SSH-2.0-x\r\n"[..], &0xffff_ff00_u32.to_be_bytes(), &[0; 1 << 20]].concat();
+    let packet = [&b"SSH-2.0-x\r\n"[..], &0xffff_ff00_u32.to_be_bytes(), &vec![0; 1 << 20]].concat();
     check(packet, "SSH").await;
     // Messages that mean nothing, for ever.
     let ignore = [&[0, 0, 0, 12, 4, 2, 0, 0, 0, 2, b'x', b'x'][..], &[0; 4]].concat();

@@ -147,7 +147,8 @@ impl SshServer {
 
     /// What `ssh-keyscan` would print for these kinds of keys.
     pub(crate) fn known_hosts(&self, kinds: &[&str]) -> String {
-        kinds.iter().map(|kind| format!("{} {}\n", self.name(), self.host_key(kind))).collect()
+        let line = |kind: &&str| format!("{} {}\n", self.name(), self.host_key(kind));
+        kinds.iter().map(line).collect::<Vec<_>>().concat()
     }
 
     /// From now on this public key lets in, to nothing but Git.
