@@ -9,6 +9,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::announce::Announcer;
+use super::inputs::REPOSITORIES_WITHIN;
 use super::tasks::{Input, Name, Tasks, Work};
 use crate::api::Function;
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
@@ -30,8 +31,9 @@ pub(super) async fn follow(
     if !is_defined(&context, &cluster, &stop).await {
         return Ok(());
     }
-    // Until all of them are known, a Function could miss its own.
-    let _ = stop.run_until_cancelled(repositories.wait_for(|known| *known)).await;
+    // Until all of them are known, a Function could miss its own; but not all of them need one.
+    let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
+    let _ = stop.run_until_cancelled(known).await;
     let others: JoinSet<()> = context.watches(&stop).into_iter().collect();
     Tasks::new(Functions { context }, announcer, others, stop).run(&cluster).await
 }

@@ -18,8 +18,8 @@ use crate::drift::Owner;
 use crate::gitsync::{self, Context};
 use crate::source::{Reader, ReaderKind, Repositories};
 
-/// Longest wait for the GitRepositories before the first GitSync is looked at.
-const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
+/// Longest wait for the GitRepositories before the first GitSync or Function is looked at.
+pub(super) const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Follows the GitRepositories until `stop`; `known` is set once all of them were seen.
 pub(super) async fn repositories(

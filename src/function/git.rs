@@ -112,8 +112,11 @@ pub(super) async fn remote(
 ) -> Result<(Remote, Access), Unread> {
     let Wanted { namespace, repository, .. } = wanted;
     let Some(found) = context.repositories.get(namespace, repository) else {
-        let why = format!("GitRepository \"{repository}\" does not exist in namespace {namespace}");
-        return Err(Unread::options(Class::NotReady, &why));
+        let (class, why) = match context.repositories.unknown() {
+            Some(why) => (Class::Unavailable, format!("cannot be read: {why}")),
+            None => (Class::NotReady, format!("does not exist in namespace {namespace}")),
+        };
+        return Err(Unread::options(class, &format!("GitRepository \"{repository}\" {why}")));
     };
     let auth = found.spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone()));
     let secret = auth.as_ref().map(|(_, name)| name.clone());

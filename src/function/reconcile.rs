@@ -173,11 +173,16 @@ impl Task {
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
 
-    /// The GitRepository that a Git Function names.
-    fn repository_of(&self, function: &Function) -> Option<GitRepositorySpec> {
+    /// The GitRepository that a Git Function names, or why it is not known whether there is one.
+    fn repository_of(&self, function: &Function) -> Result<Option<GitRepositorySpec>, String> {
         let is_git = function.spec.kind.as_deref() == Some("git");
-        let source = Some(function.spec.source.trim()).filter(|_| is_git)?;
-        self.context.repositories.get(&self.namespace, source).map(|repository| repository.spec.clone())
+        let Some(source) = Some(function.spec.source.trim()).filter(|_| is_git) else { return Ok(None) };
+        let repositories = &self.context.repositories;
+        match (repositories.get(&self.namespace, source), repositories.unknown()) {
+            (Some(repository), _) => Ok(Some(repository.spec.clone())),
+            (None, Some(why)) => Err(why),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Waits until a Secret changes, what is in the way of a child is gone, or there is room again in a quota.

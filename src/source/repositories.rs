@@ -7,13 +7,22 @@ use tokio::sync::watch;
 
 use crate::api::GitRepository;
 
+/// Why nothing is known of them before anything was heard.
+const UNHEARD: &str = "they have not been listed yet";
+
 /// The GitRepositories of the cluster.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
     changed: watch::Sender<u64>,
     /// Why nothing is known of them so far.
     unknown: Mutex<Option<String>>,
+}
+
+impl Default for Repositories {
+    fn default() -> Self {
+        Self { all: Mutex::default(), changed: watch::Sender::default(), unknown: Mutex::new(Some(UNHEARD.to_owned())) }
+    }
 }
 
 impl Repositories {

@@ -6,7 +6,7 @@ use git2::ObjectType;
 use serde_json::{Value, json};
 
 use crate::support::{
-    functions::JOBS,
+    functions::{DEPLOYMENTS, JOBS, inline},
     git_server::{Fault, GitServer, On},
     remote::NAME,
     world::{NAMESPACE, World},
@@ -103,6 +103,50 @@ async fn a_git_server_that_asks_to_be_left_alone_is_not_asked_once_more() {
     world.says("hello", "ConfigurationReady", failed).await;
     world.quiet().await;
     assert_eq!(server.take_counts().requests, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_server_that_keeps_silent_shows_for_as_long_as_it_does_and_what_serves_goes_on() {
+    let (mut world, server) = world().await;
+    world.start();
+    follow(&world, "served", "main");
+    world.runs("hello").await;
+    server.fail(On::Everything, Fault::Status(503));
+    world.look();
+    let failed = "False SourceUpdateFailed: Sources update failed: git server failed";
+    let serves = |w: &World| w.said("hello", "Running").starts_with("True DeploymentReady");
+    world.says("hello", "ConfigurationReady", failed).await;
+    assert!(serves(&world));
+    // Another agent does not forget it, nor what is to be done without Git.
+    world.stop().await;
+    world.start();
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    let has_variable = |w: &World| w.child("hello", DEPLOYMENTS).to_string().contains(r#""name":"A""#);
+    world.until_function("the variable is rolled out", |w| has_variable(w) && serves(w)).await;
+    world.says("hello", "ConfigurationReady", failed).await;
+    assert_eq!(world.children("hello", JOBS).len(), 1, "nothing was built again");
+    server.heal();
+    world.runs("hello").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_repository_that_cannot_be_read_is_not_called_missing_and_keeps_no_other_function_waiting() {
+    for code in [403, 500] {
+        let (mut world, _server) = world().await;
+        for verb in ["list", "watch"] {
+            world.fail_next(verb, "gitrepositories", "", code, 10_000);
+        }
+        follow(&world, "served", "main");
+        world.function("inline", inline("1"));
+        world.start();
+        world.runs("inline").await;
+        let said = "Reading git options failed: GitRepository \"served\" cannot be read: could not";
+        world.says("hello", "ConfigurationReady", &format!("False SourceUpdateFailed: {said}")).await;
+        let text = world.said("hello", "ConfigurationReady");
+        assert!(text.contains(&code.to_string()) && !text.contains("does not exist"), "{text}");
+        world.levers().clear_faults();
+        world.runs("hello").await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
