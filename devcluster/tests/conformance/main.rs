@@ -21,6 +21,7 @@ mod discovery;
 mod drift;
 mod events;
 mod garbage;
+mod generations;
 mod hooks;
 mod kinds;
 mod lists;
