@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -131,6 +131,8 @@ pub struct Levers {
     /// With how often each has been met.
     faults: Mutex<Vec<(Fault, u32)>>,
     counts: Mutex<BTreeMap<(String, String, String), u64>>,
+    /// CronJobs that are to make a Job now, by namespace and name.
+    fired: Mutex<BTreeSet<(String, String)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -206,6 +208,20 @@ impl Levers {
         }
         let named = |container: &str| simulations.get(&(image.to_owned(), container.to_owned())).cloned();
         named(container).or_else(|| named(""))
+    }
+
+    /// Makes a CronJob make a Job now, whatever its schedule says; also a suspended one.
+    pub fn fire(&self, namespace: &str, name: &str) {
+        let mut fired = lock(&self.fired);
+        if fired.len() < MAX_FAULTS {
+            fired.insert((namespace.to_owned(), name.to_owned()));
+            self.told.send_replace(());
+        }
+    }
+
+    /// Takes the wish that a CronJob makes a Job now.
+    pub(crate) fn take_fired(&self, namespace: &str, name: &str) -> bool {
+        lock(&self.fired).remove(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// Counts a request.

@@ -34,6 +34,7 @@ pub mod openapi;
 pub mod patch;
 pub mod present;
 pub mod protobuf;
+mod quota;
 #[expect(clippy::disallowed_methods, reason = "a write has a time")]
 mod registration;
 pub mod registry;

@@ -35,6 +35,10 @@ pub enum Route {
     OpenApiIndex,
     /// `/openapi/v3/api/v1`, `/openapi/v3/apis/{group}/{version}`: the part after `/openapi/v3/`.
     OpenApi(String),
+    /// `/.well-known/openid-configuration`: where the keys are that tokens are signed with.
+    Issuer,
+    /// `/openid/v1/jwks`: those keys.
+    Keys,
     /// `/devcluster/…`: the levers.
     Lever(String),
     /// Anything else.
@@ -75,6 +79,8 @@ pub fn route(path: &str) -> Route {
         ["openapi", "v2"] => Route::OpenApiLegacy,
         ["openapi", "v3"] => Route::OpenApiIndex,
         ["openapi", "v3", rest @ ..] => Route::OpenApi(rest.join("/")),
+        [".well-known", "openid-configuration"] => Route::Issuer,
+        ["openid", "v1", "jwks"] => Route::Keys,
         ["devcluster", rest @ ..] => Route::Lever(rest.join("/")),
         _ => Route::Unknown,
     }

@@ -5,7 +5,7 @@
 //! Invariant: a token that this server accepts was signed by it, has not expired, and its ServiceAccount (and the Pod,
 //! Secret or Node that it is bound to) is still the same one.
 //!
-//! Deliberately absent: the document with the public key.
+//! Whoever wants to check a token elsewhere finds the public key at `/openid/v1/jwks`.
 
 use super::user::User;
 use crate::{server::Server, store::Key};
@@ -18,6 +18,7 @@ use ring::{
     },
 };
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 /// Who signs, and the audience of the API itself.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -30,7 +31,16 @@ const MAX_TOKEN: usize = 16 << 10;
 pub struct Signer {
     key: EcdsaKeyPair,
     random: SystemRandom,
+    id: String,
 }
+
+/// What comes before the point of a P-256 key in its DER form (`SubjectPublicKeyInfo`).
+const DER_HEAD: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+/// Bytes of a coordinate of the public key.
+const COORDINATE: usize = 32;
 
 impl std::fmt::Debug for Signer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,15 +54,31 @@ impl Signer {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).ok()?;
-        Some(Self { key, random })
+        let mut hash = Sha256::new_with_prefix(DER_HEAD);
+        hash.update(key.public_key().as_ref());
+        let id = URL_SAFE_NO_PAD.encode(hash.finalize());
+        Some(Self { key, random, id })
     }
 
     /// A token with these claims.
     pub fn sign(&self, claims: &Value) -> Option<String> {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let text = format!("{}.{}", part(&json!({"alg": "ES256", "typ": "JWT"})), part(claims));
+        let text = format!("{}.{}", part(&json!({"alg": "ES256", "kid": self.id})), part(claims));
         let signature = self.key.sign(&self.random, text.as_bytes()).ok()?;
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+
+    /// The public key as a set of JSON Web Keys.
+    pub fn keys(&self) -> Value {
+        // A point that is not compressed: a 4 and both coordinates.
+        let point = self.key.public_key().as_ref();
+        let coordinate = |place: usize| {
+            let start = 1 + place * COORDINATE;
+            URL_SAFE_NO_PAD.encode(point.get(start..start + COORDINATE).unwrap_or_default())
+        };
+        json!({"keys": [{
+            "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256", "x": coordinate(0), "y": coordinate(1),
+        }]})
     }
 
     /// The claims of a token that this key has signed.

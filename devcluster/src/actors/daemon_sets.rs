@@ -35,39 +35,39 @@ impl Actor for DaemonSets {
         let live: Vec<&Value> = pods.iter().map(|pod| &**pod).filter(|pod| is_active(pod)).collect();
         let revision = revisions::of(hands, &set);
         let hash = revision.rsplit('-').next().unwrap_or_default();
+        let node = hands.get(&Subject::new("nodes", "", super::pods::NODE));
+        let wanted = usize::from(node.is_some_and(|node| wants_node(&node, &set)));
         if !is_terminating(&set) {
-            step(hands, &set, &live, pods.len(), hash);
+            step(hands, &set, &live, (pods.len(), wanted), hash);
         }
         let available = Availability::of(&set, &live, hands.now());
         if let Some(wait) = available.next {
             wishes.after(subject.clone(), wait);
         }
-        let status = status(&set, &live, hash, available.count);
+        let status = status(&set, &live, hash, (available.count, wanted));
         hands.set_status(CONTROLLER, subject, &set, status);
     }
 }
 
 /// Whether the node is one of those that the DaemonSet is for.
-fn wants_node(set: &Value) -> bool {
+fn wants_node(node: &Value, set: &Value) -> bool {
     let selector = set["spec"]["template"]["spec"]["nodeSelector"].as_object();
-    let known = |key: &str, value: &Value| match key {
-        "kubernetes.io/os" => value == "linux",
-        "kubernetes.io/hostname" => value == super::pods::NODE,
-        "node-role.kubernetes.io/control-plane" => value == "",
-        "kubernetes.io/arch" => value == "amd64",
-        _ => false,
-    };
-    selector.into_iter().flatten().all(|(key, value)| known(key, value))
+    selector.into_iter().flatten().all(|(key, value)| node["metadata"]["labels"][key] == *value)
 }
 
-fn step(hands: &Hands, set: &Value, live: &[&Value], all: usize, hash: &str) {
-    let wanted = usize::from(wants_node(set));
+fn step(hands: &Hands, set: &Value, live: &[&Value], (all, wanted): (usize, usize), hash: &str) {
     if all < wanted {
         let mut pod = pod_from(&set["spec"]["template"], set);
         pod["metadata"]["labels"][HASH] = hash.into();
-        if let Ok(pod) = hands.create(CONTROLLER, "pods", text(set, "/metadata/namespace"), pod) {
-            let message = format!("Created pod: {}", text(&pod, "/metadata/name"));
-            hands.report(set, SOURCE, "Normal", "SuccessfulCreate", &message);
+        match hands.create(CONTROLLER, "pods", text(set, "/metadata/namespace"), pod) {
+            Ok(pod) => {
+                let message = format!("Created pod: {}", text(&pod, "/metadata/name"));
+                hands.report(set, SOURCE, "Normal", "SuccessfulCreate", &message);
+            }
+            Err(refusal) => {
+                let message = format!("Error creating: {}", refusal.message);
+                hands.report(set, SOURCE, "Warning", "FailedCreate", &message);
+            }
         }
     }
     let rolling = text(set, "/spec/updateStrategy/type") == "RollingUpdate";
@@ -81,8 +81,7 @@ fn step(hands: &Hands, set: &Value, live: &[&Value], all: usize, hash: &str) {
     }
 }
 
-fn status(set: &Value, live: &[&Value], hash: &str, available: usize) -> Value {
-    let wanted = usize::from(wants_node(set));
+fn status(set: &Value, live: &[&Value], hash: &str, (available, wanted): (usize, usize)) -> Value {
     let mut status = json!({
         "observedGeneration": set["metadata"]["generation"], "currentNumberScheduled": live.len().min(wanted),
         "desiredNumberScheduled": wanted, "numberMisscheduled": live.len().saturating_sub(wanted),

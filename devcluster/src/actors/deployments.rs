@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::hands::{CONTROLLER, controller_reference, count, is_terminating, owners, subject, text};
+use super::hands::{CONTROLLER, conditions, controller_reference, count, is_terminating, owners, subject, text};
 use super::{Actor, Hands, Subject, Wishes, revisions};
 use crate::history::{Change, Event};
 use crate::kinds::hooks;
@@ -93,6 +93,14 @@ impl Sets {
 
     fn all(&self) -> impl Iterator<Item = &Arc<Value>> {
         self.current.iter().chain(&self.old)
+    }
+
+    /// That pods are refused, as a condition of the Deployment.
+    fn failure(&self) -> Option<Value> {
+        let failed = |set: &Arc<Value>| conditions(set).iter().find(|c| c["type"] == "ReplicaFailure").cloned();
+        let mut failure = self.all().find_map(failed)?;
+        failure["lastUpdateTime"] = failure["lastTransitionTime"].clone();
+        Some(failure)
     }
 
     fn sum(&self, pointer: &str) -> i64 {

@@ -1,21 +1,25 @@
-//! EndpointSlices: which pods a Service leads to.
+//! EndpointSlices and Endpoints, their old twin: which pods a Service leads to.
 //!
-//! Deliberately absent: the old Endpoints twin, and slices for Services without selector, which are made by hand.
+//! Deliberately absent: Services without selector, whose Endpoints are made by hand (`endpoint_mirrors`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::hands::{CONTROLLER, controller_reference, is_terminating, is_true, subject, text};
+use super::hands::{CONTROLLER, conditions, controller_reference, is_terminating, is_true, subject, text};
 use super::{Actor, Hands, Subject, Wishes};
-use crate::history::{Change, Event};
+use crate::history::Event;
 use crate::kinds::hooks;
 use crate::store::{Key, Stored};
 
 const SERVICES: &str = "services";
 const SLICES: &str = "endpointslices.discovery.k8s.io";
+const ENDPOINTS: &str = "endpoints";
 const SERVICE: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// Namespace, and a label with its value.
 type Asked = (String, String, String);
@@ -58,9 +62,7 @@ impl Actor for Endpoints {
         match &*event.storage {
             SERVICES => {
                 self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
-                if event.change() != Change::Deleted {
-                    wishes.now(Subject::of(event));
-                }
+                wishes.now(Subject::of(event));
             }
             "pods" => {
                 for pod in event.old.iter().chain(&event.new) {
@@ -74,9 +76,22 @@ impl Actor for Endpoints {
     }
 
     fn look(&mut self, hands: &Hands, subject: &Subject, _: &mut Wishes<'_>) {
-        let Some(service) = hands.get(subject).filter(|service| !is_terminating(service)) else { return };
-        if let Some((label, value)) = rarest(&service) {
-            publish(hands, &service, hands.pods_labelled(subject.key.namespace(), label, value));
+        let Some(service) = hands.get(subject) else {
+            let twin = Subject { storage: ENDPOINTS.into(), key: subject.key.clone() };
+            if let Some(endpoints) = hands.get(&twin).filter(|endpoints| !is_terminating(endpoints)) {
+                hands.delete(&twin, &endpoints, None, None);
+            }
+            return;
+        };
+        if let Some((label, value)) = rarest(&service).filter(|_| !is_terminating(&service)) {
+            let mut pods = hands.pods_labelled(subject.key.namespace(), label, value);
+            let labels = json!({"matchLabels": selector(&service)});
+            let counts = |pod: &Value| {
+                !text(pod, "/status/podIP").is_empty() && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+            };
+            pods.retain(|pod| hooks::selects(&labels, &pod["metadata"]["labels"]) && counts(pod));
+            publish(hands, &service, &pods);
+            publish_twin(hands, &service, &pods);
         }
     }
 }
@@ -91,31 +106,63 @@ fn rarest(service: &Value) -> Option<(&str, &str)> {
     pairs.filter_map(|(label, value)| Some((label.as_str(), value.as_str()?))).max_by_key(|(_, value)| value.len())
 }
 
-/// Says which of the pods, among which are all that the Service leads to, it leads to.
-fn publish(hands: &Hands, service: &Value, mut pods: Vec<Arc<Value>>) {
+/// Whether traffic may go to a pod.
+fn takes_traffic(service: &Value, pod: &Value) -> bool {
+    service["spec"]["publishNotReadyAddresses"] == true || is_true(pod, "Ready") && !is_terminating(pod)
+}
+
+/// The labels of a Service as those of what is published for it, with these in addition.
+fn labels(service: &Value, more: &[(&str, &str)]) -> Value {
+    let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    labels.remove(HEADLESS);
+    if text(service, "/spec/clusterIP") == "None" {
+        labels.insert(HEADLESS.to_owned(), "".into());
+    }
+    labels.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())));
+    Value::Object(labels)
+}
+
+/// When the last of what is published came about: the Service, or a pod that became ready.
+fn trigger(service: &Value, pods: &[Arc<Value>]) -> Value {
+    let ready = pods.iter().flat_map(|pod| conditions(pod)).filter(|c| c["type"] == "Ready");
+    let times = ready.map(|c| text(c, "/lastTransitionTime"));
+    times.chain([text(service, "/metadata/creationTimestamp")]).max().unwrap_or_default().into()
+}
+
+/// Says in a slice which pods the Service leads to.
+fn publish(hands: &Hands, service: &Value, pods: &[Arc<Value>]) {
     let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
-    let labels = json!({"matchLabels": selector(service)});
-    pods.retain(|pod| hooks::selects(&labels, &pod["metadata"]["labels"]) && !text(pod, "/status/podIP").is_empty());
-    let endpoints: Vec<Value> = pods.iter().map(|pod| endpoint(pod)).collect();
+    let empty_is_null = |list: Vec<Value>| if list.is_empty() { Value::Null } else { Value::Array(list) };
+    let endpoints = empty_is_null(pods.iter().map(|pod| endpoint(service, pod)).collect());
     let mut ports: Vec<Value> = Vec::new();
     for port in service["spec"]["ports"].as_array().into_iter().flatten() {
-        let number = pods.iter().find_map(|pod| target(port, pod)).or_else(|| port["targetPort"].as_i64());
-        ports.push(json!({"name": text(port, "/name"), "port": number, "protocol": port["protocol"]}));
+        if let Some(number) = pods.iter().find_map(|pod| target(port, pod)) {
+            let mut found = json!({"name": text(port, "/name"), "port": number, "protocol": port["protocol"]});
+            if let Some(protocol) = port.get("appProtocol") {
+                found["appProtocol"] = protocol.clone();
+            }
+            ports.push(found);
+        }
     }
+    let ports = empty_is_null(ports);
+    let labels = labels(service, &[(SERVICE, name), (MANAGED_BY, "endpointslice-controller.k8s.io")]);
     let known = hands.controlled(SLICES, namespace, service);
     if let Some(slice) = known.first() {
-        let mut next = (**slice).clone();
-        next["endpoints"] = endpoints.into();
-        next["ports"] = ports.into();
-        if next["endpoints"] != slice["endpoints"] || next["ports"] != slice["ports"] {
+        let same = slice["endpoints"] == endpoints && slice["ports"] == ports;
+        if !same || slice["metadata"]["labels"] != labels {
+            let mut next = (**slice).clone();
+            next["endpoints"] = endpoints;
+            next["ports"] = ports;
+            next["metadata"]["labels"] = labels;
+            next["metadata"]["annotations"][TRIGGER] = trigger(service, pods);
             hands.update(CONTROLLER, &subject(SLICES, slice), next);
         }
         return;
     }
     let object = json!({
         "metadata": {
-            "generateName": format!("{name}-"), "ownerReferences": [controller_reference(service)],
-            "labels": {SERVICE: name, "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"},
+            "generateName": format!("{name}-"), "ownerReferences": [controller_reference(service)], "labels": labels,
+            "annotations": {TRIGGER: trigger(service, pods)},
         },
         "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
     });
@@ -123,22 +170,116 @@ fn publish(hands: &Hands, service: &Value, mut pods: Vec<Arc<Value>>) {
     let _ = hands.create(CONTROLLER, SLICES, namespace, object);
 }
 
-fn endpoint(pod: &Value) -> Value {
-    let serving = is_true(pod, "Ready");
-    let going = is_terminating(pod);
+/// Says the same in Endpoints.
+fn publish_twin(hands: &Hands, service: &Value, pods: &[Arc<Value>]) {
+    let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
+    let labels = labels(service, &[("endpoints.kubernetes.io/managed-by", "endpoint-controller")]);
+    let subsets = subsets(service, pods);
+    let twin = Subject::new(ENDPOINTS, namespace, name);
+    match hands.get(&twin) {
+        Some(known) => {
+            let now = known["subsets"].as_array().map_or(&[][..], Vec::as_slice);
+            if now != subsets || known["metadata"]["labels"] != labels {
+                let mut next = (*known).clone();
+                next["subsets"] = subsets.into();
+                next["metadata"]["labels"] = labels;
+                next["metadata"]["annotations"][TRIGGER] = trigger(service, pods);
+                hands.update(CONTROLLER, &twin, next);
+            }
+        }
+        None => {
+            let annotations = json!({TRIGGER: trigger(service, pods)});
+            let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
+            // As with the slice.
+            let _ = hands.create(CONTROLLER, ENDPOINTS, namespace, json!({"metadata": metadata, "subsets": subsets}));
+        }
+    }
+}
+
+/// Pods with the same ports together.
+fn subsets(service: &Value, pods: &[Arc<Value>]) -> Vec<Value> {
+    let mut subsets: Vec<(Vec<Value>, [Vec<Value>; 2])> = Vec::new();
+    for pod in pods {
+        let mut ports = Vec::new();
+        for port in service["spec"]["ports"].as_array().into_iter().flatten() {
+            let Some(number) = target(port, pod) else { continue };
+            let mut found = json!({"port": number, "protocol": port["protocol"]});
+            for field in ["name", "appProtocol"] {
+                if let Some(value) = port.get(field) {
+                    found[field] = value.clone();
+                }
+            }
+            ports.push(found);
+        }
+        let has_ports = service["spec"]["ports"].as_array().is_some_and(|ports| !ports.is_empty());
+        if ports.is_empty() && (has_ports || text(service, "/spec/clusterIP") != "None") {
+            continue;
+        }
+        let mut address = json!({"ip": pod["status"]["podIP"], "targetRef": reference(pod)});
+        if let Some(node) = pod["spec"].get("nodeName") {
+            address["nodeName"] = node.clone();
+        }
+        if let Some(hostname) = hostname(service, pod) {
+            address["hostname"] = hostname.clone();
+        }
+        let place = usize::from(!takes_traffic(service, pod));
+        match subsets.iter_mut().find(|(known, _)| *known == ports) {
+            Some((_, addresses)) => addresses[place].push(address),
+            None => {
+                let mut addresses = [Vec::new(), Vec::new()];
+                addresses[place].push(address);
+                subsets.push((ports, addresses));
+            }
+        }
+    }
+    let subset = |(ports, addresses): (Vec<Value>, [Vec<Value>; 2])| {
+        let mut subset = json!({});
+        for (field, mut list) in ["addresses", "notReadyAddresses"].into_iter().zip(addresses) {
+            list.sort_by_key(|address| text(address, "/ip").to_owned());
+            if !list.is_empty() {
+                subset[field] = list.into();
+            }
+        }
+        if !ports.is_empty() {
+            subset["ports"] = ports.into();
+        }
+        subset
+    };
+    subsets.into_iter().map(subset).collect()
+}
+
+fn reference(pod: &Value) -> Value {
     json!({
-        "addresses": [pod["status"]["podIP"]], "nodeName": pod["spec"]["nodeName"],
-        "conditions": {"ready": serving && !going, "serving": serving, "terminating": going},
-        "targetRef": {
-            "kind": "Pod", "namespace": pod["metadata"]["namespace"], "name": pod["metadata"]["name"],
-            "uid": pod["metadata"]["uid"],
-        },
+        "kind": "Pod", "namespace": pod["metadata"]["namespace"], "name": pod["metadata"]["name"],
+        "uid": pod["metadata"]["uid"],
     })
 }
 
-/// The number of a named target port in a pod.
+/// The name that a pod has in the domain of its headless Service.
+fn hostname<'a>(service: &Value, pod: &'a Value) -> Option<&'a Value> {
+    let here = text(pod, "/spec/subdomain") == text(service, "/metadata/name");
+    pod["spec"].get("hostname").filter(|name| here && name.as_str().is_some_and(|name| !name.is_empty()))
+}
+
+fn endpoint(service: &Value, pod: &Value) -> Value {
+    let conditions = json!({
+        "ready": takes_traffic(service, pod), "serving": is_true(pod, "Ready"), "terminating": is_terminating(pod),
+    });
+    let mut endpoint = json!({
+        "addresses": [pod["status"]["podIP"]], "nodeName": pod["spec"]["nodeName"],
+        "conditions": conditions, "targetRef": reference(pod),
+    });
+    if let Some(hostname) = hostname(service, pod) {
+        endpoint["hostname"] = hostname.clone();
+    }
+    endpoint
+}
+
+/// The number of a target port in a pod.
 fn target(port: &Value, pod: &Value) -> Option<i64> {
-    let name = port["targetPort"].as_str()?;
+    let Some(name) = port["targetPort"].as_str() else {
+        return port["targetPort"].as_i64().or_else(|| port["port"].as_i64());
+    };
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let mut ports = containers.flat_map(|c| c["ports"].as_array().into_iter().flatten());
     ports.find(|p| p["name"] == name).and_then(|p| p["containerPort"].as_i64())

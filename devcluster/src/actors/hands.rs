@@ -3,6 +3,7 @@
 //! Refusals are part of an actor's life (someone wrote first, the namespace is going away, the object is gone); the
 //! methods answer with what an actor can use. Whoever wrote first made an event that brings the next look.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -23,17 +24,23 @@ use crate::verbs::patch::Form;
 pub(crate) struct Hands {
     server: Server,
     index: Mutex<Index>,
+    reported: Mutex<HashMap<Reported, String>>,
 }
+
+/// What makes two events one: the UID of what they are about, who says it, the type, the reason and the message.
+type Reported = [String; 5];
 
 /// The manager of most controllers.
 pub(crate) const CONTROLLER: &str = "kube-controller-manager";
 
 /// Events beyond which controllers keep silent; a real cluster forgets them after an hour.
 const MOST_EVENTS: usize = 20_000;
+/// Events that are remembered, so that the same one is counted and not told again.
+const MOST_REPORTED: usize = 4096;
 
 impl Hands {
     pub(crate) fn new(server: &Server) -> Self {
-        Self { server: server.clone(), index: Mutex::default() }
+        Self { server: server.clone(), index: Mutex::default(), reported: Mutex::default() }
     }
 
     /// How a container is told to end.
@@ -48,6 +55,11 @@ impl Hands {
         }
         let node = self.server.node();
         node.is_some_and(|node| node.runs(pod, self.server.images())) && super::told::Told::of(self, pod).is_none()
+    }
+
+    /// Whether a CronJob was told to make a Job now, once.
+    pub(crate) fn fired(&self, cron_job: &Subject) -> bool {
+        self.server.levers().take_fired(cron_job.key.namespace(), cron_job.key.name())
     }
 
     /// The time.
@@ -179,17 +191,33 @@ impl Hands {
         let _ = self.call(CONTROLLER, subject, "", Action::Delete(options));
     }
 
-    /// Reports what was done about an object.
+    /// Reports what was done about an object; the same again is counted.
     pub(crate) fn report(&self, about: &Value, source: &str, kind: &str, reason: &str, message: &str) {
         if self.server.store().count("events") >= MOST_EVENTS {
             return;
         }
         let metadata = &about["metadata"];
+        let owned = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = metadata["name"].as_str().unwrap_or_default();
         let namespace = metadata["namespace"].as_str().unwrap_or("default");
         let now = self.now();
+        let same = [owned(&metadata["uid"]), source.to_owned(), kind.to_owned(), reason.to_owned(), message.to_owned()];
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = reported.get(&same).map(|known| Subject::new("events", namespace, known))
+            && let Some(event) = self.get(&known)
+        {
+            let again = json!({"count": count(&event, "/count") + 1, "lastTimestamp": stamp(now)});
+            self.merge(CONTROLLER, &known, again);
+            return;
+        }
+        if reported.len() >= MOST_REPORTED {
+            reported.clear();
+        }
+        let event_name = format!("{name}.{:x}", now.as_nanosecond());
+        reported.insert(same, event_name.clone());
+        drop(reported);
         let event = json!({
-            "metadata": {"name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": namespace},
+            "metadata": {"name": event_name, "namespace": namespace},
             "involvedObject": {
                 "apiVersion": about["apiVersion"], "kind": about["kind"], "name": name, "namespace": metadata["namespace"],
                 "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],

@@ -11,9 +11,14 @@
 //! Deliberately absent: containers. Pods are simulated (`pods`), unless a node runs them (`crate::node`).
 
 mod agenda;
+mod autoscalers;
 mod cluster_roles;
+mod cron_jobs;
+mod cron_schedule;
 mod daemon_sets;
 mod deployments;
+pub(crate) mod disruption_budgets;
+mod endpoint_mirrors;
 mod endpoints;
 mod garbage;
 pub(crate) mod hands;
@@ -21,6 +26,7 @@ mod index;
 mod jobs;
 mod namespaces;
 pub(crate) mod pods;
+mod quotas;
 mod replica_sets;
 mod revisions;
 mod room;
@@ -96,6 +102,11 @@ fn cast() -> Vec<Box<dyn Actor>> {
         Box::new(pods::Pods::default()),
         Box::new(volumes::Volumes),
         Box::<endpoints::Endpoints>::default(),
+        Box::new(endpoint_mirrors::EndpointMirrors),
+        Box::<autoscalers::Autoscalers>::default(),
+        Box::<disruption_budgets::DisruptionBudgets>::default(),
+        Box::<quotas::Quotas>::default(),
+        Box::new(cron_jobs::CronJobs),
     ]
 }
 

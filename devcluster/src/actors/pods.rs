@@ -328,9 +328,11 @@ pub(super) fn register_node(hands: &Hands) {
     }
     let labels = json!({
         "kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
-        "node-role.kubernetes.io/control-plane": "",
+        "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64", "node-role.kubernetes.io/control-plane": "",
     });
-    let Ok(node) = hands.create("kubelet", "nodes", "", json!({"metadata": {"name": NODE, "labels": labels}})) else {
+    let annotations = json!({"node.alpha.kubernetes.io/ttl": "0"});
+    let metadata = json!({"name": NODE, "labels": labels, "annotations": annotations});
+    let Ok(node) = hands.create("kubelet", "nodes", "", json!({"metadata": metadata})) else {
         return;
     };
     let mut node = Arc::unwrap_or_clone(node);
@@ -345,10 +347,21 @@ pub(super) fn register_node(hands: &Hands) {
     status["capacity"] = room.clone();
     status["allocatable"] = room;
     status["addresses"] = json!([{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": NODE}]);
-    status["conditions"] = json!([{
-        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
-        "lastHeartbeatTime": now, "lastTransitionTime": now,
-    }]);
+    let told = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ];
+    status["conditions"] = told
+        .into_iter()
+        .map(|(kind, is, reason, message)| {
+            json!({
+                "type": kind, "status": is, "reason": reason, "message": message,
+                "lastHeartbeatTime": now, "lastTransitionTime": now,
+            })
+        })
+        .collect();
     for (field, value) in [
         ("kubeletVersion", "v1.36.2"),
         ("operatingSystem", "linux"),
@@ -358,4 +371,11 @@ pub(super) fn register_node(hands: &Hands) {
         status["nodeInfo"][field] = value.into();
     }
     hands.set_status("kubelet", &subject, &node, status);
+    let renewed = hands.now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let lease = json!({
+        "metadata": {"name": NODE},
+        "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": renewed},
+    });
+    // The namespace is one of those that every cluster has from the start.
+    let _ = hands.create("kubelet", "leases.coordination.k8s.io", "kube-node-lease", lease);
 }

@@ -41,14 +41,20 @@ impl Actor for ReplicaSets {
         let pods = hands.controlled("pods", subject.key.namespace(), &set);
         let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
         let live: Vec<&Value> = pods.iter().copied().filter(|pod| is_active(pod)).collect();
-        if !is_terminating(&set) && scale(hands, &set, &live).is_err() {
+        let scaled = if is_terminating(&set) { Ok(()) } else { scale(hands, &set, &live) };
+        if scaled.is_err() {
             wishes.after(subject.clone(), RETRY);
         }
         let available = Availability::of(&set, &live, hands.now());
         if let Some(wait) = available.next {
             wishes.after(subject.clone(), wait);
         }
-        let status = status(&set, &pods, &live, available.count);
+        let mut status = status(&set, &pods, &live, available.count);
+        let refusal = scaled.err().map(|refusal| refusal.message);
+        let conditions = conditions_after(&set, refusal.as_deref(), &hands.stamp());
+        if !conditions.is_empty() {
+            status["conditions"] = conditions.into();
+        }
         hands.set_status(CONTROLLER, subject, &set, status);
     }
 }
@@ -152,8 +158,22 @@ fn status(set: &Value, pods: &[&Value], live: &[&Value], available: usize) -> Va
             status[field] = number.into();
         }
     }
-    if let Some(conditions) = set["status"].get("conditions") {
-        status["conditions"] = conditions.clone();
-    }
     status
+}
+
+/// The conditions of a ReplicaSet: that a pod was refused, as it was first told, until none is.
+fn conditions_after(set: &Value, refusal: Option<&str>, now: &Value) -> Vec<Value> {
+    let failed = |c: &Value| c["type"] == "ReplicaFailure";
+    let known = conditions(set);
+    match refusal {
+        Some(_) if known.iter().any(failed) => known.to_vec(),
+        Some(message) => {
+            let condition = json!({
+                "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
+                "lastTransitionTime": now,
+            });
+            [known, &[condition]].concat()
+        }
+        None => known.iter().filter(|c| !failed(c)).cloned().collect(),
+    }
 }

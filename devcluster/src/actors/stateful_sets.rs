@@ -99,7 +99,7 @@ fn update(hands: &Hands, set: &Value, pods: &[Value], revision: &str) {
 fn remove(hands: &Hands, set: &Value, pod: &Value) {
     hands.delete(&subject("pods", pod), pod, None, None);
     let name = text(pod, "/metadata/name");
-    let message = format!("delete Pod {name} in StatefulSet {} successful", text(set, "/metadata/name"));
+    let message = format!("Delete Pod {name} in StatefulSet {} successful", text(set, "/metadata/name"));
     hands.report(set, SOURCE, "Normal", "SuccessfulDelete", &message);
 }
 
@@ -114,7 +114,23 @@ fn create(hands: &Hands, set: &Value, number: i64, revision: &str) {
         if hands.get(&Subject::new("persistentvolumeclaims", namespace, &claim)).is_none() {
             let labels = &set["spec"]["selector"]["matchLabels"];
             let object = json!({"metadata": {"name": claim, "labels": labels}, "spec": template["spec"]});
-            let _ = hands.create(CONTROLLER, "persistentvolumeclaims", namespace, object);
+            let made = hands.create(CONTROLLER, "persistentvolumeclaims", namespace, object);
+            let (kind, reason, message) = match made {
+                Ok(_) => (
+                    "Normal",
+                    "SuccessfulCreate",
+                    format!("Create Claim {claim} Pod {name} in StatefulSet {owner} success"),
+                ),
+                Err(refusal) => (
+                    "Warning",
+                    "FailedCreate",
+                    format!(
+                        "Create Claim {claim} for Pod {name} in StatefulSet {owner} failed error: {}",
+                        refusal.message
+                    ),
+                ),
+            };
+            hands.report(set, SOURCE, kind, reason, &message);
         }
         volumes.retain(|known| known["name"] != volume);
         volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}}));
@@ -134,10 +150,15 @@ fn create(hands: &Hands, set: &Value, number: i64, revision: &str) {
     if !text(set, "/spec/serviceName").is_empty() {
         pod["spec"]["subdomain"] = set["spec"]["serviceName"].clone();
     }
-    if hands.create(CONTROLLER, "pods", namespace, pod).is_ok() {
-        let message = format!("create Pod {name} in StatefulSet {owner} successful");
-        hands.report(set, SOURCE, "Normal", "SuccessfulCreate", &message);
-    }
+    let (kind, reason, message) = match hands.create(CONTROLLER, "pods", namespace, pod) {
+        Ok(_) => ("Normal", "SuccessfulCreate", format!("Create Pod {name} in StatefulSet {owner} successful")),
+        Err(refusal) => (
+            "Warning",
+            "FailedCreate",
+            format!("Create Pod {name} in StatefulSet {owner} failed error: {}", refusal.message),
+        ),
+    };
+    hands.report(set, SOURCE, kind, reason, &message);
 }
 
 fn status(set: &Value, live: &[&Value], revision: &str, available: usize) -> Value {

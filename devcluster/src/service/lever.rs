@@ -64,6 +64,10 @@ pub(super) fn answer(server: &Server, name: &str, asked: &Asked) -> Response<Bod
             server.levers().clear_simulations();
             Ok(json!({}))
         }
+        (&Method::POST, "fire-cron-job") => {
+            server.levers().fire(asked.query.text("namespace"), asked.query.text("name"));
+            Ok(json!({}))
+        }
         (&Method::GET, "counters") => {
             Ok(json!({"requests": server.levers().counts(), "resourceVersion": server.store().version().to_string()}))
         }
@@ -71,7 +75,9 @@ pub(super) fn answer(server: &Server, name: &str, asked: &Asked) -> Response<Bod
             server.levers().reset_counts();
             Ok(json!({}))
         }
-        (_, "compact" | "drop-watches" | "fail-next" | "simulate" | "counters") => Err(respond::method_not_allowed()),
+        (_, "compact" | "drop-watches" | "fail-next" | "simulate" | "fire-cron-job" | "counters") => {
+            Err(respond::method_not_allowed())
+        }
         _ => return respond::page_not_found(),
     };
     match outcome {

@@ -170,6 +170,8 @@ fn document(server: &Server, route: Route, asked: &Asked) -> Response<Body> {
         Route::OpenApiLegacy => return legacy_openapi(asked.header(header::ACCEPT)),
         Route::OpenApiIndex => Some(openapi::index(&table)),
         Route::OpenApi(path) => openapi::document(&table, &path),
+        Route::Issuer => Some(issuer(asked)),
+        Route::Keys => return keys(server),
         Route::Resource(_) | Route::Lever(_) | Route::Unknown => None,
     };
     found.map_or_else(respond::page_not_found, |document| respond::json(200, document.to_string().into()))
@@ -186,6 +188,27 @@ fn legacy_openapi(accept: &str) -> Response<Body> {
     }
     let mut response = respond::json(200, Bytes::new());
     response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(PROTOBUF));
+    response
+}
+
+/// What OpenID providers say of themselves.
+fn issuer(asked: &Asked) -> serde_json::Value {
+    let host = asked.header(header::HOST);
+    serde_json::json!({
+        "issuer": access::tokens::ISSUER, "jwks_uri": format!("http://{host}/openid/v1/jwks"),
+        "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+    })
+}
+
+/// The keys that the tokens of ServiceAccounts are signed with.
+fn keys(server: &Server) -> Response<Body> {
+    let Some(signer) = server.signer() else {
+        return respond::status(&Status::internal("there is no key to sign with"));
+    };
+    let mut response = respond::json(200, signer.keys().to_string().into());
+    let media = http::HeaderValue::from_static("application/jwk-set+json");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
     response
 }
 

@@ -15,7 +15,7 @@ use crate::{
     verbs::{
         self, Done, FieldValidation, Settings, Shown, Target, create, decode,
         delete::{self, DeleteOptions, Deleted},
-        doubled, patch, read, review, scale, token, update, watch,
+        doubled, eviction, patch, read, review, scale, token, update, watch,
     },
 };
 use bytes::Bytes;
@@ -72,7 +72,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         Ok(response) => response,
         Err(status) => respond::status(&status),
     };
-    if let Some(text) = target.kind.custom.as_ref().and_then(|c| c.deprecation.clone()) {
+    if let Some(text) = deprecation(&target.kind) {
         respond::warn(&mut response, &[text]);
     }
     response
@@ -102,6 +102,14 @@ fn unknown(server: &Server, address: &Address, asked: &Asked) -> Response<Body> 
     }
     let own = server.table().iter().any(|kind| kind.custom.is_none() && kind.group == address.group);
     if own { respond::status(&respond::no_such_resource()) } else { respond::page_not_found() }
+}
+
+/// What clients of a deprecated kind are told.
+fn deprecation(kind: &Kind) -> Option<String> {
+    if (kind.api_version.as_str(), kind.plural.as_str()) == ("v1", "endpoints") {
+        return Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned());
+    }
+    kind.custom.as_ref().and_then(|custom| custom.deprecation.clone())
 }
 
 /// What is asked, as roles speak of it.
@@ -213,17 +221,10 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
             let (body, _) = body_of(kind, asked, None)?;
             create::same_namespace(target, &body)?;
             let (outcome, warnings) = admit(server, target, &settings, "CREATE", body).await;
-            let outcome = outcome.and_then(|body| {
-                let named = verbs::text(&body, "/metadata/name") == target.name;
-                let why = "name in URL does not match name in Eviction object";
-                if named { Ok(()) } else { Err(Status::bad_request(why)) }
-            });
-            let options = DeleteOptions { dry_run: settings.dry_run, ..DeleteOptions::default() };
             // Webhooks judge the eviction, and not the deletion that follows from it.
-            let done =
-                outcome.and_then(|()| delete::delete(server, &plain, &settings, &options).map_err(Stop::refusal)).map(
-                    |_| json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-                );
+            let done = outcome
+                .and_then(|body| eviction::evict(server, &plain, &settings, &body).map_err(Stop::refusal))
+                .map(|()| json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}));
             Ok(answered(done.map(|body| respond::json(201, body.to_string().into())), &warnings))
         }
         _ => Err(respond::method_not_allowed()),

@@ -12,7 +12,7 @@ use crate::{
         table::Kind,
     },
     patch::{self, ApplyContext},
-    registration, schema,
+    quota, registration, schema,
     server::Server,
     status::{Cause, Status},
     store::{Base, Key},
@@ -92,6 +92,7 @@ pub(crate) fn insert(
     consult::validate(server, settings, &write, Some(&object))?;
     let key = target.key();
     fits(&object)?;
+    let charges = quota::decide(server, target, None, &object)?;
     if settings.dry_run {
         if server.store().get(&kind.storage, &key).is_some() {
             return Err(exists(server, target, &key).into());
@@ -100,6 +101,12 @@ pub(crate) fn insert(
     }
     if versioned && tracking == Tracking::Track {
         return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created").into());
+    }
+    if !charges.is_empty() {
+        if server.store().get(&kind.storage, &key).is_some() {
+            return Err(exists(server, target, &key).into());
+        }
+        quota::charge(server, target, None, &object, settings, &charges)?;
     }
     let definition = registration::prepare_new(kind, &mut object);
     let names = (kind.storage_api_version.as_str(), kind.kind.as_str());

@@ -13,6 +13,7 @@ pub mod decode;
 #[expect(clippy::disallowed_methods, reason = "a write has a time")]
 pub mod delete;
 pub mod doubled;
+pub mod eviction;
 pub mod metadata;
 pub mod namespace;
 pub mod patch;

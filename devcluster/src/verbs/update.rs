@@ -15,7 +15,7 @@ use crate::{
     addresses::Reservation,
     admission::{Stop, consult, hooks::Write},
     kinds::{hooks, table::Kind},
-    patch, registration,
+    patch, quota, registration,
     server::Server,
     status::{Cause, Status},
     store::{Base, Stored},
@@ -218,9 +218,11 @@ pub(crate) fn replace(
     }
     consult::validate(server, settings, &write, Some(&new))?;
     fits(&new)?;
+    let charges = quota::decide(server, target, Some(old), &new)?;
     if settings.dry_run {
         return Ok(Some(Done::new(200, Shown::Value(new), Vec::new())));
     }
+    quota::charge(server, target, Some(old), &new, settings, &charges)?;
     if ends(old, &new) {
         let gone = remove(server, target, live);
         return Ok(gone.then(|| Done::new(200, Shown::Value(new), Vec::new())));

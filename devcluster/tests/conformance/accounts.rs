@@ -1,5 +1,6 @@
 //! ServiceAccounts: their tokens, and who their bearers are.
 
+use base64::Engine as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -155,5 +156,74 @@ fn a_forged_token_is_refused() {
         parts[1] = other.split('.').nth(1).unwrap();
         let forged = parts.join(".");
         w.bear(&forged, Method::GET, &w.maps(""), Value::Null).await.refused(401, "Unauthorized", "Unauthorized");
+    });
+}
+
+#[test]
+fn the_key_of_tokens_is_public() {
+    claim(async |w| {
+        let issuer = w.get("/.well-known/openid-configuration").await.ok();
+        assert_eq!(issuer["response_types_supported"], json!(["id_token"]));
+        assert_eq!(issuer["subject_types_supported"], json!(["public"]));
+        assert!(issuer["jwks_uri"].as_str().unwrap().ends_with("/openid/v1/jwks"), "{issuer}");
+        let answer = w.get("/openid/v1/jwks").await.code(200);
+        assert_eq!(answer.headers["content-type"], "application/jwk-set+json");
+        let token = token(w, "a").await;
+        let decoded = |place: usize| {
+            let part = token.split('.').nth(place).unwrap();
+            base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(part).unwrap()
+        };
+        let (head, claims): (Value, Value) =
+            (serde_json::from_slice(&decoded(0)).unwrap(), serde_json::from_slice(&decoded(1)).unwrap());
+        assert_eq!(claims["iss"], issuer["issuer"]);
+        let keys = answer.body["keys"].as_array().unwrap();
+        let key = keys.iter().find(|key| key["kid"] == head["kid"]).expect("the key of the token is among them");
+        assert_eq!((&key["use"], &key["alg"]), (&json!("sig"), &head["alg"]));
+        if key["kty"] == "EC" {
+            let coordinate = |field: &str| {
+                base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(key[field].as_str().unwrap()).unwrap()
+            };
+            let point = [vec![4], coordinate("x"), coordinate("y")].concat();
+            let key = ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_FIXED, point);
+            let signed = token.rsplit_once('.').unwrap().0;
+            key.verify(signed.as_bytes(), &decoded(2)).expect("the key verifies the token");
+        }
+    });
+}
+
+#[test]
+fn accounts_may_see_the_key_of_tokens_and_others_may_not() {
+    claim(async |w| {
+        let token = token(w, "a").await;
+        w.bear(&token, Method::GET, "/openid/v1/jwks", Value::Null).await.code(200);
+        let message = "forbidden: User \"jane\" cannot get path \"/openid/v1/jwks\"";
+        let jane = [("Impersonate-User", "jane")];
+        w.send(Method::GET, "/openid/v1/jwks", &jane, "").await.refused(403, "Forbidden", message);
+    });
+}
+
+#[test]
+fn a_token_can_be_bound_to_a_pod() {
+    claim(async |w| {
+        let accounts = w.path("v1", "serviceaccounts");
+        w.post(&accounts, json!({"metadata": {"name": "a"}})).await.code(201);
+        let spec = json!({"serviceAccountName": "a", "containers": [{"name": "c", "image": "busybox:1"}]});
+        let pod = w.post(&w.path("v1", "pods"), json!({"metadata": {"name": "p"}, "spec": spec})).await.code(201).body;
+        w.until(&w.path("v1", "pods/p"), "the pod is placed", |a| a.body["spec"]["nodeName"].is_string()).await;
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"]});
+        let request = json!({"spec": {"boundObjectRef": bound}});
+        let answer = w.post(&format!("{accounts}/a/token"), request).await.code(201).body;
+        let token = answer["status"]["token"].as_str().unwrap();
+        let me = w.bear(token, Method::POST, SELF, json!({})).await.code(201).body;
+        let extra = &me["status"]["userInfo"]["extra"];
+        assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["p"]));
+        assert_eq!(extra["authentication.kubernetes.io/pod-uid"], json!([pod["metadata"]["uid"]]));
+        assert!(extra["authentication.kubernetes.io/node-name"][0].is_string(), "{me}");
+        let other = format!("{accounts}/default/token");
+        w.until(&format!("{accounts}/default"), "the account is there", |a| a.code == 200).await;
+        let message =
+            "cannot bind token for serviceaccount \"default\" to pod running with different serviceaccount name.";
+        let request = json!({"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p"}}});
+        w.post(&other, request).await.refused(400, "BadRequest", message);
     });
 }

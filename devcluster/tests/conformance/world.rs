@@ -185,6 +185,15 @@ impl World {
         }
     }
 
+    /// An event about an object, in its core form, once there is one with this reason.
+    pub(crate) async fn event(&self, kind: &str, name: &str, reason: &str) -> Value {
+        let selector = format!("involvedObject.kind%3D{kind},involvedObject.name%3D{name},reason%3D{reason}");
+        let path = self.path("v1", &format!("events?fieldSelector={selector}"));
+        let told = |a: &Answer| a.body["items"][0].is_object();
+        let list = self.until(&path, &format!("{kind} {name} has an event {reason}"), told).await;
+        list.body["items"][0].clone()
+    }
+
     /// A ConfigMap with `data`, created.
     pub(crate) async fn map(&self, name: &str, data: Value) -> Value {
         self.post(&self.maps(""), json!({"metadata": {"name": name}, "data": data})).await.code(201).body
@@ -254,6 +263,23 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     let conditions = object["status"]["conditions"].as_array();
     let found = conditions.into_iter().flatten().find(|c| c["type"] == kind);
     found.and_then(|c| c["status"].as_str()).unwrap_or_default()
+}
+
+/// The `reason` of a condition, or "".
+pub(crate) fn reason<'a>(object: &'a Value, kind: &str) -> &'a str {
+    let conditions = object["status"]["conditions"].as_array();
+    let found = conditions.into_iter().flatten().find(|c| c["type"] == kind);
+    found.and_then(|c| c["reason"].as_str()).unwrap_or_default()
+}
+
+/// The same with `TIME` in the place of every time.
+pub(crate) fn timeless(value: &Value) -> Value {
+    match value {
+        Value::String(text) if text.parse::<jiff::Timestamp>().is_ok() => "TIME".into(),
+        Value::Array(list) => list.iter().map(timeless).collect(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), timeless(value))).collect(),
+        other => other.clone(),
+    }
 }
 
 /// An answer of the API.

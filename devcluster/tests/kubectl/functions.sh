@@ -24,3 +24,6 @@ forward() {
   grep -vE '^(Forwarding|Handling)' "$written"
   rm -f "$written"
 }
+
+# builtin_: of versions, of names or of a table of resources, the lines about kinds that every cluster has, and the header.
+builtin_() { grep -E '(^|[ .])([a-z]+\.)*k8s\.io(/|$)|^[a-z]+$|(^| )(v1|apps/v1|autoscaling/v[12]|batch/v1|policy/v1)( |$)|^NAME|\.(apps|autoscaling|batch|policy)$'; }

@@ -73,7 +73,10 @@ pub(super) fn of(hands: &Hands, deployment: &Value, sets: &Sets) -> Value {
         ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     };
     let list = put(conditions(deployment), "Available", is_available, reason, message, &now, Refresh::OnChange);
-    status["conditions"] = progress(hands, deployment, sets, &status, list).into();
+    let mut list = progress(hands, deployment, sets, &status, list);
+    list.retain(|c| c["type"] != "ReplicaFailure");
+    list.extend(sets.failure());
+    status["conditions"] = list.into();
     status
 }
 

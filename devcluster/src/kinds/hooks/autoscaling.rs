@@ -52,13 +52,16 @@ fn cpu(percent: &Value) -> Value {
 pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     let most = spec["maxReplicas"].as_i64().unwrap_or(0);
-    if most < 1 {
-        causes.push(Cause::invalid("spec.maxReplicas", &most.into(), "must be greater than 0"));
+    if most == 0 {
+        causes.push(Cause::required("spec.maxReplicas", "must be set and greater than 0"));
+    } else if most < 0 {
+        causes.push(Cause::invalid("spec.maxReplicas", &most.into(), "must be greater than or equal to 1"));
     }
     if let Some(least) = spec["minReplicas"].as_i64() {
         if least < 1 {
             causes.push(Cause::invalid("spec.minReplicas", &least.into(), "must be greater than or equal to 1"));
-        } else if most < least {
+        }
+        if most < least {
             let why = "must be greater than or equal to `minReplicas`";
             causes.push(Cause::invalid("spec.maxReplicas", &most.into(), why));
         }
@@ -67,6 +70,15 @@ pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
         if text(spec, &["scaleTargetRef", field]).is_empty() {
             causes.push(Cause::required(format!("spec.scaleTargetRef.{field}"), ""));
         }
+    }
+    let version = at(spec, &["scaleTargetRef", "apiVersion"]);
+    if !version.as_str().unwrap_or_default().contains('/') {
+        let version = version.as_str().unwrap_or_default();
+        causes.push(Cause::invalid(
+            "spec.scaleTargetRef.apiVersion",
+            &version.into(),
+            "apiVersion must specify API group",
+        ));
     }
 }
 

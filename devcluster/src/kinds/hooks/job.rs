@@ -197,6 +197,16 @@ pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
     } else if let Some(why) = schedule_fault(schedule) {
         causes.push(Cause::invalid("spec.schedule", &schedule.into(), &why));
     }
+    if let Some(zone) = spec["timeZone"].as_str()
+        && let Some(why) = zone_fault(zone)
+    {
+        causes.push(Cause::invalid("spec.timeZone", &zone.into(), &why));
+    }
+    for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        if spec[field].as_i64().is_some_and(|n| n < 0) {
+            causes.push(Cause::invalid(format!("spec.{field}"), &spec[field], "must be greater than or equal to 0"));
+        }
+    }
     let policy = text(spec, &["concurrencyPolicy"]);
     if !matches!(policy, "Allow" | "Forbid" | "Replace") {
         causes.push(Cause::not_supported("spec.concurrencyPolicy", &policy.into(), &["Allow", "Forbid", "Replace"]));
@@ -206,6 +216,17 @@ pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+/// What is wrong with the name of a time zone.
+fn zone_fault(zone: &str) -> Option<String> {
+    if zone.is_empty() {
+        return Some("timeZone must be nil or non-empty string".to_owned());
+    }
+    if zone.eq_ignore_ascii_case("local") {
+        return Some("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned());
+    }
+    jiff::tz::TimeZone::get(zone).is_err().then(|| format!("unknown time zone {zone}"))
+}
 
 /// What is wrong with a cron schedule.
 fn schedule_fault(schedule: &str) -> Option<String> {

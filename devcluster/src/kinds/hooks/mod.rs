@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 pub use self::metadata::{Finalizers, NameRule, name_rule, validate_metadata};
 
 pub(crate) use self::job::finished as job_finished;
+pub(crate) use self::quantity::Quantity;
 pub(crate) use self::workloads::matches as selects;
 
 use self::fill::{Fill, Object, at, forget_nulls};

@@ -11,7 +11,7 @@ use super::fill::Object;
 
 /// A quantity as an integer of `base^exponent`, and the family of suffixes it is written with.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Quantity {
+pub(crate) struct Quantity {
     /// In billionths.
     nanos: i128,
     form: Form,
@@ -28,6 +28,49 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const NANO: i128 = 1_000_000_000;
+
+impl Quantity {
+    /// A whole number.
+    pub(crate) fn whole(number: i64) -> Self {
+        Self { nanos: i128::from(number) * NANO, form: Form::Decimal }
+    }
+
+    /// A quantity of an object; `None` for nonsense.
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        read(value)
+    }
+
+    /// Both together, written as this one is, or as the other when this one is zero.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        let form = if self.nanos == 0 { other.form } else { self.form };
+        Self { nanos: self.nanos.saturating_add(other.nanos), form }
+    }
+
+    /// This one without the other.
+    pub(crate) fn minus(self, other: Self) -> Self {
+        self.plus(Self { nanos: -other.nanos, form: other.form })
+    }
+
+    /// Whether it is more than the other.
+    pub(crate) fn exceeds(self, other: Self) -> bool {
+        self.nanos > other.nanos
+    }
+
+    /// Whether it is more than zero.
+    pub(crate) fn is_positive(self) -> bool {
+        self.nanos > 0
+    }
+
+    /// The larger one.
+    pub(crate) fn max(self, other: Self) -> Self {
+        if other.exceeds(self) { other } else { self }
+    }
+
+    /// Its canonical text.
+    pub(crate) fn text(self) -> String {
+        write(self)
+    }
+}
 
 /// What the decoder says about text that is no quantity.
 pub(super) const NONSENSE: &str =
