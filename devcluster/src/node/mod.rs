@@ -31,6 +31,7 @@ mod proxy;
 mod slot;
 mod status;
 mod supervisor;
+mod tokens;
 mod unpack;
 mod usage;
 mod volumes;

@@ -20,6 +20,7 @@ use super::environment::Facts;
 use super::process::Context;
 use super::program::Room;
 use super::status::{self, State, View};
+use super::tokens::Tokens;
 use super::volumes::{self, Volume};
 use super::{seconds, slot, usage};
 use crate::actors::Subject;
@@ -92,6 +93,7 @@ struct Life {
     tell: mpsc::Sender<(usize, News)>,
     stop: watch::Sender<Option<Duration>>,
     objects: watch::Receiver<u64>,
+    tokens: Tokens,
     /// Containers that will not run again.
     over: Vec<bool>,
     launched: Vec<bool>,
@@ -125,6 +127,7 @@ impl Life {
         let view = View { address, host: slot::HOST, begun, prepared: false, containers, ended: None, over: false };
         let (tell, news) = mpsc::channel(64);
         let subject = Subject::new("pods", text(&pod, "/metadata/namespace"), text(&pod, "/metadata/name"));
+        let tokens = Tokens::new(&ctx.server, &pod);
         Self {
             ctx: ctx.clone(),
             subject,
@@ -136,6 +139,7 @@ impl Life {
             tell,
             stop: watch::Sender::new(None),
             objects,
+            tokens,
             over: vec![false; count],
             launched: vec![false; count],
         }
@@ -194,13 +198,13 @@ impl Life {
             made.map_err(|e| format!("Failed to create pod sandbox: {e}"))?;
         }
         let claims = self.ctx.node().directory().join("claims");
-        self.with_facts(|facts| volumes::lay_out(&self.directory.join("volumes"), &claims, facts))
+        self.with_facts(|facts| volumes::lay_out(&self.directory.join("volumes"), &claims, facts, &self.tokens))
     }
 
     /// Brings the files of ConfigMaps and Secrets up to date.
     fn refresh(&mut self) {
         self.objects.borrow_and_update();
-        let refreshed = self.with_facts(|facts| volumes::refresh(&self.directory.join("volumes"), facts));
+        let refreshed = self.with_facts(|facts| volumes::refresh(&self.directory.join("volumes"), facts, &self.tokens));
         if let Err(error) = refreshed {
             let message = format!("MountVolume.SetUp failed: {error}");
             self.ctx.hands.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
@@ -215,7 +219,8 @@ impl Life {
         };
         let all = ["initContainers", "containers"].into_iter().filter_map(|list| self.pod["spec"][list].as_array());
         let containers: Vec<&Value> = all.flatten().filter(may_run).collect();
-        if let Err(error) = self.with_facts(|facts| volumes::settle_secrets(volumes, &containers, facts)) {
+        if let Err(error) = self.with_facts(|facts| volumes::settle_secrets(volumes, &containers, facts, &self.tokens))
+        {
             let message = format!("MountVolume.SetUp failed: {error}");
             self.ctx.hands.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
         }
@@ -240,7 +245,7 @@ impl Life {
         let deadline = tokio::time::Instant::now() + seconds(deadline.unwrap_or(u64::MAX));
         let mut measure = tokio::time::Instant::now() + MEASURE;
         let mut given = self.pod["spec"]["volumes"].as_array().into_iter().flatten();
-        let mounts_objects = given.any(|volume| volume["configMap"].is_object() || volume["secret"].is_object());
+        let mounts_objects = given.any(volumes::follows_objects);
         self.launch_next(volumes);
         loop {
             if self.over.iter().zip(&self.launched).all(|(over, launched)| *over || !launched) && self.is_over() {

@@ -103,7 +103,7 @@ impl Pods {
                     (None, None) => {}
                 }
             }
-            "configmaps" | "secrets" => self.objects.send_modify(|n| *n += 1),
+            "configmaps" | "secrets" | "serviceaccounts" => self.objects.send_modify(|n| *n += 1),
             "services" => proxy.see(&Key::new(event.key.namespace(), event.key.name())),
             _ => {}
         }

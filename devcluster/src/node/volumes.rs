@@ -3,11 +3,11 @@
 //! ConfigMaps and Secrets are laid out as the kubelet does it: the files are in a directory of their own that `..data`
 //! leads to, so that all of them change at once. A claim is a directory that outlives the pod.
 //!
-//! Invariant: a Secret is on disk only while a container runs that has a mount for it: no wall keeps the others from
+//! Invariant: a Secret or a token is on disk only while a container runs that has a mount for it: no wall keeps the others from
 //! looking at their pod's directory.
 //!
-//! Deliberately absent: projected volumes, paths of the host and network storage, which are refused by name; and
-//! `readOnly`, which nothing enforces here.
+//! Deliberately absent: paths of the host and network storage, which are refused by name; and `readOnly`, which
+//! nothing enforces here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::environment::{Facts, field};
 use super::paths::Paths;
+use super::tokens::Tokens;
 use crate::actors::hands::text;
 use crate::kinds::hooks;
 
@@ -35,12 +36,23 @@ pub(super) struct Volume {
 }
 
 /// Lays out a pod's volumes below `directory`; claims below `claims`. What is missing or refused as `Err`, in the words of the event.
-pub(super) fn lay_out(directory: &Path, claims: &Path, facts: &Facts<'_>) -> Result<Vec<Volume>, String> {
+pub(super) fn lay_out(
+    directory: &Path,
+    claims: &Path,
+    facts: &Facts<'_>,
+    tokens: &Tokens,
+) -> Result<Vec<Volume>, String> {
     let volumes = facts.pod["spec"]["volumes"].as_array().into_iter().flatten();
-    volumes.map(|volume| lay_out_one(directory, claims, volume, facts)).collect()
+    volumes.map(|volume| lay_out_one(directory, claims, volume, facts, tokens)).collect()
 }
 
-fn lay_out_one(directory: &Path, claims: &Path, volume: &Value, facts: &Facts<'_>) -> Result<Volume, String> {
+fn lay_out_one(
+    directory: &Path,
+    claims: &Path,
+    volume: &Value,
+    facts: &Facts<'_>,
+    tokens: &Tokens,
+) -> Result<Volume, String> {
     let name = text(volume, "/name").to_owned();
     let failed = |why: String| format!("MountVolume.SetUp failed for volume \"{name}\" : {why}");
     let mut place = directory.join(&name);
@@ -55,8 +67,8 @@ fn lay_out_one(directory: &Path, claims: &Path, volume: &Value, facts: &Facts<'_
         }
         place = claims.join(text(facts.pod, "/metadata/namespace")).join(claim);
         make_open(&place).map_err(|e| failed(e.to_string()))?;
-    } else if let Some(files) = files(volume, facts).map_err(failed)? {
-        if volume["secret"].is_object() {
+    } else if let Some(files) = files(volume, facts, tokens).map_err(failed)? {
+        if is_secret(volume) {
             secret = Some(files);
         } else {
             write(&place, &files).map_err(|e| failed(e.to_string()))?;
@@ -77,8 +89,46 @@ fn make_open(place: &Path) -> io::Result<()> {
 /// A file of a volume: its bytes and its mode.
 type File = (Vec<u8>, u32);
 
+/// Whether only containers with a mount for it may find a volume on disk.
+fn is_secret(volume: &Value) -> bool {
+    let mut sources = volume["projected"]["sources"].as_array().into_iter().flatten();
+    volume["secret"].is_object() || sources.any(|s| s["secret"].is_object() || s["serviceAccountToken"].is_object())
+}
+
+/// Whether a volume is made of objects, so that its files follow them.
+pub(super) fn follows_objects(volume: &Value) -> bool {
+    ["configMap", "secret", "projected"].into_iter().any(|kind| volume[kind].is_object())
+}
+
 /// The files of a volume that is made of objects; `None` for other kinds of volume.
-pub(super) fn files(volume: &Value, facts: &Facts<'_>) -> Result<Option<BTreeMap<String, File>>, String> {
+fn files(volume: &Value, facts: &Facts<'_>, tokens: &Tokens) -> Result<Option<BTreeMap<String, File>>, String> {
+    let projected = &volume["projected"];
+    if !projected.is_object() {
+        return of_object(volume, facts);
+    }
+    let mut all = BTreeMap::new();
+    for source in projected["sources"].as_array().into_iter().flatten() {
+        if let Some(token) = source.get("serviceAccountToken") {
+            let mode = u32::try_from(projected["defaultMode"].as_u64().unwrap_or(0o644)).unwrap_or(0o644) & 0o777;
+            all.insert(text(token, "/path").to_owned(), (tokens.token(token)?.into_bytes(), mode));
+            continue;
+        }
+        let mut one = source.clone();
+        if let Some(name) = source["secret"].get("name") {
+            one["secret"]["secretName"] = name.clone();
+        }
+        for kind in ["configMap", "secret"] {
+            if one[kind].is_object() {
+                one[kind]["defaultMode"] = projected["defaultMode"].clone();
+            }
+        }
+        all.extend(of_object(&one, facts)?.unwrap_or_default());
+    }
+    Ok(Some(all))
+}
+
+/// The files of one ConfigMap, Secret or the pod itself.
+fn of_object(volume: &Value, facts: &Facts<'_>) -> Result<Option<BTreeMap<String, File>>, String> {
     if volume["downwardAPI"].is_object() {
         return Ok(Some(downward(&volume["downwardAPI"], facts)));
     }
@@ -196,7 +246,12 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
 }
 
 /// Lays out the Secrets that these containers have mounts for, and removes all others.
-pub(super) fn settle_secrets(volumes: &[Volume], containers: &[&Value], facts: &Facts<'_>) -> io::Result<()> {
+pub(super) fn settle_secrets(
+    volumes: &[Volume],
+    containers: &[&Value],
+    facts: &Facts<'_>,
+    tokens: &Tokens,
+) -> io::Result<()> {
     let mounts = || containers.iter().flat_map(|c| c["volumeMounts"].as_array().into_iter().flatten());
     for volume in volumes {
         let Some(before) = &volume.secret else { continue };
@@ -208,7 +263,7 @@ pub(super) fn settle_secrets(volumes: &[Volume], containers: &[&Value], facts: &
             let spec = facts.pod["spec"]["volumes"].as_array().into_iter().flatten();
             let spec = spec.into_iter().find(|spec| spec["name"] == volume.name.as_str());
             // A Secret that is gone by now is what it was when the pod was made ready.
-            let now = spec.and_then(|spec| files(spec, facts).ok().flatten());
+            let now = spec.and_then(|spec| files(spec, facts, tokens).ok().flatten());
             write(&volume.place, now.as_ref().unwrap_or(before))?;
         }
     }
@@ -216,11 +271,11 @@ pub(super) fn settle_secrets(volumes: &[Volume], containers: &[&Value], facts: &
 }
 
 /// Writes anew what has changed of ConfigMaps and Secrets; what is missing now stays as it was.
-pub(super) fn refresh(directory: &Path, facts: &Facts<'_>) -> io::Result<()> {
+pub(super) fn refresh(directory: &Path, facts: &Facts<'_>, tokens: &Tokens) -> io::Result<()> {
     for volume in facts.pod["spec"]["volumes"].as_array().into_iter().flatten() {
         let place = directory.join(text(volume, "/name"));
         if fs::symlink_metadata(&place).is_ok()
-            && let Ok(Some(files)) = files(volume, facts)
+            && let Ok(Some(files)) = files(volume, facts, tokens)
             && !holds(&place, &files)
         {
             write(&place, &files)?;

@@ -2,7 +2,9 @@
 //!
 //! Deliberately absent: decoding, which differs between bodies and patches and is done by the caller.
 
-use super::{Done, Settings, Shown, Target, decode, fits, metadata, namespace, reset_paths, text, to_storage};
+use super::{
+    Done, Settings, Shown, Target, decode, fits, metadata, namespace, reset_paths, service_account, text, to_storage,
+};
 use crate::{
     access::escalation,
     addresses::Reservation,
@@ -78,6 +80,7 @@ pub(crate) fn insert(
         patch::track(&context(kind, settings, "", &reset), None, &mut object);
     }
     namespace::admit_create(server, target)?;
+    service_account::admit(server, target, settings, &mut object);
     let write = Write { target, operation: "CREATE", old: None };
     change_new(server, settings, &write, &mut object)?;
     refuse_terminating_definition(kind, target)?;

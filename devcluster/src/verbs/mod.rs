@@ -20,6 +20,7 @@ pub mod patch;
 pub mod read;
 pub mod review;
 pub mod scale;
+mod service_account;
 pub mod token;
 #[expect(clippy::disallowed_methods, reason = "a write has a time")]
 pub mod update;

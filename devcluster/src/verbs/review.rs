@@ -30,6 +30,9 @@ pub fn answer(server: &Server, target: &Target, user: &User, mut body: Value) ->
         body["metadata"] = json!({});
     }
     check(target, &body)?;
+    if kind.plural == "selfsubjectreviews" {
+        body["metadata"]["creationTimestamp"] = stamp(server.now()).into();
+    }
     let status = match kind.plural.as_str() {
         "selfsubjectreviews" => json!({"userInfo": user.info()}),
         "selfsubjectrulesreviews" => rules(server, user, &body)?,

@@ -119,7 +119,8 @@ fn bound_to(server: &Server, target: &Target, bound: &Value) -> Result<Vec<(&'st
             "the UID in the bound object reference ({given}) does not match the UID in record. The object might have \
              been deleted and then recreated"
         );
-        return Err(Status::conflict(&token_request(), name, &why));
+        let about = GroupResource { group: String::new(), resource: kind.to_owned() };
+        return Err(Status::conflict(&about, name, &why));
     }
     let reference = |name: &str, uid: &str| json!({"name": name, "uid": uid});
     let mut found = vec![(field, reference(name, &stored.uid))];

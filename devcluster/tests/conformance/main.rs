@@ -17,6 +17,7 @@ mod autoscalers;
 mod conditions;
 mod connections;
 mod cron_jobs;
+mod defaults;
 mod definitions;
 mod deployments;
 mod discovery;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::cluster;
+use crate::cluster::{self, Pods};
 use crate::greeter;
 use crate::normalise::Normaliser;
 
@@ -24,10 +24,10 @@ enum Entry {
 }
 
 /// Runs a chapter and compares what it gave with what it should give.
-pub(crate) fn check(name: &str) {
+pub(crate) fn check(name: &str, pods: Pods) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/kubectl/{name}.tour"));
     let expected = fs::read_to_string(&file).expect("the chapter can be read");
-    let shell = Shell::new(name);
+    let shell = Shell::new(name, pods);
     let (mut found, mut failed, mut waits) = (String::new(), false, false);
     for entry in entries(&expected) {
         let wait = matches!(entry, Entry::Wait(_));
@@ -113,11 +113,12 @@ struct Shell {
 }
 
 impl Shell {
-    fn new(chapter: &str) -> Self {
+    fn new(chapter: &str, pods: Pods) -> Self {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let id = uuid::Uuid::new_v4().simple().to_string();
         let namespace = format!("tour-{}-{}", chapter.replace('_', "-"), &id[..8]);
-        fs::write(directory.path().join("kubeconfig"), cluster::kubeconfig()).expect("the kubeconfig can be written");
+        fs::write(directory.path().join("kubeconfig"), cluster::kubeconfig(pods))
+            .expect("the kubeconfig can be written");
         fs::copy(data("functions.sh"), directory.path().join("functions.sh")).expect("the functions can be copied");
         fs::create_dir(directory.path().join("work")).expect("a directory can be made");
         let mut shell = Self {

@@ -3,23 +3,37 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// A kubeconfig of the cluster under test.
-pub(crate) fn kubeconfig() -> String {
-    static TEXT: OnceLock<String> = OnceLock::new();
-    let text = TEXT.get_or_init(|| match std::env::var_os("MAINSTAY_TEST_KUBECONFIG") {
-        Some(path) => std::fs::read_to_string(PathBuf::from(path)).expect("the kubeconfig can be read"),
-        None => embedded(),
-    });
-    text.clone()
+/// What pods of the embedded cluster are; those of a cluster of our own answer the same way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pods {
+    /// Nowhere.
+    Simulated,
+    /// Processes of this machine, when their image is `example.com/host:1`.
+    Running,
 }
 
-/// Starts the embedded cluster on a thread of its own, for the rest of the run.
-fn embedded() -> String {
+/// A kubeconfig of the cluster under test.
+pub(crate) fn kubeconfig(pods: Pods) -> String {
+    static SIMULATED: OnceLock<String> = OnceLock::new();
+    static RUNNING: OnceLock<String> = OnceLock::new();
+    if let Some(path) = std::env::var_os("MAINSTAY_TEST_KUBECONFIG") {
+        return std::fs::read_to_string(PathBuf::from(path)).expect("the kubeconfig can be read");
+    }
+    let text = if pods == Pods::Simulated { &SIMULATED } else { &RUNNING };
+    text.get_or_init(|| embedded(pods)).clone()
+}
+
+/// Starts an embedded cluster on a thread of its own, for the rest of the run.
+fn embedded(pods: Pods) -> String {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
         runtime.block_on(async {
-            let server = devcluster::Server::new(devcluster::Options { rbac: true, ..devcluster::Options::default() });
+            let directory = tempfile::tempdir().expect("a directory can be made");
+            let node = devcluster::NodeOptions::new(directory.path());
+            let node = (pods == Pods::Running).then(|| node.host_image("example.com/host:1", []));
+            let options = devcluster::Options { rbac: true, node, ..devcluster::Options::default() };
+            let server = devcluster::Server::new(options);
             server.spawn_actors();
             let loopback = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
             let serving = server.serve(loopback, None).await.expect("the embedded server listens");

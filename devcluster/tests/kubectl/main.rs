@@ -17,6 +17,8 @@ mod normalise;
 
 use std::sync::{PoisonError, RwLock};
 
+use self::cluster::Pods;
+
 /// Held by every chapter; alone by one that changes what all see.
 static CLUSTER: RwLock<()> = RwLock::new(());
 
@@ -26,23 +28,30 @@ macro_rules! chapters {
         #[test]
         fn $name() {
             let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
-            chapter::check(stringify!($name));
+            chapter::check(stringify!($name), Pods::Simulated);
         }
     )*};
 }
 
 chapters! { create get describe apply patch rollout pods delete access }
 
+/// Files to and from containers.
+#[test]
+fn files() {
+    let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
+    chapter::check("files", Pods::Running);
+}
+
 /// Nodes, kinds and what the server says of itself.
 #[test]
 fn cluster_wide() {
     let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
-    chapter::check("cluster_wide");
+    chapter::check("cluster_wide", Pods::Simulated);
 }
 
 /// Field documentation of built-in and custom kinds.
 #[test]
 fn explain() {
     let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
-    chapter::check("explain");
+    chapter::check("explain", Pods::Simulated);
 }

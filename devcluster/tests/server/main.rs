@@ -6,6 +6,7 @@
     reason = "a test acts, and fails by panicking"
 )]
 
+mod account_tokens;
 mod definitions;
 mod deletion;
 mod endings;

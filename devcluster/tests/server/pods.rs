@@ -138,11 +138,11 @@ async fn volumes_of_objects_are_files_that_change_with_them() {
     machine.world.merge(&format!("{maps}/map"), json!({"data": {"a": "9", "b": null, "c": "3"}})).await.expect(200);
     machine.phase("files", "Succeeded").await;
     assert_eq!(machine.log("files", "").await, "a\nb\n12\na\nc\n");
-    machine.pod("refused", "true", json!({"volumes": [{"name": "p", "projected": {"sources": []}}]})).await;
+    machine.pod("refused", "true", json!({"volumes": [{"name": "p", "hostPath": {"path": "/"}}]})).await;
     let told = || {
         let events = machine.world.server.objects("v1", "events", Some("default"));
         let message =
-            "MountVolume.SetUp failed for volume \"p\" : volumes of type projected are not supported by this node";
+            "MountVolume.SetUp failed for volume \"p\" : volumes of type hostPath are not supported by this node";
         events.iter().any(|event| event["reason"] == "FailedMount" && event["message"] == message)
     };
     eventually("the volume is refused", told).await;

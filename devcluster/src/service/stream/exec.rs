@@ -197,8 +197,9 @@ async fn of_process(mut process: Process, streams: Streams) -> Value {
     let merged = options.tty;
     let read = async {
         tokio::join!(
-            forward(stdout, &output, Output::Stdout, options.stdout),
-            forward(stderr, &output, if merged { Output::Stdout } else { Output::Stderr }, options.stderr || merged)
+            // A client that has all of the output may not wait for what was said before it.
+            forward(stderr, &output, if merged { Output::Stdout } else { Output::Stderr }, options.stderr || merged),
+            forward(stdout, &output, Output::Stdout, options.stdout)
         )
     };
     tokio::pin!(written, read);

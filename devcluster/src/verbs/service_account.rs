@@ -1,0 +1,76 @@
+//! The admission of ServiceAccounts: a new pod gets the volume with the token of its account.
+//!
+//! Deliberately absent: refusing a pod whose account does not exist; it comes a moment after its namespace.
+
+use super::{Settings, Target, metadata, text};
+use crate::{server::Server, store::Key};
+use serde_json::{Value, json};
+
+/// Where containers look for their token.
+const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const PREFIX: &str = "kube-api-access-";
+/// Seconds that a token lasts; the odd number tells tokens of this kind from others.
+const LIFETIME: i64 = 3607;
+
+/// Adds the volume and its mounts, unless the pod or its account want none.
+pub(crate) fn admit(server: &Server, target: &Target, settings: &Settings, pod: &mut Value) {
+    let kind = &target.kind;
+    if !(kind.group.is_empty() && kind.plural == "pods") || !wants_token(server, target, pod) {
+        return;
+    }
+    let has_mount = |container: &Value| {
+        let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
+        mounts.any(|mount| text(mount, "/mountPath") == MOUNT)
+    };
+    let given = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    let known = given.map(|volume| text(volume, "/name")).find(|name| name.starts_with(PREFIX)).map(ToOwned::to_owned);
+    let name = known.clone().unwrap_or_else(|| metadata::generated_name(PREFIX, settings.seed, 0));
+    let mut mounted = false;
+    for list in ["initContainers", "containers"] {
+        let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter(|c| !has_mount(c)) {
+            let mount = json!({"name": name, "readOnly": true, "mountPath": MOUNT});
+            if push(container, "volumeMounts", mount) {
+                mounted = true;
+            }
+        }
+    }
+    if mounted && known.is_none() {
+        push(&mut pod["spec"], "volumes", volume(&name));
+    }
+}
+
+/// Adds to a list of an object, which is made when it is absent; whether that was done.
+fn push(object: &mut Value, list: &str, item: Value) -> bool {
+    let Some(object) = object.as_object_mut() else { return false };
+    match object.entry(list).or_insert_with(|| json!([])) {
+        Value::Array(items) => items.push(item),
+        absent @ Value::Null => *absent = json!([item]),
+        _ => return false,
+    }
+    true
+}
+
+fn wants_token(server: &Server, target: &Target, pod: &Value) -> bool {
+    if let Some(wanted) = pod["spec"]["automountServiceAccountToken"].as_bool() {
+        return wanted;
+    }
+    let account = match text(pod, "/spec/serviceAccountName") {
+        "" => "default",
+        name => name,
+    };
+    let account = server.store().get("serviceaccounts", &Key::new(&target.namespace, account));
+    account.is_none_or(|account| account.value()["automountServiceAccountToken"] != false)
+}
+
+fn volume(name: &str) -> Value {
+    let namespace = json!({"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}});
+    json!({"name": name, "projected": {
+        "defaultMode": 420,
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": LIFETIME, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [namespace]}},
+        ],
+    }})
+}
