@@ -67,6 +67,7 @@ const ACTING: &[&str] = &[
     "src/source/transfer.rs",
     "src/source/transport/",
     "src/drift/apply.rs",
+    "src/drift/in_place.rs",
     "src/drift/keep.rs",
     "src/drift/queue.rs",
     "src/drift/revert.rs",

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::autoscaler::is_at_zero;
-use super::collision::{self, Collision};
 use super::decide::{Verified, is_terminating, resource_version, uid};
 use super::desired::{Desired, Owner, without_replicas};
 use super::standing::Standing;
-use super::{Drift, fields, foreign, ownership};
+use super::{Drift, fields, ownership};
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 use crate::cluster::{Apply, Error};
 use crate::notification::Message;
@@ -67,26 +66,6 @@ pub struct Put {
     pub digest: Option<Digest>,
     /// The object.
     pub answer: Value,
-}
-
-/// How often an object that is written all the time is read again before something in it makes way.
-const WRITTEN_MEANWHILE: usize = 5;
-
-/// An apply that went through.
-pub(super) struct Applied {
-    pub(super) answer: Value,
-    pub(super) digest: Option<Digest>,
-    /// Who had written in the place of ours.
-    pub(super) over: Option<String>,
-}
-
-/// An apply for which something makes way.
-struct Way<'a> {
-    desired: &'a Arc<Desired>,
-    body: Value,
-    /// `managedFields` as they were, and the version that the object has since they were rewritten.
-    before: Option<(Value, String)>,
-    who: Option<String>,
 }
 
 impl Drift {
@@ -151,14 +130,14 @@ impl Drift {
                 None => return Ok(Put::untouched(Change::Anothers)),
             }
         } else {
-            self.apply_in_place(desired, body.clone(), None).await.map(|applied| (applied.answer, applied.digest))
+            self.apply_in_place(desired, &mut body, None).await.map(|applied| (applied.answer, applied.digest))
         };
         let (answer, digest) = match applied {
             // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
             Err(error) if error.is_invalid() && intent.take_over.is_some() => {
                 let version = self.give_up_ownership(desired).await?;
                 body["metadata"]["resourceVersion"] = json!(version);
-                let applied = self.apply_now(desired, body).await?;
+                let applied = self.apply_now(desired, &body).await?;
                 self.report_left(intent, &error);
                 applied
             }
@@ -205,7 +184,7 @@ impl Drift {
     }
 
     /// Writes `managedFields`, if the object still has this version; the version that it has then.
-    async fn rewrite(&self, desired: &Desired, version: &str, entries: &Value) -> Result<String, Error> {
+    pub(super) async fn rewrite(&self, desired: &Desired, version: &str, entries: &Value) -> Result<String, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let answer = self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, version, entries).await?;
         Ok(resource_version(&answer).to_owned())
@@ -235,103 +214,14 @@ impl Drift {
         }
     }
 
-    /// Applies. What somebody wrote in the place of ours, or in a reserved field, makes way for it: before, where that is
-    /// known from the object as it was `seen`, or after the server has refused to have both or has answered what is there.
-    pub(super) async fn apply_in_place(
-        &self,
-        desired: &Arc<Desired>,
-        body: Value,
-        seen: Option<&Value>,
-    ) -> Result<Applied, Error> {
-        let mut way = Way { desired, body, before: None, who: None };
-        let known = |body: &Value, live: &Value, now: &str| {
-            foreign::with(collision::known(body, live, now), desired.mark.reserved(), live, now)
-        };
-        if let Some(live) = seen {
-            self.make_way(&mut way, Some(live), known).await?;
-        }
-        let refused = match self.apply_now(desired, way.body.clone()).await {
-            Ok((answer, _)) if foreign::is_added_to(desired.mark.reserved(), &answer) => {
-                // What has just been verified is not all that was wanted: whoever fails now has to come back.
-                self.ledger().is_stale(&desired.key);
-                self.make_way(&mut way, Some(&answer), known).await?;
-                let (answer, digest) = self.apply_now(desired, way.body.clone()).await?;
-                return Ok(Applied { answer, digest, over: way.who });
-            }
-            Ok((answer, digest)) => return Ok(Applied { answer, digest, over: way.who }),
-            Err(error) => error,
-        };
-        let causes = refused.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
-        let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
-        let by_refusal = |body: &Value, live: &Value, now: &str| collision::refused(body, live, &causes, now);
-        // What cannot be read now is no reason to forget the refusal.
-        let applied = if refused.is_invalid() && self.make_way(&mut way, None, by_refusal).await.unwrap_or(false) {
-            self.apply_now(desired, way.body.clone()).await
-        } else {
-            Err(refused)
-        };
-        if let (Err(_), Some((entries, version))) = (&applied, &way.before) {
-            // It was not because of them: they stay whose they were. Where somebody has written meanwhile, the next apply
-            // that is taken removes them.
-            let _ = self.rewrite(desired, version, entries).await;
-        }
-        applied.map(|(answer, digest)| Applied { answer, digest, over: way.who })
-    }
-
-    /// Makes what collides with ours ours as well, so that the next apply removes it; whether there was something. The
-    /// object may have been written since it was `seen`, and for as long as it is, it is read again.
-    async fn make_way(
-        &self,
-        way: &mut Way<'_>,
-        seen: Option<&Value>,
-        collision: impl Fn(&Value, &Value, &str) -> Option<Collision>,
-    ) -> Result<bool, Error> {
-        let desired = way.desired;
-        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let mut read = None;
-        for _ in 0..WRITTEN_MEANWHILE {
-            let Some(live) = seen.filter(|_| read.is_none()).or(read.as_ref()) else {
-                read = self.cluster().get(&desired.kind, namespace, name).await?;
-                if read.is_none() {
-                    return Ok(false);
-                }
-                continue;
-            };
-            let version = resource_version(live);
-            let expected = way.body.pointer("/metadata/resourceVersion").cloned();
-            if expected.as_ref().is_some_and(|expected| *expected != version) {
-                return Ok(false);
-            }
-            let Some(Collision { entries, who }) = collision(&way.body, live, &self.now().to_string()) else {
-                return Ok(false);
-            };
-            let rewritten = match self.rewrite(desired, version, &entries).await {
-                Err(error) if error.is_conflict() && expected.is_none() => {
-                    read = self.cluster().get(&desired.kind, namespace, name).await?;
-                    continue;
-                }
-                rewritten => rewritten?,
-            };
-            if expected.is_some() {
-                way.body["metadata"]["resourceVersion"] = json!(rewritten);
-            }
-            let before = live.pointer("/metadata/managedFields").cloned().unwrap_or_default();
-            let before = way.before.take().map_or(before, |(first, _)| first);
-            way.before = Some((before, rewritten));
-            way.who = who.or(way.who.take());
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
     /// Applies, verifies the answer, and takes our paths out of `before-first-apply`.
     pub(super) async fn apply_now(
         &self,
         desired: &Arc<Desired>,
-        body: Value,
+        body: &Value,
     ) -> Result<(Value, Option<Digest>), Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let mut answer = self.cluster().apply(&desired.kind, namespace, name, &body, Apply::forced(MANAGER)).await?;
+        let mut answer = self.cluster().apply(&desired.kind, namespace, name, body, Apply::forced(MANAGER)).await?;
         if let Some(entries) = ownership::without_first_apply_echo(&answer) {
             let version = resource_version(&answer).to_owned();
             match self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await {
@@ -341,7 +231,7 @@ impl Drift {
                 Err(error) => return Err(error),
             }
         }
-        let digest = self.ledger().verify(&desired.key, desired, &answer, &body);
+        let digest = self.ledger().verify(&desired.key, desired, &answer, body);
         Ok((answer, digest))
     }
 

@@ -280,6 +280,7 @@ impl Ledger {
     pub(super) fn hurry(&mut self, key: &Key) -> bool {
         let Some(mut managed) = self.objects.get_mut(key) else { return false };
         managed.not_before = None;
+        managed.futile = None;
         managed.ticket = managed.ticket.wrapping_add(1);
         managed.queued = managed.pending.is_some() && !managed.in_flight;
         managed.queued

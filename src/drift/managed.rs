@@ -12,6 +12,7 @@ use tokio_util::sync::DropGuard;
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::decide::{self, Reason, Verdict, Verified, decide, resource_version};
 use super::desired::{Desired, Mark, Owner};
+use super::futile::Futile;
 use super::heat::Heat;
 use super::ledger::Policy;
 use super::projection;
@@ -106,6 +107,8 @@ pub(super) struct Managed {
     pub(super) paused: Option<Option<Timestamp>>,
     pub(super) failure: Option<Box<NotPutBack>>,
     pub(super) attempts: u32,
+    /// Attempts to make way for it that did not help.
+    pub(super) futile: Option<Box<Futile>>,
     pub(super) tombstoned: bool,
     /// A write is under way.
     pub(super) in_flight: bool,
@@ -163,6 +166,7 @@ impl Managed {
             paused: None,
             failure: None,
             attempts: 0,
+            futile: None,
             tombstoned: false,
             in_flight: false,
             queued: false,
@@ -206,6 +210,7 @@ impl Managed {
     pub(super) fn succeeded(&mut self) {
         self.failure = None;
         self.attempts = 0;
+        self.futile = None;
         self.not_before = None;
     }
 

@@ -20,7 +20,9 @@ mod exclusive;
 mod fair;
 pub mod fields;
 mod foreign;
+mod futile;
 pub mod heat;
+mod in_place;
 #[expect(clippy::disallowed_methods, reason = "the loop's clock is here")]
 mod keep;
 mod ledger;

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::apply::{Applied, REPLICAS};
+use super::apply::REPLICAS;
 use super::autoscaler::is_at_zero;
 use super::decide::{Reason, Verdict, resource_version};
 use super::desired::{Desired, Owner, without_replicas, yield_to_people};
 use super::fields::readable;
 use super::heat::{Heat, Shift, ceiling};
+use super::in_place::Applied;
 use super::ledger::Turn;
 use super::managed::{Next, NotPutBack, REMARKABLE, Seen, Sight};
 use super::projection::Difference;
@@ -75,7 +76,7 @@ impl Drift {
             yield_to_people(&mut body, live);
         }
         let sent = self.0.queue.sent();
-        let Applied { answer, over, .. } = self.apply_in_place(desired, body, found.as_ref()).await?;
+        let Applied { answer, over, .. } = self.apply_in_place(desired, &mut body, found.as_ref()).await?;
         self.0.queue.answered(sent);
         self.retry_what_waited_for(desired);
         if asked_by_commit || found.as_ref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {

@@ -405,3 +405,36 @@ async fn what_cannot_be_put_back_makes_the_gitsync_not_ready_from_the_second_try
     world.until("it is back", |w| spec(w, SERVICE) == before).await;
     world.condition_is("demo", "Ready", "True").await;
 }
+
+/// A Service whose port is edited, and whose applies are refused for ever with a code and a text that never repeats.
+async fn refused_for_ever(code: u16) {
+    let world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
+    let before = spec(&world, SERVICE);
+    world.levers().fail_next(devcluster::levers::Fault {
+        verb: "apply".into(),
+        resource: "services".into(),
+        name: "web".into(),
+        code,
+        message: "admission webhook \"no.example.org\" denied the request: request {nth}".into(),
+        times: 1000,
+        ..Default::default()
+    });
+    world.levers().reset_counts();
+    let edit = json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]);
+    patch_as(&world, "kubectl-edit", SERVICE, Form::Json, edit);
+    world.until("it is tried again and again", |w| asked(w, "apply services") > 3).await;
+    // What collides made way in the first try, and not again.
+    let (writes, reads) = (asked(&world, "patch services"), asked(&world, "get services"));
+    assert!(writes <= 2 && reads <= 1, "{code}: {writes} patches and {reads} GETs");
+    assert_eq!(managers(&live(&world, SERVICE)), ["mainstay Apply", "kubectl-edit Update"]);
+    // What refused it has changed its mind.
+    world.levers().clear_faults();
+    world.until("it is back", |w| spec(w, SERVICE) == before).await;
+    assert_eq!(managers(&live(&world, SERVICE)), ["mainstay Apply"]);
+}
+
+/// Nobody's `managedFields` are rewritten, and rewritten back, with every try.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_makes_way_again_and_again_for_what_is_refused_for_ever() {
+    tokio::join!(refused_for_ever(422), refused_for_ever(403));
+}

@@ -1,0 +1,171 @@
+//! An apply in the place of what somebody wrote where ours has to be: that makes way for it, where it helps.
+//!
+//! Invariant: what makes way for an apply that is refused all the same stays whose it was, and does not make way again for
+//! the same refusal ([`Futile`]).
+//!
+//! Deliberately absent: what makes way; that is `collision`'s.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Drift;
+use super::collision::{self, Collision};
+use super::decide::resource_version;
+use super::desired::Desired;
+use super::foreign;
+use super::futile::{Attempted, Futile, Ground};
+use crate::cluster::Error;
+use crate::object::Digest;
+
+/// How often an object that is written all the time is read again before something in it makes way.
+const WRITTEN_MEANWHILE: usize = 5;
+
+/// An apply that went through.
+pub(super) struct Applied {
+    pub(super) answer: Value,
+    pub(super) digest: Option<Digest>,
+    /// Who had written in the place of ours.
+    pub(super) over: Option<String>,
+}
+
+/// An apply for which something makes way.
+struct Way<'a> {
+    desired: &'a Arc<Desired>,
+    body: &'a mut Value,
+    /// `managedFields` as they were, and the version that the object has since they were rewritten.
+    before: Option<(Value, String)>,
+    who: Option<String>,
+}
+
+impl Drift {
+    /// Applies. What somebody wrote in the place of ours, or in a reserved field, makes way for it: before, where that is
+    /// known from the object as it was `seen`, or after the server has refused to have both or has answered what is there.
+    /// The version that the body expects follows what was written for that.
+    pub(super) async fn apply_in_place(
+        &self,
+        desired: &Arc<Desired>,
+        body: &mut Value,
+        seen: Option<&Value>,
+    ) -> Result<Applied, Error> {
+        let mut way = Way { desired, body, before: None, who: None };
+        let reserved = desired.mark.reserved();
+        let known = |body: &Value, live: &Value, now: &str| {
+            foreign::with(collision::known(body, live, now), reserved, live, now)
+        };
+        // An apply that leaves a reserved field to others is taken, and is not what is wanted: there is no use in it.
+        let is_added_to = seen.is_some_and(|live| foreign::is_added_to(reserved, live));
+        let holds_back = !is_added_to && self.holds_back(desired, seen);
+        if let Some(live) = seen.filter(|_| !holds_back) {
+            self.make_way(&mut way, Some(live), known).await?;
+        }
+        let refused = match self.apply_now(desired, way.body).await {
+            Ok((answer, _)) if foreign::is_added_to(reserved, &answer) => {
+                // What has just been verified is not all that was wanted: whoever fails now has to come back.
+                self.ledger().is_stale(&desired.key);
+                self.make_way(&mut way, Some(&answer), known).await?;
+                let (answer, digest) = self.apply_now(desired, way.body).await?;
+                return Ok(Applied { answer, digest, over: way.who });
+            }
+            Ok((answer, digest)) => return Ok(Applied { answer, digest, over: way.who }),
+            Err(error) => error,
+        };
+        let mut grounds = vec![Ground::of(&refused)];
+        let is_known = holds_back && self.is_known_refusal(desired, &grounds[0]);
+        let causes = refused.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
+        let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
+        let by_refusal = |body: &Value, live: &Value, now: &str| collision::refused(body, live, &causes, now);
+        let may_help = refused.is_invalid() && !is_known;
+        // What cannot be read now is no reason to forget the refusal.
+        let applied = if may_help && self.make_way(&mut way, None, by_refusal).await.unwrap_or(false) {
+            self.apply_now(desired, way.body).await
+        } else {
+            Err(refused)
+        };
+        if let Err(error) = &applied {
+            grounds.push(Ground::of(error));
+            if let Some((entries, version)) = &way.before {
+                // It was not because of them: they stay whose they were. Where somebody has written meanwhile, the next
+                // apply that is taken removes them.
+                let _ = self.rewrite(desired, version, entries).await;
+            }
+            if may_help || way.before.is_some() {
+                self.was_futile(desired, seen, grounds);
+            }
+        }
+        applied.map(|(answer, digest)| Applied { answer, digest, over: way.who })
+    }
+
+    /// Whether nothing makes way for an apply before it is refused for a new reason.
+    fn holds_back(&self, desired: &Desired, seen: Option<&Value>) -> bool {
+        let mut ledger = self.ledger();
+        if ledger.get(&desired.key).is_none_or(|managed| managed.futile.is_none()) {
+            return false;
+        }
+        let attempted = Attempted::over(desired, seen);
+        let Some(mut managed) = ledger.get_mut(&desired.key) else { return false };
+        managed.futile.as_mut().filter(|futile| futile.is_of(&attempted)).is_some_and(|futile| futile.holds_back())
+    }
+
+    fn is_known_refusal(&self, desired: &Desired, ground: &Ground) -> bool {
+        let ledger = self.ledger();
+        ledger.get(&desired.key).and_then(|managed| managed.futile.as_ref()).is_some_and(|futile| futile.knows(ground))
+    }
+
+    /// An apply was refused although something made way for it, or nothing could.
+    fn was_futile(&self, desired: &Desired, seen: Option<&Value>, grounds: Vec<Ground>) {
+        let attempted = Attempted::over(desired, seen);
+        let mut ledger = self.ledger();
+        let Some(mut managed) = ledger.get_mut(&desired.key) else { return };
+        let futile = managed.futile.take().filter(|futile| futile.is_of(&attempted));
+        let mut futile = futile.unwrap_or_else(|| Box::new(Futile::new(attempted)));
+        grounds.into_iter().for_each(|ground| futile.refused(ground));
+        managed.futile = Some(futile);
+    }
+
+    /// Makes what collides with ours ours as well, so that the next apply removes it; whether there was something. The
+    /// object may have been written since it was `seen`, and for as long as it is, it is read again.
+    async fn make_way(
+        &self,
+        way: &mut Way<'_>,
+        seen: Option<&Value>,
+        collision: impl Fn(&Value, &Value, &str) -> Option<Collision>,
+    ) -> Result<bool, Error> {
+        let desired = way.desired;
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let mut read = None;
+        for _ in 0..WRITTEN_MEANWHILE {
+            let Some(live) = seen.filter(|_| read.is_none()).or(read.as_ref()) else {
+                read = self.cluster().get(&desired.kind, namespace, name).await?;
+                if read.is_none() {
+                    return Ok(false);
+                }
+                continue;
+            };
+            let version = resource_version(live);
+            let expected = way.body.pointer("/metadata/resourceVersion").cloned();
+            if expected.as_ref().is_some_and(|expected| *expected != version) {
+                return Ok(false);
+            }
+            let Some(Collision { entries, who }) = collision(way.body, live, &self.now().to_string()) else {
+                return Ok(false);
+            };
+            let rewritten = match self.rewrite(desired, version, &entries).await {
+                Err(error) if error.is_conflict() && expected.is_none() => {
+                    read = self.cluster().get(&desired.kind, namespace, name).await?;
+                    continue;
+                }
+                rewritten => rewritten?,
+            };
+            if expected.is_some() {
+                way.body["metadata"]["resourceVersion"] = json!(rewritten);
+            }
+            let before = live.pointer("/metadata/managedFields").cloned().unwrap_or_default();
+            let before = way.before.take().map_or(before, |(first, _)| first);
+            way.before = Some((before, rewritten));
+            way.who = who.or(way.who.take());
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
