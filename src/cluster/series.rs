@@ -22,8 +22,8 @@ const SERIES_LASTS: Duration = Duration::from_secs(360);
 const MOST_SERIES: usize = 2048;
 /// Writes about one object: this many at once, then one per interval.
 const PER_OBJECT: Bucket = Bucket::new(25.0, 0.1);
-/// Writes altogether.
-const ALTOGETHER: Bucket = Bucket::new(100.0, 20.0);
+/// Writes altogether: in a storm the first of them are requests beside those that put things back.
+const ALTOGETHER: Bucket = Bucket::new(25.0, 20.0);
 
 struct Series {
     event: Event,
@@ -107,10 +107,14 @@ impl Ledger {
 
     /// What is to be written now, oldest first; what must wait stays.
     pub(super) fn due(&mut self, now: Instant) -> Option<Write> {
+        // Asked with every Event that comes: who waits because there are too many is not looked at for each.
+        if !self.altogether.has_one(now) {
+            return None;
+        }
         for _ in 0..self.pending.len() {
             let identity = self.pending.pop_front()?;
             let bucket = self.buckets.entry(identity.key.clone()).or_insert(PER_OBJECT);
-            if bucket.has_one(now) && self.altogether.has_one(now) {
+            if bucket.has_one(now) {
                 bucket.take();
                 self.altogether.take();
                 let Some(series) = self.series.get_mut(&identity) else { continue };
@@ -303,6 +307,19 @@ mod tests {
         let write = ledger.due(now).expect("a write");
         let How::Create(body) = write.how else { panic!("{write:?}") };
         assert_eq!((&body["series"]["count"], &body["count"]), (&json!(2), &json!(2)));
+    }
+
+    #[test]
+    fn a_flood_is_not_looked_at_as_a_whole_for_each_that_comes() {
+        let (mut ledger, now) = ledger();
+        let written = (0..500).filter(|number| {
+            let mut event = event("a");
+            event.regarding.key = Key::new("apps", "Deployment", Some("shop"), format!("web-{number}"));
+            ledger.add(event, now, time(0));
+            ledger.due(now).is_some()
+        });
+        assert_eq!(written.count(), 25);
+        assert_eq!((ledger.pending.len(), ledger.buckets.len()), (475, 25), "nobody asked for those that wait");
     }
 
     #[test]
