@@ -53,6 +53,14 @@ impl Task {
         self.set_facts();
         let Some(outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) else { return };
         let now = Instant::now();
+        if let (Some(written), None) = (self.written, &self.request)
+            && written + STATUS_EVERY > now
+        {
+            // What it would say now is not written, and while a thousand objects are put back that would be asked for all
+            // the time.
+            self.settling = Some(written + STATUS_EVERY);
+            return;
+        }
         let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
         let new = self.status_now(sync, &outcome, &old);
         self.settling = Self::wake_for(sync, &outcome, &new);
