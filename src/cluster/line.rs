@@ -7,7 +7,6 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::object::Key;
@@ -36,23 +35,20 @@ pub(super) enum Line {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct Event {
     #[serde(rename = "type")]
-    what: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
+    what: String,
+    object: Value,
 }
 
 /// Reads one line. `key` decides about redaction.
 pub(super) fn read(key: &Key, line: &[u8]) -> Result<Line, serde_json::Error> {
-    let event: Event<'_> = serde_json::from_slice(line)?;
-    let text = event.object.get();
-    if event.what == "ERROR" {
-        return Ok(Line::Refused(Refusal::read(key, 500, None, text.as_bytes())));
+    let Event { what, object } = serde_json::from_slice(line)?;
+    if what == "ERROR" {
+        return Ok(Line::Refused(Refusal::read(key, 500, None, object.to_string().as_bytes())));
     }
-    let object: Value = serde_json::from_str(text)?;
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-    Ok(match event.what {
+    Ok(match &*what {
         "ADDED" | "MODIFIED" => Line::Applied { object, version },
         "DELETED" => Line::Deleted { object, version },
         "BOOKMARK" => {

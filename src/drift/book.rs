@@ -34,6 +34,8 @@ pub(super) struct Tally {
     pub(super) healthy: usize,
     /// Objects of which there is more to say than that they are healthy.
     pub(super) remarkable: BTreeSet<Key>,
+    /// Objects of which was verified what their owner was not shown.
+    pub(super) unnoted: HashSet<Key>,
 }
 
 /// How one object counts.
@@ -42,6 +44,7 @@ struct Counts {
     applied: bool,
     healthy: bool,
     remarkable: bool,
+    unnoted: bool,
 }
 
 /// An object that is being changed; how it counts follows when this is dropped.
@@ -109,6 +112,9 @@ impl Tally {
         if counts.remarkable {
             self.remarkable.insert(key.clone());
         }
+        if counts.unnoted {
+            self.unnoted.insert(key.clone());
+        }
     }
 
     fn discount(&mut self, key: &Key, counts: Counts) {
@@ -116,6 +122,9 @@ impl Tally {
         self.healthy -= usize::from(counts.healthy);
         if counts.remarkable {
             self.remarkable.remove(key);
+        }
+        if counts.unnoted {
+            self.unnoted.remove(key);
         }
     }
 }
@@ -126,7 +135,7 @@ impl Counts {
         let healthy = applied && managed.health == Health::Healthy;
         let spoken_of = managed.failure.is_some() || managed.heat.is_some() || managed.contended.is_some();
         let remarkable = (applied && (!healthy || spoken_of)) || (!managed.tombstoned && managed.paused.is_some());
-        Self { applied, healthy, remarkable }
+        Self { applied, healthy, remarkable, unnoted: managed.unnoted }
     }
 }
 
@@ -212,6 +221,7 @@ mod tests {
                                 random.choice([None, Some(None), Some(Some(Timestamp::UNIX_EPOCH))]).unwrap();
                         }
                         10 => touched.heat = random.bool().then(Box::default),
+                        11 if random.bool() => touched.unnoted = random.bool(),
                         _ => touched.tombstoned = random.bool(),
                     }
                 }

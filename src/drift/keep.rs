@@ -27,6 +27,9 @@ use crate::pulse::Part;
 /// Locks that serialise the writes to one object.
 const TURNS: usize = 512;
 
+/// Objects that are looked at at once, while everything else waits.
+const LOOKED_AT: usize = 256;
+
 /// Something that both loops want told.
 pub struct Announcement<'a> {
     /// For whom the object is managed.
@@ -129,15 +132,23 @@ impl Drift {
         kept.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Shows what was verified of everything that is kept for an owner. `look` must not wait: nothing is seen or
-    /// applied meanwhile.
+    /// Shows what was verified of the objects that are kept for an owner, as far as it was not shown before. `look` must
+    /// not wait: while it looks at some of them, nothing is seen or applied.
     pub fn verified(&self, owner: &Owner, mut look: impl FnMut(&Key, Known<'_>)) {
-        let ledger = self.ledger();
-        let kept = ledger
-            .kept_for(owner)
-            .filter(|(_, m)| m.is_applied() && !m.stale && !m.tombstoned && !m.verified.uid.is_empty());
-        for (key, m) in kept {
-            look(key, Known { uid: &m.verified.uid, digest: m.verified.digest, desired: &m.desired });
+        let unnoted =
+            |ledger: &Ledger| ledger.objects.tally(owner).map(|tally| tally.unnoted.iter().cloned().collect());
+        let keys: Vec<Key> = unnoted(&self.ledger()).unwrap_or_default();
+        for some in keys.chunks(LOOKED_AT) {
+            let mut ledger = self.ledger();
+            for key in some {
+                let Some(mut managed) = ledger.get_mut(key).filter(|m| m.owner == *owner) else { continue };
+                let is_known = managed.is_applied() && !managed.verified.uid.is_empty();
+                if is_known && !managed.stale && !managed.tombstoned {
+                    managed.unnoted = false;
+                    let verified = &managed.verified;
+                    look(key, Known { uid: &verified.uid, digest: verified.digest, desired: &managed.desired });
+                }
+            }
         }
     }
 
@@ -159,6 +170,7 @@ impl Drift {
     pub fn renew(&self, owner: &Owner, desired: &Arc<Desired>) {
         if let Some(mut managed) = self.ledger().get_mut(&desired.key).filter(|m| m.owner == *owner) {
             managed.desired = Arc::clone(desired);
+            managed.unnoted = true;
             if !std::mem::take(&mut managed.tombstoned) {
                 return;
             }

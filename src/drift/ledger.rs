@@ -169,7 +169,7 @@ impl Ledger {
         &mut self,
         kind: &crate::cluster::Kind,
         key: &Key,
-        live: &Value,
+        live: Value,
         at: Instant,
         now: Timestamp,
     ) -> Next {
@@ -293,9 +293,10 @@ impl Ledger {
         let Some(seen) = managed.pending.take() else { return Next::Nothing };
         let kind = Arc::clone(&managed.desired.kind);
         drop(managed);
-        match seen.live.as_ref().and_then(Sight::value) {
-            Some(live) => self.see(&kind, key, &live, seen.at, now),
-            None => self.miss(&kind, key, seen.gone_at.as_deref(), seen.at),
+        let Seen { live, gone_at, at } = *seen;
+        match live.and_then(Sight::into_value) {
+            Some(live) => self.see(&kind, key, live, at, now),
+            None => self.miss(&kind, key, gone_at.as_deref(), at),
         }
     }
 
@@ -307,6 +308,7 @@ impl Ledger {
         let emptied = projection::emptied(answer, sent);
         let digest = projection::digest(answer, &emptied);
         managed.desired = Arc::clone(desired);
+        managed.unnoted = true;
         managed.health = crate::object::health(key, answer);
         managed.verified = Verified {
             uid: decide::uid(answer).into(),
@@ -370,6 +372,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
     use crate::cluster::{Kind, Scope};
     use crate::drift::Mark;
@@ -437,7 +441,7 @@ mod tests {
         let (mut ledger, desired) = applied();
         let (kind, key) = (&desired.kind, &desired.key);
         let see = |ledger: &mut Ledger, version: u64, value: &str| {
-            ledger.see(kind, key, &live(version, value), Instant::now(), Timestamp::UNIX_EPOCH)
+            ledger.see(kind, key, live(version, value), Instant::now(), Timestamp::UNIX_EPOCH)
         };
         assert_eq!(see(&mut ledger, 6, "2"), Next::Queue);
         let ticket = ledger.get(key).unwrap().ticket;
@@ -448,16 +452,16 @@ mod tests {
         assert_eq!(see(&mut ledger, 8, "2"), Next::Queue);
         assert_eq!(see(&mut ledger, 7, "1"), Next::Nothing, "older than what waits");
         let seen = ledger.begin_turn(key, ticket).unwrap().seen;
-        assert_eq!(seen.unwrap().live.unwrap().value(), Some(live(8, "2")));
+        assert_eq!(seen.unwrap().live.unwrap().into_value(), Some(live(8, "2")));
     }
 
     #[test]
     fn what_waits_is_the_newest_state_unless_that_is_large() {
         let (mut ledger, desired) = applied();
         let mut see = |live: &Value| {
-            let next = ledger.see(&desired.kind, &desired.key, live, Instant::now(), Timestamp::UNIX_EPOCH);
+            let next = ledger.see(&desired.kind, &desired.key, live.clone(), Instant::now(), Timestamp::UNIX_EPOCH);
             let waiting = ledger.get(&desired.key).unwrap().pending.as_ref().unwrap();
-            (next, waiting.live.as_ref().and_then(crate::drift::managed::Sight::value))
+            (next, waiting.live.as_ref().and_then(Sight::value).map(Cow::into_owned))
         };
         assert_eq!(see(&live(6, "2")), (Next::Queue, Some(live(6, "2"))));
         assert_eq!(see(&live(7, "3")), (Next::Nothing, Some(live(7, "3"))));

@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: which objects are managed, and for whom; that is the ledger's.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,21 +55,70 @@ pub(super) struct Seen {
     pub(super) at: Instant,
 }
 
-/// A live object, as compact JSON: hundreds of them may wait, and each would be many times larger as a value.
-pub(super) struct Sight(Box<[u8]>);
+/// A live object that waits to be acted on. Hundreds of them may wait: one that is small, or next, is kept as it is; the
+/// others as compact JSON, which is several times smaller.
+pub(super) enum Sight {
+    Whole(Value),
+    Json(Box<[u8]>),
+}
 
 impl Sight {
-    pub(super) fn of(live: &Value) -> Option<Self> {
-        serde_json::to_vec(live).ok().map(|json| Self(json.into()))
+    /// What is small stays as it is.
+    pub(super) fn of(live: Value) -> Option<Self> {
+        if is_light(&live, &mut { SMALL }) { Some(Self::Whole(live)) } else { Self::json(&live) }
     }
 
-    pub(super) fn value(&self) -> Option<Value> {
-        serde_json::from_slice(&self.0).ok()
+    fn json(live: &Value) -> Option<Self> {
+        serde_json::to_vec(live).ok().map(|json| Self::Json(json.into()))
     }
 
-    /// In bytes.
+    pub(super) fn value(&self) -> Option<Cow<'_, Value>> {
+        match self {
+            Self::Whole(value) => Some(Cow::Borrowed(value)),
+            Self::Json(json) => serde_json::from_slice(json).ok().map(Cow::Owned),
+        }
+    }
+
+    pub(super) fn into_value(self) -> Option<Value> {
+        match self {
+            Self::Whole(value) => Some(value),
+            Self::Json(json) => serde_json::from_slice(&json).ok(),
+        }
+    }
+
+    /// The same as JSON, if it has at most so many bytes.
+    pub(super) fn within(self, bytes: usize) -> Option<Self> {
+        let sight = match self {
+            Self::Whole(value) => Self::json(&value)?,
+            json @ Self::Json(_) => json,
+        };
+        (sight.size() <= bytes).then_some(sight)
+    }
+
+    /// In bytes; what is kept as it is is small.
     pub(super) fn size(&self) -> usize {
-        self.0.len()
+        match self {
+            Self::Whole(_) => SMALL,
+            Self::Json(json) => json.len(),
+        }
+    }
+}
+
+/// Whether a value takes less than so much memory; what is left of it.
+fn is_light(value: &Value, left: &mut usize) -> bool {
+    let own = match value {
+        Value::String(text) => text.len(),
+        _ => 0,
+    };
+    let Some(rest) = left.checked_sub(own + size_of::<Value>()) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| is_light(item, left)),
+        Value::Object(fields) => fields.iter().all(|(name, field)| {
+            *left = left.saturating_sub(name.len() + size_of::<String>());
+            is_light(field, left)
+        }),
+        _ => true,
     }
 }
 
@@ -80,7 +130,7 @@ impl std::fmt::Debug for Sight {
 }
 
 impl Seen {
-    pub(super) fn of(live: &Value, at: Instant) -> Self {
+    pub(super) fn of(live: Value, at: Instant) -> Self {
         Self { live: Sight::of(live), gone_at: None, at }
     }
 }
@@ -110,6 +160,8 @@ pub(super) struct Managed {
     /// Attempts to make way for it that did not help.
     pub(super) futile: Option<Box<Futile>>,
     pub(super) tombstoned: bool,
+    /// What was verified of it has not been shown to its owner since it was verified.
+    pub(super) unnoted: bool,
     /// A write is under way.
     pub(super) in_flight: bool,
     /// A revert or a report is waiting its turn.
@@ -168,6 +220,7 @@ impl Managed {
             attempts: 0,
             futile: None,
             tombstoned: false,
+            unnoted: true,
             in_flight: false,
             queued: false,
             ticket,
@@ -220,7 +273,7 @@ impl Managed {
             seen.at = waiting.at;
             // Whoever writes again and again while it waits must not make it larger.
             let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
-            seen.live = seen.live.filter(|live| live.size() <= room);
+            seen.live = seen.live.and_then(|live| live.within(room));
         }
         self.pending = Some(Box::new(seen));
         if std::mem::replace(&mut self.queued, true) { Next::Nothing } else { Next::Queue }
@@ -279,6 +332,7 @@ impl Managed {
         match &verdict {
             Verdict::InSync => {
                 if is_news {
+                    self.unnoted |= *self.verified.uid != *decide::uid(live);
                     self.verified.resource_version = resource_version(live).into();
                     self.verified.uid = decide::uid(live).into();
                 }
@@ -294,14 +348,14 @@ impl Managed {
 
     pub(super) fn look(
         &mut self,
-        live: &Value,
+        live: Value,
         at: Instant,
         policy: DriftPolicy,
         autoscaled: Option<Autoscaler>,
         now: Timestamp,
     ) -> Next {
-        let is_known = decide::is_seen(&self.verified, resource_version(live));
-        match self.judge(live, policy, autoscaled, now) {
+        let is_known = decide::is_seen(&self.verified, resource_version(&live));
+        match self.judge(&live, policy, autoscaled, now) {
             // What is known already says nothing about what was seen since.
             Verdict::InSync if self.queued && is_known => Next::Nothing,
             Verdict::InSync => {
@@ -318,7 +372,7 @@ impl Managed {
                 if new { Next::Paused(until) } else { Next::Nothing }
             }
             Verdict::LeaveAlone(Reason::Report) => {
-                let digest = projection::digest(live, &self.verified.emptied);
+                let digest = projection::digest(&live, &self.verified.emptied);
                 if self.reported.replace(digest) == Some(digest) {
                     return Next::Nothing;
                 }

@@ -19,7 +19,7 @@ use super::desired::Owner;
 use super::fair::Fair;
 use super::keep::Error;
 use super::limit::{Limit, MOST};
-use super::managed::SMALL;
+use super::managed::{SMALL, Sight};
 use super::watching::Watching;
 use crate::cluster::{self, Cause, Kind};
 use crate::object::Key;
@@ -27,6 +27,8 @@ use crate::object::Key;
 /// Reverts that may wait with the state that was found, if it is small; what comes beyond is read again when its turn
 /// comes.
 const WAITING_WITH_STATE: usize = 1000;
+/// Of them, so many with the state as it is.
+const WAITING_WITH_VALUE: usize = 128;
 /// Longest wait of the forward loop for the backward loop, per object.
 const YIELD: Duration = Duration::from_millis(50);
 
@@ -64,6 +66,15 @@ struct Reverts {
 }
 
 impl Reverts {
+    /// Takes in what a write says about the server.
+    fn learn(&mut self, learn: impl FnOnce(&mut Limit)) {
+        let before = self.limit.number();
+        learn(&mut self.limit);
+        if self.limit.number() < before {
+            tracing::debug!(reverts = self.limit.number(), "the server is busy: fewer reverts at once");
+        }
+    }
+
     /// Gives permits to as many as may go on now.
     fn grant(&mut self) {
         while let Some((owner, waits)) = self.fair.pop(self.limit.allowed(Instant::now())) {
@@ -121,12 +132,13 @@ impl Queue {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// One more turn; the bytes of what was seen that may wait with it.
-    fn enter(&self) -> usize {
+    /// One more turn; what of the state that was seen may wait with it.
+    fn enter(&self, seen: Option<Sight>) -> Option<Sight> {
         match self.queued.fetch_add(1, Ordering::AcqRel) {
-            ..MOST => usize::MAX,
-            MOST..WAITING_WITH_STATE => SMALL,
-            _ => 0,
+            ..MOST => seen,
+            MOST..WAITING_WITH_VALUE => seen.filter(|seen| seen.size() <= SMALL),
+            WAITING_WITH_VALUE..WAITING_WITH_STATE => seen.and_then(|seen| seen.within(SMALL)),
+            _ => None,
         }
     }
 
@@ -154,7 +166,7 @@ impl Queue {
     /// It was answered as it should be.
     pub(super) fn answered(&self, sent: Sent) {
         let mut reverts = self.reverts();
-        reverts.limit.answered(sent.at, sent.in_flight, Instant::now());
+        reverts.learn(|limit| limit.answered(sent.at, sent.in_flight, Instant::now()));
         reverts.grant();
     }
 
@@ -169,7 +181,7 @@ impl Queue {
         }
         let mut reverts = self.reverts();
         let now = Instant::now();
-        reverts.limit.overloaded(sent.at, error.retry_after(), now);
+        reverts.learn(|limit| limit.overloaded(sent.at, error.retry_after(), now));
         if let Some(pause) = reverts.limit.pause(now) {
             self.send(Job::Grant(pause));
         }
@@ -234,16 +246,15 @@ impl Drift {
     }
 
     pub(super) fn enqueue(&self, key: Key) {
-        let room = self.0.queue.enter();
         let ticket = {
             let mut ledger = self.ledger();
-            let managed = ledger.get_mut(&key);
-            managed.map_or(0, |mut managed| {
-                if let Some(seen) = &mut managed.pending {
-                    seen.live = seen.live.take().filter(|live| live.size() <= room);
-                }
-                managed.ticket
-            })
+            let mut managed = ledger.get_mut(&key);
+            let pending = managed.as_mut().and_then(|managed| managed.pending.as_mut());
+            match pending {
+                Some(seen) => seen.live = self.0.queue.enter(seen.live.take()),
+                None => drop(self.0.queue.enter(None)),
+            }
+            managed.map_or(0, |managed| managed.ticket)
         };
         self.0.queue.send(Job::Turn(key, ticket));
     }

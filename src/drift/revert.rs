@@ -3,6 +3,7 @@
 //! Deliberately absent: the decision that an object must be put back; it was made when the object was seen, and is made
 //! here only for objects that had to be read first.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,7 @@ impl Drift {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut found = seen.live.as_ref().and_then(Sight::value);
         if found.is_none() {
-            found = self.cluster().get(&desired.kind, namespace, name).await?;
+            found = self.cluster().get(&desired.kind, namespace, name).await?.map(Cow::Owned);
             if let Some(live) = &found
                 && !self.must_put_back(desired, live)
             {
@@ -71,19 +72,19 @@ impl Drift {
         }
         let asked_by_commit = self.ledger().get(&desired.key).is_some_and(|managed| managed.stale);
         let mut body = desired.body();
-        self.settle_replicas(desired, &mut body, found.as_ref()).await?;
-        if let Some(live) = found.as_ref().filter(|_| !asked_by_commit) {
+        self.settle_replicas(desired, &mut body, found.as_deref()).await?;
+        if let Some(live) = found.as_deref().filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
         }
         let sent = self.0.queue.sent();
-        let Applied { answer, over, .. } = self.apply_in_place(desired, &mut body, found.as_ref()).await?;
+        let Applied { answer, over, .. } = self.apply_in_place(desired, &mut body, found.as_deref()).await?;
         self.0.queue.answered(sent);
         self.retry_what_waited_for(desired);
-        if asked_by_commit || found.as_ref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
+        if asked_by_commit || found.as_deref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
             self.changed_for(&desired.key);
             return Ok(());
         }
-        self.record(desired, seen.at, found.as_ref(), &answer, over);
+        self.record(desired, seen.at, found.as_deref(), &answer, over);
         Ok(())
     }
 
@@ -180,7 +181,7 @@ impl Drift {
 
     fn fail(&self, desired: &Arc<Desired>, seen: Seen, error: &Error, reports: bool) {
         let key = &desired.key;
-        let live = seen.live.as_ref().and_then(Sight::value);
+        let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let (fields, cause) = (not_put_back(desired, live.as_ref(), error), crate::failure::chain(error));
         let failure = NotPutBack { reports, fields: fields.clone(), cause: cause.clone() };
         let failed = self.ledger().revert_failed(key, seen, failure);
@@ -227,7 +228,7 @@ impl Drift {
             Some(live) => Some(live),
             None => match self.cluster().get(&desired.kind, namespace, name).await? {
                 Some(live) if !self.is_reported_drift(desired, &live) => return Ok(()),
-                live => live,
+                live => live.map(Cow::Owned),
             },
         };
         let mut body = desired.body();
@@ -267,7 +268,7 @@ impl Drift {
         let owner = self.ledger().get(&desired.key).map(|managed| Arc::clone(&managed.owner));
         let Some(owner) = owner else { return Ok(()) };
         let Found { fields, who, .. } = found;
-        let live = live.as_ref().unwrap_or(&Value::Null);
+        let live = live.as_deref().unwrap_or(&Value::Null);
         let (sync, object) = (owner.to_string(), desired.key.to_string());
         let message = Message::DriftSeen { sync, object, fields: fields.clone(), who: who.clone() };
         self.announce(&owner, Some((desired, live)), "DriftSeen", &message);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -24,28 +24,25 @@ const GATHER: Duration = Duration::from_millis(100);
 impl Drift {
     /// Follows the managed objects of one kind.
     pub(super) async fn follow(self, kind: Arc<Kind>, watching: Arc<Watching>, stop: CancellationToken) {
-        let selection = || Selection::with_label(SYNC_LABEL);
-        // Several GitSyncs begin to expect objects of a kind at the same time: one list serves them all.
-        tokio::time::sleep(GATHER).await;
-        let mut events = self.cluster().watch(&kind, selection());
         let mut shown = HashSet::new();
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = watching.stop.cancelled() => return,
-                () = watching.relist.notified() => {
-                    tokio::time::sleep(GATHER).await;
-                    events = self.cluster().watch(&kind, selection());
+            // Several GitSyncs begin to expect objects of a kind at the same time: one list serves them all, and whoever
+            // asked for one until it begins.
+            tokio::time::sleep(GATHER).await;
+            let _ = watching.relist.notified().now_or_never();
+            let mut events = self.cluster().watch(&kind, Selection::with_label(SYNC_LABEL));
+            loop {
+                let event = tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = watching.stop.cancelled() => return,
+                    () = watching.relist.notified() => break,
+                    event = events.next() => event,
+                };
+                let Some(event) = event else { return };
+                if watching.heard(&event) {
+                    self.changed_for_kind(&kind);
                 }
-                event = events.next() => match event {
-                    Some(event) => {
-                        if watching.heard(&event) {
-                            self.changed_for_kind(&kind);
-                        }
-                        self.note(&kind, Watched::ByUs, event, &mut shown);
-                    }
-                    None => return,
-                }
+                self.note(&kind, Watched::ByUs, event, &mut shown);
             }
         }
     }
@@ -92,7 +89,7 @@ impl Drift {
             let mut ledger = self.ledger();
             let shown = |managed: &Managed| (managed.health.clone(), managed.failure.is_some());
             let before = ledger.get(key).map(shown);
-            let next = ledger.see(kind, key, &live, Instant::now(), self.now());
+            let next = ledger.see(kind, key, live, Instant::now(), self.now());
             let changed = ledger.get(key).filter(|managed| Some(shown(managed)) != before);
             (next, changed.map(|managed| Arc::clone(&managed.owner)))
         };

@@ -65,9 +65,15 @@ impl Entry {
 
 /// A UID as the bytes that an entry keeps. A UID that is no UUID keeps the first half of its SHA-256.
 pub fn uid_bytes(uid: &str) -> [u8; 16] {
-    let hex: String = uid.chars().filter(|c| *c != '-').collect();
+    let (mut digits, mut length) = ([0; 32], 0);
+    for byte in uid.bytes().filter(|byte| *byte != b'-') {
+        if length < digits.len() {
+            digits[length] = byte;
+        }
+        length += 1;
+    }
     let mut bytes = [0; 16];
-    if uid.len() == 36 && hex::decode_to_slice(hex.to_lowercase(), &mut bytes).is_ok() {
+    if uid.len() == 36 && length == digits.len() && hex::decode_to_slice(digits, &mut bytes).is_ok() {
         return bytes;
     }
     *Digest::of(uid.as_bytes()).as_bytes()
