@@ -20,6 +20,9 @@ use super::happening::{Event, Identity, Reporter, Seen};
 const SERIES_LASTS: Duration = Duration::from_secs(360);
 /// Most series that are remembered.
 const MOST_SERIES: usize = 2048;
+/// Most series of one object that wait to be written: it is let write one in ten seconds, and would fill the room of all
+/// others for hours.
+const MOST_WAITING: usize = 50;
 /// Writes about one object: this many at once, then one per interval.
 const PER_OBJECT: Bucket = Bucket::new(25.0, 0.1);
 /// Writes altogether: in a storm the first of them are requests beside those that put things back.
@@ -58,6 +61,8 @@ pub(super) struct Ledger {
     reporter: Reporter,
     series: HashMap<Identity, Series>,
     pending: VecDeque<Identity>,
+    /// How many of them are about which object.
+    waiting: HashMap<Key, usize>,
     buckets: HashMap<Key, Bucket>,
     altogether: Bucket,
     pub(super) dropped: u64,
@@ -69,6 +74,7 @@ impl Ledger {
             reporter,
             series: HashMap::new(),
             pending: VecDeque::new(),
+            waiting: HashMap::new(),
             buckets: HashMap::new(),
             altogether: ALTOGETHER,
             dropped: 0,
@@ -78,12 +84,9 @@ impl Ledger {
     /// Takes note of an Event. `now` and `time` are the same moment on two clocks.
     pub(super) fn add(&mut self, event: Event, now: Instant, time: Timestamp) {
         let identity = event.identity();
-        if self.series.len() >= MOST_SERIES && !self.series.contains_key(&identity) {
-            self.forget(now);
-            if self.series.len() >= MOST_SERIES {
-                self.dropped += 1;
-                return;
-            }
+        if !self.series.contains_key(&identity) && !self.has_room(&identity.key, now) {
+            self.dropped += 1;
+            return;
         }
         let series = self.series.entry(identity.clone()).or_insert_with(|| Series {
             event: event.clone(),
@@ -101,7 +104,36 @@ impl Ledger {
         series.last = now;
         if !series.pending {
             series.pending = true;
-            self.pending.push_back(identity);
+            self.wait(identity);
+        }
+    }
+
+    /// Whether another series of an object may be remembered.
+    fn has_room(&mut self, key: &Key, now: Instant) -> bool {
+        if self.waiting.get(key).is_some_and(|waiting| *waiting >= MOST_WAITING) {
+            return false;
+        }
+        if self.series.len() >= MOST_SERIES {
+            self.forget(now);
+        }
+        if self.series.len() >= MOST_SERIES {
+            // What is written and comes again is written as a new object then.
+            self.series.retain(|_, series| series.pending);
+        }
+        self.series.len() < MOST_SERIES
+    }
+
+    fn wait(&mut self, identity: Identity) {
+        *self.waiting.entry(identity.key.clone()).or_default() += 1;
+        self.pending.push_back(identity);
+    }
+
+    fn waits_no_longer(&mut self, key: &Key) {
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.waiting.remove(key);
+            }
         }
     }
 
@@ -117,6 +149,7 @@ impl Ledger {
             if bucket.has_one(now) {
                 bucket.take();
                 self.altogether.take();
+                self.waits_no_longer(&identity.key);
                 let Some(series) = self.series.get_mut(&identity) else { continue };
                 series.pending = false;
                 return Some(write(identity, series, &self.reporter));
@@ -144,7 +177,7 @@ impl Ledger {
             series.name = None;
             if !series.pending {
                 series.pending = true;
-                self.pending.push_back(write.identity.clone());
+                self.wait(write.identity.clone());
             }
         }
     }
@@ -312,24 +345,53 @@ mod tests {
     #[test]
     fn a_flood_is_not_looked_at_as_a_whole_for_each_that_comes() {
         let (mut ledger, now) = ledger();
-        let written = (0..500).filter(|number| {
-            let mut event = event("a");
-            event.regarding.key = Key::new("apps", "Deployment", Some("shop"), format!("web-{number}"));
-            ledger.add(event, now, time(0));
+        let written = (0..500).filter(|&number| {
+            ledger.add(about(number), now, time(0));
             ledger.due(now).is_some()
         });
         assert_eq!(written.count(), 25);
         assert_eq!((ledger.pending.len(), ledger.buckets.len()), (475, 25), "nobody asked for those that wait");
     }
 
+    /// An Event about another object.
+    fn about(number: usize) -> Event {
+        let mut event = event("a");
+        event.regarding.key = Key::new("apps", "Deployment", Some("shop"), format!("web-{number}"));
+        event
+    }
+
     #[test]
     fn memory_is_bounded() {
         let (mut ledger, now) = ledger();
-        for n in 0..=MOST_SERIES {
-            let mut event = event("a");
-            event.note_key = n.to_string();
-            ledger.add(event, now, time(0));
+        for number in 0..=MOST_SERIES {
+            ledger.add(about(number), now, time(0));
         }
         assert_eq!((ledger.series.len(), ledger.dropped), (MOST_SERIES, 1));
+    }
+
+    #[test]
+    fn one_object_of_which_there_is_too_much_to_tell_leaves_room_for_others() {
+        let (mut ledger, now) = ledger();
+        for number in 0..=MOST_SERIES {
+            let mut event = event("a");
+            event.note_key = number.to_string();
+            ledger.add(event, now, time(0));
+        }
+        ledger.add(about(1), now, time(0));
+        assert_eq!(ledger.series.len(), MOST_WAITING + 1);
+        let written = std::iter::from_fn(|| ledger.due(now)).collect::<Vec<_>>();
+        assert_eq!((written.len(), ledger.waiting.values().sum::<usize>()), (25, ledger.pending.len()));
+    }
+
+    #[test]
+    fn what_is_written_makes_room_for_what_is_not() {
+        let (mut ledger, mut now) = ledger();
+        for number in 0..2 * MOST_SERIES {
+            now += Duration::from_millis(50);
+            ledger.add(about(number), now, time(0));
+            assert!(ledger.due(now).is_some(), "{number}");
+        }
+        assert_eq!((ledger.dropped, ledger.waiting.len()), (0, 0));
+        assert!(ledger.series.len() <= MOST_SERIES);
     }
 }
