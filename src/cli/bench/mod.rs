@@ -38,6 +38,9 @@ pub(super) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=2_000),
     )]
     functions: Option<u32>,
+    /// Measure only syncs and single changes, storms of edits, or restarts
+    #[arg(long, value_name = "PART", value_enum, conflicts_with = "functions")]
+    only: Option<syncs::Part>,
     /// How long the agent is watched doing nothing, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     idle: u64,
@@ -96,7 +99,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         (functions::measure(count, arguments.idle).await?, load)
     } else {
         let load = format!("{} ConfigMaps of 1 KiB in one GitSync", arguments.objects);
-        (syncs::measure(arguments.kubeconfig.as_deref(), arguments.objects, arguments.idle).await?, load)
+        (
+            syncs::measure(arguments.kubeconfig.as_deref(), arguments.objects, arguments.only, arguments.idle).await?,
+            load,
+        )
     };
     output::print(&table::markdown(&rows, &load))?;
     let held = rows.iter().all(table::Row::held);

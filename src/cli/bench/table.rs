@@ -91,7 +91,12 @@ pub(super) struct Latencies(Vec<Duration>);
 impl Latencies {
     /// From the pairs of start and end; an end that was seen before its start counts as 0.
     pub(super) fn new(pairs: impl IntoIterator<Item = (Instant, Instant)>) -> Self {
-        let mut lengths: Vec<_> = pairs.into_iter().map(|(start, end)| end.saturating_duration_since(start)).collect();
+        Self::of(pairs.into_iter().map(|(start, end)| end.saturating_duration_since(start)))
+    }
+
+    /// Of these lengths.
+    pub(super) fn of(lengths: impl IntoIterator<Item = Duration>) -> Self {
+        let mut lengths: Vec<_> = lengths.into_iter().collect();
         lengths.sort();
         Self(lengths)
     }

@@ -10,7 +10,7 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    Error,
+    Error, Part,
     load::Load,
     observer::until_last,
     stand::DEADLINE,
@@ -33,34 +33,43 @@ pub(super) enum Blow {
     Unlabel,
 }
 
-/// Measures everything.
-pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>, Error> {
+/// Measures everything, or a part.
+pub(super) async fn all(world: &mut World, only: Option<Part>, idle_seconds: u64) -> Result<Vec<Row>, Error> {
     let objects = world.load.len();
     let sample = (objects / 20).min(200);
+    let is_wanted = |part| only.is_none_or(|only| only == part);
     let mut rows = Vec::new();
     world.stand.start_agent().await?;
     progress("first sync");
     rows.push(first_sync(world).await?);
-    progress("no-op sync");
-    rows.push(no_op_sync(world).await?);
-    progress("one-file commit");
-    rows.push(one_file(world).await?);
-    progress("idle");
-    rows.push(idle(world, idle_seconds).await?);
-    for (turn, (blow, what)) in
-        [(Blow::Edit, "edits"), (Blow::Delete, "deletions"), (Blow::Unlabel, "label removals")].into_iter().enumerate()
-    {
-        progress(what);
-        // Each object is touched once, so that none has any heat.
-        rows.push(reverts(world, blow, what, turn * sample..(turn + 1) * sample).await?);
+    if is_wanted(Part::Singles) {
+        progress("no-op sync");
+        rows.push(no_op_sync(world).await?);
+        progress("one-file commit");
+        rows.push(one_file(world).await?);
+        progress("idle");
+        rows.push(idle(world, idle_seconds).await?);
+        for (turn, (blow, what)) in
+            [(Blow::Edit, "edits"), (Blow::Delete, "deletions"), (Blow::Unlabel, "label removals")]
+                .into_iter()
+                .enumerate()
+        {
+            progress(what);
+            // Each object is touched once, so that none has any heat.
+            rows.push(reverts(world, blow, what, turn * sample..(turn + 1) * sample).await?);
+        }
     }
-    progress("edits at once");
-    rows.push(storm::burst(world, 3 * sample % objects).await?);
-    progress("edits of another owner");
-    rows.push(storm::bystander(world, 3 * sample % objects).await?);
-    progress("restart");
-    rows.push(protects_again(world).await?);
-    rows.push(restart(world).await?);
+    if is_wanted(Part::Storms) {
+        progress("edits at once");
+        rows.push(storm::burst(world, 3 * sample % objects).await?);
+        progress("edits of another owner");
+        rows.push(storm::bystander(world, (3 * sample + storm::TOUCHED) % objects).await?);
+    }
+    if is_wanted(Part::Restarts) {
+        progress("restart");
+        rows.push(protects_again(world).await?);
+        rows.push(restart(world).await?);
+    }
     Ok(rows)
 }
 
