@@ -52,10 +52,6 @@ fn ordinal(pod: &Value) -> i64 {
     text(pod, "/metadata/name").rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(i64::MAX)
 }
 
-fn hash_of(revision: &str) -> &str {
-    revision.rsplit('-').next().unwrap_or_default()
-}
-
 /// One step: a missing pod, a spare one, or one of an old revision. In order, each waits for the ones before it.
 fn step(hands: &Hands, set: &Value, pods: &[Value], revision: &str) {
     let first = count(set, "/spec/ordinals/start");
@@ -90,7 +86,7 @@ fn update(hands: &Hands, set: &Value, pods: &[Value], revision: &str) {
         return;
     }
     let partition = count(set, "/spec/updateStrategy/rollingUpdate/partition");
-    let old = |pod: &&Value| pod["metadata"]["labels"][HASH] != hash_of(revision) && ordinal(pod) >= partition;
+    let old = |pod: &&Value| pod["metadata"]["labels"][HASH] != revision && ordinal(pod) >= partition;
     if let Some(pod) = pods.iter().rev().find(old).filter(|pod| !is_terminating(pod)) {
         remove(hands, set, pod);
     }
@@ -145,7 +141,7 @@ fn create(hands: &Hands, set: &Value, number: i64, revision: &str) {
     let labels = &mut pod["metadata"]["labels"];
     labels["statefulset.kubernetes.io/pod-name"] = name.clone().into();
     labels["apps.kubernetes.io/pod-index"] = number.to_string().into();
-    labels[HASH] = hash_of(revision).into();
+    labels[HASH] = revision.into();
     pod["spec"]["hostname"] = name.clone().into();
     if !text(set, "/spec/serviceName").is_empty() {
         pod["spec"]["subdomain"] = set["spec"]["serviceName"].clone();
@@ -162,7 +158,7 @@ fn create(hands: &Hands, set: &Value, number: i64, revision: &str) {
 }
 
 fn status(set: &Value, live: &[&Value], revision: &str, available: usize) -> Value {
-    let updated = live.iter().filter(|pod| pod["metadata"]["labels"][HASH] == hash_of(revision)).count();
+    let updated = live.iter().filter(|pod| pod["metadata"]["labels"][HASH] == revision).count();
     let before = match text(set, "/status/currentRevision") {
         "" => revision,
         known => known,
@@ -171,7 +167,7 @@ fn status(set: &Value, live: &[&Value], revision: &str, available: usize) -> Val
     let ready = live.iter().filter(|pod| is_true(pod, "Ready")).count();
     // Once every pod is updated and ready, the new revision is the current one.
     let current = if updated == wanted && ready == wanted { revision } else { before };
-    let of_current = live.iter().filter(|pod| pod["metadata"]["labels"][HASH] == hash_of(current)).count();
+    let of_current = live.iter().filter(|pod| pod["metadata"]["labels"][HASH] == current).count();
     let mut status = json!({
         "observedGeneration": set["metadata"]["generation"], "replicas": live.len(), "availableReplicas": available,
         "currentRevision": current, "updateRevision": revision, "collisionCount": 0,

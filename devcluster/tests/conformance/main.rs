@@ -16,6 +16,7 @@ mod apply_refusals;
 mod autoscalers;
 mod conditions;
 mod connections;
+mod controllers;
 mod cron_jobs;
 mod defaults;
 mod definitions;
@@ -37,6 +38,7 @@ mod permissions;
 mod quotas;
 mod refusals;
 mod reviews;
+mod rules;
 mod strictness;
 mod watches;
 #[path = "../webhook/mod.rs"]

@@ -242,6 +242,17 @@ pub(super) fn immutable(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     let kept = items(old, &["spec", "tolerations"]);
     let additions_only = kept.iter().all(|t| items(new, &["spec", "tolerations"]).contains(t));
     let rebound = !text(old, &["spec", "nodeName"]).is_empty() && old["spec"]["nodeName"] != new["spec"]["nodeName"];
+    let deadline = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].as_i64();
+    let field = "spec.activeDeadlineSeconds";
+    match (deadline(old), deadline(new)) {
+        (Some(before), Some(now)) if now > before => {
+            causes.push(Cause::invalid(field, &now.into(), "must be less than or equal to previous value"));
+        }
+        (Some(_), None) => {
+            causes.push(Cause::invalid(field, &Value::Null, "must not update from a positive integer to nil value"));
+        }
+        _ => {}
+    }
     if frozen(old) != frozen(new) || !additions_only || rebound {
         causes.push(Cause::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
     }
