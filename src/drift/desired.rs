@@ -103,10 +103,14 @@ impl Desired {
         self.object.digest
     }
 
+    /// Whether an autoscaler can scale it.
+    pub(super) fn is_scalable(&self) -> bool {
+        matches!(&*self.key.kind, "Deployment" | "StatefulSet" | "ReplicaSet" | "ReplicationController")
+    }
+
     /// Whether the document sets `spec.replicas` of something that an autoscaler can scale.
     pub fn sets_replicas(&self, body: &Value) -> bool {
-        matches!(&*self.key.kind, "Deployment" | "StatefulSet" | "ReplicaSet" | "ReplicationController")
-            && body.pointer("/spec/replicas").is_some_and(|v| !v.is_null())
+        self.is_scalable() && body.pointer("/spec/replicas").is_some_and(|v| !v.is_null())
     }
 }
 

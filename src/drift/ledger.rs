@@ -317,8 +317,12 @@ impl Ledger {
             emptied,
         };
         managed.succeeded();
-        // An autoscaler may have come while the count was on its way.
-        managed.stale = autoscaled && desired.sets_replicas(sent);
+        // An autoscaler may have come while the count was on its way, or gone while it was left out.
+        managed.stale = if autoscaled {
+            desired.sets_replicas(sent)
+        } else {
+            desired.is_scalable() && !desired.sets_replicas(sent) && desired.sets_replicas(&desired.body())
+        };
         managed.paused = None;
         managed.reported = None;
         digest
@@ -409,6 +413,25 @@ mod tests {
         ledger.verify(&desired.key, &desired, &live(5, "1"), &desired.body());
         assert_eq!(ledger.end(&desired.key, Timestamp::UNIX_EPOCH), Next::Nothing);
         (ledger, desired)
+    }
+
+    #[test]
+    fn an_autoscaler_that_goes_while_its_count_is_left_out_leaves_the_object_to_be_written_again() {
+        let (mut ledger, owner) = (Ledger::default(), Owner::from("shop/demo"));
+        let kind = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
+        let document =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
+        let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+        let mark = Mark::Label("shop.demo".into());
+        let desired = Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark });
+        ledger.set_policy(&owner, POLICY, 0, Vec::new());
+        assert!(ledger.begin_put(&owner, &desired).is_some());
+        let mut sent = desired.body();
+        crate::drift::desired::without_replicas(&mut sent);
+        ledger.verify(&desired.key, &desired, &live(5, "1"), &sent);
+        assert!(ledger.get(&desired.key).unwrap().stale);
+        ledger.verify(&desired.key, &desired, &live(6, "1"), &desired.body());
+        assert!(!ledger.get(&desired.key).unwrap().stale);
     }
 
     #[test]
