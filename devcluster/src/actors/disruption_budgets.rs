@@ -202,8 +202,9 @@ fn set_condition(budget: &Value, status: &str, reason: &str, message: &str, gene
 
 fn unmanaged(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let labels: String =
+    let labels: Vec<String> =
         labels.map(|(name, value)| format!("{name}: {},", value.as_str().unwrap_or_default())).collect();
+    let labels = labels.concat();
     format!(
         "Pods selected by this PodDisruptionBudget (selector: &LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value."
     )

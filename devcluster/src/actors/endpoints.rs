@@ -176,23 +176,20 @@ fn publish_twin(hands: &Hands, service: &Value, pods: &[Arc<Value>]) {
     let labels = labels(service, &[("endpoints.kubernetes.io/managed-by", "endpoint-controller")]);
     let subsets = subsets(service, pods);
     let twin = Subject::new(ENDPOINTS, namespace, name);
-    match hands.get(&twin) {
-        Some(known) => {
-            let now = known["subsets"].as_array().map_or(&[][..], Vec::as_slice);
-            if now != subsets || known["metadata"]["labels"] != labels {
-                let mut next = (*known).clone();
-                next["subsets"] = subsets.into();
-                next["metadata"]["labels"] = labels;
-                next["metadata"]["annotations"][TRIGGER] = trigger(service, pods);
-                hands.update(CONTROLLER, &twin, next);
-            }
-        }
-        None => {
-            let annotations = json!({TRIGGER: trigger(service, pods)});
-            let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
-            // As with the slice.
-            let _ = hands.create(CONTROLLER, ENDPOINTS, namespace, json!({"metadata": metadata, "subsets": subsets}));
-        }
+    let Some(known) = hands.get(&twin) else {
+        let annotations = json!({TRIGGER: trigger(service, pods)});
+        let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
+        // As with the slice.
+        let _ = hands.create(CONTROLLER, ENDPOINTS, namespace, json!({"metadata": metadata, "subsets": subsets}));
+        return;
+    };
+    let now = known["subsets"].as_array().map_or(&[][..], Vec::as_slice);
+    if now != subsets || known["metadata"]["labels"] != labels {
+        let mut next = (*known).clone();
+        next["subsets"] = subsets.into();
+        next["metadata"]["labels"] = labels;
+        next["metadata"]["annotations"][TRIGGER] = trigger(service, pods);
+        hands.update(CONTROLLER, &twin, next);
     }
 }
 
@@ -223,13 +220,12 @@ fn subsets(service: &Value, pods: &[Arc<Value>]) -> Vec<Value> {
             address["hostname"] = hostname.clone();
         }
         let place = usize::from(!takes_traffic(service, pod));
-        match subsets.iter_mut().find(|(known, _)| *known == ports) {
-            Some((_, addresses)) => addresses[place].push(address),
-            None => {
-                let mut addresses = [Vec::new(), Vec::new()];
-                addresses[place].push(address);
-                subsets.push((ports, addresses));
-            }
+        if let Some((_, addresses)) = subsets.iter_mut().find(|(known, _)| *known == ports) {
+            addresses[place].push(address);
+        } else {
+            let mut addresses = [Vec::new(), Vec::new()];
+            addresses[place].push(address);
+            subsets.push((ports, addresses));
         }
     }
     let subset = |(ports, addresses): (Vec<Value>, [Vec<Value>; 2])| {

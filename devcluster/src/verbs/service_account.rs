@@ -15,7 +15,7 @@ const LIFETIME: i64 = 3607;
 /// Adds the volume and its mounts, unless the pod or its account want none.
 pub(crate) fn admit(server: &Server, target: &Target, settings: &Settings, pod: &mut Value) {
     let kind = &target.kind;
-    if !(kind.group.is_empty() && kind.plural == "pods") || !wants_token(server, target, pod) {
+    if !(kind.group.is_empty() && kind.plural == "pods" && wants_token(server, target, pod)) {
         return;
     }
     let has_mount = |container: &Value| {
