@@ -7,6 +7,8 @@
 //! Invariant: as long as the document, the object and the refusals are the same, something makes way in one of
 //! [`EVERY`] tries at most. That one is for a server that has changed its mind behind a refusal that comes first.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::desired::Desired;
@@ -40,7 +42,11 @@ fn content(live: &Value) -> Digest {
     let metadata = live.get("metadata").and_then(Value::as_object).into_iter().flatten();
     // The rest of the metadata is bookkeeping of the server, and of our own writes.
     let metadata = metadata.filter(|(name, _)| ["labels", "annotations", "uid"].contains(&name.as_str()));
-    let text = fields.chain(metadata).map(|(name, value)| format!("{name}\0{value}\0")).collect::<String>();
+    let text = fields.chain(metadata).fold(String::new(), |mut text, (name, value)| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{name}\0{value}\0");
+        text
+    });
     Digest::of(text.as_bytes())
 }
 
@@ -116,8 +122,8 @@ mod tests {
     #[test]
     fn what_did_not_help_is_tried_again_now_and_then() {
         let mut futile = futile();
-        let held_back = (0..2 * EVERY).filter(|_| futile.holds_back()).count();
-        assert_eq!(held_back as u32, 2 * EVERY - 2);
+        let made = (0..2 * EVERY).filter(|_| !futile.holds_back()).count();
+        assert_eq!(made, 2);
     }
 
     #[test]

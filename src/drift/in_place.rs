@@ -119,7 +119,9 @@ impl Drift {
         let Some(mut managed) = ledger.get_mut(&desired.key) else { return };
         let futile = managed.futile.take().filter(|futile| futile.is_of(&attempted));
         let mut futile = futile.unwrap_or_else(|| Box::new(Futile::new(attempted)));
-        grounds.into_iter().for_each(|ground| futile.refused(ground));
+        for ground in grounds {
+            futile.refused(ground);
+        }
         managed.futile = Some(futile);
     }
 
