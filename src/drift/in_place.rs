@@ -10,11 +10,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Drift;
+use super::attempts::{Attempted, Futile, Ground};
 use super::collision::{self, Collision};
 use super::decide::resource_version;
 use super::desired::Desired;
 use super::foreign;
-use super::futile::{Attempted, Futile, Ground};
 use crate::cluster::Error;
 use crate::object::Digest;
 

@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
+use super::attempts::Futile;
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::decide::{self, Reason, Verdict, Verified, decide, resource_version};
 use super::desired::{Desired, Mark, Owner};
-use super::futile::Futile;
 use super::heat::Heat;
 use super::ledger::Policy;
 use super::projection;

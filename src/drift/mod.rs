@@ -11,6 +11,7 @@
 //! Deliberately absent: where desired objects come from. The owner hands them in.
 
 mod apply;
+mod attempts;
 mod autoscaler;
 mod book;
 mod collision;
@@ -20,7 +21,6 @@ mod exclusive;
 mod fair;
 pub mod fields;
 mod foreign;
-mod futile;
 pub mod heat;
 mod in_place;
 #[expect(clippy::disallowed_methods, reason = "the loop's clock is here")]
