@@ -91,11 +91,16 @@ spec:
         w.get("mainstay-tests.example.org/v1", "widgets", "w").map(|widget| widget["metadata"]["uid"].clone())
     };
     let before = uid(&world);
+    let (version, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
     let name = "widgets.mainstay-tests.example.org";
+    let definition = |w: &World| {
+        w.server.object(version, definitions, "", name).map(|definition| definition["metadata"]["uid"].clone())
+    };
+    let first = definition(&world);
     let action = Action::Delete(DeleteOptions::default());
-    world
-        .try_as("kubectl", Call::new("apiextensions.k8s.io/v1", "customresourcedefinitions", "", name, action))
-        .unwrap();
+    world.try_as("kubectl", Call::new(version, definitions, "", name, action)).unwrap();
+    // A definition that is about to go may still take a widget, which goes with it.
+    world.until("another definition is there", |w| definition(w).is_some_and(|uid| Some(uid) != first)).await;
     world.until("another widget is there", |w| size(w) == Some(json!(3)) && uid(w) != before).await;
     world.condition_is("demo", "Ready", "True").await;
     world.edit("mainstay-tests.example.org/v1", "widgets", "w", json!({"spec": {"size": 5}}));
