@@ -3,7 +3,8 @@
 //! Five fields (minute, hour, day of the month, month, day of the week), `@hourly` and its like, or `@every 5m`. Where
 //! both days are restricted, either will do.
 //!
-//! Deliberately absent: what is wrong with a schedule, which validation says.
+//! Deliberately absent: what is wrong with a schedule, which validation says; and the `cron` crate, whose dialect is
+//! another: it wants seconds, counts Sunday as 1, and joins both days with "and" where Kubernetes (Vixie) says "or".
 
 use std::time::Duration;
 
