@@ -142,7 +142,7 @@ impl Refusal {
                     message: redact_server_text(key, &cause.message),
                 })
                 .collect(),
-            retry_after: retry_after.or(body.details.retry_after_seconds.map(crate::failure::wished)),
+            retry_after: retry_after.or(body.details.retry_after_seconds.map(crate::failure::retry_after)),
             about: body.details.kind,
             continue_at: body.metadata.continue_at.filter(|token| !token.is_empty()),
             code,

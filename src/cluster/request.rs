@@ -175,7 +175,7 @@ pub(super) fn transport(error: kube::Error) -> Cause {
 /// `Retry-After` in seconds; API servers do not use its date form.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(crate::failure::wished(seconds))
+    Some(crate::failure::retry_after(seconds))
 }
 
 #[cfg(test)]

@@ -391,7 +391,7 @@ impl Watcher {
 
     /// Opens a watch after this version, or with what is there first.
     async fn open(&mut self, after: Option<&str>) -> Result<Open, Error> {
-        let lifetime = LIFETIME.mul_f64(0.9 + 0.2 * fastrand::f64());
+        let lifetime = crate::failure::jitter(LIFETIME, fastrand::f64());
         let mut call = self.call(Attempt::Watch);
         and(&mut call.path, "watch", "true");
         and(&mut call.path, "allowWatchBookmarks", "true");

@@ -1,63 +1,54 @@
-//! What a failure means for the user and for us: one class, and one table from class to everything else.
+//! The class of a failure, and the backoff that follows from it.
 //!
-//! Invariant: every error of an acting module has a class; condition, retry, log level and exit code follow from it
-//! and from nothing else.
+//! Invariant: every error of an acting module has a [`Class`]. Controllers choose the conditions and the time of the
+//! next attempt by the class, never by the text of an error.
+
+mod backoff;
 
 use std::time::Duration;
 
-/// What kind of failure it was.
+pub use backoff::{Backoff, jitter};
+
+/// The kind of a failure. It decides who can help and when another attempt makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Someone else wrote first: again at once, bounded.
+    /// Another client wrote first. Retry almost at once.
     Conflict,
-    /// Something that is awaited is not there yet: again when it comes.
+    /// A dependency does not exist yet. Retry when it appears.
     NotReady,
-    /// Network, 5xx, timeout: again with exponential backoff.
+    /// A network error, a 5xx status or a timeout. Retry with exponential backoff.
     Unavailable,
-    /// 401 or 403 from Git or the API: again slowly, or when the Secret changes.
+    /// 401 or 403 from Git or the API server. Retry slowly, or when the Secret changes.
     Denied,
-    /// Only the user can fix it: again when something changes.
+    /// Only the user can fix it. Retry when the input changes.
     Invalid,
-    /// An invariant of ours broke: again after a long while.
+    /// An invariant of Mainstay is broken. Retry slowly.
     Bug,
 }
 
-/// Longest wait that a server can ask for.
-const LONGEST_WISH: Duration = Duration::from_secs(3600);
+/// The longest `Retry-After` that is honoured.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
-/// The wait that a server asks for with `Retry-After`, in seconds, bounded: servers can ask for anything.
-pub fn wished(seconds: u64) -> Duration {
-    Duration::from_secs(seconds).min(LONGEST_WISH)
+/// A `Retry-After` header of this many seconds, limited to an hour.
+pub fn retry_after(seconds: u64) -> Duration {
+    Duration::from_secs(seconds).min(MAX_RETRY_AFTER)
 }
 
 impl Class {
-    /// How long to wait before the attempt number `attempt` (from 1) is repeated, without jitter; `None`: only a
-    /// change of the input helps.
-    pub fn again(self, attempt: u32) -> Option<Duration> {
-        let doubled = |first: Duration, most: Duration| {
-            Some(first.saturating_mul(2u32.saturating_pow(attempt.saturating_sub(1).min(20))).min(most))
+    /// The backoff between attempts that fail this way; `None` if only a change of the input helps.
+    pub const fn backoff(self) -> Option<Backoff> {
+        let (base, cap) = match self {
+            Self::Invalid => return None,
+            Self::Conflict => (Duration::from_millis(50), Duration::from_secs(5)),
+            Self::NotReady | Self::Unavailable => (Duration::from_secs(1), Duration::from_secs(120)),
+            Self::Denied => (Duration::from_secs(10), Duration::from_secs(300)),
+            Self::Bug => (Duration::from_secs(30), Duration::from_secs(600)),
         };
-        match self {
-            Self::Invalid => None,
-            Self::Conflict => doubled(Duration::from_millis(50), Duration::from_secs(5)),
-            Self::NotReady | Self::Unavailable => doubled(Duration::from_secs(1), Duration::from_secs(120)),
-            Self::Denied => doubled(Duration::from_secs(10), Duration::from_secs(300)),
-            Self::Bug => doubled(Duration::from_secs(30), Duration::from_secs(600)),
-        }
-    }
-
-    /// Log level of an attempt that failed this way.
-    pub fn level(self) -> tracing::Level {
-        match self {
-            Self::Invalid => tracing::Level::INFO,
-            Self::Denied | Self::Unavailable => tracing::Level::WARN,
-            Self::NotReady | Self::Conflict => tracing::Level::DEBUG,
-            Self::Bug => tracing::Level::ERROR,
-        }
+        Some(Backoff::new(base, cap))
     }
 }
 
-/// An error and its causes as one line: `what: cause: cause`.
+/// An error and its causes on one line: `error: cause: cause`.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -72,13 +63,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What went wrong on the way to a server, in the words of the innermost cause; without the address, which may hold
-/// what nobody else should read.
-pub fn on_the_way(error: &reqwest::Error) -> String {
+/// A network error described by its innermost cause. The address is left out because it may hold credentials.
+pub fn network_error(error: &reqwest::Error) -> String {
     let first = std::error::Error::source(error);
     let last = std::iter::successors(first, |cause| cause.source()).last();
     match last {
-        _ if error.is_connect() && error.is_timeout() => "no connection: it took too long".to_owned(),
+        _ if error.is_connect() && error.is_timeout() => "no connection: timed out".to_owned(),
         None => "the request failed".to_owned(),
         Some(last) if error.is_connect() => format!("no connection: {last}"),
         Some(last) => format!("the connection broke: {last}"),
@@ -90,16 +80,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_cannot_ask_to_be_left_alone_for_ever() {
-        assert_eq!(wished(7), Duration::from_secs(7));
-        assert_eq!(wished(u64::MAX), LONGEST_WISH);
+    fn retry_after_is_limited_to_an_hour() {
+        assert_eq!(retry_after(7), Duration::from_secs(7));
+        assert_eq!(retry_after(u64::MAX), MAX_RETRY_AFTER);
     }
 
     #[test]
-    fn backs_off_to_a_limit_and_never_for_the_user_alone() {
-        assert_eq!(Class::Invalid.again(1), None);
-        assert_eq!(Class::Unavailable.again(1), Some(Duration::from_secs(1)));
-        assert_eq!(Class::Unavailable.again(3), Some(Duration::from_secs(4)));
-        assert_eq!(Class::Unavailable.again(u32::MAX), Some(Duration::from_secs(120)));
+    fn invalid_input_is_not_retried_and_everything_else_is() {
+        let delays = |class: Class| class.backoff().map(|backoff| [1, 3, u32::MAX].map(|n| backoff.delay(n).as_secs()));
+        assert_eq!(delays(Class::Invalid), None);
+        assert_eq!(delays(Class::Unavailable), Some([1, 4, 120]));
+        assert_eq!(delays(Class::Denied), Some([10, 40, 300]));
     }
 }

@@ -16,7 +16,7 @@ use super::retry::Retry;
 use super::{Code, ResolvedFunction};
 use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
-use crate::failure::Class;
+use crate::failure::{Class, jitter};
 use crate::secrets::Followed;
 use crate::source::{Reader, ReaderKind, Remote};
 
@@ -187,7 +187,7 @@ impl Polling {
             Ok(_) => {
                 self.retry.succeeded();
                 (self.unread, self.anew) = (None, false);
-                self.next = Instant::now() + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
+                self.next = Instant::now() + jitter(interval, fastrand::f64());
             }
             Err(unread) => self.failed(context.settings.git_fetch_requeue, unread),
         }

@@ -20,7 +20,7 @@ use super::family::What;
 use super::stage::{Said, Step};
 use crate::cluster::{Denial, Error};
 use crate::drift::Desired;
-use crate::failure::Class;
+use crate::failure::{Class, jitter};
 use crate::object::{Digest, Key};
 
 /// Longest wait that counts: after a jump of the clock nobody waits until it has come back.
@@ -139,8 +139,8 @@ impl Refused {
     ) -> Self {
         let before = before.filter(|before| before.write == write);
         let tries = before.map_or(0, |before| before.tries).saturating_add(1);
-        let wait = cause.class.again(tries).unwrap_or(slow).mul_f64(0.9 + 0.2 * chance);
-        let again = now + wait.max(cause.retry_after.unwrap_or_default());
+        let delay = cause.class.backoff().map_or(slow, |backoff| backoff.delay(tries));
+        let again = now + jitter(delay, chance).max(cause.retry_after.unwrap_or_default());
         match before.filter(|before| before.cause.is_same(&cause)) {
             Some(known) => Self { tries, again, ..known.clone() },
             None => Self { write, cause, tries, again, said },

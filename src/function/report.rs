@@ -53,7 +53,8 @@ impl Task {
                 Err(error) => {
                     tracing::warn!(function = &*self.owner, why = chain(&error), "status not written");
                     self.unwritten += 1;
-                    let wait = error.class().again(self.unwritten).unwrap_or(UNWRITABLE).max(WRITE_AGAIN);
+                    let backoff = error.class().backoff();
+                    let wait = backoff.map_or(UNWRITABLE, |b| b.delay(self.unwritten)).max(WRITE_AGAIN);
                     self.look_within(wait.max(error.retry_after().unwrap_or_default()));
                     return;
                 }

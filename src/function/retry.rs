@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::git::Unread;
-use crate::failure::Class;
+use crate::failure::{Backoff, Class};
 
 /// Longest wait between two attempts, as a multiple of the first.
 const LONGEST: u32 = 10;
@@ -22,13 +22,12 @@ impl Retry {
     /// (0 to 1) has it, so that those who failed together do not come back together.
     pub(super) fn failed(&mut self, unread: &Unread, first: Duration, chance: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        let doubled = first.saturating_mul(2_u32.saturating_pow((self.failures - 1).min(16)));
-        let wait = match unread.class {
-            // What is awaited comes soon or rings.
-            Class::NotReady => Class::NotReady.again(self.failures).unwrap_or(first).min(first),
-            _ => doubled.min(first.saturating_mul(LONGEST)),
+        let backoff = match unread.class {
+            // A missing object usually appears soon.
+            Class::NotReady => Backoff::new(Duration::from_secs(1), first.min(Duration::from_secs(120))),
+            _ => Backoff::new(first, first.saturating_mul(LONGEST)),
         };
-        wait.mul_f64(0.9 + 0.2 * chance).max(unread.retry_after.unwrap_or_default())
+        backoff.jittered(self.failures, chance).max(unread.retry_after.unwrap_or_default())
     }
 
     /// It could be read.

@@ -304,7 +304,8 @@ impl Task {
         self.failures_in_a_row += 1;
         let backoff = refused
             .class
-            .again(self.failures_in_a_row)
+            .backoff()
+            .map(|backoff| backoff.delay(self.failures_in_a_row))
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
         let wait = backoff.mul_f64(0.9 + 0.2 * fastrand::f64()).max(refused.retry_after.unwrap_or_default());
         self.next_look = Instant::now() + wait;

@@ -18,7 +18,7 @@ impl Attempt<'_> {
     pub(super) fn fail(&mut self, key: &Key, class: Class, reason: Reason, message: String, after: Option<Duration>) {
         let attempts = self.memory.failed.get(key).map_or(1, |failed| failed.attempts + 1);
         let doubled = match class {
-            Class::Conflict => class.again(attempts).unwrap_or(FIRST_WAIT),
+            Class::Conflict => class.backoff().map_or(FIRST_WAIT, |backoff| backoff.delay(attempts)),
             _ => FIRST_WAIT.saturating_mul(2u32.saturating_pow((attempts - 1).min(10))).min(LAST_WAIT),
         };
         let wait = doubled.mul_f64(0.9 + 0.2 * fastrand::f64()).max(after.unwrap_or_default());

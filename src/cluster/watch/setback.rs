@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::cluster::error::{Cause, Error};
 use crate::cluster::kind::Kind;
 use crate::cluster::refusal::Refusal;
+use crate::failure::Backoff;
 
 /// Kinds that are listed and watched from now on, because their streaming lists failed.
 #[derive(Default)]
@@ -42,18 +43,21 @@ pub(super) fn is_busy(refusal: &Refusal) -> bool {
     refusal.code == 429 || (refusal.code == 503 && refusal.retry_after.is_some())
 }
 
-/// How long to wait after this many failures in a row: 0.5 s doubling to 30 s, at least 5 s where only someone else can
-/// help (permissions, a missing kind) and as long as the server wishes. `random` is in 0..1 and takes up to a half off.
-pub(super) fn pause(failures: u32, refusal: Option<&Refusal>, random: f64) -> Duration {
-    let doubled = Duration::from_millis(500)
-        .saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(10)))
-        .min(Duration::from_secs(30));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+/// Minimum delay after an answer that only an administrator can change: no permission, or no such kind.
+const MIN_UNSERVED: Duration = Duration::from_secs(5);
+/// The longest `Retry-After` that a watch honours.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+
+/// The delay after this many failures in a row: the larger of [`BACKOFF`] and what the refusal asks for. `chance` (0 to 1)
+/// takes up to half of the backoff off, so that the watches of a restarted server do not all return at once.
+pub(super) fn pause(failures: u32, refusal: Option<&Refusal>, chance: f64) -> Duration {
     let least = match refusal.map(|refusal| refusal.code) {
-        Some(401 | 403 | 404) => Duration::from_secs(5),
+        Some(401 | 403 | 404) => MIN_UNSERVED,
         _ => Duration::ZERO,
     };
-    let wished = refusal.and_then(|refusal| refusal.retry_after).unwrap_or_default().min(Duration::from_secs(300));
-    doubled.max(least).mul_f64(1.0 - random / 2.0).max(wished)
+    let retry_after = refusal.and_then(|refusal| refusal.retry_after).unwrap_or_default().min(MAX_RETRY_AFTER);
+    BACKOFF.delay(failures).max(least).mul_f64(1.0 - chance / 2.0).max(retry_after)
 }
 
 #[cfg(test)]
@@ -62,8 +66,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_half_a_minute() {
-        let check = |failures, random, seconds: f64| {
-            assert_eq!(pause(failures, None, random), Duration::from_secs_f64(seconds), "{failures} {random}");
+        let check = |failures, chance, seconds: f64| {
+            assert_eq!(pause(failures, None, chance), Duration::from_secs_f64(seconds), "{failures} {chance}");
         };
         check(1, 0.0, 0.5);
         check(1, 1.0, 0.25);

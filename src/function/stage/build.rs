@@ -12,6 +12,7 @@ use super::{Decision, Image, Observed, Record, Said, Wanted, put};
 use crate::api::build::{BuildFailure, BuildReport, FailureReason, Termination};
 use crate::api::function::Built;
 use crate::api::function_conditions::{Reason, Status, Type};
+use crate::failure::Backoff;
 use crate::function::build_queue::Turn;
 use crate::function::children;
 use crate::function::children::job::{self, Build, Origin, Previous};
@@ -300,8 +301,7 @@ fn backoff(first: Duration, attempt: i64, retry: bool) -> Duration {
     if !retry {
         return LAST_RETRY;
     }
-    let doublings = u32::try_from(attempt.clamp(1, 20) - 1).unwrap_or(0);
-    first.saturating_mul(2u32.saturating_pow(doublings)).min(LAST_RETRY)
+    Backoff::new(first, LAST_RETRY).delay(u32::try_from(attempt).unwrap_or(u32::MAX))
 }
 
 /// What came before an attempt.

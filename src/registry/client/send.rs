@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::blob::Progress;
 use super::{Client, Fault, challenge::challenge};
-use crate::failure::on_the_way;
+use crate::failure::network_error;
 
 const REDIRECTS: usize = 5;
 /// Bytes that are read of a refusal.
@@ -206,7 +206,7 @@ pub(super) fn host(url: &Url) -> String {
 }
 
 pub(super) fn network(error: &reqwest::Error) -> Fault {
-    Fault::Network { what: on_the_way(error) }
+    Fault::Network { what: network_error(error) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use reqwest::{StatusCode, Url, header};
 
 use super::body::Body;
-use crate::failure::{on_the_way, wished};
+use crate::failure::{network_error, retry_after};
 use crate::source::address::strip;
 use crate::source::error::{Fault, Sent};
 use crate::source::{Credentials, Deadlines};
@@ -200,7 +200,7 @@ fn accepted(
             StatusCode::NOT_FOUND | StatusCode::GONE => Fault::NotFound { status: status.as_u16() },
             _ => Fault::Status {
                 status: status.as_u16(),
-                retry_after: header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(wished),
+                retry_after: header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(retry_after),
             },
         });
     }
@@ -215,7 +215,7 @@ fn accepted(
 }
 
 pub(super) fn network(error: &reqwest::Error) -> Fault {
-    Fault::Network { what: on_the_way(error) }
+    Fault::Network { what: network_error(error) }
 }
 
 #[cfg(test)]
