@@ -10,13 +10,21 @@
 //! Invariant: what does not collide with ours stays beside it. What collides is known of the fields of [`EXCLUSIVE`] and
 //! of our own items under another key; of everything else the server says it, by refusing.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::exclusive::EXCLUSIVE;
+use super::exclusive::{self, EXCLUSIVE};
 use super::fields::{Fields, add, applied_by};
 use super::ownership::{TOOLS, moved};
 use super::projection::has_keys;
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
+
+/// Lists, with the field by which one of their items is known under another key: of ports with one name the server takes
+/// one, and hardly anybody runs an image beside itself.
+const TELLING: [(&str, &str); 3] = [("ports", "name"), ("containers", "image"), ("initContainers", "image")];
+
+/// What was written this short a time ago was written by the edit that is put back.
+const RECENT: SignedDuration = SignedDuration::from_secs(5);
 
 /// What collides with ours.
 #[derive(Debug, PartialEq)]
@@ -52,7 +60,7 @@ pub(super) fn lost(body: &Value, live: &Value) -> Vec<String> {
 }
 
 fn between(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Option<Collision> {
-    let colliding = colliding(body, live, evidence);
+    let colliding = colliding(body, live, evidence, now);
     let api_version = api_version(body);
     let holds = |entry: &&Value| fields_of(entry).is_some_and(|fields| !part(fields, &colliding).is_empty());
     let last = strangers(live, api_version).filter(holds).max_by_key(|entry| entry["time"].as_str());
@@ -168,16 +176,24 @@ fn part(fields: &Fields, taken: &Fields) -> Fields {
 }
 
 /// What of theirs collides with ours, as a field set whose empty nodes stand for everything inside.
-fn colliding(body: &Value, live: &Value, evidence: &Evidence) -> Fields {
-    let mut theirs = Fields::new();
-    for fields in strangers(live, api_version(body)).filter_map(fields_of) {
+fn colliding(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Fields {
+    let (mut theirs, mut recent) = (Fields::new(), Fields::new());
+    let since = now.parse::<Timestamp>().ok().and_then(|now| now.checked_sub(RECENT).ok());
+    for entry in strangers(live, api_version(body)) {
+        let Some(fields) = fields_of(entry) else { continue };
         add(&mut theirs, fields);
+        let at = entry["time"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
+        if at.is_some_and(|at| since.is_some_and(|since| at >= since)) {
+            add(&mut recent, fields);
+        }
     }
     let (mut taken, ours) = (Fields::new(), Ours::of(live));
     for (name, wanted) in contents(body) {
         let key = format!("f:{name}");
         if let (Some(theirs), Some(live)) = (theirs.get(&key).and_then(Value::as_object), live.get(name)) {
-            let search = Search { evidence, path: vec![name] };
+            let recent = recent.get(&key).and_then(Value::as_object);
+            let is_builtin = exclusive::is_builtin(api_version(body));
+            let search = Search { evidence, is_builtin, path: vec![name], recent };
             put(&mut taken, &key, search.inside(wanted, live, ours.field(name), theirs));
         }
     }
@@ -193,12 +209,25 @@ fn put(taken: &mut Fields, key: &str, inside: Fields) {
 /// One place in a walk through what others wrote beside ours.
 struct Search<'a> {
     evidence: &'a Evidence,
+    /// The kind is one of Kubernetes' own.
+    is_builtin: bool,
     /// Names of the fields down to here.
     path: Vec<&'a str>,
+    /// What others wrote here just now.
+    recent: Option<&'a Fields>,
 }
 
-impl Search<'_> {
-    fn inside(&self, wanted: &Value, live: &Value, ours: Ours<'_>, theirs: &Fields) -> Fields {
+impl<'a> Search<'a> {
+    fn field(&self, key: &str, name: &'a str) -> Self {
+        Search { path: self.path.iter().copied().chain([name]).collect(), ..self.item(key) }
+    }
+
+    fn item(&self, key: &str) -> Self {
+        let recent = self.recent.and_then(|recent| recent.get(key)?.as_object());
+        Search { path: self.path.clone(), recent, ..*self }
+    }
+
+    fn inside(&self, wanted: &Value, live: &Value, ours: Ours<'_>, theirs: &'a Fields) -> Fields {
         match (wanted, live) {
             (Value::Object(wanted), Value::Object(live)) => self.structure(wanted, live, ours, theirs),
             (Value::Array(wanted), Value::Array(live)) => self.list(wanted, live, ours, theirs),
@@ -211,7 +240,7 @@ impl Search<'_> {
         wanted: &Map<String, Value>,
         live: &Map<String, Value>,
         ours: Ours<'_>,
-        theirs: &Fields,
+        theirs: &'a Fields,
     ) -> Fields {
         let is_lost = |(name, value): &(&String, &Value)| !is_nothing(value) && ours.field(name).is_nothing();
         let lost = wanted.iter().filter(is_lost).map(|(name, _)| name.as_str()).collect::<Vec<_>>();
@@ -219,10 +248,9 @@ impl Search<'_> {
         for (key, inside) in theirs {
             let Some(name) = key.strip_prefix("f:") else { continue };
             let Some(live) = live.get(name) else { continue };
-            let down = || Search { evidence: self.evidence, path: self.path.iter().copied().chain([name]).collect() };
             match (wanted.get(name), inside.as_object()) {
                 (Some(wanted), Some(inside)) if !is_nothing(wanted) => {
-                    put(&mut taken, key, down().inside(wanted, live, ours.at(key), inside));
+                    put(&mut taken, key, self.field(key, name).inside(wanted, live, ours.at(key), inside));
                 }
                 _ if self.excludes(&lost, name) => {
                     taken.insert(key.clone(), json!({}));
@@ -237,7 +265,10 @@ impl Search<'_> {
     fn excludes(&self, lost: &[&str], name: &str) -> bool {
         match self.evidence {
             Evidence::Known => {
-                EXCLUSIVE.iter().any(|group| group.contains(&name) && lost.iter().any(|lost| group.contains(lost)))
+                self.is_builtin
+                    && EXCLUSIVE
+                        .iter()
+                        .any(|group| group.contains(&name) && lost.iter().any(|lost| group.contains(lost)))
             }
             Evidence::Refused(causes) => {
                 let path = self.path.iter().copied().chain([name]).collect::<Vec<_>>();
@@ -246,27 +277,51 @@ impl Search<'_> {
         }
     }
 
-    fn list(&self, wanted: &[Value], live: &[Value], ours: Ours<'_>, theirs: &Fields) -> Fields {
+    fn list(&self, wanted: &[Value], live: &[Value], ours: Ours<'_>, theirs: &'a Fields) -> Fields {
         let lost = wanted.iter().filter(|item| ours.item(item).is_nothing()).collect::<Vec<_>>();
         let has_lost = || wanted.iter().any(|item| is_lost_in(item, ours.item(item)));
-        let mut taken = Fields::new();
+        let (mut taken, mut others) = (Fields::new(), Vec::new());
         for (key, inside) in theirs {
             let (Some(keys), Some(inside)) = (keys_of(key), inside.as_object()) else { continue };
             let Some(live) = live.iter().find(|item| has_keys(item, &keys)) else { continue };
             if let Some(wanted) = wanted.iter().find(|item| is_item(item, &keys)) {
-                put(&mut taken, key, self.inside(wanted, live, ours.at(key), inside));
+                put(&mut taken, key, self.item(key).inside(wanted, live, ours.at(key), inside));
                 continue;
             }
-            let is_in_the_way = match self.evidence {
-                Evidence::Known => lost.iter().any(|lost| is_edited(lost, live, &keys)),
-                Evidence::Refused(causes) => Evidence::concerns(causes, &self.path) && has_lost(),
-            };
-            // What only got fields of theirs belongs to somebody else, or to admission.
-            if is_in_the_way && inside.contains_key(".") {
-                taken.insert(key.clone(), json!({}));
+            // An item in which they only have fields belongs to somebody else, or to admission.
+            if inside.contains_key(".") {
+                others.push((key, keys, live));
             }
         }
+        match self.evidence {
+            Evidence::Known => {
+                let edited = lost.iter().filter_map(|lost| self.edited(lost, &others));
+                taken.extend(edited.map(|key| (key.to_owned(), json!({}))));
+            }
+            Evidence::Refused(causes) if Evidence::concerns(causes, &self.path) && has_lost() => {
+                taken.extend(others.iter().map(|(key, ..)| ((*key).clone(), json!({}))));
+            }
+            Evidence::Refused(_) => {}
+        }
         taken
+    }
+
+    /// Of items that others added, the one that is this item of ours under another key: at least half of the other fields
+    /// of ours say the same. One field that says the same may be chance, as an environment variable's value is. Then it has
+    /// to be the only such item and written just now, or the field one of [`TELLING`].
+    fn edited<'k>(&self, ours: &Value, others: &[(&'k String, Map<String, Value>, &Value)]) -> Option<&'k str> {
+        let is_telling = |(list, field): &(&str, &str)| {
+            self.path.last() == Some(list) && ours.get(field).is_some_and(|value| !value.is_null())
+        };
+        let enough = if TELLING.iter().any(is_telling) { 1 } else { 2 };
+        let alike = others.iter().filter_map(|(key, keys, live)| {
+            let (same, all) = same_fields(ours, live, keys);
+            (same > 0 && 2 * same >= all).then_some((same, key.as_str()))
+        });
+        let alike = alike.collect::<Vec<_>>();
+        let best = alike.iter().max()?;
+        let is_recent = || self.recent.is_some_and(|recent| recent.contains_key(best.1));
+        (best.0 >= enough || (alike.len() == 1 && is_recent())).then_some(best.1)
     }
 }
 
@@ -312,15 +367,13 @@ fn is_item(wanted: &Value, keys: &Map<String, Value>) -> bool {
     has_keys(wanted, keys) && keys.iter().all(is_default)
 }
 
-/// Whether a live item is one of ours under another key: of its other fields at least half say what ours say.
-fn is_edited(ours: &Value, live: &Value, keys: &Map<String, Value>) -> bool {
+/// How many fields of our item, without these keys, a live item has with the same value, and how many there are.
+fn same_fields(ours: &Value, live: &Value, keys: &Map<String, Value>) -> (usize, usize) {
     let fields = ours.as_object().into_iter().flatten().filter(|(name, _)| !keys.contains_key(*name));
-    let (mut all, mut same) = (0, 0);
-    for (name, value) in fields {
-        all += 1;
-        same += usize::from(live.get(name).is_some_and(|live| says(live, value)));
-    }
-    same > 0 && 2 * same >= all
+    fields.fold((0, 0), |(same, all), (name, value)| {
+        let is_same = live.get(name).is_some_and(|live| says(live, value));
+        (same + usize::from(is_same), all + 1)
+    })
 }
 
 /// Whether what is live says what is wanted, with whatever else there is by default.

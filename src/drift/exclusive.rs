@@ -3,6 +3,32 @@
 //! Managed fields do not say what excludes what, so it is written down here. What is missing here is found out by the
 //! server's refusal, which costs one request.
 
+/// Whether the kinds of an API version are Kubernetes' own. What fields of the same names mean in a custom resource is not
+/// known.
+pub(super) fn is_builtin(api_version: &str) -> bool {
+    api_version.split_once('/').is_none_or(|(group, _)| !group.contains('.') || GROUPS.contains(&group))
+}
+
+/// API groups of Kubernetes' own kinds with a dot in their name.
+const GROUPS: [&str; 16] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+
 /// Fields of one structure that exclude each other: the server takes one of them, or the second only with a certain value
 /// of the first.
 pub(super) const EXCLUSIVE: [&[&str]; 11] = [

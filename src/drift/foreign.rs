@@ -5,7 +5,7 @@
 //! `managedFields`; the apply that follows does not name them, so it removes them.
 //!
 //! Invariant: what nobody owns stays: defaults, and what admission added. So do fields that were written through a
-//! subresource, those of Kubernetes' own controllers, and everything that is not reserved.
+//! subresource, and everything that is not reserved.
 //! Invariant: an object to which nobody added anything costs a look at its `managedFields`, and no request.
 //!
 //! Deliberately absent: which fields are reserved; the owner says it. That one who adds again and again is slowed is
@@ -18,9 +18,6 @@ use super::fields::{Fields, applied_by, readable, subtract};
 use super::ownership::moved;
 use super::projection::{Difference, child, quoted};
 use crate::api::names::MANAGER;
-
-/// Controllers that are part of Kubernetes: what they write is the cluster's own business.
-const CONTROLLERS: [&str; 4] = ["cloud-controller-manager", "kube-controller-manager", "kube-scheduler", "kubelet"];
 
 /// Fields of an object that only its owner may set. Paths are names of fields joined by dots; items of lists have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,9 +135,10 @@ fn is_own(entry: &Value) -> bool {
     entry["manager"] == MANAGER && entry["operation"] == "Apply" && is_of_object(entry)
 }
 
-/// Whether an entry is of people, their tools, or clients that nobody knows.
+/// Whether an entry is of anybody else. Everybody chooses the name of his manager, so none is exempt; Kubernetes' own
+/// controllers write what they have to say through subresources.
 fn is_anybodys(entry: &Value) -> bool {
-    is_of_object(entry) && !is_own(entry) && !CONTROLLERS.iter().any(|controller| entry["manager"] == *controller)
+    is_of_object(entry) && !is_own(entry)
 }
 
 fn is_of_object(entry: &Value) -> bool {

@@ -158,6 +158,8 @@ async fn an_item_of_any_list_whose_key_was_edited_is_put_back_in_one_apply() {
         // A fight it is not.
         world.kill().await;
         world.start();
+        // What it has not noted before it was killed it applies once more, before it answers.
+        world.ask("demo").await;
         fence(&world).await;
     }
     world.condition_is("demo", "Ready", "").await;
@@ -191,7 +193,7 @@ async fn what_others_added_and_does_not_collide_stays_when_an_item_of_ours_comes
     .await;
     let theirs = json!({"spec": {"template": {"spec": {
         "containers": [
-            {"name": "web", "env": [{"name": "THEIRS", "value": "x"}], "volumeMounts": [{"name": "theirs", "mountPath": "/theirs"}]},
+            {"name": "web", "env": [{"name": "THEIRS", "value": "one"}, {"name": "THEIRS_TOO", "value": "one"}], "volumeMounts": [{"name": "theirs", "mountPath": "/theirs"}]},
             {"name": "sidecar", "image": "sidecar:1"},
         ],
         "volumes": [{"name": "theirs", "emptyDir": {}}], "imagePullSecrets": [{"name": "theirs"}],
@@ -223,6 +225,7 @@ async fn what_others_added_and_does_not_collide_stays_when_an_item_of_ours_comes
     let web = &found["containers"][position(&found["containers"], "web")];
     position(&found["containers"], "sidecar");
     position(&web["env"], "THEIRS");
+    position(&web["env"], "THEIRS_TOO");
     position(&web["volumeMounts"], "theirs");
     position(&found["volumes"], "theirs");
     position(&found["imagePullSecrets"], "theirs");

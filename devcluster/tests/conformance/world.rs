@@ -12,6 +12,8 @@ use crate::cluster::Cluster;
 
 /// How long a claim waits for what must come: a busy cluster deletes the namespaces of all claims at the same time.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// What the server asks for in `Retry-After` while it makes a cache.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A client and a namespace for one claim.
 pub(crate) struct World {
@@ -65,9 +67,16 @@ impl World {
         self.cleanup.lock().expect("no claim panics while it notes a path").push(path.to_owned());
     }
 
-    /// Any request.
+    /// Any request. It is sent again, as `Retry-After` asks, while the server makes the cache of a new definition.
     pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        Answer::of(self.open(method, path, headers, body).await).await
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let answer = Answer::of(self.open(method.clone(), path, headers, body).await).await;
+            if !answer.is_initializing() || tokio::time::Instant::now() > deadline {
+                return answer;
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
     }
 
     async fn open(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> reqwest::Response {
@@ -167,9 +176,21 @@ impl World {
 
     /// Opens a watch with `Accept`.
     pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watch {
-        let response = self.open(Method::GET, path, &[("Accept", accept)], "").await;
-        assert_eq!(response.status().as_u16(), 200, "{path}");
-        Watch { response, buffer: Vec::new() }
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let response = self.open(Method::GET, path, &[("Accept", accept)], "").await;
+            if response.status().as_u16() == 200 {
+                return Watch { response, buffer: Vec::new() };
+            }
+            let answer = Answer::of(response).await;
+            assert!(
+                answer.is_initializing() && tokio::time::Instant::now() < deadline,
+                "{path}: {} {}",
+                answer.code,
+                answer.text
+            );
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
     }
 
     /// GETs `path` until `done` says so; fails when it never does.
@@ -300,6 +321,11 @@ impl Answer {
         let headers = response.headers().clone();
         let text = response.text().await.expect("an answer has a body");
         Self { code, headers, body: serde_json::from_str(&text).unwrap_or(Value::Null), text }
+    }
+
+    /// The server is making the cache of a definition's objects, and asks to come again.
+    fn is_initializing(&self) -> bool {
+        self.code == 429 && self.message() == "storage is (re)initializing"
     }
 
     /// The answer has this code.

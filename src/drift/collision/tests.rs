@@ -61,6 +61,52 @@ fn an_item_of_ours_under_another_key_makes_way() {
 }
 
 #[test]
+fn an_item_that_only_says_the_same_stays_unless_the_edit_itself_wrote_it() {
+    let wanted = body(&json!({"type": "a", "env": [{"name": "DEBUG", "value": "true"}]}));
+    let check = |names: &[&str], time: &str| {
+        let (mut env, mut theirs) = (Vec::new(), json!({}));
+        for name in names {
+            env.push(json!({"name": name, "value": "true"}));
+            theirs[format!(r#"k:{{"name":"{name}"}}"#)] = json!({".": {}, "f:name": {}, "f:value": {}});
+        }
+        let mut entry = entry(EDIT.0, EDIT.1, &json!({"f:spec": {"f:env": theirs}}));
+        entry["time"] = time.into();
+        known(&wanted, &object(&json!({"env": env}), &json!({"f:spec": {"f:type": {}}}), &entry), NOW).is_some()
+    };
+    assert!(check(&["DEBUG_1"], NOW), "a variable that was renamed");
+    assert!(!check(&["FEATURE"], "2025-12-31T23:59:00Z"), "one that was there before ours was lost");
+    assert!(!check(&["FEATURE", "ANOTHER"], NOW), "two of which either may be it, or none");
+}
+
+#[test]
+fn for_one_lost_item_one_item_makes_way() {
+    let wanted = json!([{"name": "web", "image": "a", "command": ["x"]}]);
+    let added = json!([{"name": "b", "image": "a"}, {"name": "c", "image": "a", "command": ["x"]}]);
+    let mut theirs = item(&json!({"name": "b"}), &["image"]);
+    theirs[r#"k:{"name":"c"}"#] = json!({".": {}, "f:name": {}, "f:image": {}, "f:command": {}});
+    let theirs = json!({"f:spec": {"f:containers": theirs}});
+    let live =
+        object(&json!({"containers": added}), &json!({"f:spec": {"f:type": {}}}), &entry(EDIT.0, EDIT.1, &theirs));
+    let body = body(&json!({"type": "a", "containers": wanted}));
+    let expected = json!({"f:type": {}, "f:containers": item(&json!({"name": "c"}), &["image", "command"])});
+    assert_eq!(taken(known(&body, &live, NOW)), json!({"f:spec": expected}));
+}
+
+#[test]
+fn fields_of_custom_resources_exclude_nothing_unless_the_server_says_so() {
+    let (ours, theirs) = (json!({"f:spec": {"f:type": {}}}), json!({"f:spec": {"f:secret": {}}}));
+    let mut live = object(&json!({"type": "a", "secret": "s"}), &ours, &entry("some-operator", "Update", &theirs));
+    let mut body = body(&json!({"type": "a", "image": "i"}));
+    assert_ne!(known(&body, &live, NOW), None, "two sources of a volume");
+    for entry in live["metadata"]["managedFields"].as_array_mut().unwrap() {
+        entry["apiVersion"] = "example.com/v1".into();
+    }
+    body["apiVersion"] = "example.com/v1".into();
+    assert_eq!(known(&body, &live, NOW), None);
+    assert_ne!(refused(&body, &live, &["spec.secret"], NOW), None);
+}
+
+#[test]
 fn a_protocol_that_is_left_out_is_the_default() {
     let (ours, theirs) = (json!({"name": "dns", "port": 53}), json!({"name": "dns", "port": 53, "protocol": "UDP"}));
     let (body, live) = port(&ours, &theirs, EDIT);

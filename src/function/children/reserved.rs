@@ -5,7 +5,7 @@
 //!
 //! | of | goes | stays |
 //! |---|---|---|
-//! | every child | | labels, annotations, finalizers, status; what was written through a subresource; what Kubernetes' own controllers write; what nobody owns: defaults, and what admission added |
+//! | every child | | labels, annotations, finalizers, status; what was written through a subresource; what nobody owns: defaults, and what admission added |
 //! | Deployment | everything in `spec` that is not ours: `paused`, the strategy, containers and init containers, their commands, variables, mounts, probes, where and as whom pods run | `spec.replicas` where an autoscaler counts; `revisionHistoryLimit`; labels and annotations of the pods, such as `kubectl.kubernetes.io/restartedAt` |
 //! | Service | everything in `spec` that is not ours: ports, `externalIPs`, `sessionAffinity`, `publishNotReadyAddresses` | addresses and their families, which the cluster gives |
 //! | autoscaler | | further metrics, and how fast it scales |
