@@ -24,6 +24,7 @@ mod known_hosts;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod mirror;
 mod objects;
+mod pem;
 mod poll;
 mod readers;
 mod reference;

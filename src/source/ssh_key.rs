@@ -5,17 +5,18 @@
 //!
 //! Invariant: no error and no `Debug` shows anything of the key or the passphrase.
 //! Invariant: reading a key costs little, whatever work its encryption asks for: too much of it is refused.
+//! Invariant: what is judged is what is opened: the bytes of the one block of the text, by its label, and nothing else.
 
 use std::collections::BTreeMap;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ::pkcs8::EncryptedPrivateKeyInfoOwned;
+use ::pkcs8::der::Decode as _;
 use k8s_openapi::ByteString;
-use pkcs8::EncryptedPrivateKeyInfoOwned;
-use pkcs8::der::Decode as _;
 use russh::keys::ssh_key::Kdf;
-use russh::keys::{self, Algorithm, PrivateKey};
+use russh::keys::{self, Algorithm, Encryption, PrivateKey, pkcs8};
 
 use super::error::Fault;
+use super::pem::{Block, NoBlock};
 use super::ssh_fault::SshFault;
 use crate::object::Secret;
 
@@ -37,8 +38,8 @@ const PBKDF2_ROUNDS: u32 = 2_000_000;
 const SCRYPT_BYTES: u64 = 32 << 20;
 /// Bits that an RSA key may have.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
-/// Bytes of a private key.
-const LONGEST: usize = 64 << 10;
+/// Bytes of a private key as text; an RSA key of 8192 bits has seven thousand.
+const LONGEST: usize = 16 << 10;
 
 /// A key and what belongs to it, as a Secret has them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -100,6 +101,11 @@ const NO_KEY: &str = "it is no private key in the form of OpenSSH, PEM or PKCS#8
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 const CONVERT: &str = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it anew";
 
+const NOT_ALONE: &str = "something stands before its first line or after its last one; leave only what is from `-----BEGIN` \
+                         to `-----END`";
+const PUBLIC: &str = "it is the public half; the private one is in the file without `.pub`";
+const PUTTY: &str = "it is in PuTTY's form; export it as an OpenSSH key";
+
 #[derive(Debug)]
 enum Problem {
     Unreadable(&'static str),
@@ -113,21 +119,21 @@ fn bits(key: &PrivateKey) -> usize {
 }
 
 fn decode(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, Problem> {
-    // Blanks around lines come from indented YAML.
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let text = lines.join("\n") + "\n";
     let damaged = Problem::Unreadable(DAMAGED);
-    let Some(begin) = lines.iter().find(|line| line.starts_with("-----BEGIN ")) else {
-        let is_public = text.starts_with("ssh-") || text.starts_with("ecdsa-");
-        return Err(Problem::Unreadable(match text {
-            _ if is_public => "it is the public half; the private one is in the file without `.pub`",
-            text if text.starts_with("PuTTY") => "it is in PuTTY's form; export it as an OpenSSH key",
-            _ => NO_KEY,
-        }));
-    };
-    match begin.trim_matches('-').trim_start_matches("BEGIN ") {
-        "OPENSSH PRIVATE KEY" => {
-            let key = PrivateKey::from_openssh(&text).map_err(|_| damaged)?;
+    let start = text.trim_start();
+    if start.starts_with("PuTTY") {
+        return Err(Problem::Unreadable(PUTTY));
+    }
+    let block = Block::read(text).map_err(|problem| match problem {
+        NoBlock::Absent if start.starts_with("ssh-") || start.starts_with("ecdsa-") => Problem::Unreadable(PUBLIC),
+        NoBlock::Absent => Problem::Unreadable(NO_KEY),
+        NoBlock::NotAlone => Problem::Unreadable(NOT_ALONE),
+        NoBlock::Damaged => Problem::Unreadable(DAMAGED),
+    })?;
+    // From here on only the bytes of the block are read, and each form by the reader of that form alone.
+    match (block.label, &*block.headers) {
+        ("OPENSSH PRIVATE KEY", []) => {
+            let key = PrivateKey::from_bytes(&block.der).map_err(|_| damaged)?;
             if !key.is_encrypted() {
                 return Ok(key);
             }
@@ -138,39 +144,48 @@ fn decode(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, Problem> {
             }
             key.decrypt(passphrase.ok_or(Problem::MissingPassphrase)?).map_err(|_| Problem::WrongPassphrase)
         }
-        "RSA PRIVATE KEY" | "EC PRIVATE KEY" if text.contains("Proc-Type: 4,ENCRYPTED") => {
-            // As `ssh-keygen -m PEM` writes RSA keys.
-            if !text.contains("DEK-Info: AES-128-CBC,") || !begin.contains("RSA") {
-                return Err(Problem::Unreadable(CONVERT));
-            }
+        // As `ssh-keygen -m PEM` writes RSA keys; its one round of MD5 is no work.
+        ("RSA PRIVATE KEY", [("Proc-Type", "4,ENCRYPTED"), ("DEK-Info", info)]) => {
+            let vector = info.strip_prefix("AES-128-CBC,").and_then(vector).ok_or(Problem::Unreadable(CONVERT))?;
             let passphrase = passphrase.ok_or(Problem::MissingPassphrase)?;
-            keys::decode_secret_key(&text, Some(passphrase)).map_err(|_| Problem::WrongPassphrase)
+            let key = keys::decode_pkcs5(&block.der, Some(passphrase), Encryption::Aes128Cbc(vector));
+            key.map_err(|_| Problem::WrongPassphrase)
         }
-        "RSA PRIVATE KEY" | "EC PRIVATE KEY" | "PRIVATE KEY" => {
-            keys::decode_secret_key(&text, None).map_err(|_| damaged)
-        }
-        "ENCRYPTED PRIVATE KEY" => {
+        ("RSA PRIVATE KEY" | "EC PRIVATE KEY", [("Proc-Type", _), ..]) => Err(Problem::Unreadable(CONVERT)),
+        ("RSA PRIVATE KEY", []) => keys::decode_secret_key(&block.bare(), None).map_err(|_| damaged),
+        ("EC PRIVATE KEY" | "PRIVATE KEY", []) => pkcs8::decode_pkcs8(&block.der, None).map_err(|_| damaged),
+        ("ENCRYPTED PRIVATE KEY", []) => {
+            check_work(&block.der)?;
             let passphrase = passphrase.ok_or(Problem::MissingPassphrase)?;
-            check_work(&lines)?;
-            keys::decode_secret_key(&text, Some(passphrase)).map_err(|_| Problem::WrongPassphrase)
+            pkcs8::decode_pkcs8(&block.der, Some(passphrase.as_bytes())).map_err(|_| Problem::WrongPassphrase)
         }
+        (label, _) if label.ends_with("PRIVATE KEY") => Err(damaged),
         _ => Err(Problem::Unreadable(NO_KEY)),
     }
 }
 
-/// Refuses a PKCS#8 key whose decryption asks for too much work or memory.
-fn check_work(lines: &[&str]) -> Result<(), Problem> {
-    let body: String = lines.iter().filter(|line| !line.starts_with("-----")).copied().collect();
-    let der = BASE64_STANDARD.decode(body).map_err(|_| Problem::Unreadable(DAMAGED))?;
-    let info = EncryptedPrivateKeyInfoOwned::from_der(&der).map_err(|_| Problem::Unreadable(CONVERT))?;
+/// The initialisation vector that is written as 32 hexadecimal digits.
+fn vector(text: &str) -> Option<[u8; 16]> {
+    hex::decode(text).ok()?.try_into().ok()
+}
+
+/// Refuses a PKCS#8 key whose decryption asks for too much work or memory, or for none.
+fn check_work(der: &[u8]) -> Result<(), Problem> {
+    let info = EncryptedPrivateKeyInfoOwned::from_der(der).map_err(|_| Problem::Unreadable(CONVERT))?;
     let kdf = &info.encryption_algorithm.pbes2().ok_or(Problem::Unreadable(CONVERT))?.kdf;
-    let fits = match (kdf.pbkdf2(), kdf.scrypt()) {
-        (Some(pbkdf2), _) => pbkdf2.iteration_count <= PBKDF2_ROUNDS,
+    let (is_one, fits) = match (kdf.pbkdf2(), kdf.scrypt()) {
+        (Some(pbkdf2), _) => (pbkdf2.iteration_count > 0, pbkdf2.iteration_count <= PBKDF2_ROUNDS),
         (_, Some(scrypt)) => {
-            let memory = scrypt.cost_parameter.saturating_mul(u64::from(scrypt.block_size)).saturating_mul(128);
-            memory <= SCRYPT_BYTES && scrypt.parallelization <= 4
+            let (cost, block, lanes) = (scrypt.cost_parameter, scrypt.block_size, scrypt.parallelization);
+            let memory = cost.saturating_mul(u64::from(block)).saturating_mul(128);
+            let is_one = cost >= 2 && cost.is_power_of_two() && block > 0 && lanes > 0;
+            (is_one, memory <= SCRYPT_BYTES && lanes <= 4)
         }
-        _ => false,
+        _ => return Err(Problem::Unreadable(CONVERT)),
     };
-    if fits { Ok(()) } else { Err(Problem::Unreadable("its encryption takes too much work or memory to open")) }
+    match (is_one, fits) {
+        (false, _) => Err(Problem::Unreadable(DAMAGED)),
+        (true, false) => Err(Problem::Unreadable("its encryption takes too much work or memory to open")),
+        (true, true) => Ok(()),
+    }
 }

@@ -28,6 +28,7 @@ mod local;
 mod mirrors;
 mod ssh;
 mod ssh_hostile;
+mod ssh_keys;
 
 const NOW: Duration = Duration::ZERO;
 

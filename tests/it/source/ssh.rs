@@ -2,7 +2,6 @@
 
 use std::{fs, process::Command};
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::ByteString;
 use mainstay::{
     api::git_repository::{AuthType, RepositoryAuth},
@@ -177,26 +176,6 @@ async fn says_what_is_wrong_with_the_key() {
         user(),
     );
     check(&[("key", &good)], &refused).await;
-}
-
-#[tokio::test]
-async fn a_key_that_takes_too_much_work_to_open_is_refused_at_once() {
-    let bench = SshBench::new().await;
-    let key = bench.key("locked", "ed25519", &["-N", "right"]);
-    let body: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
-    let mut bytes = BASE64_STANDARD.decode(body).unwrap();
-    // Magic, cipher, the name of the derivation, the lengths of its options and of the salt, the salt; then the rounds.
-    let rounds = 15 + (4 + 10) + (4 + 6) + 4 + (4 + 16);
-    assert!(u32::from_be_bytes(bytes[rounds..rounds + 4].try_into().unwrap()) < 100);
-    bytes[rounds..rounds + 4].copy_from_slice(&u32::MAX.to_be_bytes());
-    let begin = "-----BEGIN OPENSSH PRIVATE KEY-----";
-    let encoded = BASE64_STANDARD.encode(bytes);
-    let lines: Vec<_> = encoded.as_bytes().chunks(70).map(|line| std::str::from_utf8(line).unwrap()).collect();
-    let heavy = format!("{begin}\n{}\n{}\n", lines.join("\n"), begin.replace("BEGIN", "END"));
-    let outcome = bench.outcome(&bench.remote(&[("key", &heavy), ("password", "right")])).await;
-    let rounds = "its passphrase takes too many rounds (ssh-keygen -a); at most 512 are done";
-    assert_eq!(outcome, format!("Invalid: the private key under key of the Secret cannot be read: {rounds}"));
-    assert_eq!(bench.server.take_connections(), 0);
 }
 
 #[tokio::test]
