@@ -28,6 +28,7 @@ pub mod kinds;
 pub mod levers;
 #[expect(clippy::disallowed_methods, reason = "it is the listener")]
 pub mod listen;
+mod media;
 #[expect(clippy::disallowed_methods, reason = "pods are processes, with files")]
 pub mod node;
 pub mod openapi;

@@ -7,6 +7,7 @@
 use crate::{
     columns::{self, Include},
     kinds::table::Kind,
+    media,
     status::Status,
     store::{Stored, serialise},
     verbs::{json_as, read::Page, value_as},
@@ -62,17 +63,8 @@ impl Form {
         if accept.is_empty() {
             return Ok(Self::Whole);
         }
-        let clauses = accept.split(',').map(|clause| {
-            let mut parts = clause.split(';').map(str::trim);
-            (parts.next().unwrap_or_default().to_owned(), parts.map(ToOwned::to_owned).collect::<Vec<_>>())
-        });
-        for (media, parameters) in clauses {
-            if !matches!(media.as_str(), "application/json" | "*/*" | "application/*" | "application/yaml") {
-                continue;
-            }
-            let parameter = |name: &str| {
-                parameters.iter().find_map(|p| p.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
-            };
+        for clause in media::clauses(accept).iter().filter(|clause| clause.is_met()) {
+            let parameter = |name: &str| clause.parameter(name);
             match (parameter("as"), parameter("g")) {
                 ("", _) => return Ok(Self::Whole),
                 (_, "meta.k8s.io") if !matches!(parameter("v"), "v1" | "") => {}
@@ -99,6 +91,16 @@ pub fn not_acceptable() -> Status {
         "NotAcceptable",
         "only the following media types are accepted: application/json, application/yaml, \
          application/vnd.kubernetes.protobuf",
+    )
+}
+
+/// 406 of a watch in a form that cannot be streamed.
+pub fn not_streamed() -> Status {
+    Status::new(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json;stream=watch, \
+         application/vnd.kubernetes.protobuf;stream=watch",
     )
 }
 

@@ -25,10 +25,17 @@ pub enum Route {
     },
     /// A collection, an object or a subresource.
     Resource(Address),
+    /// `/api/v1/watch/…`, `/apis/{group}/{version}/watch/…`: the old way to watch a collection or an object.
+    Watch(Address),
     /// `/version`.
     VersionInfo,
-    /// `/healthz`, `/readyz`, `/livez` and what lies below.
-    Health,
+    /// `/healthz`, `/readyz`, `/livez` and their checks.
+    Health {
+        /// `healthz`, `readyz` or `livez`.
+        group: String,
+        /// One check, such as `poststarthook/rbac/bootstrap-roles`; empty for all of the group.
+        check: String,
+    },
     /// `/openapi/v2`.
     OpenApiLegacy,
     /// `/openapi/v3`.
@@ -75,7 +82,9 @@ pub fn route(path: &str) -> Route {
         ["api", version, rest @ ..] => resource("", version, rest),
         ["apis", group, version, rest @ ..] => resource(group, version, rest),
         ["version"] => Route::VersionInfo,
-        ["healthz" | "readyz" | "livez", ..] => Route::Health,
+        [group @ ("healthz" | "readyz" | "livez"), check @ ..] if !path.ends_with('/') => {
+            Route::Health { group: (*group).to_owned(), check: check.join("/") }
+        }
         ["openapi", "v2"] => Route::OpenApiLegacy,
         ["openapi", "v3"] => Route::OpenApiIndex,
         ["openapi", "v3", rest @ ..] => Route::OpenApi(rest.join("/")),
@@ -87,6 +96,18 @@ pub fn route(path: &str) -> Route {
 }
 
 fn resource(group: &str, version: &str, rest: &[&str]) -> Route {
+    if let ["watch", below @ ..] = rest {
+        return match resource(group, version, below) {
+            Route::Resource(address) if address.subresource.is_empty() => Route::Watch(address),
+            // Such a path names a resource that is called `watch`, which nobody has.
+            _ => Route::Resource(Address {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                resource: "watch".to_owned(),
+                ..Address::default()
+            }),
+        };
+    }
     let (namespace, rest) = match rest {
         // `namespaces/x/status` is a part of the namespace, not a kind inside it.
         ["namespaces", _, "status" | "finalize"] if group.is_empty() => ("", rest),
@@ -128,6 +149,11 @@ impl Query {
         self.0.iter().find(|(n, _)| n == name).map_or("", |(_, v)| v)
     }
 
+    /// Whether a parameter was given, with or without a value.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(n, _)| n == name)
+    }
+
     /// All values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
@@ -141,6 +167,14 @@ impl Query {
     /// Whether a parameter is set: anything but absent, `0` and `false` (so `?watch` and `?watch=1` are).
     pub fn flag(&self, name: &str) -> bool {
         self.0.iter().rfind(|(n, _)| n == name).is_some_and(|(_, v)| !matches!(v.as_str(), "0" | "false"))
+    }
+
+    /// The same with one more parameter, which counts whatever was said of it before.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.retain(|(n, _)| n != name);
+        self.0.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// A number; `None` when it was not given or is none.

@@ -218,10 +218,7 @@ impl Hands {
         drop(reported);
         let event = json!({
             "metadata": {"name": event_name, "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": about["apiVersion"], "kind": about["kind"], "name": name, "namespace": metadata["namespace"],
-                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
-            },
+            "involvedObject": reference(about),
             "reason": reason, "message": message, "type": kind, "count": 1,
             "source": {"component": source}, "reportingComponent": source,
             "firstTimestamp": stamp(now), "lastTimestamp": stamp(now),
@@ -229,6 +226,36 @@ impl Hands {
         // An event that cannot be told (the namespace is going away) is lost on a real cluster as well.
         let _ = self.create(CONTROLLER, "events", namespace, event);
     }
+}
+
+impl Hands {
+    /// Reports what was done about an object in the newer form of events, which says when and by which action.
+    pub(crate) fn report_action(&self, about: &Value, source: &str, action: &str, reason: &str, message: &str) {
+        if self.server.store().count("events") >= MOST_EVENTS {
+            return;
+        }
+        let metadata = &about["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or("default");
+        let now = self.now();
+        let name = format!("{}.{:x}", metadata["name"].as_str().unwrap_or_default(), now.as_nanosecond());
+        let event = json!({
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": reference(about), "reason": reason, "message": message, "type": "Normal",
+            "action": action, "eventTime": format!("{now:.6}"),
+            "reportingComponent": source, "reportingInstance": format!("{source}-{}", super::pods::NODE), "source": {},
+        });
+        // An event that cannot be told (the namespace is going away) is lost on a real cluster as well.
+        let _ = self.create(CONTROLLER, "events", namespace, event);
+    }
+}
+
+/// What an event is about.
+fn reference(about: &Value) -> Value {
+    let metadata = &about["metadata"];
+    json!({
+        "apiVersion": about["apiVersion"], "kind": about["kind"], "name": metadata["name"],
+        "namespace": metadata["namespace"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+    })
 }
 
 /// The reference to the controller of an object.

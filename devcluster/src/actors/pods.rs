@@ -153,13 +153,16 @@ fn unschedulable(hands: &Hands, subject: &Subject, pod: &Value, why: &str) {
     hands.set_status("kube-scheduler", subject, pod, status);
 }
 
+/// What the scheduler calls itself.
+const SCHEDULER: &str = "default-scheduler";
+
 fn place(hands: &Hands, subject: &Subject, pod: &Value) {
     let mut placed = pod.clone();
     placed["spec"]["nodeName"] = NODE.into();
     if hands.update("kube-scheduler", subject, placed) {
         let (namespace, name) = (subject.key.namespace(), subject.key.name());
         let message = format!("Successfully assigned {namespace}/{name} to {NODE}");
-        hands.report(pod, "default-scheduler", "Normal", "Scheduled", &message);
+        hands.report_action(pod, SCHEDULER, "Binding", "Scheduled", &message);
     }
 }
 

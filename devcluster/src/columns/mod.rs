@@ -6,6 +6,7 @@
 //! them once); the caller adds and removes those.
 
 mod age;
+mod descriptions;
 mod jsonpath;
 mod others;
 mod text;
@@ -49,7 +50,10 @@ pub fn table(
     include: Include,
     now: Timestamp,
 ) -> Value {
-    let default = [json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})];
+    let age = json!({
+        "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": descriptions::age(),
+    });
+    let default = [age];
     let (definitions, cells): (Vec<Value>, Vec<Vec<Value>>) = if let Some(declared) = crd_columns {
         let declared = if declared.is_empty() { &default[..] } else { declared };
         (declared_definitions(declared), objects.iter().map(|o| declared_cells(declared, o, now)).collect())
@@ -85,14 +89,19 @@ fn definition(name: &str, kind: &str, format: &str, priority: i64, description: 
 
 fn declared_definitions(declared: &[Value]) -> Vec<Value> {
     let field = |column: &Value, name: &str| column[name].as_str().unwrap_or_default().to_owned();
-    let mut definitions = vec![definition("Name", "string", "name", 0, "")];
+    let mut definitions = vec![definition("Name", "string", "name", 0, descriptions::name())];
     definitions.extend(declared.iter().map(|column| {
+        let mut description = field(column, "description");
+        if description.is_empty() {
+            let path = field(column, "jsonPath");
+            description = format!("Custom resource definition column (in JSONPath format): {path}");
+        }
         definition(
             &field(column, "name"),
             &field(column, "type"),
             &field(column, "format"),
             column["priority"].as_i64().unwrap_or(0),
-            &field(column, "description"),
+            &description,
         )
     }));
     definitions
@@ -117,8 +126,15 @@ fn declared_cells(declared: &[Value], object: &Value, now: Timestamp) -> Vec<Val
 
 fn built_in_definitions(path: &str) -> Vec<Value> {
     match recorded().get(path) {
-        Some(columns) => columns.iter().map(|(n, t, f, p)| definition(n, t, f, *p, "")).collect(),
-        None => vec![definition("Name", "string", "name", 0, ""), definition("Created At", "date", "", 0, "")],
+        Some(columns) => columns
+            .iter()
+            .enumerate()
+            .map(|(at, (n, t, f, p))| definition(n, t, f, *p, descriptions::of(path, at)))
+            .collect(),
+        None => vec![
+            definition("Name", "string", "name", 0, descriptions::name()),
+            definition("Created At", "date", "", 0, descriptions::age()),
+        ],
     }
 }
 

@@ -94,6 +94,11 @@ pub fn apply(cx: &ApplyContext<'_>, live: Option<&Value>, config: &Value) -> Res
     Ok(object)
 }
 
+/// 500 of a configuration that does not fit the schema.
+pub fn check_typed(schema: &Schema, config: &Value) -> Result<(), Status> {
+    typed::check(schema.view(), config).map_err(|why| untyped(config, &why))
+}
+
 /// The applier's new entry. Its time is that of the last apply that has changed the object: who has only stated what
 /// was there already has none.
 fn entry(cx: &ApplyContext<'_>, fields: FieldSet, previous: Option<Entry>, changed: bool) -> Option<Entry> {

@@ -1,6 +1,6 @@
 //! `metadata.managedFields` becomes entries, and entries become `metadata.managedFields`.
 //!
-//! Invariant: at most one entry per identity; entries own something; encoded, `Apply` stands before `Update`, then
+//! Invariant: at most one entry per identity is read; entries own something; encoded, `Apply` stands before `Update`, then
 //! older before newer.
 
 use serde_json::{Map, Value, json};
@@ -80,7 +80,8 @@ pub(crate) fn decode(value: Option<&Value>) -> Option<Vec<Entry>> {
         };
         let twin = entries.iter_mut().find(|e| e.is(operation, &entry.manager, &entry.subresource, &entry.api_version));
         match twin {
-            Some(twin) => twin.fields.unite(&entry.fields),
+            // As on a real server the last one counts.
+            Some(twin) => *twin = entry,
             None => entries.push(entry),
         }
     }

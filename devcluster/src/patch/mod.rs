@@ -18,16 +18,18 @@ mod managed;
 mod merged;
 mod owned;
 mod reshaped;
+mod scaled;
 mod strategic;
 #[cfg(test)]
 mod tests;
 mod track;
 mod typed;
 
-pub use apply::{ApplyContext, apply};
+pub use apply::{ApplyContext, apply, check_typed};
 pub(crate) use element::element;
 pub(crate) use fields::Element;
 pub(crate) use json::depth;
 pub use json::{json, merge};
+pub use scaled::{apply_scale, track_scale};
 pub use strategic::strategic;
-pub use track::{equal_but_times, track, track_scale};
+pub use track::{equal_but_times, track};

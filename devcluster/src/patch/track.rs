@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::apply::{ApplyContext, store, strip};
 use super::difference::{Side, difference};
-use super::fields::{Element, FieldSet};
 use super::managed::{self, Entry, Operation};
 use super::reshaped::reshaped;
 
@@ -61,37 +60,6 @@ pub fn track(cx: &ApplyContext<'_>, old: Option<&Value>, new: &mut Value) {
                 fields: taken,
             });
         }
-    }
-    entries.retain(|e| !e.fields.is_empty());
-    managed::cap_updaters(&mut entries);
-    store(new, entries);
-}
-
-/// Writes `new`'s managedFields as they are after `cx.manager` made the number at `path` another through the scale
-/// subresource.
-///
-/// A Scale that wants 0 names no number, so nobody owns one that was scaled to 0; and what nobody owns stays so, however
-/// it is scaled afterwards. The entry of who scales has no time.
-pub fn track_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut Value) {
-    let mut entries = managed::decode(old.pointer("/metadata/managedFields")).unwrap_or_default();
-    let at = |object: &Value| path.iter().try_fold(object, |value, field| value.get(field)).cloned();
-    if !entries.iter().any(|e| e.fields.has(path)) || at(old) == at(new) {
-        return store(new, entries);
-    }
-    for entry in &mut entries {
-        entry.fields.cut(path);
-    }
-    if at(new).and_then(|n| n.as_i64()) != Some(0) {
-        let mut fields = FieldSet::default();
-        fields.entry(path.iter().map(|field| Element::Field((*field).to_owned()))).unite(&FieldSet::leaf());
-        entries.push(Entry {
-            manager: cx.manager.to_owned(),
-            operation: Operation::Update,
-            api_version: cx.api_version.to_owned(),
-            subresource: cx.subresource.to_owned(),
-            time: None,
-            fields,
-        });
     }
     entries.retain(|e| !e.fields.is_empty());
     managed::cap_updaters(&mut entries);

@@ -10,6 +10,7 @@
 //! Invariant: nothing here knows a clock, a store or a request.
 
 mod builtin;
+mod convert;
 mod defaults;
 mod definition;
 mod facets;
@@ -25,6 +26,7 @@ mod unknown;
 mod validate;
 
 pub use builtin::{builtin, metadata};
+pub use convert::convert;
 pub use defaults::{apply_defaults, normalise};
 pub use definition::validate_definition;
 pub use node::Schema;

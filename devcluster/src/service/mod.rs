@@ -8,6 +8,7 @@
 //! Deliberately absent: connections and who may connect (`listen`). What a request is upgraded to is in [`stream`].
 
 pub mod fault;
+mod health;
 mod lever;
 mod log;
 #[expect(clippy::disallowed_methods, reason = "requests have deadlines")]
@@ -15,10 +16,11 @@ mod resource;
 pub mod respond;
 #[expect(clippy::disallowed_methods, reason = "connections go on")]
 pub(crate) mod stream;
+mod yaml;
 
 use crate::{
     access::{self, authenticate::authenticate, rbac},
-    discovery, openapi, registry,
+    discovery, media, openapi, registry,
     route::{Query, Route, route},
     server::Server,
     status::Status,
@@ -76,6 +78,18 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let accept = request.headers().get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let yaml = media::wants_yaml(accept) && yaml::is_offered(request.uri().path());
+    let response = answer_in_json(server, request).await;
+    if yaml { yaml::instead_of_json(response).await } else { response }
+}
+
+async fn answer_in_json<B>(server: &Server, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let (parts, body) = request.into_parts();
     if let Some(images) = server.images().filter(|_| is_below_v2(parts.uri.path())) {
         return registry::answer::answer(server, images, parts, body).await;
@@ -91,6 +105,7 @@ where
     let path = parts.uri.path().to_owned();
     let asked = Asked { query: Query::parse(parts.uri.query().unwrap_or_default()), parts, body, user };
     let route = route(&path);
+    let (route, asked) = watched(route, asked);
     if !matches!(route, Route::Resource(_)) {
         let verb = asked.parts.method.as_str().to_lowercase();
         let request = access::Request { verb, place: access::Place::Path(path.clone()) };
@@ -101,6 +116,10 @@ where
     match route {
         Route::Resource(address) => resource::answer(server, address, asked).await,
         Route::Lever(name) => lever::answer(server, &name, &asked),
+        Route::Health { group, check } => {
+            server.levers().count("get", &path, asked.user_agent());
+            health::answer(&group, &check, &asked.query)
+        }
         _ if !matches!(asked.parts.method, Method::GET | Method::HEAD) => {
             respond::status(&respond::method_not_allowed())
         }
@@ -108,6 +127,22 @@ where
             server.levers().count("get", &path, asked.user_agent());
             document(server, other, &asked)
         }
+    }
+}
+
+/// A path below `watch` means a watch of what it names; of one object, a watch of those with its name.
+fn watched(route: Route, mut asked: Asked) -> (Route, Asked) {
+    let Route::Watch(mut address) = route else { return (route, asked) };
+    if asked.parts.method == Method::GET {
+        let name = std::mem::take(&mut address.name);
+        if !name.is_empty() {
+            asked.query = asked.query.with("fieldSelector", &format!("metadata.name={name}"));
+        }
+        asked.query = asked.query.with("watch", "true");
+        (Route::Resource(address), asked)
+    } else {
+        // Nothing but a watch can be asked there.
+        (Route::Watch(address), asked)
     }
 }
 
@@ -165,16 +200,23 @@ fn document(server: &Server, route: Route, asked: &Asked) -> Response<Body> {
         }
         Route::Group(name) => discovery::group(&table, &name),
         Route::Version { group, version } => discovery::resources(&table, &group, &version),
+        Route::VersionInfo if media::wants_yaml(asked.header(header::ACCEPT)) => {
+            return respond::status(&only_json());
+        }
         Route::VersionInfo => Some(discovery::version()),
-        Route::Health => return respond::text(200, "ok"),
         Route::OpenApiLegacy => return legacy_openapi(asked.header(header::ACCEPT)),
         Route::OpenApiIndex => Some(openapi::index(&table)),
         Route::OpenApi(path) => openapi::document(&table, &path),
         Route::Issuer => Some(issuer(asked)),
         Route::Keys => return keys(server),
-        Route::Resource(_) | Route::Lever(_) | Route::Unknown => None,
+        Route::Health { .. } | Route::Resource(_) | Route::Watch(_) | Route::Lever(_) | Route::Unknown => None,
     };
     found.map_or_else(respond::page_not_found, |document| respond::json(200, document.to_string().into()))
+}
+
+/// 406 of what has no other form.
+fn only_json() -> Status {
+    Status::new(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json").unspecific()
 }
 
 /// An OpenAPI v2 document without kinds, which `kubectl` asks for those that v3 does not know. A protobuf message

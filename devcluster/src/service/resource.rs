@@ -7,9 +7,9 @@ use crate::{
     access::{Place, Request, rbac},
     admission::{Stop, consult, drive::admitted, hooks::Write},
     kinds::table::Kind,
-    levers,
+    levers, media,
     present::{self, Form, Route},
-    route::Address,
+    route::{Address, Query},
     server::{Server, stamp},
     status::{Cause, Status},
     verbs::{
@@ -188,17 +188,15 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
     match (target.subresource.as_str(), verb) {
         ("scale", "get") => Ok(respond::json(200, scale::get(server, target)?.to_string().into())),
         ("scale", _) => {
-            let (options, form) = if verb == "update" {
-                ("UpdateOptions", None)
+            let form = if verb == "update" {
+                None
             } else {
-                let form = patch::Form::of(asked.header(header::CONTENT_TYPE), target.kind.custom.is_some())?;
-                if form == patch::Form::Apply {
-                    // Ownership of what an apply of a Scale states is not kept; better none than a wrong one.
-                    return Err(decode::unsupported("application/json-patch+json, application/merge-patch+json"));
-                }
-                ("PatchOptions", Some(form))
+                Some(patch::Form::of(asked.header(header::CONTENT_TYPE), target.kind.custom.is_some())?)
             };
-            let settings = settings(server, asked, options)?;
+            let settings = match form {
+                Some(form) => patch_settings(server, asked, form)?,
+                None => settings(server, asked, "UpdateOptions")?,
+            };
             let (body, _) = body_of(kind, asked, form)?;
             let write = |settings: &Settings| scale::write(server, target, settings, form, &body);
             let (outcome, warnings) = admitted(server, &settings, write).await;
@@ -317,6 +315,9 @@ async fn list(server: &Server, target: &Target, asked: &Asked) -> Result<Respons
 
 fn open_watch(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
     let form = wanted(target, asked, Route::Collection)?;
+    if media::wants_yaml(asked.header(header::ACCEPT)) {
+        return Err(present::not_streamed());
+    }
     let options = watch::WatchOptions::parse(target, &asked.query, form)?;
     Ok(respond::stream(watch::open(server, target, options)))
 }
@@ -474,7 +475,9 @@ async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> 
         decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?.0
     };
     delete::is_options(&body)?;
-    let options = DeleteOptions::parse(&body, &asked.query)?;
+    // Who sends a body has said everything in it.
+    let said = if asked.body.is_empty() { asked.query.clone() } else { Query::default() };
+    let options = DeleteOptions::parse(&body, &said)?;
     let settings = Settings {
         now: stamp(server.now()),
         dry_run: options.dry_run,

@@ -80,7 +80,7 @@ pub(crate) fn insert(
         patch::track(&context(kind, settings, "", &reset), None, &mut object);
     }
     namespace::admit_create(server, target)?;
-    service_account::admit(server, target, settings, &mut object);
+    service_account::admit(server, target, settings, &mut object)?;
     let write = Write { target, operation: "CREATE", old: None };
     change_new(server, settings, &write, &mut object)?;
     refuse_terminating_definition(kind, target)?;

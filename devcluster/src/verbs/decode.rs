@@ -77,7 +77,9 @@ pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
     if opened(bytes) > MAX_OPENED {
         return Err(Status::bad_request("error decoding YAML: the body nests too deep"));
     }
-    serde_yaml::from_slice(bytes).map_err(|e| {
+    // Of several documents the first counts.
+    let first = serde_yaml::Deserializer::from_slice(bytes).next();
+    first.map_or(Ok(Value::Null), serde::Deserialize::deserialize).map_err(|e: serde_yaml::Error| {
         let place = e.location().map_or_else(String::new, |l| format!("line {}: ", l.line()));
         Status::bad_request(format!("error decoding YAML: {place}the body is not a valid document"))
     })
@@ -123,25 +125,46 @@ pub enum Origin {
     Body,
     /// Made by a patch: flaws are 422 with the field `patch`.
     Patch,
+    /// Made by a strategic merge patch: the same, but numbers are converted before they are looked at.
+    Strategic,
     /// Made by an apply, which has checked the fields itself.
     Apply,
+}
+
+/// Makes what an apply has merged a value of its type; 500 where that cannot be, which names the applied configuration.
+pub(crate) fn converted(kind: &Kind, config: &Value, object: &mut Value) -> Result<(), Status> {
+    if kind.custom.is_some() {
+        return Ok(());
+    }
+    schema::convert(&kind.schema, object).map_err(|why| {
+        let version = if kind.group.is_empty() { format!("/{}", kind.version) } else { kind.api_version.clone() };
+        let what = format!("{version}, Kind={}", kind.kind);
+        let (namespace, name) = (super::text(config, "/metadata/namespace"), super::text(config, "/metadata/name"));
+        let text = format!(
+            "failed to convert new object ({namespace}/{name}; {what}) to proper version: unable to convert unstructured \
+             object to {what}: {why}"
+        );
+        Status::new(500, "", text)
+    })
 }
 
 /// Checks the head of an object, drops what the schema does not know; answers warnings.
 pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origin) -> Result<Vec<String>, Status> {
     head(kind, value).map_err(|status| match origin {
-        Origin::Patch if status.code == 400 && kind.custom.is_none() => patch_flaw(&status.message),
+        Origin::Patch | Origin::Strategic if status.code == 400 && kind.custom.is_none() => patch_flaw(&status.message),
         _ => status,
     })?;
-    let refuse = |text: String| {
-        let text =
-            format!("{} in version \"{}\" cannot be handled as a {}: {text}", kind.kind, kind.version, kind.kind);
-        match origin {
-            Origin::Body => Status::bad_request(text),
-            _ => patch_flaw(&text),
+    let refuse = |text: String| match origin {
+        Origin::Body => {
+            let what = format!("{} in version \"{}\"", kind.kind, kind.version);
+            Status::bad_request(format!("{what} cannot be handled as a {}: {text}", kind.kind))
         }
+        _ => patch_flaw(&text),
     };
     if kind.custom.is_none() {
+        if origin == Origin::Strategic {
+            schema::convert(&kind.schema, value).map_err(|why| patch_flaw(&why))?;
+        }
         schema::check_types(&kind.schema, value, &kind.kind).map_err(refuse)?;
         hooks::check_decodable(&kind.api_version, &kind.kind, value).map_err(refuse)?;
     }
@@ -159,7 +182,7 @@ pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origi
     match (settings.validation, origin) {
         (FieldValidation::Ignore, _) => Ok(Vec::new()),
         (FieldValidation::Warn, _) => Ok(texts),
-        (FieldValidation::Strict, Origin::Patch) => {
+        (FieldValidation::Strict, Origin::Patch | Origin::Strategic) => {
             Err(patch_flaw(&format!("strict decoding error: {}", texts.join(", "))))
         }
         (FieldValidation::Strict, _) => Err(Status::bad_request(format!(
@@ -191,7 +214,7 @@ fn value_name(value: &Value) -> &str {
 
 /// 422 of a patch whose result is no object of the kind. Like a real server's it does not say of what; unlike that one's
 /// it does not quote the object, which may hold secrets.
-fn patch_flaw(text: &str) -> Status {
+pub(crate) fn patch_flaw(text: &str) -> Status {
     let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: \"<patch>\": {text}"));
     let mut status = Status::invalid("", "", "", vec![cause]);
     status.details = Some(serde_json::Map::new());

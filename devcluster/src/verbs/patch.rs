@@ -68,7 +68,8 @@ fn change(server: &Server, target: &Target, settings: &Settings, form: Form, bod
         let live = server.store().get(&kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
         let old = value_as(kind, &live);
         let mut new = compute(target, form, &old, body)?;
-        let warnings = decode::object(kind, &mut new, settings, decode::Origin::Patch)?;
+        let origin = if form == Form::Strategic { decode::Origin::Strategic } else { decode::Origin::Patch };
+        let warnings = decode::object(kind, &mut new, settings, origin)?;
         update::same_name(target, &new)?;
         create::same_namespace(target, &new)?;
         same_uid(target, &old, &new)?;
@@ -153,6 +154,7 @@ fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) ->
         update::same_version(target, &old, &config, Sent::Part)?;
         let mut new = patch::apply(&cx, Some(&old), &config)?;
         addressed(target, &mut new);
+        decode::converted(kind, &config, &mut new)?;
         decode::object(kind, &mut new, &quiet, decode::Origin::Apply)?;
         let live = Live { stored: live, old };
         if let Some(done) = update::replace(server, target, settings, &live, new, Tracking::Applied)? {
@@ -181,6 +183,7 @@ fn first_apply(
     update::same_name(target, config)?;
     let mut new = patch::apply(cx, None, config)?;
     addressed(target, &mut new);
+    decode::converted(&target.kind, config, &mut new)?;
     decode::object(&target.kind, &mut new, settings, decode::Origin::Apply)?;
     create::insert(server, target, settings, new, Tracking::Applied)
 }

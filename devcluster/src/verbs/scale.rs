@@ -1,10 +1,11 @@
 //! The `scale` subresource: replicas of a workload, seen and written as an `autoscaling/v1` Scale.
 //!
-//! Deliberately absent: server-side apply of a Scale, which no client here sends.
+//! Deliberately absent: who owns the number afterwards (`patch`).
 
 use super::{
     Done, Settings, Shown, Target,
     create::{Tracking, context},
+    decode,
     patch::Form,
     text,
     update::{self, ATTEMPTS, Live},
@@ -13,7 +14,7 @@ use super::{
 use crate::{
     admission::Stop,
     kinds::table::{Kind, ScalePaths},
-    patch,
+    patch, schema,
     server::Server,
     status::{Cause, Status},
 };
@@ -78,7 +79,7 @@ pub fn get(server: &Server, target: &Target) -> Result<Value, Status> {
     Ok(of(&target.kind, &value_as(&target.kind, &stored)))
 }
 
-/// Writes a Scale: the whole one, or a patch of it.
+/// Writes a Scale: the whole one, a patch of it, or what is applied to it.
 pub fn write(
     server: &Server,
     target: &Target,
@@ -87,23 +88,38 @@ pub fn write(
     body: &Value,
 ) -> Result<Done, Stop> {
     let kind = &*target.kind;
-    if form.is_none() {
-        is_scale(body)?;
-        update::same_name(target, body)?;
+    match form {
+        None => {
+            is_scale(body)?;
+            decodes(body).map_err(|why| {
+                Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+            })?;
+            update::same_name(target, body)?;
+        }
+        Some(Form::Apply) => configuration(target, body)?,
+        Some(_) => {}
     }
+    let spec = paths(kind).spec;
+    let path: Vec<&str> = spec.split('/').skip(1).collect();
+    let cx = context(kind, settings, &target.subresource, &[]);
     for _ in 0..ATTEMPTS {
         let stored = server.store().get(&kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
         let old = value_as(kind, &stored);
         let current = of(kind, &old);
         let wanted = match form {
-            None => body.clone(),
+            None | Some(Form::Apply) => body.clone(),
             Some(Form::Json) => patch::json(&current, body)?,
             Some(_) => patch::merge(&current, body),
         };
+        if matches!(form, Some(Form::Json | Form::Merge | Form::Strategic)) {
+            decodes(&wanted).map_err(|why| decode::patch_flaw(&why))?;
+        }
         let mut new = with_replicas(kind, target, &old, &wanted)?;
-        let spec = paths(kind).spec;
-        let path: Vec<&str> = spec.split('/').skip(1).collect();
-        patch::track_scale(&context(kind, settings, &target.subresource, &[]), &path, &old, &mut new);
+        if form == Some(Form::Apply) {
+            patch::apply_scale(&cx, &path, &old, &mut new)?;
+        } else {
+            patch::track_scale(&cx, &path, &old, &mut new);
+        }
         let live = Live { stored, old };
         if let Some(done) = update::replace(server, target, settings, &live, new, Tracking::Applied)? {
             let object = Shown::Value(of(kind, &done.object.value(kind)));
@@ -111,6 +127,39 @@ pub fn write(
         }
     }
     Err(Status::stale(&kind.group_resource(), &target.name).into())
+}
+
+/// Whether the types of a Scale's fields are right.
+fn decodes(scale: &Value) -> Result<(), String> {
+    schema::builtin("autoscaling/v1", "Scale").map_or(Ok(()), |schema| schema::check_types(&schema, scale, "Scale"))
+}
+
+/// Checks what is applied to a Scale.
+fn configuration(target: &Target, config: &Value) -> Result<(), Status> {
+    let (version, given) = (text(config, "/apiVersion"), text(config, "/kind"));
+    if (version, given) != ("autoscaling/v1", "Scale") {
+        let (group, short) = version.split_once('/').unwrap_or(("", version));
+        return Err(Status::bad_request(format!("invalid object type: {group}/{short}, Kind={given}")));
+    }
+    if config.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    if !text(config, "/metadata/name").is_empty() {
+        update::same_name(target, config)?;
+    }
+    if let Some(schema) = schema::builtin("autoscaling/v1", "Scale") {
+        patch::check_typed(&schema, config)?;
+    }
+    if target.kind.custom.is_some() {
+        // A real server cannot apply these either, and says so in these words.
+        let (namespace, name) = (text(config, "/metadata/namespace"), text(config, "/metadata/name"));
+        let text = format!(
+            "failed to convert new object ({namespace}/{name}; autoscaling/v1, Kind=Scale) to proper version: request to \
+             convert CR to an invalid group/version: autoscaling/v1"
+        );
+        return Err(Status::new(500, "", text));
+    }
+    Ok(())
 }
 
 /// 400 for a body that says that it is something else.

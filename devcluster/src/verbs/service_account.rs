@@ -1,9 +1,9 @@
-//! The admission of ServiceAccounts: a new pod gets the volume with the token of its account.
+//! The admission of ServiceAccounts: a new pod has an account that exists, and gets the volume with its token.
 //!
-//! Deliberately absent: refusing a pod whose account does not exist; it comes a moment after its namespace.
+//! Deliberately absent: refusing a pod while its namespace has no account `default` yet, which comes a moment after it.
 
 use super::{Settings, Target, metadata, text};
-use crate::{server::Server, store::Key};
+use crate::{server::Server, status::Status, store::Key};
 use serde_json::{Value, json};
 
 /// Where containers look for their token.
@@ -12,12 +12,36 @@ const PREFIX: &str = "kube-api-access-";
 /// Seconds that a token lasts; the odd number tells tokens of this kind from others.
 const LIFETIME: i64 = 3607;
 
-/// Adds the volume and its mounts, unless the pod or its account want none.
-pub(crate) fn admit(server: &Server, target: &Target, settings: &Settings, pod: &mut Value) {
+/// Adds the volume and its mounts, unless the pod or its account want none; 403 when there is no such account.
+pub(crate) fn admit(server: &Server, target: &Target, settings: &Settings, pod: &mut Value) -> Result<(), Status> {
     let kind = &target.kind;
-    if !(kind.group.is_empty() && kind.plural == "pods" && wants_token(server, target, pod)) {
-        return;
+    if !(kind.group.is_empty() && kind.plural == "pods") {
+        return Ok(());
     }
+    exists(server, target, settings, pod)?;
+    if wants_token(server, target, pod) {
+        add_token(settings, pod);
+    }
+    Ok(())
+}
+
+/// 403 of a pod whose account does not exist. Pods that mirror a file of their node have none.
+fn exists(server: &Server, target: &Target, settings: &Settings, pod: &Value) -> Result<(), Status> {
+    let (namespace, account) = (&target.namespace, text(pod, "/spec/serviceAccountName"));
+    let mirror = pod["metadata"]["annotations"].get("kubernetes.io/config.mirror").is_some();
+    if mirror || matches!(account, "" | "default") {
+        return Ok(());
+    }
+    if server.store().get("serviceaccounts", &Key::new(namespace, account)).is_some() {
+        return Ok(());
+    }
+    let why = format!("error looking up service account {namespace}/{account}: serviceaccount {account:?} not found");
+    // A name that is generated is not known yet.
+    let name = text(pod, if settings.generated { "/metadata/generateName" } else { "/metadata/name" });
+    Err(Status::forbidden(&target.kind.group_resource(), name, &why))
+}
+
+fn add_token(settings: &Settings, pod: &mut Value) {
     let has_mount = |container: &Value| {
         let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
         mounts.any(|mount| text(mount, "/mountPath") == MOUNT)

@@ -227,3 +227,16 @@ fn a_token_can_be_bound_to_a_pod() {
         w.post(&other, request).await.refused(400, "BadRequest", message);
     });
 }
+
+#[test]
+fn a_pod_whose_account_does_not_exist_is_forbidden() {
+    claim(async |w| {
+        let pod = |name: &str| json!({"metadata": {name: "p"}, "spec": {"serviceAccountName": "none", "containers": [{"name": "c", "image": "i"}]}});
+        let why = format!("error looking up service account {}/none: serviceaccount \"none\" not found", w.ns);
+        for field in ["name", "generateName"] {
+            let answer = w.post(&w.path("v1", "pods"), pod(field)).await;
+            assert_eq!(answer.body["details"], json!({"name": "p", "kind": "pods"}));
+            answer.refused(403, "Forbidden", &format!("pods \"p\" is forbidden: {why}"));
+        }
+    });
+}

@@ -108,3 +108,25 @@ fn an_event_lies_in_the_namespace_of_what_it_is_about() {
         assert_eq!(answer.causes(), [why], "{}", answer.text);
     });
 }
+
+#[test]
+fn the_scheduler_tells_in_the_newer_form_where_a_pod_goes() {
+    claim(async |w| {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        // The account of the namespace comes a moment after it.
+        w.until(&w.path("v1", "serviceaccounts/default"), "the account is there", |a| a.code == 200).await;
+        w.post(&w.path("v1", "pods"), pod).await.code(201);
+        let event = w.event("Pod", "p", "Scheduled").await;
+        assert_eq!(event["action"], "Binding");
+        assert_eq!(event["reportingComponent"], "default-scheduler");
+        assert!(event["reportingInstance"].as_str().unwrap().starts_with("default-scheduler-"), "{event}");
+        assert_eq!(event["source"], json!({}));
+        assert_eq!((&event["firstTimestamp"], &event["lastTimestamp"]), (&Value::Null, &Value::Null));
+        assert_eq!(event.get("count"), None);
+        assert_eq!(event["eventTime"].as_str().unwrap().len(), "2026-01-01T00:00:00.000000Z".len());
+        assert!(
+            event["message"].as_str().unwrap().starts_with(&format!("Successfully assigned {}/p to ", w.ns)),
+            "{event}"
+        );
+    });
+}

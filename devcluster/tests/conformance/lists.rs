@@ -321,3 +321,27 @@ fn contradictory_parameters_of_a_deletion_of_many_are_refused() {
         assert_eq!(names(&w.get(&w.maps("?labelSelector=mine")).await.ok()), ["a", "b", "c"]);
     });
 }
+
+#[test]
+fn the_columns_of_a_table_say_what_they_mean() {
+    claim(async |w| {
+        let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let told = |table: &Value| -> Vec<String> {
+            let columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
+            columns.iter().map(|c| c["description"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        let pods = told(&w.get_as(&w.path("v1", "pods"), accept).await.ok());
+        assert!(pods[0].starts_with("Name must be unique within a namespace."), "{pods:?}");
+        assert_eq!(pods[1], "The aggregate readiness state of this pod for accepting traffic.");
+        assert!(pods.iter().all(|text| !text.is_empty()), "{pods:?}");
+        let columns = json!([
+            {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+            {"name": "Colour", "type": "string", "jsonPath": ".spec.colour", "description": "How it looks"},
+        ]);
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let widgets = w.custom(schema, json!({"additionalPrinterColumns": columns})).await;
+        let custom = told(&w.get_as(&widgets.path, accept).await.ok());
+        assert_eq!(custom[0], pods[0]);
+        assert_eq!(custom[1..], ["Custom resource definition column (in JSONPath format): .spec.size", "How it looks"]);
+    });
+}

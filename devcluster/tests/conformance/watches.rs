@@ -265,3 +265,22 @@ fn a_watch_without_initial_events_begins_with_what_comes() {
         watch.expect(&[("ADDED", "new")]).await;
     });
 }
+
+#[test]
+fn the_old_paths_of_watches_are_served() {
+    claim(async |w| {
+        w.map("a", json!({})).await;
+        w.map("b", json!({})).await;
+        let below = |rest: &str| format!("/api/v1/watch/namespaces/{}/configmaps{rest}", w.ns);
+        let mut all = w.watch(&below("?fieldSelector=metadata.name!%3Dkube-root-ca.crt")).await;
+        all.expect(&[("ADDED", "a"), ("ADDED", "b")]).await;
+        let mut one = w.watch(&below("/b?timeoutSeconds=1")).await;
+        one.expect(&[("ADDED", "b")]).await;
+        assert!(one.next().await.is_none());
+        let mut namespace = w.watch(&format!("/api/v1/watch/namespaces/{}?timeoutSeconds=1", w.ns)).await;
+        namespace.expect(&[("ADDED", &w.ns)]).await;
+        w.get("/api/v1/watch/nope").await.refused(404, "NotFound", "the server could not find the requested resource");
+        let message = "the server does not allow this method on the requested resource";
+        w.post(&below(""), json!({})).await.refused(405, "MethodNotAllowed", message);
+    });
+}

@@ -84,7 +84,7 @@ async fn jobs_orphan_their_pods_by_default_and_say_so() {
     let deleted = world.delete(&format!("{jobs}/j"), json!({})).await;
     assert_eq!(deleted.expect(200)["metadata"]["finalizers"], json!(["orphan"]));
     assert!(deleted.headers["warning"].to_str().unwrap().contains("child pods are preserved by default"));
-    let odd = world.delete(&format!("{jobs}/j?propagationPolicy=Odd"), json!({})).await;
+    let odd = world.delete(&format!("{jobs}/j"), json!({"propagationPolicy": "Odd"})).await;
     odd.refused(422, "Invalid", "DeleteOptions.meta.k8s.io");
 }
 

@@ -102,34 +102,3 @@ pub(super) fn default_policy(object: &mut Object) {
         }
     }
 }
-
-/// Why an Ingress is refused.
-pub(super) fn validate_ingress(object: &Value, causes: &mut Vec<Cause>) {
-    let spec = &object["spec"];
-    if items(spec, &["rules"]).is_empty() && spec["defaultBackend"].is_null() {
-        causes.push(Cause::invalid("spec", spec, "either `defaultBackend` or `rules` must be specified"));
-    }
-    for (index, rule) in items(spec, &["rules"]).iter().enumerate() {
-        for (place, path) in items(rule, &["http", "paths"]).iter().enumerate() {
-            let field = format!("spec.rules[{index}].http.paths[{place}]");
-            let known = ["Exact", "ImplementationSpecific", "Prefix"];
-            match path["pathType"].as_str() {
-                None => causes.push(Cause::required(format!("{field}.pathType"), "pathType must be specified")),
-                Some(kind) if !known.contains(&kind) => {
-                    causes.push(Cause::not_supported(format!("{field}.pathType"), &kind.into(), &known));
-                }
-                Some(kind) => {
-                    let route = text(path, &["path"]);
-                    if kind != "ImplementationSpecific" && !route.starts_with('/') {
-                        let why = "must be an absolute path";
-                        causes.push(Cause::invalid(format!("{field}.path"), &route.into(), why));
-                    }
-                }
-            }
-            let backend = &path["backend"];
-            if !backend["service"].is_null() && text(backend, &["service", "name"]).is_empty() {
-                causes.push(Cause::required(format!("{field}.backend.service.name"), ""));
-            }
-        }
-    }
-}

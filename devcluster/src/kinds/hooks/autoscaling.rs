@@ -5,7 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::fill::{Fill, Object, at, items, text};
+use super::fill::{Fill, Object, at, items};
+use super::rules;
 use crate::status::Cause;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -52,34 +53,19 @@ fn cpu(percent: &Value) -> Value {
 pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     let most = spec["maxReplicas"].as_i64().unwrap_or(0);
+    if let Some(least) = spec["minReplicas"].as_i64().filter(|least| *least < 1) {
+        causes.push(Cause::invalid("spec.minReplicas", &least.into(), "must be greater than or equal to 1"));
+    }
     if most == 0 {
         causes.push(Cause::required("spec.maxReplicas", "must be set and greater than 0"));
     } else if most < 0 {
         causes.push(Cause::invalid("spec.maxReplicas", &most.into(), "must be greater than or equal to 1"));
     }
-    if let Some(least) = spec["minReplicas"].as_i64() {
-        if least < 1 {
-            causes.push(Cause::invalid("spec.minReplicas", &least.into(), "must be greater than or equal to 1"));
-        }
-        if most < least {
-            let why = "must be greater than or equal to `minReplicas`";
-            causes.push(Cause::invalid("spec.maxReplicas", &most.into(), why));
-        }
+    if spec["minReplicas"].as_i64().is_some_and(|least| most < least) {
+        let why = "must be greater than or equal to `minReplicas`";
+        causes.push(Cause::invalid("spec.maxReplicas", &most.into(), why));
     }
-    for field in ["kind", "name"] {
-        if text(spec, &["scaleTargetRef", field]).is_empty() {
-            causes.push(Cause::required(format!("spec.scaleTargetRef.{field}"), ""));
-        }
-    }
-    let version = at(spec, &["scaleTargetRef", "apiVersion"]);
-    if !version.as_str().unwrap_or_default().contains('/') {
-        let version = version.as_str().unwrap_or_default();
-        causes.push(Cause::invalid(
-            "spec.scaleTargetRef.apiVersion",
-            &version.into(),
-            "apiVersion must specify API group",
-        ));
-    }
+    rules::autoscalers::validate(spec, causes);
 }
 
 fn is_cpu(metric: &Value) -> bool {

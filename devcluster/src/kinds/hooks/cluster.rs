@@ -114,19 +114,6 @@ pub(super) fn default_budget_status(object: &mut Object) {
     }
 }
 
-/// Why a PodDisruptionBudget is refused.
-pub(super) fn validate_budget(object: &Value, causes: &mut Vec<Cause>) {
-    let spec = &object["spec"];
-    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-        causes.push(Cause::invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"));
-    }
-    for field in ["minAvailable", "maxUnavailable"] {
-        if spec[field].as_i64().is_some_and(|n| n < 0) {
-            causes.push(Cause::invalid(format!("spec.{field}"), &spec[field], "must be greater than or equal to 0"));
-        }
-    }
-}
-
 /// Why a PriorityClass is refused.
 pub(super) fn validate_priority_class(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let name = text(object, &["metadata", "name"]);

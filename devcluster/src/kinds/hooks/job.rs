@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::fill::{Fill, Object, at, items, text};
 use super::pod;
-use super::pod_rules::{self, Restarts};
-use super::workloads;
+use super::pod_rules;
+use super::{rules, workloads};
 use crate::status::Cause;
 
 /// The label of a Job's pods by uid, and its old twin.
@@ -103,10 +103,12 @@ pub(super) fn prepare_update(old: &Value, job: &mut Object) {
 /// Why a Job is refused.
 pub(super) fn validate_job(job: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &job["spec"];
-    job_spec(spec, "spec", causes);
-    if !spec["selector"].is_null()
-        && !workloads::matches(&spec["selector"], at(spec, &["template", "metadata", "labels"]))
-    {
+    generated_selector(job, causes);
+    rules::jobs::validate(spec, "spec", causes);
+    if spec["selector"].is_null() {
+        causes.push(Cause::required("spec.selector", ""));
+    }
+    if !workloads::matches(&spec["selector"], at(spec, &["template", "metadata", "labels"])) {
         let why = "`selector` does not match template `labels`";
         causes.push(Cause::invalid(
             "spec.template.metadata.labels",
@@ -175,13 +177,20 @@ fn take(object: &mut Value, from: &Value, fields: &[&str]) {
     }
 }
 
-fn job_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for field in ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"] {
-        if spec[field].as_i64().is_some_and(|n| n < 0) {
-            causes.push(Cause::invalid(format!("{path}.{field}"), &spec[field], "must be greater than or equal to 0"));
-        }
+/// A selector that the server is to make must be the one that it makes.
+fn generated_selector(job: &Value, causes: &mut Vec<Cause>) {
+    let (spec, metadata) = (&job["spec"], &job["metadata"]);
+    if spec["manualSelector"] == true || spec["selector"].is_null() || metadata["uid"].is_null() {
+        return;
     }
-    pod_rules::validate_template(&spec["template"], &format!("{path}.template"), Restarts::Finishing, causes);
+    let values = [(UID_LABELS, &metadata["uid"]), (NAME_LABELS, &metadata["name"])];
+    let pairs =
+        values.iter().flat_map(|(names, value)| names.iter().map(|name| ((*name).to_owned(), (*value).clone())));
+    let expected: Object = pairs.collect();
+    if !workloads::matches(&spec["selector"], &Value::Object(expected)) {
+        let why = "`selector` not auto-generated";
+        causes.push(Cause::invalid("spec.selector", &spec["selector"], why));
+    }
 }
 
 /// Why a CronJob is refused.
@@ -197,10 +206,9 @@ pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
     } else if let Some(why) = schedule_fault(schedule) {
         causes.push(Cause::invalid("spec.schedule", &schedule.into(), &why));
     }
-    if let Some(zone) = spec["timeZone"].as_str()
-        && let Some(why) = zone_fault(zone)
-    {
-        causes.push(Cause::invalid("spec.timeZone", &zone.into(), &why));
+    if let Some(zone) = spec["timeZone"].as_str() {
+        let faults = zone_faults(zone);
+        causes.extend(faults.iter().map(|why| Cause::invalid("spec.timeZone", &zone.into(), why)));
     }
     for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         if spec[field].as_i64().is_some_and(|n| n < 0) {
@@ -211,21 +219,36 @@ pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
     if !matches!(policy, "Allow" | "Forbid" | "Replace") {
         causes.push(Cause::not_supported("spec.concurrencyPolicy", &policy.into(), &["Allow", "Forbid", "Replace"]));
     }
-    job_spec(at(spec, &["jobTemplate", "spec"]), "spec.jobTemplate.spec", causes);
+    let job = at(spec, &["jobTemplate", "spec"]);
+    rules::jobs::validate(job, "spec.jobTemplate.spec", causes);
+    if !job["selector"].is_null() {
+        let why = "`selector` will be auto-generated";
+        causes.push(Cause::invalid("spec.jobTemplate.spec.selector", &job["selector"], why));
+    }
+    if job["manualSelector"] == true {
+        let field = "spec.jobTemplate.spec.manualSelector";
+        causes.push(Cause::not_supported(field, &true.into(), &["nil", "false"]));
+    }
 }
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// What is wrong with the name of a time zone.
-fn zone_fault(zone: &str) -> Option<String> {
+/// What is wrong with the name of a time zone, whose letters are as they are.
+fn zone_faults(zone: &str) -> Vec<String> {
     if zone.is_empty() {
-        return Some("timeZone must be nil or non-empty string".to_owned());
+        return vec!["timeZone must be nil or non-empty string".to_owned()];
     }
+    let mut faults = Vec::new();
     if zone.eq_ignore_ascii_case("local") {
-        return Some("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned());
+        let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        faults.push(why.to_owned());
     }
-    jiff::tz::TimeZone::get(zone).is_err().then(|| format!("unknown time zone {zone}"))
+    let known = jiff::tz::TimeZone::get(zone).is_ok_and(|found| found.iana_name() == Some(zone)) || zone == "Local";
+    if !known {
+        faults.push(format!("unknown time zone {zone}"));
+    }
+    faults
 }
 
 /// What is wrong with a cron schedule.
@@ -234,6 +257,11 @@ fn schedule_fault(schedule: &str) -> Option<String> {
         Some(_) => return Some("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned()),
         None => schedule.trim(),
     };
+    if let Some(duration) = schedule.strip_prefix("@every ")
+        && !is_duration(duration)
+    {
+        return Some(format!("failed to parse duration {schedule}: time: invalid duration {duration:?}"));
+    }
     if let Some(descriptor) = schedule.strip_prefix('@') {
         let known = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"].contains(&descriptor)
             || descriptor.starts_with("every ");
@@ -263,6 +291,7 @@ fn part_fault(part: &str, (low, high, names): (u32, u32, &[&str])) -> Option<Str
     if matches!(range, "*" | "?") {
         return None;
     }
+    let mut bounds: Vec<u32> = Vec::new();
     for bound in range.splitn(2, '-') {
         let number = names
             .iter()
@@ -277,10 +306,34 @@ fn part_fault(part: &str, (low, high, names): (u32, u32, &[&str])) -> Option<Str
             }
             Some(n) if n < low => return Some(format!("beginning of range ({n}) below minimum ({low}): {part}")),
             Some(n) if n > high => return Some(format!("end of range ({n}) above maximum ({high}): {part}")),
-            Some(_) => {}
+            Some(n) => bounds.push(n),
         }
     }
-    None
+    match bounds[..] {
+        [first, last] if first > last => {
+            Some(format!("beginning of range ({first}) beyond end of range ({last}): {part}"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a text is a span of time as Go writes it: `1h30m`.
+fn is_duration(text: &str) -> bool {
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return true;
+    }
+    let units = ["ns", "us", "µs", "ms", "s", "m", "h"];
+    while !rest.is_empty() {
+        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+        let after = &rest[number..];
+        let length = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        if !rest[..number].bytes().any(|b| b.is_ascii_digit()) || !units.contains(&&after[..length]) {
+            return false;
+        }
+        rest = &after[length..];
+    }
+    !text.is_empty() && text != "-" && text != "+"
 }
 
 /// Quantities in the pod template that are none.

@@ -175,17 +175,24 @@ pub(super) fn labels(field: &str, labels: &Value, causes: &mut Vec<Cause>) {
         let faults =
             qualified_faults(key).into_iter().map(|why| why.replace("a qualified name must", "a valid label key must"));
         causes.extend(faults.map(|why| Cause::invalid(field, &key.as_str().into(), &why)));
-        let text = value.as_str().unwrap_or_default();
-        if text.len() > 63 {
-            causes.push(Cause::invalid(field, value, "must be no more than 63 bytes"));
-        }
-        if !text.is_empty() && !is_name_part(text) {
-            causes.push(Cause::invalid(field, value, LABEL_VALUE));
-        }
+        let faults = label_value_faults(value.as_str().unwrap_or_default());
+        causes.extend(faults.iter().map(|why| Cause::invalid(field, value, why)));
     }
 }
 
-fn annotations(field: &str, annotations: &Value, causes: &mut Vec<Cause>) {
+/// What is wrong with the value of a label.
+pub(crate) fn label_value_faults(text: &str) -> Vec<&'static str> {
+    let mut faults = Vec::new();
+    if text.len() > 63 {
+        faults.push("must be no more than 63 bytes");
+    }
+    if !text.is_empty() && !is_name_part(text) {
+        faults.push(LABEL_VALUE);
+    }
+    faults
+}
+
+pub(super) fn annotations(field: &str, annotations: &Value, causes: &mut Vec<Cause>) {
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
         let lower = key.to_lowercase();

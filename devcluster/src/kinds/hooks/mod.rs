@@ -17,10 +17,11 @@ mod configuration;
 mod event;
 mod fill;
 mod job;
-mod metadata;
+pub(crate) mod metadata;
 mod pod;
 mod pod_rules;
 mod quantity;
+mod rules;
 mod service;
 mod storage;
 mod webhooks;
@@ -287,8 +288,9 @@ pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Valu
         ("batch/v1", "Job") => job::validate_job(object, old, more),
         ("batch/v1", "CronJob") => job::validate_cron_job(object, more),
         (_, "HorizontalPodAutoscaler") => autoscaling::validate(object, more),
-        ("networking.k8s.io/v1", "Ingress") => access::validate_ingress(object, more),
-        ("policy/v1", "PodDisruptionBudget") => cluster::validate_budget(object, more),
+        ("networking.k8s.io/v1", "Ingress") => rules::ingresses::validate(&object["spec"], more),
+        ("networking.k8s.io/v1", "NetworkPolicy") => rules::network_policies::validate(&object["spec"], more),
+        ("policy/v1", "PodDisruptionBudget") => rules::budgets::validate(&object["spec"], more),
         ("rbac.authorization.k8s.io/v1", _) => access::validate_rbac(kind, object, old, more),
         ("storage.k8s.io/v1", "StorageClass") => storage::validate_class(object, old, more),
         ("scheduling.k8s.io/v1", "PriorityClass") => cluster::validate_priority_class(object, old, more),

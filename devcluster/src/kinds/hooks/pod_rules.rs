@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::fill::{Fill, at, items, text};
-use super::metadata::{label_fault, labels};
+use super::metadata::{annotations, label_fault, labels};
 use super::quantity;
 use crate::status::Cause;
 
@@ -20,8 +20,13 @@ pub(super) enum Restarts {
 
 /// Why a pod template at `path` (`spec.template`) is refused.
 pub(super) fn validate_template(template: &Value, path: &str, restarts: Restarts, causes: &mut Vec<Cause>) {
-    labels(&format!("{path}.metadata.labels"), at(template, &["metadata", "labels"]), causes);
+    labels(&format!("{path}.labels"), at(template, &["metadata", "labels"]), causes);
+    annotations(&format!("{path}.annotations"), at(template, &["metadata", "annotations"]), causes);
     validate_spec(&template["spec"], &format!("{path}.spec"), restarts, causes);
+    if !items(template, &["spec", "ephemeralContainers"]).is_empty() {
+        let why = "ephemeral containers not allowed in pod template";
+        causes.push(Cause::forbidden(format!("{path}.spec.ephemeralContainers"), why));
+    }
 }
 
 /// Why a pod spec at `path` is refused.

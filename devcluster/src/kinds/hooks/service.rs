@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fill::{Fill, Object, at, items, text};
-use super::metadata::label_fault;
-use super::pod_rules::{duplicate, port_range};
-use super::{Allocator, Held};
+use super::{Allocator, Held, rules};
 use crate::status::Cause;
 
 /// Defaults of a Service.
@@ -81,6 +79,10 @@ pub(super) fn held(service: &Value) -> Held {
 /// Initial status, address and node ports.
 pub(super) fn prepare_create(service: &mut Value, allocator: &mut dyn Allocator) -> Vec<Cause> {
     service["status"] = json!({"loadBalancer": {}});
+    let causes = rules::services::validate_addresses(service);
+    if !causes.is_empty() {
+        return causes;
+    }
     allocate(service, &Held::default(), allocator)
 }
 
@@ -190,60 +192,13 @@ fn allocate(service: &mut Value, held: &Held, allocator: &mut dyn Allocator) -> 
 pub(super) fn validate_service(service: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &service["spec"];
     let kind = kind_of(service);
-    let ports = items(spec, &["ports"]);
-    if ports.is_empty() && kind != "ExternalName" && spec["clusterIP"] != "None" {
-        causes.push(Cause::required("spec.ports", ""));
-    }
-    if kind == "ExternalName" && text(spec, &["externalName"]).is_empty() {
-        causes.push(Cause::required("spec.externalName", ""));
-    }
-    if !matches!(kind, "ClusterIP" | "ExternalName" | "LoadBalancer" | "NodePort") {
-        let known = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-        causes.push(Cause::not_supported("spec.type", &kind.into(), &known));
-    }
-    let affinity = text(spec, &["sessionAffinity"]);
-    if !matches!(affinity, "None" | "ClientIP") {
-        causes.push(Cause::not_supported("spec.sessionAffinity", &affinity.into(), &["ClientIP", "None"]));
-    }
-    service_ports(ports, causes);
+    rules::services::validate(spec, causes);
     let Some(old) = old.filter(|old| needs_address(kind_of(old)) && needs_address(kind)) else { return };
     if at(old, &["spec", "clusterIPs"]) != &spec["clusterIPs"] && !at(old, &["spec", "clusterIP"]).is_null() {
         causes.push(Cause::invalid("spec.clusterIPs[0]", &spec["clusterIPs"], "may not change once set"));
     } else if at(old, &["spec", "clusterIP"]) != &spec["clusterIP"] {
         let changed = json!([spec["clusterIP"]]);
         causes.push(Cause::invalid("spec.clusterIPs[0]", &changed, "may not change once set"));
-    }
-}
-
-fn service_ports(ports: &[Value], causes: &mut Vec<Cause>) {
-    let mut names: Vec<&str> = Vec::new();
-    let mut pairs: Vec<(&Value, &Value)> = Vec::new();
-    for (index, port) in ports.iter().enumerate() {
-        let field = format!("spec.ports[{index}]");
-        let name = text(port, &["name"]);
-        if name.is_empty() {
-            if ports.len() > 1 {
-                causes.push(Cause::required(format!("{field}.name"), ""));
-            }
-        } else if let Some(why) = label_fault(name) {
-            causes.push(Cause::invalid(format!("{field}.name"), &name.into(), &why));
-        } else if names.contains(&name) {
-            causes.push(duplicate(format!("{field}.name"), &name.into()));
-        }
-        names.push(name);
-        port_range(&format!("{field}.port"), port["port"].as_i64().unwrap_or(0), causes);
-        let protocol = text(port, &["protocol"]);
-        if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
-            causes.push(Cause::not_supported(format!("{field}.protocol"), &protocol.into(), &["SCTP", "TCP", "UDP"]));
-        }
-        if let Some(number) = port["targetPort"].as_i64() {
-            port_range(&format!("{field}.targetPort"), number, causes);
-        }
-        let pair = (&port["port"], &port["protocol"]);
-        if pairs.contains(&pair) {
-            causes.push(duplicate(field, &json!({"protocol": pair.1, "port": pair.0})));
-        }
-        pairs.push(pair);
     }
 }
 

@@ -141,12 +141,9 @@ pub(super) fn validate_class(class: &Value, old: Option<&Value>, causes: &mut Ve
         causes.push(Cause::required("provisioner", ""));
     }
     let Some(old) = old else { return };
-    for field in ["parameters", "provisioner", "reclaimPolicy"] {
+    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         if old[field] != class[field] {
-            causes.push(Cause::forbidden(field, &format!("updates to {field} are forbidden.")));
+            causes.push(Cause::invalid(field, &class[field], "field is immutable"));
         }
-    }
-    if old["volumeBindingMode"] != class["volumeBindingMode"] {
-        causes.push(Cause::invalid("volumeBindingMode", &class["volumeBindingMode"], "field is immutable"));
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::fill::{Fill, Object, at, items, text};
 use super::pod;
 use super::pod_rules::{self, Restarts};
-use super::storage;
+use super::{rules, storage};
 use crate::status::Cause;
 
 /// Defaults of one workload kind.
@@ -132,15 +132,13 @@ pub(super) fn prepare_update(kind: &str, old: &Value, object: &mut Object) {
 /// Why a workload is refused.
 pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
-    if kind != "ReplicationController" {
-        selector(kind, spec, causes);
-    }
-    pod_rules::validate_template(&spec["template"], "spec.template", Restarts::Always, causes);
-    if let Some(replicas) = spec["replicas"].as_i64().filter(|n| *n < 0) {
-        causes.push(Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0"));
-    }
-    if kind == "Deployment" {
-        strategy(&spec["strategy"], causes);
+    if kind == "ReplicationController" {
+        pod_rules::validate_template(&spec["template"], "spec.template", Restarts::Always, causes);
+        if let Some(replicas) = spec["replicas"].as_i64().filter(|n| *n < 0) {
+            causes.push(Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0"));
+        }
+    } else {
+        rules::workloads::validate(kind, spec, causes);
     }
     let Some(old) = old else { return };
     match kind {
@@ -150,24 +148,6 @@ pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>, causes: 
             causes.push(Cause::invalid("spec.selector", &spec["selector"], "field is immutable"));
         }
         _ => {}
-    }
-}
-
-fn selector(kind: &str, spec: &Value, causes: &mut Vec<Cause>) {
-    let selector = &spec["selector"];
-    if selector.is_null() {
-        causes.push(Cause::required("spec.selector", ""));
-    } else if items(selector, &["matchExpressions"]).is_empty()
-        && selector["matchLabels"].as_object().is_none_or(serde_json::Map::is_empty)
-    {
-        let why = format!("empty selector is invalid for {}", kind.to_lowercase());
-        causes.push(Cause::invalid("spec.selector", selector, &why));
-        return;
-    }
-    let labels = at(spec, &["template", "metadata", "labels"]);
-    if !matches(selector, labels) {
-        let why = "`selector` does not match template `labels`";
-        causes.push(Cause::invalid("spec.template.metadata.labels", labels, why));
     }
 }
 
@@ -189,32 +169,6 @@ pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
                 _ => false,
             }
         })
-}
-
-fn strategy(strategy: &Value, causes: &mut Vec<Cause>) {
-    match text(strategy, &["type"]) {
-        "Recreate" => {
-            if !strategy["rollingUpdate"].is_null() {
-                let why = "may not be specified when strategy `type` is 'Recreate'";
-                causes.push(Cause::forbidden("spec.strategy.rollingUpdate", why));
-            }
-        }
-        "RollingUpdate" => {
-            let none = |v: &Value| v == 0 || v == "0%" || v.is_null();
-            let rolling = &strategy["rollingUpdate"];
-            if none(&rolling["maxUnavailable"]) && none(&rolling["maxSurge"]) {
-                let why = "may not be 0 when `maxSurge` is 0";
-                causes.push(Cause::invalid(
-                    "spec.strategy.rollingUpdate.maxUnavailable",
-                    &rolling["maxUnavailable"],
-                    why,
-                ));
-            }
-        }
-        other => {
-            causes.push(Cause::not_supported("spec.strategy.type", &other.into(), &["Recreate", "RollingUpdate"]));
-        }
-    }
 }
 
 fn stateful_set_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {

@@ -1,0 +1,118 @@
+//! Ownership of the number of replicas, as the `scale` subresource sees and writes it.
+//!
+//! A Scale has one field that anybody can own. On the way in, everyone who owns the number in the object owns it in the
+//! Scale; on the way back, an `Update` entry gives the number to an entry of its own, which has no time.
+//!
+//! Invariant: what a real server forgets on this way is forgotten here, too: two `Update` entries of one manager cannot
+//! both be read again, so that the next write of the object keeps the later one only.
+//!
+//! Deliberately absent: the Scale itself (`verbs::scale`).
+
+use super::apply::{ApplyContext, store};
+use super::conflict;
+use super::fields::{Element, FieldSet};
+use super::managed::{self, Entry, Operation};
+use crate::status::Status;
+use serde_json::Value;
+
+/// Version of Scales, which conflicts are told in.
+const SCALE_VERSION: &str = "autoscaling/v1";
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Writes `new`'s managedFields as they are after `cx.manager` wrote the number at `path` through the scale subresource.
+///
+/// A Scale that wants 0 names no number, so nobody owns one that was scaled to 0; and what nobody owns stays so, however
+/// it is scaled afterwards. The entry of who scales has no time.
+pub fn track_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut Value) {
+    let mut entries = known(old);
+    if !entries.iter().any(|e| e.fields.has(path)) {
+        return store(new, entries);
+    }
+    let wanted = number(new, path);
+    if number(old, path) == wanted {
+        let owners = separate(&mut entries, path, true);
+        entries.extend(owners);
+    } else {
+        separate(&mut entries, path, false);
+        entries.retain(|entry| !entry.fields.has(path));
+        if wanted != 0 {
+            entries.push(Entry { operation: Operation::Update, ..own(cx, path) });
+        }
+    }
+    entries.retain(|e| !e.fields.is_empty());
+    managed::cap_updaters(&mut entries);
+    store(new, entries);
+}
+
+/// Writes `new`'s managedFields as they are after `cx.manager` applied a Scale; 409 when others own a number that would
+/// change.
+pub fn apply_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut Value) -> Result<(), Status> {
+    let mut entries = known(old);
+    let (before, wanted) = (number(old, path), number(new, path));
+    let is_own = |entry: &Entry| entry.is(Operation::Apply, cx.manager, cx.subresource, cx.api_version);
+    let mut others: Vec<Entry> = entries.iter().filter(|e| e.fields.has(path) && !is_own(e)).cloned().collect();
+    let nobody = others.is_empty() && !entries.iter().any(|e| e.fields.has(path) && is_own(e));
+    if nobody && before != 0 {
+        let entry = own(cx, path);
+        others.push(Entry { manager: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..entry });
+    }
+    if before != wanted && !others.is_empty() && !cx.force {
+        // The conflict is one of the Scale, whose version and path the client knows.
+        let told: Vec<Entry> =
+            others.iter().map(|e| Entry { api_version: SCALE_VERSION.to_owned(), ..e.clone() }).collect();
+        let conflicts: Vec<(&Entry, FieldSet)> = told.iter().map(|e| (e, leaf(&["spec", "replicas"]))).collect();
+        return Err(conflict::refuse(&conflicts));
+    }
+    let owners = separate(&mut entries, path, before == wanted);
+    if before == wanted {
+        entries.extend(owners);
+        entries.extend(others.into_iter().filter(|e| nobody && e.manager == BEFORE_FIRST_APPLY));
+    } else {
+        entries.iter_mut().filter(|entry| !is_own(entry)).for_each(|entry| entry.fields.cut(path));
+    }
+    if !entries.iter().any(is_own) {
+        entries.push(Entry { operation: Operation::Apply, ..own(cx, path) });
+    }
+    entries.retain(|e| !e.fields.is_empty());
+    store(new, entries);
+    Ok(())
+}
+
+fn known(object: &Value) -> Vec<Entry> {
+    managed::decode(object.pointer("/metadata/managedFields")).unwrap_or_default()
+}
+
+/// The number at a path; one that is absent is 0.
+fn number(object: &Value, path: &[&str]) -> i64 {
+    path.iter().try_fold(object, |value, field| value.get(field)).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn leaf(path: &[&str]) -> FieldSet {
+    let mut fields = FieldSet::default();
+    fields.entry(path.iter().map(|field| Element::Field((*field).to_owned()))).unite(&FieldSet::leaf());
+    fields
+}
+
+/// An entry of the writer that owns the number and nothing else.
+fn own(cx: &ApplyContext<'_>, path: &[&str]) -> Entry {
+    Entry {
+        manager: cx.manager.to_owned(),
+        operation: Operation::Update,
+        api_version: cx.api_version.to_owned(),
+        subresource: cx.subresource.to_owned(),
+        time: None,
+        fields: leaf(path),
+    }
+}
+
+/// Takes the number out of all `Update` entries; the answer has an entry for each that keeps it.
+fn separate(entries: &mut [Entry], path: &[&str], kept: bool) -> Vec<Entry> {
+    let mut owners = Vec::new();
+    for entry in entries.iter_mut().filter(|e| e.operation == Operation::Update && e.fields.has(path)) {
+        entry.fields.cut(path);
+        if kept {
+            owners.push(Entry { time: None, fields: leaf(path), ..entry.clone() });
+        }
+    }
+    owners
+}

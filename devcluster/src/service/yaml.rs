@@ -1,0 +1,126 @@
+//! Answers in YAML, for clients that ask for it.
+//!
+//! Whatever is answered in JSON is written in YAML at the very end, so that no verb has to know.
+//!
+//! Invariant: readers of YAML 1.1 and of 1.2 read the same. That is why this is not `serde_yaml`'s writer, which leaves
+//! `yes` and times without quotes; here all texts but plain words have them.
+//!
+//! Deliberately absent: watches, which have no YAML form.
+
+use super::{Body, respond};
+use crate::status::Status;
+use http::{HeaderValue, Response, header};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+
+/// Whether what lies under a path has a YAML form.
+pub(super) fn is_offered(path: &str) -> bool {
+    ["/api", "/apis", "/version"].iter().any(|root| {
+        let below = path.strip_prefix(root);
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+/// The same answer in YAML, if it is JSON.
+pub(super) async fn instead_of_json(response: Response<Body>) -> Response<Body> {
+    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if !is_json {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
+        return respond::status(&Status::internal("the answer has no YAML form"));
+    };
+    let mut text = String::new();
+    write(&value, 0, &mut text);
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+    Response::from_parts(parts, Full::from(text).boxed_unsync())
+}
+
+/// Writes a value at the end of a line that has begun, and what belongs to it on the next ones.
+fn write(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (at, (key, value)) in fields.iter().enumerate() {
+                if at > 0 {
+                    out.extend(std::iter::repeat_n(' ', indent));
+                }
+                out.push_str(&scalar(key));
+                out.push(':');
+                match value {
+                    Value::Object(inner) if !inner.is_empty() => below(value, indent + 2, out),
+                    Value::Array(items) if !items.is_empty() => below(value, indent, out),
+                    _ => {
+                        out.push(' ');
+                        write(value, indent, out);
+                    }
+                }
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.extend(std::iter::repeat_n(' ', indent));
+                }
+                out.push_str("- ");
+                write(item, indent + 2, out);
+            }
+        }
+        Value::String(text) => {
+            out.push_str(&scalar(text));
+            out.push('\n');
+        }
+        other => {
+            out.push_str(&other.to_string());
+            out.push('\n');
+        }
+    }
+}
+
+fn below(value: &Value, indent: usize, out: &mut String) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n(' ', indent));
+    write(value, indent, out);
+}
+
+/// A text; in JSON's quotes, which YAML knows too, unless it is a word that means nothing else.
+fn scalar(text: &str) -> String {
+    const MEANT: [&str; 11] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"];
+    let letter = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/'));
+    if letter && plain && !MEANT.contains(&text.to_ascii_lowercase().as_str()) {
+        return text.to_owned();
+    }
+    Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(value: &Value, expected: &str) {
+        let mut out = String::new();
+        write(value, 0, &mut out);
+        assert_eq!(out, expected);
+        let read: Value = serde_yaml::from_str(&out).unwrap();
+        assert_eq!(&read, value);
+    }
+
+    #[test]
+    fn quotes_what_could_be_something_else() {
+        check(
+            &json!({"a": "yes", "b": "1", "c": "x: y\n", "d": "", "e": "plain", "y": "2026-01-01T00:00:00Z"}),
+            "a: \"yes\"\nb: \"1\"\nc: \"x: y\\n\"\nd: \"\"\ne: plain\n\"y\": \"2026-01-01T00:00:00Z\"\n",
+        );
+    }
+
+    #[test]
+    fn nests_maps_and_lists() {
+        check(
+            &json!({"a": {"b": [1, {"c": null, "d": [[], [true]]}], "e": {}}, "f": []}),
+            "a:\n  b:\n  - 1\n  - c: null\n    d:\n    - []\n    - - true\n  e: {}\nf: []\n",
+        );
+    }
+}
