@@ -113,6 +113,10 @@ impl Ledger {
         if self.waiting.get(key).is_some_and(|waiting| *waiting >= MOST_WAITING) {
             return false;
         }
+        // Where all of them wait to be written, none can make room. In a storm that is so for each of thousands.
+        if self.pending.len() >= MOST_SERIES {
+            return false;
+        }
         if self.series.len() >= MOST_SERIES {
             self.forget(now);
         }
@@ -367,6 +371,21 @@ mod tests {
             ledger.add(about(number), now, time(0));
         }
         assert_eq!((ledger.series.len(), ledger.dropped), (MOST_SERIES, 1));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_looked_for_room_for_as_long_as_everything_waits() {
+        let (mut ledger, now) = ledger();
+        for number in 0..MOST_SERIES {
+            ledger.add(about(number), now, time(0));
+        }
+        // Looking for room would forget this one: nothing was taken from it.
+        let idle = about(MOST_SERIES).identity().key;
+        ledger.buckets.insert(idle.clone(), PER_OBJECT);
+        for number in 0..10 {
+            ledger.add(about(MOST_SERIES + 1 + number), now, time(0));
+        }
+        assert_eq!((ledger.dropped, ledger.buckets.contains_key(&idle)), (10, true));
     }
 
     #[test]
