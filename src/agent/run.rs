@@ -172,10 +172,10 @@ fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> F
             let summary = context.drift.summary(&owner);
             SyncFacts {
                 objects: summary.objects as u64,
-                paused: summary.paused.len() as u64,
-                contended: summary.contended.len() as u64,
-                heated: context.drift.heated(&owner) as u64,
-                failed: (facts.failed + summary.failures.len()) as u64,
+                paused: summary.paused.count as u64,
+                contended: summary.contended.count as u64,
+                heated: summary.heated as u64,
+                failed: (facts.failed + summary.failures.count) as u64,
                 lag_seconds: facts.lag().as_secs_f64(),
                 sync: owner.to_string(),
             }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::autoscaler::is_at_zero;
 use super::decide::{Verified, is_terminating, resource_version, uid};
 use super::desired::{Desired, Owner, without_replicas};
+use super::managed::Answered;
 use super::standing::Standing;
 use super::{Drift, fields, ownership};
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
@@ -179,7 +180,7 @@ impl Drift {
                 _ => Ok(None),
             };
         }
-        let digest = self.ledger().verify(&desired.key, desired, &answer, body);
+        let digest = self.verify(desired, &answer, body);
         Ok(Some((answer, digest)))
     }
 
@@ -231,8 +232,17 @@ impl Drift {
                 Err(error) => return Err(error),
             }
         }
-        let digest = self.ledger().verify(&desired.key, desired, &answer, body);
+        let digest = self.verify(desired, &answer, body);
         Ok((answer, digest))
+    }
+
+    /// What the server answered to `sent` is what the object must be from now on. Read without the lock: others wait for
+    /// that.
+    fn verify(&self, desired: &Arc<Desired>, answer: &Value, sent: &Value) -> Option<Digest> {
+        let answered = Answered::of(desired, answer, sent);
+        let digest = answered.verified.digest;
+        self.ledger().verify(&desired.key, desired, answered);
+        digest
     }
 
     /// Leaves `spec.replicas` to an autoscaler, without letting the count fall to the default on the way. What it does not

@@ -51,7 +51,7 @@ fn content(live: &Value) -> Digest {
 }
 
 /// What is the same in refusals for the same reason. Texts may be others every time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ground {
     code: Option<u16>,
     /// Reason and field of each cause.

@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::desired::Owner;
-use super::managed::Managed;
+use super::managed::{Managed, REMARKABLE};
 use crate::object::{Health, Key};
 
 /// All objects that are kept.
@@ -24,6 +24,26 @@ pub(super) struct Book {
     tallies: HashMap<Owner, Tally>,
 }
 
+/// Something that a status says of an object, beside that it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Topic {
+    /// It failed for good by its own word.
+    Broken,
+    /// It is not healthy yet.
+    Progressing,
+    /// The last revert or report of it failed.
+    Failed,
+    /// A revert failed so often that Ready says so.
+    NotPutBack,
+    /// It is under break glass.
+    Paused,
+    /// Somebody keeps changing it.
+    Contended,
+}
+
+const TOPICS: [Topic; 6] =
+    [Topic::Broken, Topic::Progressing, Topic::Failed, Topic::NotPutBack, Topic::Paused, Topic::Contended];
+
 /// What of an owner's objects counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
@@ -32,8 +52,10 @@ pub(super) struct Tally {
     pub(super) applied: usize,
     /// Of them, how many are healthy.
     pub(super) healthy: usize,
-    /// Objects of which there is more to say than that they are healthy.
-    pub(super) remarkable: BTreeSet<Key>,
+    /// Objects that were put back lately.
+    pub(super) heated: usize,
+    /// The objects of each topic, in the order of their keys.
+    topics: [BTreeSet<Key>; TOPICS.len()],
     /// Objects of which was verified what their owner was not shown.
     pub(super) unnoted: HashSet<Key>,
 }
@@ -43,7 +65,8 @@ pub(super) struct Tally {
 struct Counts {
     applied: bool,
     healthy: bool,
-    remarkable: bool,
+    heated: bool,
+    topics: [bool; TOPICS.len()],
     unnoted: bool,
 }
 
@@ -106,11 +129,17 @@ impl Book {
 }
 
 impl Tally {
+    /// The objects that a status names for this.
+    pub(super) fn about(&self, topic: Topic) -> &BTreeSet<Key> {
+        &self.topics[topic as usize]
+    }
+
     fn count(&mut self, key: &Key, counts: Counts) {
         self.applied += usize::from(counts.applied);
         self.healthy += usize::from(counts.healthy);
-        if counts.remarkable {
-            self.remarkable.insert(key.clone());
+        self.heated += usize::from(counts.heated);
+        for (keys, _) in self.topics.iter_mut().zip(counts.topics).filter(|(_, counts)| *counts) {
+            keys.insert(key.clone());
         }
         if counts.unnoted {
             self.unnoted.insert(key.clone());
@@ -120,8 +149,9 @@ impl Tally {
     fn discount(&mut self, key: &Key, counts: Counts) {
         self.applied -= usize::from(counts.applied);
         self.healthy -= usize::from(counts.healthy);
-        if counts.remarkable {
-            self.remarkable.remove(key);
+        self.heated -= usize::from(counts.heated);
+        for (keys, _) in self.topics.iter_mut().zip(counts.topics).filter(|(_, counts)| *counts) {
+            keys.remove(key);
         }
         if counts.unnoted {
             self.unnoted.remove(key);
@@ -132,10 +162,22 @@ impl Tally {
 impl Counts {
     fn of(managed: &Managed) -> Self {
         let applied = !managed.tombstoned && managed.is_applied();
-        let healthy = applied && managed.health == Health::Healthy;
-        let spoken_of = managed.failure.is_some() || managed.heat.is_some() || managed.contended.is_some();
-        let remarkable = (applied && (!healthy || spoken_of)) || (!managed.tombstoned && managed.paused.is_some());
-        Self { applied, healthy, remarkable, unnoted: managed.unnoted }
+        let failure = managed.failure.as_ref().filter(|_| applied);
+        let is_about = |topic| match topic {
+            Topic::Broken => applied && matches!(managed.health, Health::Failed(_)),
+            Topic::Progressing => applied && matches!(managed.health, Health::Progressing(_)),
+            Topic::Failed => failure.is_some(),
+            Topic::NotPutBack => failure.is_some_and(|failure| !failure.reports) && managed.attempts >= REMARKABLE,
+            Topic::Paused => !managed.tombstoned && managed.paused.is_some(),
+            Topic::Contended => applied && managed.contended.is_some(),
+        };
+        Self {
+            applied,
+            healthy: applied && managed.health == Health::Healthy,
+            heated: managed.heat.is_some(),
+            topics: TOPICS.map(is_about),
+            unnoted: managed.unnoted,
+        }
     }
 }
 
@@ -174,7 +216,9 @@ mod tests {
 
     use super::*;
     use crate::cluster::{Kind, Scope};
+    use crate::drift::attempts::Ground;
     use crate::drift::decide::Verified;
+    use crate::drift::managed::NotPutBack;
     use crate::drift::{Desired, Mark};
     use crate::object::{Object, Place};
 
@@ -221,7 +265,14 @@ mod tests {
                                 random.choice([None, Some(None), Some(Some(Timestamp::UNIX_EPOCH))]).unwrap();
                         }
                         10 => touched.heat = random.bool().then(Box::default),
-                        11 if random.bool() => touched.unnoted = random.bool(),
+                        11 => touched.contended = random.bool().then(Box::default),
+                        12 => {
+                            let (reports, fields, cause) = (random.bool(), Vec::new(), String::new());
+                            let failure = NotPutBack { reports, fields, cause, ground: Ground::default() };
+                            touched.failure = random.bool().then(|| Box::new(failure));
+                            touched.attempts = random.u32(..3);
+                        }
+                        13 if random.bool() => touched.unnoted = random.bool(),
                         _ => touched.tombstoned = random.bool(),
                     }
                 }
@@ -240,8 +291,10 @@ mod tests {
             let mut touched = book.get_mut(&key).unwrap();
             touched.verified.resource_version = "5".into();
             touched.health = Health::Healthy;
+            touched.heat = Some(Box::default());
         }
         let tally = book.tally(&"a".into()).unwrap();
-        assert_eq!((tally.applied, tally.healthy, tally.remarkable.len()), (100, 100, 0));
+        assert_eq!((tally.applied, tally.healthy, tally.heated), (100, 100, 100));
+        assert!(TOPICS.iter().all(|topic| tally.about(*topic).is_empty()));
     }
 }

@@ -75,6 +75,18 @@ impl Heat {
         self.contended
     }
 
+    /// When the next thing happens to it if nobody changes the object any more: it is contended no longer, or is
+    /// forgotten. Up to a second late, so that it has happened by then whatever was rounded.
+    pub fn next_change(self) -> f64 {
+        let until = |heat: f64, limit: f64, seconds: f64| seconds * (heat / limit).max(1.0).ln();
+        let wait = if self.contended {
+            until(self.fast, CALM, FAST_SECONDS)
+        } else {
+            until(self.fast, COLD, FAST_SECONDS).max(until(self.slow, COLD, SLOW_SECONDS))
+        };
+        (self.at + wait).floor() + 1.0
+    }
+
     /// Whether the heats can be forgotten at `now`.
     pub fn cold(self, now: f64) -> bool {
         let heat = self.cooled(now);
@@ -124,6 +136,21 @@ mod tests {
         assert!(!heat.contended(120.0));
         assert!(!heat.cold(600.0));
         assert!(heat.cold(4.0 * 3600.0 + 3600.0));
+    }
+
+    #[test]
+    fn says_when_it_is_worth_looking_at_again() {
+        let mut heat = Heat::default();
+        for growths in 1..20 {
+            heat.grow(f64::from(growths) / 7.0);
+            let mut cooling = heat;
+            if heat.contended {
+                let calm = heat.next_change();
+                assert!(cooling.contended(calm - 2.0) && !cooling.contended(calm), "{heat:?}");
+            }
+            let cold = cooling.next_change();
+            assert!(!cooling.cold(cold - 2.0) && cooling.cold(cold), "{cooling:?}");
+        }
     }
 
     #[test]

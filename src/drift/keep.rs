@@ -10,11 +10,11 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::book::Topic;
 use super::decide::Verified;
 use super::desired::{Desired, Owner};
 use super::ledger::{Ledger, Policy};
 use super::managed::Managed;
-use super::managed::REMARKABLE;
 use super::queue::{Job, Queue};
 use super::summary::Summary;
 use super::watching::Watching;
@@ -261,19 +261,8 @@ impl Drift {
     /// sooner than anybody can read of it.
     pub fn not_put_back(&self, owner: &Owner) -> Vec<(Key, String)> {
         let ledger = self.ledger();
-        let remarkable = ledger.objects.tally(owner).into_iter().flat_map(|tally| &tally.remarkable);
-        let cause = |key: &Key| {
-            let managed = ledger.get(key).filter(|managed| managed.attempts >= REMARKABLE)?;
-            Some((key.clone(), managed.failure.as_ref()?.cause.clone()))
-        };
-        remarkable.filter_map(cause).collect()
-    }
-
-    /// How many objects have been put back lately (heat above zero).
-    pub fn heated(&self, owner: &Owner) -> usize {
-        let ledger = self.ledger();
-        let remarkable = ledger.objects.tally(owner).into_iter().flat_map(|tally| &tally.remarkable);
-        remarkable.filter(|key| ledger.get(key).is_some_and(|managed| managed.heat.is_some())).count()
+        let keys = ledger.objects.tally(owner).into_iter().flat_map(|tally| tally.about(Topic::NotPutBack));
+        keys.filter_map(|key| Some((key.clone(), ledger.get(key)?.failure.as_ref()?.cause.clone()))).collect()
     }
 
     /// Rings when something changed that an owner's status shows.

@@ -15,13 +15,14 @@ use serde_json::Value;
 
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::book::{Book, Touched};
-use super::decide::{self, Reason, Verdict, Verified, resource_version};
+use super::cooling::Cooling;
+use super::decide::{Reason, Verdict, Verified};
 use super::desired::{Desired, Owner};
-use super::managed::{Managed, Next, NotPutBack, Seen, Sight, Watched};
-use super::projection;
+use super::heat::{Heat, Shift};
+use super::managed::{Answered, Managed, Next, NotPutBack, Seen, Sight, Watched};
 use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
-use crate::object::{Digest, Key};
+use crate::object::Key;
 
 /// How many reverts a GitSync's status shows.
 const SHOWN_REVERTS: usize = 10;
@@ -59,6 +60,7 @@ pub(super) struct Account {
 pub(super) struct Ledger {
     pub(super) objects: Book,
     pub(super) accounts: HashMap<Owner, Account>,
+    pub(super) cooling: Cooling,
     /// Workloads that an autoscaler scales.
     autoscaled: HashMap<Key, Autoscaler>,
 }
@@ -266,11 +268,14 @@ impl Ledger {
         }
     }
 
-    /// A revert or a report failed: what was seen counts again, but not before `not_before`.
+    /// A revert or a report failed: what was seen counts again, but not before `not_before`. For as long as it fails for
+    /// the same reason, the words of the first time stay: some servers have others every time.
     pub(super) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
         let mut managed = self.objects.get_mut(key)?;
         managed.attempts += 1;
-        managed.failure = Some(Box::new(failure));
+        if managed.failure.as_ref().is_none_or(|known| !known.is_the_same(&failure)) {
+            managed.failure = Some(Box::new(failure));
+        }
         managed.reported = None;
         managed.pending.get_or_insert_with(|| Box::new(seen));
         Some((Arc::clone(&managed.owner), managed.attempts))
@@ -301,31 +306,19 @@ impl Ledger {
     }
 
     /// The server's answer to an apply is what counts from now on.
-    pub(super) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answer: &Value, sent: &Value) -> Option<Digest> {
+    pub(super) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answered: Answered) {
         let autoscaled = self.autoscaled.contains_key(key);
-        let mut managed = self.objects.get_mut(key)?;
-        managed.is_at_zero = is_at_zero(answer);
-        let emptied = projection::emptied(answer, sent);
-        let digest = projection::digest(answer, &emptied);
+        let Some(mut managed) = self.objects.get_mut(key) else { return };
+        managed.unnoted |= !answered.says_the_same_of(&managed, desired);
         managed.desired = Arc::clone(desired);
-        managed.unnoted = true;
-        managed.health = crate::object::health(key, answer);
-        managed.verified = Verified {
-            uid: decide::uid(answer).into(),
-            resource_version: resource_version(answer).into(),
-            digest,
-            emptied,
-        };
+        managed.is_at_zero = answered.is_at_zero;
+        managed.health = answered.health;
+        managed.verified = answered.verified;
         managed.succeeded();
         // An autoscaler may have come while the count was on its way, or gone while it was left out.
-        managed.stale = if autoscaled {
-            desired.sets_replicas(sent)
-        } else {
-            desired.is_scalable() && !desired.sets_replicas(sent) && desired.sets_replicas(&desired.body())
-        };
+        managed.stale = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
         managed.paused = None;
         managed.reported = None;
-        digest
     }
 
     pub(super) fn record(&mut self, owner: &Owner, revert: Revert) {
@@ -334,6 +327,22 @@ impl Ledger {
             account.last_reverts.push_front(revert);
             account.last_reverts.truncate(SHOWN_REVERTS);
         }
+    }
+
+    /// Somebody changed an object, in these fields; whether it has become contended by that.
+    pub(super) fn warm(&mut self, key: &Key, clock: f64, fields: &[String], who: &str) -> Shift {
+        let Some(mut managed) = self.objects.get_mut(key) else { return Shift::Same };
+        let is_new = managed.heat.is_none();
+        let heat = managed.heat.get_or_insert_with(Box::<Heat>::default);
+        let shift = heat.grow(clock);
+        let (is_contended, next) = (heat.contended(clock), heat.next_change());
+        if is_contended {
+            managed.contended = Some(Box::new((fields.to_vec(), who.to_owned())));
+        }
+        if is_new || shift == Shift::Contended {
+            self.cooling.expect(key, next);
+        }
+        shift
     }
 
     /// Replaces the autoscaled workloads; returns the kept ones that have to be looked at for it, and whether it changes
@@ -399,6 +408,10 @@ mod tests {
             {"manager": "mainstay", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}, "data": {"a": value}})
     }
 
+    fn verify(ledger: &mut Ledger, desired: &Arc<Desired>, answer: &Value, sent: &Value) {
+        ledger.verify(&desired.key, desired, Answered::of(desired, answer, sent));
+    }
+
     /// A ledger in which the first apply of an object is under way.
     fn applying() -> (Ledger, Arc<Desired>) {
         let (mut ledger, desired, owner) = (Ledger::default(), desired(), Owner::from("shop/demo"));
@@ -410,7 +423,7 @@ mod tests {
     /// A ledger with an object that was answered at version 5.
     fn applied() -> (Ledger, Arc<Desired>) {
         let (mut ledger, desired) = applying();
-        ledger.verify(&desired.key, &desired, &live(5, "1"), &desired.body());
+        verify(&mut ledger, &desired, &live(5, "1"), &desired.body());
         assert_eq!(ledger.end(&desired.key, Timestamp::UNIX_EPOCH), Next::Nothing);
         (ledger, desired)
     }
@@ -428,10 +441,26 @@ mod tests {
         assert!(ledger.begin_put(&owner, &desired).is_some());
         let mut sent = desired.body();
         crate::drift::desired::without_replicas(&mut sent);
-        ledger.verify(&desired.key, &desired, &live(5, "1"), &sent);
+        verify(&mut ledger, &desired, &live(5, "1"), &sent);
         assert!(ledger.get(&desired.key).unwrap().stale);
-        ledger.verify(&desired.key, &desired, &live(6, "1"), &desired.body());
+        verify(&mut ledger, &desired, &live(6, "1"), &desired.body());
         assert!(!ledger.get(&desired.key).unwrap().stale);
+    }
+
+    #[test]
+    fn a_revert_that_ends_as_the_last_apply_did_is_no_news_for_the_inventory() {
+        let (mut ledger, desired) = applied();
+        let key = &desired.key;
+        let unnoted = |ledger: &mut Ledger, answer: &Value| {
+            ledger.get_mut(key).unwrap().unnoted = false;
+            verify(ledger, &desired, answer, &desired.body());
+            ledger.get(key).unwrap().unnoted
+        };
+        assert!(!unnoted(&mut ledger, &live(6, "1")));
+        assert!(unnoted(&mut ledger, &live(7, "2")), "the server made something else of it");
+        let mut other = live(8, "2");
+        other["metadata"]["uid"] = "other".into();
+        assert!(unnoted(&mut ledger, &other), "it is another object");
     }
 
     #[test]
@@ -454,7 +483,7 @@ mod tests {
             let (key, kind, now) = (&desired.key, &desired.kind, Instant::now());
             assert_eq!(ledger.missing(kind, Watched::ByUs, &HashSet::new(), gone_at), std::slice::from_ref(key));
             assert_eq!(ledger.miss(kind, key, Some(gone_at), now), Next::Nothing);
-            ledger.verify(key, &desired, &live(5, "1"), &desired.body());
+            verify(&mut ledger, &desired, &live(5, "1"), &desired.body());
             assert_eq!(ledger.end(key, Timestamp::UNIX_EPOCH), next, "gone at {gone_at}");
         }
     }
@@ -469,7 +498,7 @@ mod tests {
         assert_eq!(see(&mut ledger, 6, "2"), Next::Queue);
         let ticket = ledger.get(key).unwrap().ticket;
         assert!(ledger.begin_turn(key, ticket).is_some());
-        ledger.verify(key, &desired, &live(7, "1"), &desired.body());
+        verify(&mut ledger, &desired, &live(7, "1"), &desired.body());
         assert_eq!(see(&mut ledger, 7, "1"), Next::Nothing, "the revert's own event waits for its end");
         assert_eq!(ledger.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
         assert_eq!(see(&mut ledger, 8, "2"), Next::Queue);

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
-use super::attempts::Futile;
+use super::attempts::{Futile, Ground};
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::decide::{self, Reason, Verdict, Verified, decide, resource_version};
 use super::desired::{Desired, Mark, Owner};
@@ -144,6 +144,55 @@ pub(super) struct NotPutBack {
     pub(super) fields: Vec<String>,
     /// What the server said, redacted.
     pub(super) cause: String,
+    /// What is the same in it every time.
+    pub(super) ground: Ground,
+}
+
+impl NotPutBack {
+    /// Whether nobody would learn anything from it after the other.
+    pub(super) fn is_the_same(&self, other: &Self) -> bool {
+        self.reports == other.reports && self.fields == other.fields && self.ground == other.ground
+    }
+}
+
+/// What the server's answer to an apply says, as far as it is remembered.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) verified: Verified,
+    pub(super) health: Health,
+    pub(super) is_at_zero: bool,
+    /// `spec.replicas` was sent.
+    pub(super) sent_replicas: bool,
+    /// The document sets `spec.replicas`, and they were left out.
+    pub(super) left_out_replicas: bool,
+}
+
+impl Answered {
+    /// What `answer` says to `sent`.
+    pub(super) fn of(desired: &Desired, answer: &Value, sent: &Value) -> Self {
+        let emptied = projection::emptied(answer, sent);
+        let sent_replicas = desired.sets_replicas(sent);
+        Self {
+            health: crate::object::health(&desired.key, answer),
+            is_at_zero: is_at_zero(answer),
+            sent_replicas,
+            left_out_replicas: desired.is_scalable() && !sent_replicas && desired.sets_replicas(&desired.body()),
+            verified: Verified {
+                uid: decide::uid(answer).into(),
+                resource_version: resource_version(answer).into(),
+                digest: projection::digest(answer, &emptied),
+                emptied,
+            },
+        }
+    }
+
+    /// Whether an inventory says the same of `desired` as it did of what was verified before.
+    pub(super) fn says_the_same_of(&self, managed: &Managed, desired: &Desired) -> bool {
+        let (before, now) = (&managed.verified, &self.verified);
+        let same_document = managed.desired.source() == desired.source();
+        let same_version = managed.desired.kind.version == desired.kind.version;
+        before.uid == now.uid && before.digest == now.digest && same_document && same_version
+    }
 }
 
 /// One managed object.
@@ -249,14 +298,15 @@ impl Managed {
         own.kind == kind.kind && own.group == kind.group && own.version == kind.version
     }
 
-    /// Forgets what has cooled down by now.
-    pub(super) fn cool(&mut self, clock: f64) {
+    /// Forgets what has cooled down by now. When it is to be looked at again, if it has not all.
+    pub(super) fn cool(&mut self, clock: f64) -> Option<f64> {
         if !self.heat.as_mut().is_some_and(|heat| heat.contended(clock)) {
             self.contended = None;
         }
         if self.heat.as_ref().is_some_and(|heat| heat.cold(clock)) {
             self.heat = None;
         }
+        self.heat.as_ref().map(|heat| heat.next_change())
     }
 
     /// What failed before has not any more.

@@ -11,11 +11,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::apply::REPLICAS;
+use super::attempts::Ground;
 use super::autoscaler::is_at_zero;
 use super::decide::{Reason, Verdict, resource_version};
 use super::desired::{Desired, Owner, without_replicas, yield_to_people};
 use super::fields::readable;
-use super::heat::{Heat, Shift, ceiling};
+use super::heat::{Shift, ceiling};
 use super::in_place::Applied;
 use super::ledger::Turn;
 use super::managed::{Next, NotPutBack, REMARKABLE, Seen, Sight};
@@ -157,18 +158,6 @@ impl Drift {
         self.warm(&owner, desired, answer, fields, who);
     }
 
-    fn heat(&self, key: &Key, fields: &[String], who: &str) -> Shift {
-        let clock = self.clock();
-        let mut ledger = self.ledger();
-        let Some(mut managed) = ledger.get_mut(key) else { return Shift::Same };
-        let heat = managed.heat.get_or_insert_with(Box::<Heat>::default);
-        let shift = heat.grow(clock);
-        if heat.contended(clock) {
-            managed.contended = Some(Box::new((fields.to_vec(), who.to_owned())));
-        }
-        shift
-    }
-
     /// How long the revert of an object has to wait.
     pub(super) fn delay(&self, key: &Key) -> Duration {
         let ledger = self.ledger();
@@ -183,7 +172,7 @@ impl Drift {
         let key = &desired.key;
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let (fields, cause) = (not_put_back(desired, live.as_ref(), error), crate::failure::chain(error));
-        let failure = NotPutBack { reports, fields: fields.clone(), cause: cause.clone() };
+        let failure = NotPutBack { reports, fields: fields.clone(), cause: cause.clone(), ground: Ground::of(error) };
         let failed = self.ledger().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
         if !reports && attempts >= REMARKABLE {
@@ -282,7 +271,8 @@ impl Drift {
     /// Somebody changed the object again; tells when that has become a fight.
     fn warm(&self, owner: &Owner, desired: &Arc<Desired>, live: &Value, fields: Vec<String>, who: String) {
         let key = &desired.key;
-        if self.heat(key, &fields, &who) == Shift::Contended {
+        let shift = self.ledger().warm(key, self.clock(), &fields, &who);
+        if shift == Shift::Contended {
             let message = Message::Contended { sync: owner.to_string(), object: key.to_string(), fields, who };
             self.announce(owner, Some((desired, live)), "Contended", &message);
         }

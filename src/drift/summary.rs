@@ -1,12 +1,47 @@
-//! What an owner's status says of its objects.
+//! What an owner's status says of its objects: counts, and the first few of each sort by name.
+//!
+//! Invariant: what is read under the store's lock does not grow with the number of objects, however many of them are
+//! unhealthy, failing, paused or were put back lately. Whoever reads a status holds up nobody's revert.
+
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+use super::book::{Tally, Topic};
 use super::desired::Owner;
 use super::ledger::Ledger;
-use super::managed::{Managed, REMARKABLE};
+use super::managed::Managed;
 use crate::api::git_sync::{Failure, Revert};
 use crate::object::{Health, Key};
+
+/// How many objects of each sort a status names.
+pub const SHOWN: usize = 20;
+
+/// Objects that have cooled down of which one look takes note. The others follow with the next one.
+const COOLED: usize = 256;
+
+/// The first of several things, and how many there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed<T> {
+    /// How many there are.
+    pub count: usize,
+    /// The first [`SHOWN`] of them.
+    pub first: Vec<T>,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { count: 0, first: Vec::new() }
+    }
+}
+
+impl<T> From<Vec<T>> for Listed<T> {
+    fn from(mut all: Vec<T>) -> Self {
+        let count = all.len();
+        all.truncate(SHOWN);
+        Self { count, first: all }
+    }
+}
 
 /// What a GitSync's status says of its objects.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,17 +51,19 @@ pub struct Summary {
     /// Of them, how many are healthy.
     pub healthy: usize,
     /// Objects that failed for good by their own word, with the reason.
-    pub broken: Vec<(Key, String)>,
+    pub broken: Listed<(Key, String)>,
     /// Objects that are not healthy yet, with the reason.
-    pub progressing: Vec<(Key, String)>,
+    pub progressing: Listed<(Key, String)>,
     /// Reverts that failed.
-    pub failures: Vec<Failure>,
+    pub failures: Listed<Failure>,
     /// Objects that could not be put back again and again, with the fields and the cause.
-    pub not_put_back: Vec<(Key, String)>,
+    pub not_put_back: Listed<(Key, String)>,
     /// Objects under break glass.
-    pub paused: Vec<(Key, Option<Timestamp>)>,
+    pub paused: Listed<(Key, Option<Timestamp>)>,
     /// Objects that are fought over, with the fields and the other manager.
-    pub contended: Vec<(Key, Vec<String>, String)>,
+    pub contended: Listed<(Key, Vec<String>, String)>,
+    /// Objects that were put back lately.
+    pub heated: usize,
     /// Kinds of these objects that cannot be watched, with the cause.
     pub unwatched: Vec<(String, String)>,
     /// Reverts so far.
@@ -38,48 +75,144 @@ pub struct Summary {
 impl Ledger {
     /// What an owner's status says.
     pub(super) fn summary(&mut self, owner: &Owner, clock: f64) -> Summary {
+        self.cool(clock);
         let mut summary = Summary::default();
         if let Some(account) = self.accounts.get(owner) {
             summary.reverted = account.reverted;
             summary.last_reverts = account.last_reverts.iter().cloned().collect();
         }
         let Some(tally) = self.objects.tally(owner) else { return summary };
-        (summary.objects, summary.healthy) = (tally.applied, tally.healthy);
-        // In the order of their keys.
-        let remarkable = tally.remarkable.iter().cloned().collect::<Vec<_>>();
-        for key in remarkable {
-            if let Some(mut managed) = self.objects.get_mut(&key) {
-                managed.cool(clock);
-                summary.tell(&key, &managed);
+        (summary.objects, summary.healthy, summary.heated) = (tally.applied, tally.healthy, tally.heated);
+        summary.broken = self.listed(tally, Topic::Broken, health);
+        summary.progressing = self.listed(tally, Topic::Progressing, health);
+        summary.failures = self.listed(tally, Topic::Failed, failure);
+        summary.not_put_back = self.listed(tally, Topic::NotPutBack, not_put_back);
+        summary.paused = self.listed(tally, Topic::Paused, |key, managed| Some((key.clone(), managed.paused?)));
+        summary.contended = self.listed(tally, Topic::Contended, contended);
+        summary
+    }
+
+    fn listed<T>(&self, tally: &Tally, topic: Topic, what: impl Fn(&Key, &Managed) -> Option<T>) -> Listed<T> {
+        let keys: &BTreeSet<Key> = tally.about(topic);
+        let first = keys.iter().take(SHOWN).filter_map(|key| what(key, self.get(key)?)).collect();
+        Listed { count: keys.len(), first }
+    }
+
+    /// Forgets the revert backoff of what has cooled down by now, and that it was contended.
+    fn cool(&mut self, clock: f64) {
+        for _ in 0..COOLED {
+            let Some(key) = self.cooling.due(clock) else { return };
+            let next = self.objects.get_mut(&key).and_then(|mut managed| managed.cool(clock));
+            if let Some(next) = next {
+                self.cooling.expect(&key, next);
             }
         }
-        summary
     }
 }
 
-impl Summary {
-    fn tell(&mut self, key: &Key, managed: &Managed) {
-        if let Some(until) = managed.paused {
-            self.paused.push((key.clone(), until));
+fn health(key: &Key, managed: &Managed) -> Option<(Key, String)> {
+    match &managed.health {
+        Health::Healthy => None,
+        Health::Progressing(why) | Health::Failed(why) => Some((key.clone(), why.clone())),
+    }
+}
+
+fn failure(key: &Key, managed: &Managed) -> Option<Failure> {
+    let (_, message) = not_put_back(key, managed)?;
+    let reports = managed.failure.as_ref()?.reports;
+    let reason = if reports { "ReportFailed" } else { "RevertFailed" }.to_owned();
+    Some(Failure { object: key.to_string(), reason, message })
+}
+
+fn not_put_back(key: &Key, managed: &Managed) -> Option<(Key, String)> {
+    let failure = managed.failure.as_ref()?;
+    Some((key.clone(), format!("{}: {}", failure.fields.join(", "), failure.cause)))
+}
+
+fn contended(key: &Key, managed: &Managed) -> Option<(Key, Vec<String>, String)> {
+    let (fields, who) = &**managed.contended.as_ref()?;
+    Some((key.clone(), fields.clone(), who.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::{Kind, Scope};
+    use crate::drift::decide::Verified;
+    use crate::drift::{Desired, Mark};
+    use crate::object::{Object, Place};
+
+    const WHO: &str = "kubectl-edit";
+
+    /// A ledger with so many healthy objects of one owner.
+    fn kept(count: usize) -> (Ledger, Owner, Vec<Key>) {
+        let (mut ledger, owner) = (Ledger::default(), Owner::from("shop/demo"));
+        let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+        let keep = |number: usize| {
+            let name = format!("o{number:06}");
+            let document = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+            let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+            let key = kind.key(Some("shop"), &name);
+            let mark = Mark::Label("shop.demo".into());
+            let desired = Arc::new(Desired { key: key.clone(), kind: Arc::clone(&kind), object, mark });
+            ledger.hold(&owner, desired, Verified { resource_version: "5".into(), ..Verified::default() });
+            ledger.get_mut(&key).unwrap().health = Health::Healthy;
+            key
+        };
+        let keys = (0..count).map(keep).collect();
+        (ledger, owner, keys)
+    }
+
+    #[test]
+    fn what_was_put_back_is_counted_until_it_has_cooled_down_and_looked_at_only_then() {
+        let count = COOLED + 44;
+        let (mut ledger, owner, keys) = kept(count);
+        for key in &keys {
+            ledger.warm(key, 0.0, &["data.a".into()], WHO);
         }
-        if !managed.is_applied() {
-            return;
-        }
-        match &managed.health {
-            Health::Healthy => {}
-            Health::Progressing(why) => self.progressing.push((key.clone(), why.clone())),
-            Health::Failed(why) => self.broken.push((key.clone(), why.clone())),
-        }
-        if let Some(failure) = &managed.failure {
-            let reason = if failure.reports { "ReportFailed" } else { "RevertFailed" }.to_owned();
-            let message = format!("{}: {}", failure.fields.join(", "), failure.cause);
-            if !failure.reports && managed.attempts >= REMARKABLE {
-                self.not_put_back.push((key.clone(), message.clone()));
+        let summary = ledger.summary(&owner, 1.0);
+        assert_eq!((summary.heated, summary.contended.count), (count, 0));
+        assert_eq!(ledger.cooling.due(60.0), None, "nothing is to be looked at for hours");
+        assert_eq!(ledger.summary(&owner, 10_000.0).heated, count - COOLED);
+        assert_eq!(ledger.summary(&owner, 10_000.0).heated, 0);
+    }
+
+    #[test]
+    fn what_is_contended_is_so_until_nobody_has_changed_it_for_a_while() {
+        let (mut ledger, owner, keys) = kept(2);
+        let fight = |ledger: &mut Ledger, clock: f64| {
+            for _ in 0..6 {
+                ledger.warm(&keys[0], clock, &["data.a".into()], WHO);
             }
-            self.failures.push(Failure { object: key.to_string(), reason, message });
+        };
+        fight(&mut ledger, 0.0);
+        let contended = vec![(keys[0].clone(), vec!["data.a".to_owned()], WHO.to_owned())];
+        assert_eq!(ledger.summary(&owner, 60.0).contended, contended.clone().into());
+        fight(&mut ledger, 100.0);
+        assert_eq!(ledger.summary(&owner, 150.0).contended, contended.clone().into(), "it went on");
+        assert_eq!(ledger.summary(&owner, 300.0).contended.count, 0);
+        fight(&mut ledger, 400.0);
+        assert_eq!(ledger.summary(&owner, 401.0).contended, contended.into(), "it begins again");
+        assert_eq!((ledger.summary(&owner, 600.0).contended.count, ledger.summary(&owner, 600.0).heated), (0, 1));
+        assert_eq!(ledger.summary(&owner, 20_000.0).heated, 0);
+    }
+
+    #[test]
+    fn of_many_the_first_are_named_and_all_are_counted() {
+        let (mut ledger, owner, keys) = kept(1000);
+        for key in &keys {
+            let mut managed = ledger.get_mut(key).unwrap();
+            managed.health = Health::Progressing("0 of 1".into());
+            managed.paused = Some(None);
         }
-        if let Some(contended) = &managed.contended {
-            self.contended.push((key.clone(), contended.0.clone(), contended.1.clone()));
-        }
+        let summary = ledger.summary(&owner, 0.0);
+        assert_eq!((summary.objects, summary.healthy), (1000, 0));
+        assert_eq!((summary.progressing.count, summary.paused.count), (1000, 1000));
+        let named = summary.progressing.first.iter().map(|(key, _)| key);
+        assert!(named.eq(&keys[..SHOWN]));
     }
 }

@@ -12,11 +12,9 @@ use serde_json::Value;
 
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{Failure, GitSyncStatus, Pause};
-use crate::drift::Summary;
+use crate::drift::{SHOWN, Summary};
 use crate::failure::Class;
 
-/// How many objects of each sort a status names.
-const SHOWN: usize = 20;
 /// How many of them a condition's message names.
 const NAMED: usize = 3;
 /// How long a repository may keep silent before Ready says so.
@@ -79,10 +77,10 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
     if let Outcome::Applied { failures: failed, .. } = facts.outcome {
         failures.extend(failed.iter().map(|(_, _, failure)| failure.clone()));
     }
-    failures.extend(summary.failures.iter().cloned());
-    let failed = failures.len();
-    let unhealthy =
-        summary.broken.iter().map(|o| ("Unhealthy", o)).chain(summary.progressing.iter().map(|o| ("Progressing", o)));
+    let failed = failures.len() + summary.failures.count;
+    failures.extend(summary.failures.first.iter().cloned());
+    let broken = summary.broken.first.iter().map(|object| ("Unhealthy", object));
+    let unhealthy = broken.chain(summary.progressing.first.iter().map(|object| ("Progressing", object)));
     failures.extend(unhealthy.map(|(reason, (key, why))| Failure {
         object: key.to_string(),
         reason: reason.to_owned(),
@@ -108,8 +106,8 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         failures,
         paused: summary
             .paused
+            .first
             .iter()
-            .take(SHOWN)
             .map(|(key, until)| Pause { object: key.to_string(), until: until.map(|t| t.to_string()) })
             .collect(),
         held,
@@ -168,11 +166,11 @@ impl Conditions<'_> {
 
     fn health(&mut self, facts: &Facts<'_>) {
         let summary = facts.summary;
-        if let Some((key, why)) = summary.broken.first() {
-            let message = format!("{key}: {why}{}", and_more(summary.broken.len() - 1));
+        if let Some((key, why)) = summary.broken.first.first() {
+            let message = format!("{key}: {why}{}", and_more(summary.broken.count - 1));
             self.set(Type::Healthy, "False", Reason::ObjectFailed, &message);
-        } else if let Some((key, why)) = summary.progressing.first() {
-            let message = format!("{key}: {why}{}", and_more(summary.progressing.len() - 1));
+        } else if let Some((key, why)) = summary.progressing.first.first() {
+            let message = format!("{key}: {why}{}", and_more(summary.progressing.count - 1));
             self.set(Type::Healthy, "Unknown", Reason::Progressing, &message);
         } else {
             self.set(Type::Healthy, "True", Reason::Healthy, &format!("{} objects are healthy", summary.objects));
@@ -180,14 +178,14 @@ impl Conditions<'_> {
     }
 
     fn contention(&mut self, summary: &Summary) {
-        match summary.contended.as_slice() {
+        match summary.contended.first.as_slice() {
             [] => self.set(Type::Contended, "False", Reason::Calm, ""),
             fought => {
                 let named = fought.iter().take(NAMED);
                 let text = named
                     .map(|(key, fields, who)| format!("{who} keeps writing to {key}: {}", fields.join(", ")))
                     .collect::<Vec<_>>();
-                let message = format!("{}{}", text.join("; "), and_more(fought.len().saturating_sub(NAMED)));
+                let message = format!("{}{}", text.join("; "), and_more(summary.contended.count.saturating_sub(NAMED)));
                 self.set(Type::Contended, "True", Reason::Contended, &message);
             }
         }
@@ -293,7 +291,7 @@ impl Conditions<'_> {
             self.progress(pruning > 0, false, Reason::Applied, "waiting for deletions to finish");
             return;
         };
-        if let Some((key, why)) = facts.summary.broken.first() {
+        if let Some((key, why)) = facts.summary.broken.first.first() {
             let message = format!("{message}; {key} failed: {why}");
             self.set(Type::Ready, "False", Reason::ObjectFailed, &message);
             self.progress(true, false, Reason::ObjectFailed, &message);
@@ -312,15 +310,15 @@ impl Conditions<'_> {
 /// What was changed by somebody and cannot be put back; `None` when there is nothing.
 fn not_put_back(summary: &Summary) -> Option<String> {
     let all = &summary.not_put_back;
-    let named = all.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
-    let more = and_more(all.len().saturating_sub(NAMED));
-    (!all.is_empty()).then(|| format!("{} of the objects cannot be put back: {}{more}", all.len(), named.join("; ")))
+    let named = all.first.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
+    let more = and_more(all.count.saturating_sub(NAMED));
+    (all.count > 0).then(|| format!("{} of the objects cannot be put back: {}{more}", all.count, named.join("; ")))
 }
 
 fn progressing(summary: &Summary) -> String {
-    let named = summary.progressing.iter().take(NAMED);
+    let named = summary.progressing.first.iter().take(NAMED);
     let text = named.map(|(key, why)| format!("{key} ({why})")).collect::<Vec<_>>().join(", ");
-    format!("{text}{}", and_more(summary.progressing.len().saturating_sub(NAMED)))
+    format!("{text}{}", and_more(summary.progressing.count.saturating_sub(NAMED)))
 }
 
 fn and_more(count: usize) -> String {
@@ -388,8 +386,12 @@ mod tests {
 
     #[test]
     fn waits_for_health_and_gives_up_after_the_timeout() {
-        let summary =
-            Summary { objects: 2, healthy: 1, progressing: vec![(key("web"), "0 of 1".into())], ..Summary::default() };
+        let summary = Summary {
+            objects: 2,
+            healthy: 1,
+            progressing: vec![(key("web"), "0 of 1".into())].into(),
+            ..Summary::default()
+        };
         assert_eq!(check(&applied(vec![]), &summary, 1), ("Unknown Progressing".into(), "True False".into()));
         assert_eq!(check(&applied(vec![]), &summary, 61), ("False HealthTimeout".into(), "True False".into()));
     }
@@ -479,7 +481,7 @@ mod tests {
 
     #[test]
     fn is_not_ready_while_something_cannot_be_put_back() {
-        let summary = Summary { not_put_back: vec![(key("web"), "spec.x: no".into())], ..Summary::default() };
+        let summary = Summary { not_put_back: vec![(key("web"), "spec.x: no".into())].into(), ..Summary::default() };
         assert_eq!(check(&applied(vec![]), &summary, 1), ("False RevertFailed".into(), "True False".into()));
         let (ready, message) = silent(3, &summary);
         assert_eq!(ready, "False RevertFailed");
