@@ -74,6 +74,17 @@ impl Requests {
         Self(rows.filter(|(_, count)| *count > 0).collect())
     }
 
+    /// The same without Events, and how many writes of Events there were.
+    pub(super) fn without_events(&self) -> (Self, u64) {
+        let is_event = |resource: &str| resource == "events" || resource.starts_with("events.");
+        let (events, others): (Vec<_>, Vec<_>) = self
+            .0
+            .iter()
+            .map(|(what, count)| (what.clone(), *count))
+            .partition(|((_, resource), _)| is_event(resource));
+        (Self(others.into_iter().collect()), events.into_iter().map(|(_, count)| count).sum())
+    }
+
     /// All requests.
     pub(super) fn total(&self) -> u64 {
         self.0.values().sum()
@@ -123,6 +134,15 @@ mod tests {
         assert_eq!((since.to_string(), since.total()), ("3 apply".into(), 3));
         assert_eq!((since.of("apply", "configmaps"), since.of("apply", "")), (2, 3));
         assert_eq!(before.since(&before).to_string(), "none");
+    }
+
+    #[test]
+    fn tells_events_from_everything_else() {
+        let rows =
+            [("create", "events", 5), ("patch", "events", 2), ("create", "jobs.batch", 1), ("patch", "secrets", 3)];
+        let all = Requests(rows.into_iter().map(|(v, r, count)| ((v.into(), r.into()), count)).collect());
+        let (others, events) = all.without_events();
+        assert_eq!((others.to_string(), others.total(), events), ("1 create, 3 patch".into(), 4, 7));
     }
 
     #[test]

@@ -137,7 +137,9 @@ impl Stand {
         }
     }
 
-    /// Ends a situation as soon as the agent has nothing more to ask.
+    /// Ends a situation as soon as the agent has nothing more to ask besides the Events that it still has to write: those
+    /// wait for their turn, for minutes after a storm, and nothing waits for them. Each row says how many were written
+    /// during it.
     pub(super) async fn row(
         &self,
         mark: Mark,
@@ -145,26 +147,33 @@ impl Stand {
         wall: String,
         targets: impl FnOnce(&Requests) -> Vec<Target>,
     ) -> Result<Row, Error> {
-        self.settle().await?;
-        let requests = self.counters.read().await?.since(&mark.requests);
+        self.settle(|asked| asked.without_events().0.total()).await?;
+        let asked = self.counters.read().await?.since(&mark.requests);
+        let (requests, events) = asked.without_events();
         let (peak_mib, processor) = match &self.agent {
             Some(agent) => (agent.peak_mib()?, agent.processor_seconds()?),
             None => (0.0, 0.0),
         };
-        let mut targets = targets(&requests);
+        let mut targets = targets(&asked);
         targets.push(Target::new(format!("≤ {} MiB", self.memory), peak_mib <= self.memory));
         let processor_seconds = processor - mark.processor;
-        Ok(Row { situation: situation.into(), wall, requests, peak_mib, processor_seconds, targets })
+        Ok(Row { situation: situation.into(), wall, requests, events, peak_mib, processor_seconds, targets })
     }
 
-    async fn settle(&self) -> Result<(), Error> {
+    /// Waits until the agent has written its Events, too.
+    pub(super) async fn until_silent(&self) -> Result<(), Error> {
+        self.settle(Requests::total).await
+    }
+
+    /// Waits until nothing is asked any more of what `counts`.
+    async fn settle(&self, counts: impl Fn(&Requests) -> u64) -> Result<(), Error> {
         let end = Instant::now() + DEADLINE;
         let mut last = self.counters.read().await?;
         let mut since = Instant::now();
         while since.elapsed() < SETTLED && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(250)).await;
             let now = self.counters.read().await?;
-            if now.since(&last).total() > 0 {
+            if counts(&now.since(&last)) > 0 {
                 (last, since) = (now, Instant::now());
             }
         }

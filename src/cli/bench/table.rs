@@ -13,8 +13,10 @@ pub(super) struct Row {
     pub situation: String,
     /// How long it took.
     pub wall: String,
-    /// Requests of the agent, besides watches and the Lease.
+    /// Requests of the agent, besides watches, the Lease and Events.
     pub requests: Requests,
+    /// Events that it wrote meanwhile, some of them of what happened before.
+    pub events: u64,
     /// Most memory of the agent during it.
     pub peak_mib: f64,
     /// Processor time of the agent during it.
@@ -48,7 +50,8 @@ impl Row {
 /// The rows as a Markdown table; `load` says what was measured.
 pub(super) fn markdown(rows: &[Row], load: &str) -> String {
     let mut text = format!(
-        "\n{load}; requests of the agent without watches and the Lease.\n\n\
+        "\n{load}; requests of the agent without watches and the Lease. Events wait for their turn, 20 a second, and no row \
+         waits for them: each says how many were written during it.\n\n\
          | situation | wall time | API requests | agent peak RSS | agent CPU | promised | |\n\
          |---|---|---|---|---|---|---|\n"
     );
@@ -60,10 +63,15 @@ pub(super) fn markdown(rows: &[Row], load: &str) -> String {
             (false, true) => "held".into(),
             (false, false) => format!("**missed: {}**", missed.join("; ")),
         };
+        let events = match row.events {
+            0 => String::new(),
+            1 => "; 1 Event".to_owned(),
+            more => format!("; {more} Events"),
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {:.0} MiB | {:.2} s | {} | {verdict} |",
+            "| {} | {} | {}{events} | {:.0} MiB | {:.2} s | {} | {verdict} |",
             row.situation,
             row.wall,
             row.requests,
@@ -131,12 +139,13 @@ mod tests {
             situation: "first sync".into(),
             wall: "7.00 s".into(),
             requests: Requests::default(),
+            events: 3,
             peak_mib: 50.4,
             processor_seconds: 3.0,
             targets: vec![Target::new("≤ 6 s", held), Target::new("no GET", true)],
         };
         let line = |held| markdown(&[row(held)], "10 objects").lines().last().unwrap().to_owned();
-        assert_eq!(line(true), "| first sync | 7.00 s | none | 50 MiB | 3.00 s | ≤ 6 s; no GET | held |");
+        assert_eq!(line(true), "| first sync | 7.00 s | none; 3 Events | 50 MiB | 3.00 s | ≤ 6 s; no GET | held |");
         assert!(line(false).ends_with("| **missed: ≤ 6 s** |"), "{}", line(false));
     }
 }

@@ -113,6 +113,8 @@ impl Fleet {
     }
 
     async fn idle(&self, seconds: u64) -> Result<Row, Error> {
+        // An idle agent writes no Events either.
+        self.stand.until_silent().await?;
         let (mark, asked) = (self.stand.mark().await?, self.git.asked());
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let asked = self.git.asked().since(asked);

@@ -118,6 +118,8 @@ async fn one_file(world: &mut World) -> Result<Row, Error> {
 }
 
 async fn idle(world: &mut World, seconds: u64) -> Result<Row, Error> {
+    // An idle agent writes no Events either.
+    world.stand.until_silent().await?;
     let mark = world.mark().await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let targets = |requests: &super::counters::Requests| vec![Target::new("0 requests", requests.total() == 0)];
