@@ -11,15 +11,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::inventory::{Entry, Inventory, uid_bytes};
-use super::observe::{config_maps, is_controlled};
+use super::observe::config_maps;
 use super::plan::{Expect, Step};
-use crate::api::names::{AGENT_MANAGER, DISABLED, INVENTORY_KEY, INVENTORY_LABEL, MANAGER, PRUNE, SYNC_LABEL};
+use super::prune::{Deletion, Unproven, may_delete};
+use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
-use crate::drift::{Desired, Drift, Intent, Owner, Put, is_paused, released};
+use crate::drift::{Desired, Drift, Intent, Owner, Put, released};
 use crate::object::{Digest, Key, prune_order};
 
 /// Applies in flight at once.
@@ -58,19 +58,6 @@ pub(super) enum Pruned {
     /// The deletion was refused.
     Failed(Error),
 }
-
-/// What becomes of an object that carries our label although nothing proves that it is ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unproven {
-    /// It is kept.
-    Keep,
-    /// It is deleted: somebody allowed that.
-    Delete,
-}
-
-/// Why an object is kept of which nobody knows whether we created it.
-const UNPROVEN: &str = "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped \
-    before its UID was noted, or somebody created it); mainstay.dev/allow-prune deletes it, without its label it is let go";
 
 /// Writes those ConfigMaps of an inventory that differ from what `written` says, which is updated.
 pub(super) async fn write_inventory(
@@ -247,28 +234,16 @@ async fn delete(cluster: &Cluster, label: &str, key: &Key, entry: &Entry, unprov
         let Some(meta) = cluster.get_metadata(&kind, namespace, &key.name).await? else {
             return Ok(Pruned::Gone { deleted: false });
         };
-        let text = |map: &Option<BTreeMap<String, String>>, name: &str| map.as_ref().and_then(|m| m.get(name).cloned());
-        let uid = meta.uid.clone().unwrap_or_default();
-        if text(&meta.labels, SYNC_LABEL).as_deref() != Some(label) || is_controlled(&meta) {
-            // Somebody else's by now: it is not ours to delete.
-            return Ok(Pruned::Gone { deleted: false });
+        match may_delete(&meta, label, entry, unproven, Timestamp::now()) {
+            Deletion::Allowed => {}
+            Deletion::UnderWay => return Ok(Pruned::Terminating),
+            Deletion::NotOurs => return Ok(Pruned::Gone { deleted: false }),
+            Deletion::Kept(why) => return Ok(Pruned::Kept(why)),
         }
-        if meta.deletion_timestamp.is_some() {
-            return Ok(Pruned::Terminating);
-        }
-        if text(&meta.annotations, PRUNE).as_deref() == Some(DISABLED) {
-            return Ok(Pruned::Kept("mainstay.dev/prune: disabled"));
-        }
-        if is_paused(&meta, Timestamp::now()) {
-            return Ok(Pruned::Kept("mainstay.dev/reconcile: disabled"));
-        }
-        // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
-        let is_proven = entry.uid.is_some_and(|noted| noted == uid_bytes(&uid)) || is_applied_by_us(&meta);
-        if !is_proven && unproven == Unproven::Keep {
-            // Forgotten, it would carry our label for ever and nobody would know why.
-            return Ok(Pruned::Kept(UNPROVEN));
-        }
-        let guard = Guard { uid: Some(&uid), resource_version: meta.resource_version.as_deref() };
+        let guard = Guard {
+            uid: Some(meta.uid.as_deref().unwrap_or_default()),
+            resource_version: meta.resource_version.as_deref(),
+        };
         match cluster.delete(&kind, namespace, &key.name, guard, Propagation::Background).await {
             Ok(Removal::Terminating) => return Ok(Pruned::Terminating),
             Ok(Removal::Gone | Removal::Absent) => return Ok(Pruned::Gone { deleted: true }),
@@ -293,11 +268,6 @@ async fn carries(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Re
     let Some(kind) = kind_of(cluster, key, entry).await? else { return Ok(false) };
     let meta = cluster.get_metadata(&kind, key.namespace.as_deref(), &key.name).await?;
     Ok(meta.and_then(|meta| meta.labels?.remove(SYNC_LABEL)).as_deref() == Some(label))
-}
-
-fn is_applied_by_us(meta: &ObjectMeta) -> bool {
-    let entries = meta.managed_fields.iter().flatten();
-    entries.into_iter().any(|e| e.manager.as_deref() == Some(MANAGER) && e.operation.as_deref() == Some("Apply"))
 }
 
 /// Makes an object nobody's: takes off our label and our ownership, and changes nothing else in it.

@@ -13,11 +13,11 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-use super::apply::{self, Pruned, Unproven};
+use super::apply::{self, Pruned};
 use super::attempt::{Attempt, Refused};
 use super::inventory::Entry;
 use super::observe;
-use super::plan::holds_much;
+use super::prune::{Unproven, holds_much};
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, FINALIZER, ON_DELETE};

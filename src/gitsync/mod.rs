@@ -25,6 +25,7 @@ mod observe;
 #[expect(clippy::disallowed_methods, reason = "it waits between what it does")]
 mod perform;
 pub mod plan;
+pub mod prune;
 mod read;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;

@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::apply::InventoryOwner;
 use super::inventory::{Entry, Inventory, Unreadable, uid_bytes};
-use super::plan::Live;
+use super::plan::{Live, is_controlled};
 use super::resolve::Served;
 use crate::api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Cluster, Error, Kind, Scope, Selection};
-use crate::drift::{Desired, is_paused};
+use crate::drift::Desired;
 use crate::object::{Key, Object};
 
 /// ConfigMaps of one inventory that are read, at most: more than a million objects.
@@ -153,7 +153,7 @@ async fn of_kind(
         };
         let key = kind.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
         if keys.contains(&key) {
-            found.insert(key, seen(&meta, label));
+            found.insert(key, Live::of(&meta, label, Timestamp::now()));
         }
     }
     Ok(found)
@@ -170,28 +170,4 @@ fn narrowest(kind: &Kind, keys: &HashSet<Key>) -> Selection {
         Some(namespace) => Selection::default().within(namespace),
         None => Selection::default(),
     }
-}
-
-/// What a plan wants to know of an object's metadata.
-pub(super) fn seen(meta: &ObjectMeta, label: &str) -> Live {
-    let of = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref().and_then(|map| map.get(key).cloned());
-    let own = of(&meta.labels, SYNC_LABEL);
-    let managed_fields = match &meta.managed_fields {
-        Some(entries) if own.as_deref() != Some(label) => serde_json::to_value(entries).unwrap_or_default(),
-        _ => Value::Null,
-    };
-    Live {
-        uid: meta.uid.clone().unwrap_or_default(),
-        resource_version: meta.resource_version.clone().unwrap_or_default(),
-        label: own,
-        managed_fields,
-        paused: is_paused(meta, Timestamp::now()),
-        terminating: meta.deletion_timestamp.is_some(),
-        controlled: is_controlled(meta),
-    }
-}
-
-/// Whether a controller owns the object.
-pub(super) fn is_controlled(meta: &ObjectMeta) -> bool {
-    meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
 }

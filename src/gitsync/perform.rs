@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::apply::{self, Applied, Pruned, Unproven};
+use super::apply::{self, Applied, Pruned};
 use super::attempt::{Attempt, Refused};
 use super::memory::{Question, Wanted};
-use super::plan::{self, Facts, Guard, Plan, Prune, Why};
+use super::plan::{self, Facts, Plan, Why};
+use super::prune::{self, Prune, Unproven};
 use super::status::Outcome;
 use super::{observe, registry};
 use crate::api::conditions::Reason;
-use crate::api::names::ALLOW_PRUNE;
 use crate::drift::{Change, Desired};
 use crate::failure::{Class, chain};
 use crate::notification::Message;
@@ -41,7 +41,7 @@ impl Attempt<'_> {
         self.await_break_glass(&plan);
         self.forget_settled_failures(&plan);
         let failed = self.memory.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
-        let may_prune = !failed && plan.refused.is_empty() && !self.memory.rebuilt;
+        let may_prune = prune::follows(&plan, failed, self.memory.rebuilt);
         if !may_prune {
             // Not tried in this round: it is held, and has not failed again.
             self.memory.failed.retain(|_, failed| failed.reason != Reason::PruneFailed);
@@ -63,7 +63,7 @@ impl Attempt<'_> {
         self.save_inventory().await?;
         self.memory.awaits_others = awaits_takers
             || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
-            || plan.held.iter().any(|(_, why)| *why == plan::AWAITS_SIBLINGS);
+            || plan.held.iter().any(|(_, why)| *why == prune::AWAITS_SIBLINGS);
         let complete = self.memory.failed.is_empty() && plan.guard.is_none() && pruning == 0 && may_prune;
         if complete && !self.memory.awaits_others {
             self.complete(wanted, question, &tally, began);
@@ -77,7 +77,7 @@ impl Attempt<'_> {
             _ => Timestamp::now(),
         };
         self.memory.since = Some((question.commit, since));
-        let guard = plan.guard.map(|guard| guard_text(guard, &plan, &commit));
+        let guard = prune::guard_text(&plan, &commit);
         Ok(Outcome::Applied { failures: self.memory.failures(), held, guard, pruning, note, since })
     }
 
@@ -106,15 +106,7 @@ impl Attempt<'_> {
         let allowed = question.allows_prune();
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let plan = self.context.registry.with(self.owner, |view| {
-            let prune = if !self.sync.spec.prune {
-                Prune::Off
-            } else if view.siblings_pending(branch, &commit) {
-                Prune::Deferred
-            } else if allowed {
-                Prune::Allowed
-            } else {
-                Prune::Guarded
-            };
+            let prune = Prune::of(self.sync.spec.prune, view.siblings_pending(branch, &commit), allowed);
             let plan = plan::plan(&Facts {
                 desired: &wanted.objects,
                 inventory: &inventory,
@@ -284,13 +276,4 @@ fn reserve(row: &mut registry::Row, plan: &Plan) {
 
 fn unproven(question: &Question) -> Unproven {
     if question.allows_prune() { Unproven::Delete } else { Unproven::Keep }
-}
-
-fn guard_text(guard: Guard, plan: &Plan, commit: &str) -> String {
-    let names = plan.held.iter().take(5).map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(", ");
-    let what = match guard {
-        Guard::Everything => "the commit holds no objects; nothing is deleted".to_owned(),
-        Guard::TooMany => format!("{} objects would be deleted, more than half of all; they are kept", plan.held.len()),
-    };
-    format!("{what} ({names}, …). To delete them, annotate the GitSync with {ALLOW_PRUNE}={commit}")
 }

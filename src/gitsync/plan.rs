@@ -1,24 +1,22 @@
 //! What to do for a commit: which objects to apply, in which order, which to delete, and which to leave for a reason.
 //!
 //! Invariant: an object that is already as the commit says costs nothing.
-//! Invariant: nothing is deleted that the inventory does not list, that another GitSync desires, or that a guard holds.
 //!
-//! Deliberately absent: reading and writing. What is known of the cluster comes in; what is to be done goes out.
+//! Deliberately absent: reading and writing. What is known of the cluster comes in; what is to be done goes out. What is
+//! deleted is decided in `prune`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::inventory::{Entry, Inventory};
-use crate::drift::{self, Desired};
-use crate::object::{Key, Stage, prune_order, stage};
-
-/// Share of the inventory that one commit may delete unasked, from [`MANY`] objects on.
-const SHARE: usize = 2;
-const MANY: usize = 10;
-/// Why an object that left is kept while another GitSync of its branch has not planned the commit.
-pub const AWAITS_SIBLINGS: &str = "waits for the other GitSyncs of this branch";
+use super::prune::{self, Guard, Prune};
+use crate::api::names::SYNC_LABEL;
+use crate::drift::{self, Desired, is_paused};
+use crate::object::{Key, Stage, stage};
 
 /// What is known of a live object that is not kept yet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +35,31 @@ pub struct Live {
     pub terminating: bool,
     /// A controller owns it.
     pub controlled: bool,
+}
+
+impl Live {
+    /// What the metadata of an object say at `now` to the GitSync whose objects carry `label`.
+    pub fn of(meta: &ObjectMeta, label: &str, now: Timestamp) -> Self {
+        let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL)).cloned();
+        let managed_fields = match &meta.managed_fields {
+            Some(entries) if own.as_deref() != Some(label) => serde_json::to_value(entries).unwrap_or_default(),
+            _ => Value::Null,
+        };
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            label: own,
+            managed_fields,
+            paused: is_paused(meta, now),
+            terminating: meta.deletion_timestamp.is_some(),
+            controlled: is_controlled(meta),
+        }
+    }
+}
+
+/// Whether a controller owns the object.
+pub fn is_controlled(meta: &ObjectMeta) -> bool {
+    meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
 }
 
 /// What the plan is made from.
@@ -70,19 +93,6 @@ pub enum Claim {
     Held(String),
     /// This one follows the same branch and has not said yet whether it gives it up.
     Undecided(String),
-}
-
-/// What may be deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prune {
-    /// Nothing: `prune: false`.
-    Off,
-    /// Nothing yet: another GitSync of the same branch has not planned this commit.
-    Deferred,
-    /// What the guards allow.
-    Guarded,
-    /// Everything that left: the commit was named in `mainstay.dev/allow-prune`.
-    Allowed,
 }
 
 /// How an object is to be applied.
@@ -130,15 +140,6 @@ pub enum Why {
     Terminating,
     /// A controller owns it.
     Controlled,
-}
-
-/// Why objects that left are not deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// Nothing would be left.
-    Everything,
-    /// More than half would go.
-    TooMany,
 }
 
 /// What to do.
@@ -198,7 +199,7 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
             plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
         }
     }
-    plan_prune(facts, &mut plan);
+    prune::plan(facts, &mut plan);
     plan
 }
 
@@ -230,52 +231,5 @@ fn expect(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Expect {
             version: live.resource_version.clone(),
             take_over: drift::take_over(&live.managed_fields, &desired.object.api_version, facts.now),
         },
-    }
-}
-
-fn plan_prune(facts: &Facts<'_>, plan: &mut Plan) {
-    let wanted = facts.desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
-    let mut leaving = facts.inventory.0.keys().filter(|key| !wanted.contains(key)).cloned().collect::<Vec<_>>();
-    leaving.sort_by(|a, b| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
-    let (handed, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| (facts.wanted_elsewhere)(key));
-    plan.handed_over = handed;
-    if leaving.is_empty() {
-        return;
-    }
-    let guard = if wanted.is_empty() {
-        Some(Guard::Everything)
-    } else if leaving.len() >= MANY && leaving.len() * SHARE > facts.inventory.0.len() {
-        Some(Guard::TooMany)
-    } else {
-        None
-    };
-    match (facts.prune, guard) {
-        (Prune::Off, _) => plan.held = leaving.into_iter().map(|key| (key, "prune is off")).collect(),
-        (Prune::Deferred, _) => {
-            plan.held = leaving.into_iter().map(|key| (key, AWAITS_SIBLINGS)).collect();
-        }
-        (Prune::Allowed, _) => plan.prune = leaving,
-        (Prune::Guarded, Some(guard)) => {
-            plan.guard = Some(guard);
-            plan.held = leaving.into_iter().map(|key| (key, "held by a guard")).collect();
-        }
-        (Prune::Guarded, None) => {
-            for key in leaving {
-                match holds_much(&key) {
-                    Some(why) => plan.held.push((key, why)),
-                    None => plan.prune.push(key),
-                }
-            }
-        }
-    }
-}
-
-/// Kinds whose deletion takes other things with it that no repository can bring back.
-pub fn holds_much(key: &Key) -> Option<&'static str> {
-    match (&*key.group, &*key.kind) {
-        ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
-        ("", "PersistentVolume" | "PersistentVolumeClaim") => Some("deleting it deletes data"),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("deleting it deletes every object of its kind"),
-        _ => None,
     }
 }

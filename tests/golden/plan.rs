@@ -1,0 +1,231 @@
+//! What a GitSync does for a commit: the plan, with all guards of pruning, and what becomes of an object that is found
+//! right before its deletion.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mainstay::drift::Desired;
+use mainstay::gitsync::inventory::{Entry, Inventory, uid_bytes};
+use mainstay::gitsync::plan::{Expect, Facts, Live, Plan, is_unchanged, plan};
+use mainstay::gitsync::prune::{self, Prune, Unproven};
+use mainstay::gitsync::registry::{Registry, Row};
+use mainstay::object::{Digest, Key};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{LABEL, check, desired, key, key_of};
+
+const OWN: &str = "shop/demo";
+const COMMIT: &str = "c2";
+const BRANCH: &str = "https://git.example.org/shop.git main";
+
+fn yes() -> bool {
+    true
+}
+
+/// A commit that comes to a GitSync.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Case {
+    #[serde(rename = "case")]
+    _title: String,
+    /// What the commit holds.
+    #[serde(default)]
+    git: Vec<Value>,
+    /// What the inventory lists: objects that were applied as Git says now, those that were applied otherwise, and those
+    /// whose first apply was never answered.
+    #[serde(default)]
+    as_applied: Vec<String>,
+    #[serde(default)]
+    changed: Vec<String>,
+    #[serde(default)]
+    intended: Vec<String>,
+    /// Objects that failed and are not tried again yet.
+    #[serde(default)]
+    waiting: Vec<String>,
+    /// What is found in the cluster of objects that are not kept yet, or are about to be deleted.
+    #[serde(default)]
+    live: Vec<Value>,
+    /// Whether the drift loop keeps what was applied; not so after a restart.
+    #[serde(default = "yes")]
+    kept: bool,
+    #[serde(default = "yes")]
+    prune: bool,
+    /// Value of `mainstay.dev/allow-prune`.
+    #[serde(default)]
+    allow_prune: String,
+    #[serde(default)]
+    others: Vec<Other>,
+    /// Something of the commit could not be applied.
+    #[serde(default)]
+    failed: bool,
+    /// The inventory was put together from labels.
+    #[serde(default)]
+    rebuilt: bool,
+}
+
+/// Another GitSync.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Other {
+    name: String,
+    #[serde(default)]
+    follows_another_branch: bool,
+    /// `null` until its inventory was read.
+    manages: Option<Vec<String>>,
+    /// `null` until a commit of its could be decoded.
+    wants: Option<Vec<String>>,
+    planned: Option<String>,
+    #[serde(default)]
+    suspended: bool,
+    #[serde(default = "yes")]
+    tried: bool,
+    confined_to: Option<String>,
+}
+
+fn keys(texts: &[String]) -> HashSet<Key> {
+    texts.iter().map(|text| key(text)).collect()
+}
+
+fn now() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+/// UID of whatever is called so.
+fn uid(key: &Key) -> String {
+    format!("uid of {key}")
+}
+
+fn inventory(case: &Case, wanted: &[Arc<Desired>]) -> Inventory {
+    let mut inventory = Inventory::default();
+    let entry = |key: &Key, document: Digest| Entry {
+        version: "v1".into(),
+        uid: Some(uid_bytes(&uid(key))),
+        digest: Some(document),
+        source: document.as_bytes()[..8].try_into().ok(),
+    };
+    for key in keys(&case.as_applied) {
+        let document = wanted.iter().find(|desired| desired.key == key).map(|desired| desired.source());
+        let entry = entry(&key, document.unwrap_or_else(|| Digest::of(b"as it was")));
+        inventory.0.insert(key, entry);
+    }
+    for key in keys(&case.changed) {
+        let entry = entry(&key, Digest::of(b"as it was"));
+        inventory.0.insert(key, entry);
+    }
+    for key in keys(&case.intended) {
+        inventory.0.insert(key, Entry { version: "v1".into(), ..Entry::default() });
+    }
+    inventory
+}
+
+fn enter(registry: &Registry, other: &Other) {
+    let row = Row {
+        label: other.name.replace('/', ".").into(),
+        branch: Some(if other.follows_another_branch { "elsewhere".into() } else { BRANCH.into() }),
+        managed: other.manages.as_ref().map(|all| Arc::new(keys(all))),
+        taken: None,
+        wanted: other.wants.as_ref().map(|all| Arc::new(keys(all))),
+        planned: other.planned.clone(),
+        confined_to: other.confined_to.as_deref().map(Into::into),
+        suspended: other.suspended,
+        tried: other.tried,
+    };
+    registry.update(&other.name.as_str().into(), |own| *own = row);
+}
+
+fn meta(live: &Value) -> ObjectMeta {
+    serde_json::from_value(live["metadata"].clone()).unwrap()
+}
+
+fn decide(case: &Case) -> String {
+    let wanted = case.git.iter().map(desired).collect::<Vec<_>>();
+    let inventory = inventory(case, &wanted);
+    let kept =
+        if case.kept { keys(&case.as_applied).union(&keys(&case.changed)).cloned().collect() } else { HashSet::new() };
+    // The cluster is asked only for what is neither kept nor known to be unchanged.
+    let asked = wanted.iter().filter(|d| !is_unchanged(d, inventory.0.get(&d.key)) && !kept.contains(&d.key));
+    let asked = asked.map(|desired| desired.key.clone()).collect::<HashSet<_>>();
+    let found = case.live.iter().map(|live| (key_of(live), meta(live))).collect::<HashMap<_, _>>();
+    let live = found.iter().filter(|(key, _)| asked.contains(key));
+    let live = live.map(|(key, meta)| (key.clone(), Live::of(meta, LABEL, now()))).collect();
+    let allowed = case.allow_prune == COMMIT;
+    let registry = Registry::default();
+    registry.enter(&OWN.into(), LABEL.into(), None);
+    registry.update(&OWN.into(), |row| row.managed = Some(Arc::new(inventory.0.keys().cloned().collect())));
+    for other in &case.others {
+        enter(&registry, other);
+    }
+    let plan = registry.with(&OWN.into(), |view| {
+        plan(&Facts {
+            desired: &wanted,
+            inventory: &inventory,
+            kept: &kept,
+            waiting: &keys(&case.waiting),
+            live: &live,
+            claimed: &|key, label| view.claim(key, label, BRANCH, COMMIT),
+            wanted_elsewhere: &|key| view.wanted_elsewhere(key),
+            prune: Prune::of(case.prune, view.siblings_pending(BRANCH, COMMIT), allowed),
+            now: "2026-01-01T00:00:00Z",
+        })
+    });
+    let mut text = applies(&plan);
+    let follows = prune::follows(&plan, case.failed, case.rebuilt);
+    for key in &plan.prune {
+        if !follows {
+            let _ = writeln!(text, "kept until everything else is applied: {key}");
+            continue;
+        }
+        let unproven = if allowed { Unproven::Delete } else { Unproven::Keep };
+        let becomes = found.get(key).map(|meta| prune::may_delete(meta, LABEL, &inventory.0[key], unproven, now()));
+        match becomes {
+            Some(becomes) => _ = writeln!(text, "delete: {key}, found so: {becomes:?}"),
+            None => _ = writeln!(text, "delete: {key}"),
+        }
+    }
+    for key in &plan.handed_over {
+        let _ = writeln!(text, "hand over: {key}");
+    }
+    for (key, why) in &plan.held {
+        let _ = writeln!(text, "hold: {key}: {why}");
+    }
+    if let Some(guard) = prune::guard_text(&plan, COMMIT) {
+        let _ = writeln!(text, "guard: {guard}");
+    }
+    if text.is_empty() { "nothing".to_owned() } else { text }
+}
+
+fn applies(plan: &Plan) -> String {
+    let mut text = String::new();
+    for (stage, steps) in &plan.stages {
+        for step in steps {
+            let how = match &step.expect {
+                Expect::Ours => "ours".to_owned(),
+                Expect::Absent => "only if it is not there".to_owned(),
+                Expect::Version { version, take_over: None } => format!("only over version {version}"),
+                Expect::Version { version, take_over: Some(_) } => {
+                    format!("only over version {version}, after taking over what people's tools wrote")
+                }
+            };
+            let _ = writeln!(text, "apply in stage {}.{}: {}, {how}", stage.number, stage.rank, step.desired.key);
+        }
+    }
+    for desired in &plan.unchanged {
+        let _ = writeln!(text, "unchanged: {}", desired.key);
+    }
+    for desired in &plan.paused {
+        let _ = writeln!(text, "under break glass: {}", desired.key);
+    }
+    for refused in &plan.refused {
+        let _ = writeln!(text, "refused: {}: {:?}", refused.key, refused.why);
+    }
+    text
+}
+
+#[test]
+fn a_commit_becomes_a_plan() {
+    check("plan", decide);
+}
