@@ -46,6 +46,13 @@ pub(super) async fn repositories(
                 present.push((namespace.clone(), name.clone()));
                 repositories.set(&namespace, &name, read::<GitRepository>(value));
             }
+            WatchEvent::Unreadable(value, error) => {
+                let Some((namespace, name)) = name_of(&value) else { continue };
+                tracing::warn!(why = crate::failure::chain(&error), "a GitRepository cannot be read");
+                // As one whose spec is not that of a GitRepository.
+                present.push((namespace.clone(), name.clone()));
+                repositories.set(&namespace, &name, None);
+            }
             WatchEvent::Deleted(value) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
                 repositories.set(&namespace, &name, None);

@@ -107,6 +107,13 @@ impl<W: Work> Tasks<W> {
                         self.feed(name, object);
                     }
                 }
+                Some(WatchEvent::Unreadable(value, error)) => {
+                    // Its task goes on with what was read last.
+                    tracing::warn!(why = crate::failure::chain(&error), "{}s: one cannot be read", self.kind.kind);
+                    name_of(&value).inspect(|name| {
+                        missing.remove(name);
+                    });
+                }
                 Some(WatchEvent::Deleted(value)) => {
                     if let Some(name) = name_of(&value) {
                         let last = read::<W::Object>(value).and_then(|last| self.work.deleted(last));

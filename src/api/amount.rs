@@ -40,9 +40,10 @@ impl JsonSchema for Amount {
         "Amount".into()
     }
 
-    /// No type: a schema can say "integer or string", but that would refuse `cpu: 0.5`, which pods accept.
+    /// No type: a schema can say "integer or string", but that would refuse `cpu: 0.5`, which pods accept. What holds
+    /// something is no amount; and nobody can nest more into it than parsers read.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
+        json_schema!({ "x-kubernetes-preserve-unknown-fields": true, "maxProperties": 0, "maxItems": 0 })
     }
 }
 

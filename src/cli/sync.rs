@@ -66,6 +66,7 @@ async fn request(cluster: &Cluster, kind: &std::sync::Arc<Kind>, before: &GitSyn
             }
             WatchEvent::Deleted(_) => return Err(Error::Missing { what: syncs::name(before) }),
             // The watch tries again by itself until our deadline.
+            WatchEvent::Unreadable(_, error) => return Err(error.into()),
             WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Trouble(_) | WatchEvent::Resumed => {}
         }
     }

@@ -7,11 +7,13 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::object::Key;
 
 use super::error::Cause;
+use super::object::{self, Read};
 use super::refusal::Refusal;
 
 /// Most bytes of one line. The largest objects that servers store have 1.5 MiB.
@@ -20,11 +22,13 @@ const MOST_BYTES: usize = 16 << 20;
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// What one line says.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) enum Line {
     /// An object was added, was changed, or was there.
     Applied { object: Value, version: String },
-    /// An object was deleted, or left the selection.
+    /// An object was added, was changed, or was there, and cannot be read; its identity.
+    Unreadable { object: Value, version: String, cause: Cause },
+    /// An object was deleted, or left the selection; at least its identity.
     Deleted { object: Value, version: String },
     /// Nothing happened up to this version.
     Bookmark { version: String, ends_initial: bool },
@@ -35,21 +39,29 @@ pub(super) enum Line {
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct Event<'l> {
     #[serde(rename = "type")]
     what: String,
-    object: Value,
+    #[serde(borrow)]
+    object: &'l RawValue,
 }
 
 /// Reads one line. `key` decides about redaction.
 pub(super) fn read(key: &Key, line: &[u8]) -> Result<Line, serde_json::Error> {
-    let Event { what, object } = serde_json::from_slice(line)?;
+    let Event { what, object: raw } = serde_json::from_slice(line)?;
     if what == "ERROR" {
-        return Ok(Line::Refused(Refusal::read(key, 500, None, object.to_string().as_bytes())));
+        return Ok(Line::Refused(Refusal::read(key, 500, None, raw.get().as_bytes())));
     }
+    let (object, unreadable) = match object::read(raw.get())? {
+        Read::Whole(object) => (object, None),
+        Read::Identity(object, error) => (object, Some(error)),
+    };
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
     Ok(match &*what {
-        "ADDED" | "MODIFIED" => Line::Applied { object, version },
+        "ADDED" | "MODIFIED" => match unreadable {
+            None => Line::Applied { object, version },
+            Some(error) => Line::Unreadable { object, version, cause: error.into() },
+        },
         "DELETED" => Line::Deleted { object, version },
         "BOOKMARK" => {
             let ends_initial = object["metadata"]["annotations"][INITIAL_EVENTS_END] == "true";
@@ -136,7 +148,8 @@ mod tests {
             ("BOOKMARK", Line::Bookmark { version: version.clone(), ends_initial: false }),
             ("SOMETHING", Line::Unknown),
         ] {
-            assert_eq!(line(&json!({ "type": what, "object": object })), expected, "{what}");
+            let read = line(&json!({ "type": what, "object": object }));
+            assert_eq!(format!("{read:?}"), format!("{expected:?}"), "{what}");
         }
     }
 
@@ -145,7 +158,8 @@ mod tests {
         let object =
             json!({ "metadata": { "resourceVersion": "9", "annotations": { "k8s.io/initial-events-end": "true" } } });
         let expected = Line::Bookmark { version: "9".to_owned(), ends_initial: true };
-        assert_eq!(line(&json!({ "type": "BOOKMARK", "object": object })), expected);
+        let read = line(&json!({ "type": "BOOKMARK", "object": object }));
+        assert_eq!(format!("{read:?}"), format!("{expected:?}"));
     }
 
     #[test]

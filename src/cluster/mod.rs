@@ -29,6 +29,7 @@ mod happening;
 mod kind;
 mod lease;
 mod line;
+mod object;
 mod read;
 mod refusal;
 mod request;

@@ -16,6 +16,7 @@ use super::connect::Cluster;
 use super::count::Verb;
 use super::error::{Attempt, Error};
 use super::kind::Kind;
+use super::object::{self, Read};
 use super::request::{Call, JSON};
 use super::selection::{Content, Selection, and};
 
@@ -55,16 +56,10 @@ struct PageMetadata {
     next: String,
 }
 
-#[derive(Deserialize)]
-struct OnlyMetadata {
-    #[serde(default)]
-    metadata: ObjectMeta,
-}
-
 impl Cluster {
     /// Reads one object; `None` if it, its namespace or its kind does not exist.
     pub async fn get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
-        self.read(kind, namespace, name, JSON).await
+        self.read(kind, namespace, name, JSON, |answer| serde_json::from_slice(answer)).await
     }
 
     /// Reads the metadata of one object; `None` if it does not exist.
@@ -74,21 +69,21 @@ impl Cluster {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<ObjectMeta>, Error> {
-        let read: Option<OnlyMetadata> = self.read(kind, namespace, name, ONE_METADATA).await?;
-        Ok(read.map(|object| object.metadata))
+        self.read(kind, namespace, name, ONE_METADATA, object::read_metadata).await
     }
 
-    async fn read<T: serde::de::DeserializeOwned>(
+    async fn read<T>(
         &self,
         kind: &Kind,
         namespace: Option<&str>,
         name: &str,
         accept: &'static str,
+        understand: impl FnOnce(&[u8]) -> Result<T, serde_json::Error>,
     ) -> Result<Option<T>, Error> {
         let mut call = Call::object(Attempt::Read, Verb::Get, kind, namespace, name, None)?;
         call.accept = accept;
         match self.ask(&call).await {
-            Ok(answer) => serde_json::from_slice(&answer).map(Some).map_err(|error| call.failed(error)),
+            Ok(answer) => understand(&answer).map(Some).map_err(|error| call.failed(error)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -104,9 +99,8 @@ impl Cluster {
         let kind_of_errors = Arc::clone(kind);
         self.list_raw(kind, selection)
             .map(move |item| {
-                let object: OnlyMetadata = serde_json::from_str(item?.get())
-                    .map_err(|error| list_call(&kind_of_errors, &Selection::default(), String::new()).failed(error))?;
-                Ok(object.metadata)
+                object::read_metadata(item?.get().as_bytes())
+                    .map_err(|error| list_call(&kind_of_errors, &Selection::default(), String::new()).failed(error))
             })
             .boxed()
     }
@@ -117,8 +111,11 @@ impl Cluster {
         let owner = Arc::clone(kind);
         self.list_raw(kind, selection)
             .map(move |item| {
-                whole(&owner, item?.get())
-                    .map_err(|error| list_call(&owner, &Selection::default(), String::new()).failed(error))
+                let failed = |error| list_call(&owner, &Selection::default(), String::new()).failed(error);
+                match object::read_item(&owner, item?.get()) {
+                    Ok(Read::Whole(object)) => Ok(object),
+                    Ok(Read::Identity(_, error)) | Err(error) => Err(failed(error)),
+                }
             })
             .boxed()
     }
@@ -171,18 +168,4 @@ impl Cluster {
 
 fn list_call(kind: &Kind, selection: &Selection, path: String) -> Call {
     Call::collection(Attempt::List, Verb::List, kind, selection.namespace.as_deref(), path)
-}
-
-/// An item of a list as the object it is.
-pub(super) fn whole(kind: &Kind, item: &str) -> Result<Value, serde_json::Error> {
-    let mut value: Value = serde_json::from_str(item)?;
-    if let Some(object) = value.as_object_mut() {
-        if !object.contains_key("kind") {
-            object.insert("kind".to_owned(), Value::from(&*kind.kind));
-        }
-        if !object.contains_key("apiVersion") {
-            object.insert("apiVersion".to_owned(), Value::from(kind.api_version()));
-        }
-    }
-    Ok(value)
 }

@@ -4,8 +4,9 @@
 //! once) and goes on with what changes. It survives cut connections, restarted servers, forgotten history and missing
 //! permissions, and says [`WatchEvent::Trouble`] for each attempt that fails.
 //!
-//! Invariant: after [`WatchEvent::Begin`], what was not [`WatchEvent::Initial`] by [`WatchEvent::Synced`] was not there at the version that
-//! it names.
+//! Invariant: after [`WatchEvent::Begin`], what was neither [`WatchEvent::Initial`] nor [`WatchEvent::Unreadable`] by
+//! [`WatchEvent::Synced`] was not there at the version that it names.
+//! Invariant: one object that cannot be read costs one event, not the watch.
 //! Invariant: between two `Begin`s every change of the selection arrives at least once, in the server's order.
 //! Invariant: at most one page or one line is held.
 //! Deliberately absent: any memory of objects.
@@ -19,10 +20,11 @@ use tokio::time::Instant;
 
 use super::connect::Cluster;
 use super::count::Verb;
-use super::error::{Attempt, Cause, Error};
+use super::error::{Attempt, Cause, Error, Subject};
 use super::kind::Kind;
 use super::line::{self, Line, Lines, Next};
-use super::read::{Page, WHOLE_PAGE, whole};
+use super::object::{self, Read};
+use super::read::{Page, WHOLE_PAGE};
 use super::refusal::Refusal;
 use super::request::{Call, JSON};
 use super::selection::{Content, Selection, and};
@@ -60,6 +62,9 @@ pub enum WatchEvent {
     Applied(Value),
     /// This object was deleted or left the selection; its state is the last one inside.
     Deleted(Value),
+    /// This object is there, was added or was changed, and cannot be read: its `apiVersion`, `kind` and `metadata` as far
+    /// as they can be. All others are told as ever.
+    Unreadable(Value, Error),
     /// An attempt failed; the watch goes on by itself after a while.
     Trouble(Error),
     /// After a trouble the watch is open again where it was, and has nothing to tell.
@@ -189,11 +194,20 @@ impl Watcher {
     /// Tells the next object of a page, or turns the page.
     async fn turn(&mut self, mut page: Page) -> Option<WatchEvent> {
         if let Some(item) = page.items.pop_front() {
-            let object = whole(&self.kind, item.get());
-            self.state = State::Pages(page);
-            return Some(match object {
-                Ok(object) => WatchEvent::Initial(object),
-                Err(error) => self.trouble(self.call(Attempt::List).failed(error)),
+            return Some(match object::read_item(&self.kind, item.get()) {
+                Ok(Read::Whole(object)) => {
+                    self.state = State::Pages(page);
+                    WatchEvent::Initial(object)
+                }
+                Ok(Read::Identity(object, error)) => {
+                    self.state = State::Pages(page);
+                    self.unreadable(object, error.into())
+                }
+                // Not even its name is known, so the account could not be complete.
+                Err(error) => {
+                    self.state = State::Announced;
+                    self.trouble(self.call(Attempt::List).failed(error))
+                }
             });
         }
         let Some(next) = page.next.clone() else {
@@ -307,12 +321,16 @@ impl Watcher {
         if let Line::Refused(refusal) = line {
             return self.refused(open, refusal);
         }
-        self.failures = 0;
         open.heard = true;
         let initial = !open.synced;
+        if !initial {
+            // An account that is not complete may yet break off where the last one did.
+            self.failures = 0;
+        }
         let (event, version) = match line {
             Line::Applied { object, version } if initial => (Some(WatchEvent::Initial(object)), version),
             Line::Applied { object, version } => (Some(WatchEvent::Applied(object)), version),
+            Line::Unreadable { object, version, cause } => (Some(self.unreadable(object, cause)), version),
             Line::Deleted { object, version } => (Some(WatchEvent::Deleted(object)), version),
             Line::Bookmark { version, ends_initial } if ends_initial && initial => {
                 open.synced = true;
@@ -372,6 +390,14 @@ impl Watcher {
         }
         self.expired += 1;
         self.state = State::Fresh;
+    }
+
+    /// Nothing is wrong with the watch, so it goes on without a pause.
+    fn unreadable(&self, object: Value, cause: Cause) -> WatchEvent {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str);
+        let name = text("/metadata/name").unwrap_or_default();
+        let key = self.kind.key(text("/metadata/namespace"), name);
+        WatchEvent::Unreadable(object, Error::new(Attempt::Read, Subject::Object(key), cause))
     }
 
     fn trouble(&mut self, error: Error) -> WatchEvent {

@@ -67,6 +67,13 @@ impl Drift {
                 let Some(key) = key_of(kind, &live) else { return };
                 self.see(kind, &key, live);
             }
+            WatchEvent::Unreadable(live, error) => {
+                // Nothing can be decided about it but that it is there.
+                tracing::warn!(error = crate::failure::chain(&error), "a managed object cannot be read");
+                let Some(key) = key_of(kind, &live) else { return };
+                let kept = self.ledger().get(&key).map(|managed| managed.desired.key.clone());
+                shown.insert(kept.unwrap_or(key));
+            }
             WatchEvent::Synced(version) => {
                 let missing = self.ledger().missing(kind, watched, &std::mem::take(shown), &version);
                 for key in missing {
@@ -122,7 +129,8 @@ impl Drift {
                 event = events.next() => event,
             };
             match event {
-                Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+                // Whether it may be touched is said by its metadata.
+                Some(WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _)) => {
                     is_there = true;
                     let untouchable = break_glass_of(&live, self.now()).is_some() || is_terminating(&live);
                     let seen_otherwise = self
@@ -183,7 +191,9 @@ impl Drift {
                 }
                 Some(WatchEvent::Synced(_)) => synced = true,
                 // A cluster that does not let us see its autoscalers is treated as having none.
-                Some(WatchEvent::Trouble(_) | WatchEvent::Resumed) => self.autoscalers_are_known(),
+                Some(WatchEvent::Trouble(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed) => {
+                    self.autoscalers_are_known();
+                }
                 None => return,
             }
             if synced {

@@ -37,7 +37,7 @@ impl InTheWay {
         while let Some(event) = self.events.next().await {
             match event {
                 WatchEvent::Begin => self.is_there = false,
-                WatchEvent::Initial(_) | WatchEvent::Applied(_) => self.is_there = true,
+                WatchEvent::Initial(_) | WatchEvent::Applied(_) | WatchEvent::Unreadable(..) => self.is_there = true,
                 WatchEvent::Deleted(_) => return,
                 WatchEvent::Synced(_) if !self.is_there => return,
                 WatchEvent::Synced(_) | WatchEvent::Trouble(_) | WatchEvent::Resumed => {}

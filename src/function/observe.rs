@@ -281,6 +281,10 @@ pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, what: Wha
                 }
             }
             WatchEvent::Deleted(live) => cache.drop_child(what, live),
+            WatchEvent::Unreadable(live, error) => {
+                tracing::warn!(why = crate::failure::chain(error), "a child cannot be read");
+                present.extend(read(what, live).map(|(uid, child)| (uid, child.identity().name.clone())));
+            }
             WatchEvent::Synced(_) => cache.keep_only(what, &std::mem::take(&mut present)),
             WatchEvent::Trouble(error) => {
                 tracing::debug!(resource = &*kind.resource, why = crate::failure::chain(error), "watch failed");

@@ -50,6 +50,10 @@ impl Quotas {
                 self.known.insert(name, now);
                 is_eased.then_some(namespace).into_iter().collect()
             }
+            WatchEvent::Unreadable(live, _) => {
+                self.fresh.extend(name_of(live));
+                Vec::new()
+            }
             WatchEvent::Deleted(live) => {
                 let Some(name) = name_of(live) else { return Vec::new() };
                 self.known.remove(&name);

@@ -128,6 +128,11 @@ impl Account {
                 self.data.insert(namespace.clone(), data_of(&live));
                 Touched::One(namespace)
             }
+            // What was read of it before is still the best that is known.
+            WatchEvent::Unreadable(live, _) => {
+                self.fresh.extend(namespace_of(&live));
+                Touched::None
+            }
             WatchEvent::Applied(live) => {
                 let Some(namespace) = namespace_of(&live) else { return Touched::None };
                 self.data.insert(namespace.clone(), data_of(&live));

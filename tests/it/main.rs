@@ -69,5 +69,6 @@ mod ssh;
 mod support;
 mod sync;
 mod sync_faults;
+mod unreadable;
 mod watch_failures;
 mod watches_cut;

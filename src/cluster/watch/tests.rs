@@ -36,6 +36,10 @@ async fn word(events: &mut Events) -> String {
         WatchEvent::Synced(version) => format!("synced at {version}"),
         WatchEvent::Applied(object) => format!("applied {}", name(&object)),
         WatchEvent::Deleted(object) => format!("deleted {}", name(&object)),
+        WatchEvent::Unreadable(object, error) => {
+            assert_eq!(error.to_string(), format!("could not read ConfigMap {}", name(&object)));
+            format!("unreadable {}", name(&object))
+        }
         WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
         WatchEvent::Resumed => "resumed".to_owned(),
     }
@@ -80,6 +84,75 @@ async fn tells_what_is_there_and_then_what_changes() {
         assert_eq!(word(&mut events).await, expected);
     }
     assert_eq!(cluster.requests().total(|verb, resource| verb == Verb::Watch && resource == "configmaps"), 1);
+}
+
+/// Sends a watch event about an object that no parser with a limit reads.
+fn deep(pipe: &Pipe, what: &str, name: &str, version: u64) {
+    let object = crate::cluster::object::tests::deep(name, version);
+    pipe.send(&format!("{{\"type\":\"{what}\",\"object\":{object}}}\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_is_told_by_name_and_the_watch_goes_on() {
+    let (cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    let pipe = asked(&mut events, &mut server).await.stream();
+    pipe.event("ADDED", &object("a", 3));
+    deep(&pipe, "ADDED", "deep", 4);
+    pipe.event("ADDED", &object("b", 4));
+    pipe.event("BOOKMARK", &end_of_initial(5));
+    deep(&pipe, "MODIFIED", "deep", 6);
+    pipe.event("DELETED", &object("a", 7));
+    deep(&pipe, "DELETED", "deep", 8);
+    deep(&pipe, "ADDED", "other", 9);
+    let before = Instant::now();
+    for expected in [
+        "initial a",
+        "unreadable deep",
+        "initial b",
+        "synced at 5",
+        "unreadable deep",
+        "deleted a",
+        "deleted deep",
+        "unreadable other",
+    ] {
+        assert_eq!(word(&mut events).await, expected);
+    }
+    drop(pipe);
+    let resumed = asked(&mut events, &mut server).await;
+    assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("9"), "nothing is told twice");
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert_eq!(cluster.requests().total(|verb, resource| verb == Verb::Watch && resource == "configmaps"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_is_told_by_name_in_a_list_too() {
+    let (_cluster, mut events, mut server) = watch();
+    assert_eq!(word(&mut events).await, "begin");
+    asked(&mut events, &mut server).await.json(500, &status(500, "InternalError")).await;
+    let deep = crate::cluster::object::tests::deep("deep", 4);
+    let page = format!(r#"{{"metadata":{{"resourceVersion":"8"}},"items":[{deep},{}]}}"#, object("a", 1));
+    let before = Instant::now();
+    asked(&mut events, &mut server).await.text(200, &page).await;
+    for expected in ["unreadable deep", "initial a", "synced at 8"] {
+        assert_eq!(word(&mut events).await, expected);
+    }
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_no_server_writes_is_not_asked_for_in_a_tight_loop() {
+    let (_cluster, mut events, mut server) = watch();
+    let before = Instant::now();
+    for _ in 0..8 {
+        assert_eq!(word(&mut events).await, "begin");
+        let pipe = asked(&mut events, &mut server).await.stream();
+        pipe.event("ADDED", &object("a", 3));
+        assert_eq!(word(&mut events).await, "initial a");
+        pipe.send("{\"type\":\"ADDED\",\"object\":{\"metadata\"}\n");
+        assert_eq!(word(&mut events).await, "trouble 0");
+    }
+    assert!(before.elapsed() >= Duration::from_secs(20), "{:?}", before.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

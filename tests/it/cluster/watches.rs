@@ -15,6 +15,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
         WatchEvent::Synced(_) => "synced".to_owned(),
         WatchEvent::Applied(object) => format!("applied {}", shown(&object)),
         WatchEvent::Deleted(object) => format!("deleted {}", shown(&object)),
+        WatchEvent::Unreadable(object, _) => format!("unreadable {}", shown(&object)),
         WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
         WatchEvent::Resumed => "resumed".to_owned(),
     }

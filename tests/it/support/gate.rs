@@ -35,6 +35,8 @@ pub(crate) struct Gate {
     levers: Arc<Levers>,
     /// The token that every request bears; none: the administrator asks.
     token: Arc<Mutex<Option<String>>>,
+    /// The text that stands for something deep in answers.
+    deep: Arc<Mutex<Option<String>>>,
     /// Requests that were answered with 401 or 403.
     forbidden: Arc<Mutex<Vec<String>>>,
 }
@@ -62,6 +64,7 @@ impl Default for Gate {
             heard: Arc::default(),
             levers: Arc::default(),
             token: Arc::default(),
+            deep: Arc::default(),
             forbidden: Arc::default(),
         }
     }
@@ -93,6 +96,22 @@ impl Gate {
     /// Makes every request bear a token.
     pub(crate) fn bear(&self, token: &str) {
         *self.token.lock().unwrap() = Some(token.to_owned());
+    }
+
+    /// From now on, where a value in an answer is this text, there are 200 levels instead: deeper than parsers go, and far
+    /// from as deep as servers allow.
+    pub(crate) fn deepen(&self, text: &str) {
+        *self.deep.lock().unwrap() = Some(format!("\"{text}\""));
+    }
+
+    fn deepened(&self, answer: Response<Answer>) -> Response<Answer> {
+        let Some(text) = self.deep.lock().unwrap().clone() else { return answer };
+        let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
+        let replace = move |data: Bytes| match std::str::from_utf8(&data) {
+            Ok(whole) if whole.contains(&text) => Bytes::from(whole.replace(&text, &deep)),
+            _ => data,
+        };
+        answer.map(|body| body.map_frame(move |frame| frame.map_data(&replace)).boxed_unsync())
     }
 
     /// What was answered with 401 or 403.
@@ -229,6 +248,7 @@ impl Service<Request<Body>> for Gated {
                 gate.shut.send_replace(true);
                 return std::future::pending().await;
             }
+            let answer = answer.map(|answer| gate.deepened(answer));
             let Some(heard) = heard else { return answer };
             answer.map(|answer| {
                 answer.map(|body| {

@@ -1,0 +1,90 @@
+//! Objects that are nested more deeply than the agent reads, and that an API server keeps all the same: they are the
+//! matter of their owners, and keep nobody else from being seen.
+
+use serde_json::json;
+
+use crate::support::{
+    functions::inline,
+    world::{NAMESPACE, World},
+};
+
+const API: &str = "mainstay-tests.example.org/v1";
+
+/// What stands for something deeper than parsers go, which the embedded server would not take.
+const DEEP: &str = "two hundred levels";
+
+/// How often the agent began to watch or list a kind.
+fn begun(world: &World, resource: &str) -> u64 {
+    let requests = world.requests().into_iter();
+    let begun =
+        requests.filter(|(asked, _)| *asked == format!("watch {resource}") || *asked == format!("list {resource}"));
+    begun.map(|(_, count)| count).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
+    let mut world = World::running(inline("1")).await;
+    world.gate.deepen(DEEP);
+    world.levers().reset_counts();
+    let mut spec = inline("1");
+    spec["resources"] = json!({"limits": {"example.org/deep": DEEP}});
+    world.function("deep", spec);
+    world.function("second", inline("1"));
+    world.runs("second").await;
+    assert!(begun(&world, "functions.serverless.kyma-project.io") <= 1, "{:?}", world.requests());
+    // Deletions are heard, too: what comes back by the same name is begun anew.
+    world.delete_function("second");
+    world.until_function("it is gone", |w| w.function_now("second").is_none()).await;
+    world.function("second", inline("2"));
+    world.runs("second").await;
+    // Nor does the next agent stumble over it, which is told of all of them at once.
+    world.stop().await;
+    world.start();
+    world.edit_function("hello", json!({"spec": {"source": "2"}}));
+    world.function("third", inline("1"));
+    world.runs("third").await;
+    world.delete_function("deep");
+    world.until_function("it is gone", |w| w.function_now("deep").is_none()).await;
+    world.function("deep", inline("1"));
+    world.runs("deep").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_cannot_be_read_keeps_no_other_of_its_kind_from_being_put_back() {
+    let definition = r"apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.mainstay-tests.example.org}
+spec:
+  group: mainstay-tests.example.org
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets, singular: widget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+";
+    let widget = format!("apiVersion: {API}\nkind: Widget\nmetadata: {{name: w}}\nspec: {{size: 3}}\n");
+    let mut world = World::new().await;
+    world.remote.file("crd.yaml", definition).file("w.yaml", widget).commit("one");
+    world.synced(json!({})).await;
+    let size = |w: &World| w.get(API, "widgets", "w").map(|widget| widget["spec"]["size"].clone());
+    let labels = world.get(API, "widgets", "w").unwrap()["metadata"]["labels"].clone();
+    let metadata = json!({"name": "deep", "namespace": NAMESPACE, "labels": labels});
+    world.levers().reset_counts();
+    world.create(
+        API,
+        "widgets",
+        NAMESPACE,
+        json!({"apiVersion": API, "kind": "Widget", "metadata": metadata, "spec": {"deep": DEEP}}),
+    );
+    world.edit(API, "widgets", "w", json!({"spec": {"size": 4}}));
+    world.until("the edit is put back", |w| size(w) == Some(json!(3))).await;
+    assert_eq!(begun(&world, "widgets.mainstay-tests.example.org"), 0, "{:?}", world.requests());
+    world.stop().await;
+    world.start();
+    world.ready("demo").await;
+    world.edit(API, "widgets", "w", json!({"spec": {"size": 5}}));
+    world.until("the next agent puts it back as well", |w| size(w) == Some(json!(3))).await;
+    assert!(world.get(API, "widgets", "deep").is_some());
+}
