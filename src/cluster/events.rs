@@ -26,6 +26,8 @@ use super::series::{How, Ledger, Write};
 const QUEUE: usize = 1024;
 /// Longest time for one write; Events are not worth more.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Pause after a write that the server did not answer.
+const PAUSE: Duration = Duration::from_secs(3);
 /// Longest time for the writes that are left at the end.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -45,6 +47,8 @@ pub struct EventWriter {
     dropped: Arc<AtomicU64>,
     /// It was told that Events may not be written.
     warned: bool,
+    /// Nothing is written before, because the last write was not answered.
+    resume_at: Option<Instant>,
 }
 
 impl Recorder {
@@ -60,13 +64,14 @@ impl Recorder {
             ledger: Ledger::new(Reporter { controller: controller.to_owned(), instance: instance.to_owned() }),
             dropped: Arc::clone(&dropped),
             warned: false,
+            resume_at: None,
         };
         (Self { queue: sender, dropped }, writer)
     }
 
-    /// Hands an Event over. Never waits.
+    /// Hands an Event over. Never waits. Of long texts only what is written is kept, and what tells them apart.
     pub fn publish(&self, event: Event) {
-        if self.queue.try_send(event).is_err() {
+        if self.queue.try_send(event.shortened()).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -102,7 +107,8 @@ impl EventWriter {
         while let Ok(event) = self.queue.try_recv() {
             self.add(event);
         }
-        if let Some(write) = self.ledger.due(Instant::now()) {
+        let is_held_back = self.resume_at.is_some_and(|at| Instant::now() < at);
+        if let Some(write) = (!is_held_back).then(|| self.ledger.due(Instant::now())).flatten() {
             self.carry_out(write).await;
             return Turn::Continue;
         }
@@ -124,9 +130,21 @@ impl EventWriter {
     }
 
     async fn carry_out(&mut self, write: Write) {
-        let Ok(result) = tokio::time::timeout(DEADLINE, self.send(&write)).await else { return };
+        let sending = send(self.cluster.clone(), self.events.clone(), write.clone());
+        let mut sending = std::pin::pin!(tokio::time::timeout(DEADLINE, sending));
+        let result = loop {
+            // What comes meanwhile is sorted at once: the queue knows no namespaces, and must not fill.
+            tokio::select! {
+                result = &mut sending => break result,
+                Some(event) = self.queue.recv() => self.add(event),
+            }
+        };
+        self.resume_at = None;
+        let Ok(result) = result else { return self.unanswered(&write) };
         match result {
             Ok(()) => self.ledger.written(&write),
+            Err(error) if error.is_already_exists() => self.ledger.exists(&write),
+            Err(error) if error.class() == Class::Unavailable => self.unanswered(&write),
             Err(error) => {
                 let text = crate::failure::chain(&error);
                 if error.class() == Class::Denied && !self.warned {
@@ -135,7 +153,6 @@ impl EventWriter {
                 } else {
                     tracing::debug!(error = text, "Event not written");
                 }
-                // Not when the server is away: the next Event of the series tells it all the same.
                 let patched = !matches!(write.how, How::Create(_));
                 if patched && matches!(error.class(), Class::NotReady | Class::Invalid) {
                     self.ledger.lost(&write);
@@ -144,19 +161,24 @@ impl EventWriter {
         }
     }
 
-    async fn send(&self, write: &Write) -> Result<(), Error> {
-        let namespace = Some(write.namespace.as_str());
-        let (cluster, name) = (&self.cluster, write.name.as_str());
-        match &write.how {
-            How::Create(body) => {
-                cluster.create(&self.events, namespace, name, body, Persistence::Kept).await?;
-            }
-            How::Repeat(patch) => {
-                cluster.patch_merge(&self.events, namespace, name, Part::Main, patch).await?;
-            }
-        }
-        Ok(())
+    /// The server is away: whatever is next would end the same.
+    fn unanswered(&mut self, write: &Write) {
+        self.ledger.unanswered(write);
+        self.resume_at = Some(Instant::now() + PAUSE);
     }
+}
+
+async fn send(cluster: Cluster, events: Kind, write: Write) -> Result<(), Error> {
+    let (namespace, name) = (Some(write.namespace.as_str()), write.name.as_str());
+    match &write.how {
+        How::Create(body) => {
+            cluster.create(&events, namespace, name, body, Persistence::Kept).await?;
+        }
+        How::Repeat(patch) => {
+            cluster.patch_merge(&events, namespace, name, Part::Main, patch).await?;
+        }
+    }
+    Ok(())
 }
 
 #[derive(PartialEq, Eq)]
@@ -171,7 +193,7 @@ mod tests {
     use super::super::happening::{EventType, Regarding};
     use super::super::kind::tests::kind;
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn event(note: &str) -> Event {
         let key = kind("v1", "ConfigMap", "configmaps", true).key(Some("a"), "b");
@@ -219,6 +241,48 @@ mod tests {
         let again = server.next().await;
         assert!(again.line().starts_with("POST "), "{}", again.line());
         running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_survives_a_server_that_is_away_for_a_moment_and_is_there_once() {
+        let (cluster, mut server) = fake::cluster();
+        let (recorder, writer) = Recorder::new(cluster, "mainstay.dev/agent", "pod");
+        let running = tokio::spawn(writer.run(CancellationToken::new()));
+        recorder.publish(event("one"));
+        let name = |asked: &Value| asked["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let unavailable = json!({ "code": 503, "reason": "ServiceUnavailable" });
+        let first = name(&server.next().await.json(503, &unavailable).await);
+        assert!(!first.is_empty());
+        // This one arrives, and its answer does not.
+        let before = Instant::now();
+        server.next().await.cut();
+        assert!(before.elapsed() >= Duration::from_secs(1), "{:?}", before.elapsed());
+        let exists = json!({ "code": 409, "reason": "AlreadyExists" });
+        assert_eq!(name(&server.next().await.json(409, &exists).await), first);
+        recorder.publish(event("one"));
+        let counted = server.next().await;
+        assert!(
+            counted.line().starts_with(&format!("PATCH /api/v1/namespaces/a/events/{first}?")),
+            "{}",
+            counted.line()
+        );
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_of_an_event_is_bounded_in_bytes() {
+        let (cluster, _server) = fake::cluster();
+        let (recorder, mut writer) = Recorder::new(cluster, "mainstay.dev/agent", "pod");
+        for last in ["a", "b"] {
+            let mut long = event(&"spec.a, ".repeat(100_000));
+            long.note_key = "spec.a,".repeat(100_000) + last;
+            recorder.publish(long);
+        }
+        let kept = [writer.queue.recv().await.unwrap(), writer.queue.recv().await.unwrap()];
+        for event in &kept {
+            assert!(event.note.len() <= 1000 && event.note_key.len() <= 100, "{event:?}");
+        }
+        assert_ne!(kept[0].identity(), kept[1].identity(), "what differs stays apart");
     }
 
     #[tokio::test(start_paused = true)]

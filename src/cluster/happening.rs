@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::object::Key;
 
@@ -75,6 +76,15 @@ impl Event {
             action: self.action.clone(),
             note_key: self.note_key.clone(),
         }
+    }
+
+    /// The same Event in bounded memory: as much of its note as is written, and a digest of a long key.
+    pub(super) fn shortened(mut self) -> Self {
+        self.note = cut(&self.note, MOST_NOTE);
+        if self.note_key.len() > MOST_WORD {
+            self.note_key = hex::encode(Sha256::digest(&self.note_key));
+        }
+        self
     }
 
     /// The namespace that its Event objects are in.

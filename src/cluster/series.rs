@@ -2,6 +2,8 @@
 //!
 //! Invariant: of one series the newest note is written last, however many are left out before it.
 //! Invariant: memory is bounded; what does not fit is counted as dropped.
+//! Invariant: namespaces take turns to write, and the one that has the most to tell is the one that makes room: however
+//! much one of them tells, it takes nothing from the others.
 //! Deliberately absent: what an Event says ([`happening`](super::happening)), requests ([`events`](super::events)) and
 //! clocks.
 
@@ -23,6 +25,8 @@ const MOST_SERIES: usize = 2048;
 /// Most series of one object that wait to be written: it is let write one in ten seconds, and would fill the room of all
 /// others for hours.
 const MOST_WAITING: usize = 50;
+/// Attempts to write what nobody answers.
+const MOST_ATTEMPTS: u32 = 3;
 /// Writes about one object: this many at once, then one per interval.
 const PER_OBJECT: Bucket = Bucket::new(25.0, 0.1);
 /// Writes altogether: in a storm the first of them are requests beside those that put things back.
@@ -30,12 +34,26 @@ const ALTOGETHER: Bucket = Bucket::new(25.0, 20.0);
 
 struct Series {
     event: Event,
-    /// Name of the Event object, once it is written.
-    name: Option<String>,
+    /// Name of the Event object, the same for every attempt to write it.
+    name: String,
+    state: Written,
+    /// Attempts in a row that the server did not answer.
+    unanswered: u32,
     seen: Seen,
     last: Instant,
     /// There is something to write.
     pending: bool,
+}
+
+/// What is known of the Event object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// It was not sent.
+    Never,
+    /// It was sent with this count, and nobody knows whether it arrived.
+    Perhaps(u32),
+    /// It is there.
+    Surely,
 }
 
 /// A write that is due.
@@ -60,7 +78,8 @@ pub(super) enum How {
 pub(super) struct Ledger {
     reporter: Reporter,
     series: HashMap<Identity, Series>,
-    pending: VecDeque<Identity>,
+    /// What waits to be written, by namespace, the one whose turn it is first.
+    pending: VecDeque<(String, VecDeque<Identity>)>,
     /// How many of them are about which object.
     waiting: HashMap<Key, usize>,
     buckets: HashMap<Key, Bucket>,
@@ -89,14 +108,16 @@ impl Ledger {
             return;
         }
         let series = self.series.entry(identity.clone()).or_insert_with(|| Series {
+            name: event.new_name(),
             event: event.clone(),
-            name: None,
+            state: Written::Never,
+            unanswered: 0,
             seen: Seen { first: time, last: time, count: 0 },
             last: now,
             pending: false,
         });
         if now.duration_since(series.last) > SERIES_LASTS && !series.pending {
-            series.name = None;
+            series.begin_anew();
             series.seen = Seen { first: time, last: time, count: 0 };
         }
         series.event = event;
@@ -113,23 +134,55 @@ impl Ledger {
         if self.waiting.get(key).is_some_and(|waiting| *waiting >= MOST_WAITING) {
             return false;
         }
-        // Where all of them wait to be written, none can make room. In a storm that is so for each of thousands.
-        if self.pending.len() >= MOST_SERIES {
-            return false;
+        let namespace = namespace_of(key);
+        // Where all of them wait to be written, there is nothing to forget. In a storm that is so for each of thousands.
+        if self.pending.iter().map(|(_, waiting)| waiting.len()).sum::<usize>() >= MOST_SERIES {
+            return self.makes_way_for(namespace);
         }
         if self.series.len() >= MOST_SERIES {
             self.forget(now);
         }
         if self.series.len() >= MOST_SERIES {
-            // What is written and comes again is written as a new object then.
-            self.series.retain(|_, series| series.pending);
+            self.forget_written_of_largest();
         }
-        self.series.len() < MOST_SERIES
+        self.series.len() < MOST_SERIES || self.makes_way_for(namespace)
+    }
+
+    /// Forgets what the namespace of which the most is remembered has written: what comes again is written as a new
+    /// object then.
+    fn forget_written_of_largest(&mut self) {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for identity in self.series.keys() {
+            *counts.entry(namespace_of(&identity.key)).or_default() += 1;
+        }
+        let largest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace.to_owned());
+        let Some(largest) = largest else { return };
+        self.series.retain(|identity, series| series.pending || namespace_of(&identity.key) != largest);
+    }
+
+    /// Whether the namespace of which the most waits gives the place of its newest one to another namespace.
+    fn makes_way_for(&mut self, namespace: &str) -> bool {
+        let waiting = |(_, waiting): &&mut (String, VecDeque<Identity>)| waiting.len();
+        let own = self.pending.iter().find(|(waiting, _)| waiting == namespace).map_or(0, |(_, own)| own.len());
+        let Some((_, largest)) = self.pending.iter_mut().max_by_key(waiting) else { return false };
+        if own >= largest.len() {
+            return false;
+        }
+        let Some(identity) = largest.pop_back() else { return false };
+        self.waits_no_longer(&identity.key);
+        self.series.remove(&identity);
+        self.dropped += 1;
+        true
     }
 
     fn wait(&mut self, identity: Identity) {
         *self.waiting.entry(identity.key.clone()).or_default() += 1;
-        self.pending.push_back(identity);
+        let namespace = namespace_of(&identity.key);
+        if let Some((_, waiting)) = self.pending.iter_mut().find(|(waiting, _)| waiting == namespace) {
+            waiting.push_back(identity);
+        } else {
+            self.pending.push_back((namespace.to_owned(), [identity].into()));
+        }
     }
 
     fn waits_no_longer(&mut self, key: &Key) {
@@ -141,24 +194,38 @@ impl Ledger {
         }
     }
 
-    /// What is to be written now, oldest first; what must wait stays.
+    /// What is to be written now, the oldest of each namespace in turn; what must wait stays.
     pub(super) fn due(&mut self, now: Instant) -> Option<Write> {
         // Asked with every Event that comes: who waits because there are too many is not looked at for each.
         if !self.altogether.has_one(now) {
             return None;
         }
         for _ in 0..self.pending.len() {
-            let identity = self.pending.pop_front()?;
+            let (namespace, mut waiting) = self.pending.pop_front()?;
+            let found = self.first_of(&mut waiting, now);
+            if !waiting.is_empty() {
+                self.pending.push_back((namespace, waiting));
+            }
+            let Some(identity) = found else { continue };
+            self.altogether.take();
+            self.waits_no_longer(&identity.key);
+            let Some(series) = self.series.get_mut(&identity) else { continue };
+            series.pending = false;
+            return Some(series.write(identity, &self.reporter));
+        }
+        None
+    }
+
+    /// The first of those that wait whose object may be written about.
+    fn first_of(&mut self, waiting: &mut VecDeque<Identity>, now: Instant) -> Option<Identity> {
+        for _ in 0..waiting.len() {
+            let identity = waiting.pop_front()?;
             let bucket = self.buckets.entry(identity.key.clone()).or_insert(PER_OBJECT);
             if bucket.has_one(now) {
                 bucket.take();
-                self.altogether.take();
-                self.waits_no_longer(&identity.key);
-                let Some(series) = self.series.get_mut(&identity) else { continue };
-                series.pending = false;
-                return Some(write(identity, series, &self.reporter));
+                return Some(identity);
             }
-            self.pending.push_back(identity);
+            waiting.push_back(identity);
         }
         None
     }
@@ -170,19 +237,50 @@ impl Ledger {
 
     /// A write succeeded.
     pub(super) fn written(&mut self, write: &Write) {
-        if let Some(series) = self.series.get_mut(&write.identity) {
-            series.name = Some(write.name.clone());
+        if let Some(series) = self.series_of(write) {
+            (series.state, series.unanswered) = (Written::Surely, 0);
+        }
+    }
+
+    /// The object of a write is there already: an attempt before this one arrived. What it did not say yet follows.
+    pub(super) fn exists(&mut self, write: &Write) {
+        let Some(series) = self.series_of(write) else { return };
+        let has_more = series.state != Written::Perhaps(series.seen.count);
+        (series.state, series.unanswered) = (Written::Surely, 0);
+        if has_more {
+            self.wait_again(write);
+        }
+    }
+
+    /// Nobody answered: it is tried again, a few times.
+    pub(super) fn unanswered(&mut self, write: &Write) {
+        let Some(series) = self.series_of(write) else { return };
+        series.unanswered += 1;
+        if series.unanswered < MOST_ATTEMPTS {
+            self.wait_again(write);
+        } else {
+            // The next Event of the series tells it all the same.
+            series.unanswered = 0;
         }
     }
 
     /// The Event object is gone (they live for an hour) or cannot be changed: the series goes on as a new object.
     pub(super) fn lost(&mut self, write: &Write) {
-        if let Some(series) = self.series.get_mut(&write.identity) {
-            series.name = None;
-            if !series.pending {
-                series.pending = true;
-                self.wait(write.identity.clone());
-            }
+        if let Some(series) = self.series_of(write) {
+            series.begin_anew();
+            self.wait_again(write);
+        }
+    }
+
+    /// The series of a write, unless it goes on as another object by now.
+    fn series_of(&mut self, write: &Write) -> Option<&mut Series> {
+        self.series.get_mut(&write.identity).filter(|series| series.name == write.name)
+    }
+
+    fn wait_again(&mut self, write: &Write) {
+        let Some(series) = self.series.get_mut(&write.identity) else { return };
+        if !std::mem::replace(&mut series.pending, true) {
+            self.wait(write.identity.clone());
         }
     }
 
@@ -193,16 +291,28 @@ impl Ledger {
     }
 }
 
-fn write(identity: Identity, series: &Series, reporter: &Reporter) -> Write {
-    let event = &series.event;
-    let (name, how) = if let Some(name) = &series.name {
-        (name.clone(), How::Repeat(event.repeated(&series.seen)))
-    } else {
-        let name = event.new_name();
-        let body = event.object(&name, &series.seen, reporter);
-        (name, How::Create(body))
-    };
-    Write { namespace: event.namespace().to_owned(), identity, name, how }
+impl Series {
+    /// Goes on as a new object.
+    fn begin_anew(&mut self) {
+        (self.name, self.state, self.unanswered) = (self.event.new_name(), Written::Never, 0);
+    }
+
+    fn write(&mut self, identity: Identity, reporter: &Reporter) -> Write {
+        let event = &self.event;
+        let how = if self.state == Written::Surely {
+            How::Repeat(event.repeated(&self.seen))
+        } else {
+            How::Create(event.object(&self.name, &self.seen, reporter))
+        };
+        if self.state == Written::Never {
+            self.state = Written::Perhaps(self.seen.count);
+        }
+        Write { namespace: event.namespace().to_owned(), identity, name: self.name.clone(), how }
+    }
+}
+
+fn namespace_of(key: &Key) -> &str {
+    key.namespace.as_deref().unwrap_or_default()
 }
 
 /// A token bucket.
@@ -354,7 +464,88 @@ mod tests {
             ledger.due(now).is_some()
         });
         assert_eq!(written.count(), 25);
-        assert_eq!((ledger.pending.len(), ledger.buckets.len()), (475, 25), "nobody asked for those that wait");
+        assert_eq!((waiting(&ledger), ledger.buckets.len()), (475, 25), "nobody asked for those that wait");
+    }
+
+    /// Writes an Event, and nobody says whether it arrived.
+    fn sent(ledger: &mut Ledger, note: &str, now: Instant) -> Write {
+        ledger.add(event(note), now, time(0));
+        ledger.due(now).expect("a write")
+    }
+
+    fn waiting(ledger: &Ledger) -> usize {
+        ledger.pending.iter().map(|(_, waiting)| waiting.len()).sum()
+    }
+
+    /// An Event about an object of another namespace.
+    fn elsewhere(number: usize) -> Event {
+        let mut event = event("a");
+        event.regarding.key = Key::new("apps", "Deployment", Some("calm"), format!("web-{number}"));
+        event
+    }
+
+    #[test]
+    fn a_namespace_that_tells_too_much_takes_nothing_from_another() {
+        let (mut ledger, now) = ledger();
+        for number in 0..2 * MOST_SERIES {
+            ledger.add(about(number), now, time(0));
+        }
+        assert_eq!((ledger.series.len(), ledger.dropped), (MOST_SERIES, MOST_SERIES as u64));
+        for number in 0..3 {
+            ledger.add(elsewhere(number), now, time(0));
+        }
+        assert_eq!((ledger.series.len(), waiting(&ledger)), (MOST_SERIES, MOST_SERIES));
+        let written: Vec<_> = std::iter::from_fn(|| ledger.due(now)).take(6).map(|write| write.namespace).collect();
+        assert_eq!(written, ["shop", "calm", "shop", "calm", "shop", "calm"]);
+        // Nor is what one has written forgotten for the other.
+        let again = ledger.due(now).expect("a write");
+        ledger.written(&again);
+        let (mut calm, mut other) = (0, now);
+        for number in 0..3 {
+            ledger.add(elsewhere(number), now, time(1));
+        }
+        for number in 0..100 {
+            other += Duration::from_millis(50);
+            ledger.add(about(3 * MOST_SERIES + number), other, time(1));
+            while let Some(write) = ledger.due(other) {
+                ledger.written(&write);
+                calm += usize::from(write.namespace == "calm");
+            }
+        }
+        assert_eq!(calm, 3);
+        assert_eq!(ledger.series.keys().filter(|identity| namespace_of(&identity.key) == "calm").count(), 3);
+    }
+
+    #[test]
+    fn an_event_has_one_name_however_often_it_is_tried_and_is_given_up_in_the_end() {
+        let (mut ledger, now) = ledger();
+        let first = sent(&mut ledger, "a", now);
+        for _ in 1..MOST_ATTEMPTS {
+            ledger.unanswered(&first);
+            let again = ledger.due(now).expect("it is tried again");
+            assert_eq!(again, first);
+        }
+        ledger.unanswered(&first);
+        assert_eq!(ledger.due(now), None);
+        // It had arrived all the same, with what it said then.
+        let next = sent(&mut ledger, "b", now);
+        assert_eq!(next.name, first.name);
+        assert!(matches!(next.how, How::Create(_)));
+        ledger.exists(&next);
+        let Some(Write { how: How::Repeat(patch), name, .. }) = ledger.due(now) else { panic!("what is new follows") };
+        assert_eq!((name, &patch["message"], &patch["count"]), (first.name, &json!("b"), &json!(2)));
+        assert_eq!(ledger.due(now), None);
+    }
+
+    #[test]
+    fn an_event_that_arrived_although_nobody_said_so_is_written() {
+        let (mut ledger, now) = ledger();
+        let first = sent(&mut ledger, "a", now);
+        ledger.unanswered(&first);
+        let again = ledger.due(now).expect("it is tried again");
+        ledger.exists(&again);
+        assert_eq!(ledger.due(now), None, "there is nothing new to say");
+        assert!(matches!(sent(&mut ledger, "a", now).how, How::Repeat(_)));
     }
 
     /// An Event about another object.
@@ -399,7 +590,7 @@ mod tests {
         ledger.add(about(1), now, time(0));
         assert_eq!(ledger.series.len(), MOST_WAITING + 1);
         let written = std::iter::from_fn(|| ledger.due(now)).collect::<Vec<_>>();
-        assert_eq!((written.len(), ledger.waiting.values().sum::<usize>()), (25, ledger.pending.len()));
+        assert_eq!((written.len(), ledger.waiting.values().sum::<usize>()), (25, waiting(&ledger)));
     }
 
     #[test]

@@ -30,6 +30,8 @@ use crate::object::Key;
 
 /// Longest list of changes in one record.
 const SHOWN_CHANGES: usize = 10;
+/// Fields that a message names.
+const SHOWN_FIELDS: usize = 20;
 /// First wait before a failed revert is tried again; it doubles up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(120);
@@ -248,6 +250,7 @@ impl Drift {
                             return Err(error);
                         }
                         let over = collision::known(&body, live, &self.now().to_string()).and_then(|found| found.who);
+                        let fields = few(fields);
                         Found { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) }
                     }
                     Err(error) => return Err(error),
@@ -355,7 +358,17 @@ fn found(
         .take(SHOWN_CHANGES)
         .map(|d| notification::Change { field: d.path, found: d.found, restored: d.restored })
         .collect();
-    Found { fields, changes, who }
+    Found { fields: few(fields), changes, who }
+}
+
+/// Fields as messages name them. An object has room for tens of thousands, and nobody reads them.
+fn few(mut fields: Vec<String>) -> Vec<String> {
+    let more = fields.len().saturating_sub(SHOWN_FIELDS);
+    fields.truncate(SHOWN_FIELDS);
+    if more > 0 {
+        fields.push(format!("… and {more} more"));
+    }
+    fields
 }
 
 /// The count of a workload that was at 0 and is not any more, where it is its autoscaler's.
@@ -384,4 +397,17 @@ fn not_put_back(desired: &Desired, live: Option<&Value>, error: &Error) -> Vec<S
 
 fn shown(change: &notification::Change) -> git_sync::Change {
     git_sync::Change { field: change.field.clone(), found: change.found.clone(), restored: change.restored.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_fields_a_few_are_named() {
+        let many = |count: usize| (0..count).map(|number| format!("data.{number}")).collect::<Vec<_>>();
+        assert_eq!(few(many(SHOWN_FIELDS)), many(SHOWN_FIELDS));
+        let named = few(many(25_000));
+        assert_eq!((named.len(), named.last().map(String::as_str)), (SHOWN_FIELDS + 1, Some("… and 24980 more")));
+    }
 }
