@@ -109,6 +109,18 @@ fn scale_by_hand(world: &World, count: i64) {
     world.try_as("kubectl", call).unwrap();
 }
 
+/// Waits until the watch of Deployments has told everything that happened so far, and that was acted on.
+async fn fence(world: &World) {
+    let spec = |w: &World| w.get("apps/v1", "deployments", "fence").unwrap()["spec"].clone();
+    let before = spec(world);
+    for seconds in [7, 8] {
+        let edit = json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": format!("other:{seconds}")}]}}}});
+        let of = ("apps/v1", "deployments", "fence");
+        crate::drift::patch_as(world, "kubectl-edit", of, Form::Strategic, edit);
+        world.until("the fence is put back", |w| spec(w) == before).await;
+    }
+}
+
 /// A commit with a Deployment whose count is the autoscaler's.
 async fn scaled(document: String, autoscaler: Value, spec: Value) -> World {
     let mut world = World::new().await;
@@ -165,11 +177,11 @@ async fn an_autoscaler_that_comes_to_what_is_at_zero_wakes_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn zero_that_git_or_the_autoscaler_says_stays() {
     let mut world = scaled(deployment("web", "nginx:1", 0), autoscaler("web"), json!({})).await;
-    world.remote.file("fence.yaml", config_map("fence", "1"));
+    world.remote.file("fence.yaml", deployment("fence", "nginx:1", 1));
     world.commit("demo", "a fence").await;
     scale(&world, 4);
     scale_by_hand(&world, 0);
-    crate::drift::fence(&world).await;
+    fence(&world).await;
     assert_eq!(replicas(&world), 0);
     drop(world);
     let mut other = World::new().await;
@@ -177,12 +189,15 @@ async fn zero_that_git_or_the_autoscaler_says_stays() {
     keda["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web", "uid": "u", "controller": true,
     }]);
-    other.remote.file("web.yaml", deployment("web", "nginx:1", 3)).file("fence.yaml", config_map("fence", "1"));
+    other
+        .remote
+        .file("web.yaml", deployment("web", "nginx:1", 3))
+        .file("fence.yaml", deployment("fence", "nginx:1", 1));
     other.remote.commit("one");
     other.create("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, keda);
     other.synced(json!({})).await;
     scale_by_hand(&other, 0);
-    crate::drift::fence(&other).await;
+    fence(&other).await;
     assert_eq!(replicas(&other), 0, "its scaler scales to 0 by itself");
 }
 

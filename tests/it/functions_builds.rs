@@ -282,7 +282,9 @@ async fn a_new_agent_finds_nothing_to_write() {
     };
     let children = versions(&world);
     world.start();
-    world.quiet().await;
+    // What is new is brought to run, so the agent sees all that there is.
+    world.function("fence", inline("1"));
+    world.runs("fence").await;
     world.quiet().await;
     assert_eq!(world.function_now("hello").unwrap()["metadata"]["resourceVersion"], before);
     assert_eq!(versions(&world), children);

@@ -1,13 +1,13 @@
 //! Builds whose pods cannot begin: it is told why, and nobody else waits for them.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use devcluster::levers::Fault;
 use serde_json::{Value, json};
 
 use crate::support::{
     functions::{JOBS, inline},
-    world::{NAMESPACE, World, condition_of},
+    world::{NAMESPACE, World, condition_of, free_address},
 };
 
 const NEVER: Duration = Duration::from_secs(3600);
@@ -24,11 +24,6 @@ fn too_large() -> Value {
     let mut spec = inline("1");
     spec["buildResources"] = json!({"requests": {"memory": "1Ti"}, "limits": {"memory": "1Ti"}});
     spec
-}
-
-/// An address that nothing listens on yet.
-fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 fn namespace(world: &World, name: &str) {

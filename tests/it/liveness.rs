@@ -1,6 +1,6 @@
 //! `/healthz` of the running agent: it fails when only a new process would help, and never because a server is away.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use devcluster::levers::Fault;
 use serde_json::json;
@@ -8,13 +8,8 @@ use serde_json::json;
 use crate::support::{
     functions::inline,
     remote::NAME,
-    world::{World, config_map},
+    world::{World, config_map, free_address},
 };
-
-/// An address that nothing listens on yet.
-fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
 
 /// What `/healthz` says: the status and the text.
 async fn health(world: &World) -> String {

@@ -486,6 +486,11 @@ pub(crate) fn condition_of(status: &Value, kind: &str) -> String {
     )
 }
 
+/// An address that nothing listens on yet.
+pub(crate) fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
 /// A ConfigMap document with `data.key`.
 pub(crate) fn config_map(name: &str, value: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  key: \"{value}\"\n")
