@@ -66,13 +66,18 @@ enum Command {
     Bench(bench::Arguments),
 }
 
+/// Threads for what blocks: far more than all that a remote can hold together, so that files, packs and the API server's
+/// own name always find one. They exist only while they work.
+const BLOCKING_THREADS: usize = 128;
+const _: () = assert!(BLOCKING_THREADS >= 2 * crate::source::MOST_THREADS);
+
 /// Reads the arguments of the process, runs the command and reports how it went: 0 fine, 1 differences or not in
 /// sync, 2 failed.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(8)
+        .max_blocking_threads(BLOCKING_THREADS)
         .enable_all()
         .build()
         .map_err(Error::Start);

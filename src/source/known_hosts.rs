@@ -14,8 +14,8 @@ use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PublicKey};
 /// The keys that large hosts publish, for repositories whose Secret says nothing of host keys.
 const PUBLISHED: &str = include_str!("known_hosts.txt");
 
-/// Bytes of a `known_hosts` that are looked at.
-const LONGEST: usize = 256 << 10;
+/// Bytes of a `known_hosts`. A longer one is not read at all: what it revokes may stand at its end.
+pub(super) const LONGEST: usize = 256 << 10;
 
 /// What a `known_hosts` says of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,6 @@ impl HostKeys {
     /// What `text` says of the host; `name` is its name there, with the port unless that is 22.
     pub(super) fn read(text: &str, name: &str) -> Self {
         let mut keys = Self::default();
-        let text = text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default();
         for line in text.lines() {
             let Some((marker, key)) = entry(line.trim(), name) else { continue };
             match marker {

@@ -59,7 +59,7 @@ pub use readers::{Reader, ReaderKind};
 pub use reference::{BaseDir, Found, Reference};
 pub use remote::{Remote, Source, Traffic};
 pub use repositories::Repositories;
-pub use settings::{Deadlines, Limits, Settings};
+pub use settings::{Deadlines, Limits, MOST_THREADS, Settings};
 pub use snapshot::{Entry, EntryKind, Snapshot};
 pub use ssh_fault::SshFault;
 pub use ssh_key::{KEY_FIELDS, SshIdentity};

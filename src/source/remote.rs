@@ -1,7 +1,8 @@
 //! Looking up references, and what is known of the remotes: one [`Source`] for the whole process.
 //!
 //! Invariant: one question at a time is asked of a remote, and everyone who waits for it gets its answer.
-//! Invariant: waiting for a server holds neither a thread nor a slot; a stuck remote delays its own repository only.
+//! Invariant: waiting for a server holds neither a thread nor a slot; a stuck remote delays its own repository only. (The
+//! system's resolver holds a thread while it waits for nameservers: one of those that are kept for names.)
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +22,7 @@ use super::readers::{Identity, Reader, ReaderKind, Readers};
 use super::reference::{Found, Reference, Refs, Wanted};
 use super::slots::{Share, Slots};
 use super::snapshot::Snapshot;
-use super::transport::{self, Http, Negotiated, Ssh, Wire};
+use super::transport::{self, Http, KeyPlace, Names, Negotiated, Ssh, Wire};
 use super::turns::Party;
 use super::{Credentials, RemoteUrl, Settings};
 
@@ -67,12 +68,13 @@ impl Remote {
 pub struct Source {
     pub(super) inner: Arc<Inner>,
     /// On whose behalf it works.
-    party: Party,
+    pub(super) party: Party,
 }
 
 pub(super) struct Inner {
     pub(super) settings: Settings,
     slots: Slots,
+    names: Names,
     http: OnceLock<Http>,
     ssh: Ssh,
     pub(super) open: Open,
@@ -91,6 +93,8 @@ pub struct Traffic {
     pub lookups: u64,
     /// Transfers of commits.
     pub fetches: u64,
+    /// Private keys of SSH that were opened, or were found to be none.
+    pub keys: u64,
 }
 
 /// What is known of one remote.
@@ -106,6 +110,8 @@ pub(super) struct State {
     /// Held while a commit is looked for in the remote's history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
+    /// What came of opening its private key.
+    key: KeyPlace,
     /// Held while the mirror changes.
     pub(super) mirror: tokio::sync::Mutex<Option<Mirror>>,
 }
@@ -126,8 +132,10 @@ impl Source {
         let (http, open, remotes, readers) = (OnceLock::new(), Open::default(), Mutex::default(), Mutex::default());
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
         let readers_known = watch::Sender::new(false);
-        let ssh = Ssh::new(settings.deadlines);
-        let inner = Inner { settings, slots, http, ssh, open, remotes, readers, readers_known, lookups, fetches };
+        let names = Names::new();
+        let ssh = Ssh::new(settings.deadlines, names.clone());
+        let inner =
+            Inner { settings, slots, names, http, ssh, open, remotes, readers, readers_known, lookups, fetches };
         Self { inner: Arc::new(inner), party: Party::default() }
     }
 
@@ -152,7 +160,7 @@ impl Source {
     pub fn traffic(&self) -> Traffic {
         let (lookups, fetches) =
             (self.inner.lookups.load(Ordering::Relaxed), self.inner.fetches.load(Ordering::Relaxed));
-        Traffic { lookups, fetches }
+        Traffic { lookups, fetches, keys: self.inner.ssh.opened() }
     }
 
     /// What `reference` means at the remote now, or at most `max_age` ago; zero asks the remote in any case.
@@ -230,7 +238,8 @@ impl Source {
         let known = lock(&state.negotiated).clone();
         let limit = self.inner.settings.limits.advertisement_bytes;
         let wire = self.wire(remote)?;
-        let asked = transport::list_refs(&wire, remote.credentials(), known.as_ref(), wanted, limit).await;
+        let asked = transport::list_refs(&wire, remote.credentials(), known.as_ref(), wanted, limit);
+        let asked = transport::on_behalf_of(&self.party, asked).await;
         let (negotiated, refs) = match asked {
             Ok((negotiated, refs)) => (Some(negotiated), Ok(refs)),
             Err(fault) => (None, Err(transport::hushed(remote.credentials(), fault))),
@@ -313,7 +322,9 @@ impl Source {
     /// The client for a remote that is not on this machine.
     pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
         if let Some(address) = remote.url.ssh() {
-            return Ok(Wire::Ssh(&self.inner.ssh, address));
+            // A remote that was forgotten meanwhile keeps its key no longer than this conversation.
+            let state = lock(&self.inner.remotes).get(&remote.identity()).map(|state| Arc::clone(&state.key));
+            return Ok(Wire::Ssh(&self.inner.ssh, address, state.unwrap_or_default()));
         }
         Ok(Wire::Http(self.http()?, remote.url.http().ok_or(Fault::LocalForbidden)?))
     }
@@ -322,7 +333,7 @@ impl Source {
         if let Some(http) = self.inner.http.get() {
             return Ok(http);
         }
-        let http = Http::new(self.inner.settings.deadlines)?;
+        let http = Http::new(self.inner.settings.deadlines, self.inner.names.clone())?;
         Ok(self.inner.http.get_or_init(|| http))
     }
 }

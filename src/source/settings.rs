@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+const SLOTS: usize = 8;
+/// Threads that remotes may hold at the same time with the usual settings.
+pub const MOST_THREADS: usize = SLOTS + super::transport::THREADS;
+
 /// How a [`Source`](super::Source) works.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -27,7 +31,7 @@ impl Settings {
             allow_local: false,
             limits: Limits::default(),
             deadlines: Deadlines::default(),
-            slots: 8,
+            slots: SLOTS,
         }
     }
 }

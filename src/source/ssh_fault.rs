@@ -6,7 +6,7 @@
 use crate::failure::Class;
 
 /// The cause of a failed attempt over SSH.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SshFault {
     /// An SSH address, and no key.
@@ -38,6 +38,9 @@ pub enum SshFault {
         /// Why not, and what to do.
         why: &'static str,
     },
+    /// What the Secret says of hosts' keys is not read in part.
+    #[error("known_hosts of the Secret is longer than 256 KiB; put only the lines of the repository's host there")]
+    KnownHostsTooLong,
     /// The private key is encrypted and there is no passphrase.
     #[error("the private key is encrypted: put its passphrase into the Secret under password")]
     MissingPassphrase,
@@ -54,6 +57,17 @@ pub enum SshFault {
         user: String,
         /// Kind and fingerprint of the public key.
         key: String,
+    },
+    /// The server takes the key, and wants more than that.
+    #[error(
+        "the server accepts the key {key}, and wants one more proof besides ({methods}), which only a person could give: \
+         let the key alone be enough for this repository"
+    )]
+    NotEnough {
+        /// Kind and fingerprint of the public key.
+        key: String,
+        /// The ways that are left, in the server's words.
+        methods: String,
     },
     /// The server takes RSA keys only with SHA-1.
     #[error("the server takes RSA keys only with SHA-1 signatures, which are not made any more: use an ed25519 key")]
@@ -128,10 +142,12 @@ impl SshFault {
             | Self::NotSsh
             | Self::MissingPrivateKey
             | Self::Unreadable { .. }
+            | Self::KnownHostsTooLong
             | Self::MissingPassphrase
             | Self::WrongPassphrase
             | Self::NoRepository { .. } => Class::Invalid,
             Self::Refused { .. }
+            | Self::NotEnough { .. }
             | Self::OnlySha1
             | Self::HostKeyUnknown { .. }
             | Self::HostKeyChanged { .. }

@@ -16,6 +16,7 @@ use russh::keys::ssh_key::Kdf;
 use russh::keys::{self, Algorithm, Encryption, PrivateKey, pkcs8};
 
 use super::error::Fault;
+use super::known_hosts;
 use super::pem::{Block, NoBlock};
 use super::ssh_fault::SshFault;
 use crate::object::Secret;
@@ -64,6 +65,9 @@ impl SshIdentity {
         let passphrase = data.get(PASSPHRASE).map(|value| String::from_utf8_lossy(&value.0).into_owned());
         // One trailing line break, which `echo` leaves, is not part of it.
         let passphrase = passphrase.map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
+        if data.get(KNOWN_HOSTS).is_some_and(|text| text.0.len() > known_hosts::LONGEST) {
+            return Err(SshFault::KnownHostsTooLong.into());
+        }
         let known_hosts = data.get(KNOWN_HOSTS).map(|value| String::from_utf8_lossy(&value.0).into_owned());
         Ok(Self {
             field,

@@ -183,7 +183,9 @@ impl Source {
         let spooler = Arc::clone(generation);
         let file = self.shared(remote).run(move || spooler.spool()).await??;
         let credentials = remote.credentials();
-        let delivered = transport::fetch_pack(&self.wire(remote)?, negotiated, credentials, asked, &limits, file).await;
+        let wire = self.wire(remote)?;
+        let delivered = transport::fetch_pack(&wire, negotiated, credentials, asked, &limits, file);
+        let delivered = transport::on_behalf_of(&self.party, delivered).await;
         let delivered = delivered.map_err(|fault| transport::hushed(credentials, fault))?;
         let indexer = Arc::clone(generation);
         self.shared(remote).run(move || indexer.index(delivered.file, until)).await??;

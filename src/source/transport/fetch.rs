@@ -79,9 +79,10 @@ pub(in crate::source) async fn fetch_pack(
             let question = question(known.capabilities, asked);
             http.ask(at, credentials, known.capabilities.version, question, limit).await?
         }
-        Wire::Ssh(ssh, address) => {
+        Wire::Ssh(ssh, address, place) => {
             // A server of version 0 tells all of its references first.
-            let mut body = ssh.open(address, credentials, limit.saturating_add(limits.advertisement_bytes)).await?;
+            let limit = limit.saturating_add(limits.advertisement_bytes);
+            let mut body = ssh.open(address, credentials, place, limit).await?;
             let (capabilities, _) = advertisement::read(&mut body, &Wanted::new([])).await?;
             body.send(question(capabilities, asked)).await?;
             body

@@ -7,6 +7,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use reqwest::{StatusCode, Url, header};
 
 use super::body::Body;
+use super::names::Names;
 use crate::failure::{network_error, retry_after};
 use crate::source::address::strip;
 use crate::source::error::{Fault, Sent};
@@ -33,13 +34,14 @@ pub(in crate::source) struct Endpoint {
 }
 
 impl Http {
-    pub(in crate::source) fn new(deadlines: Deadlines) -> Result<Self, Fault> {
+    pub(in crate::source) fn new(deadlines: Deadlines, names: Names) -> Result<Self, Fault> {
         // Fails only when a provider is installed already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .user_agent(AGENT)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(deadlines.connect)
+            .dns_resolver(names)
             .build()
             .map_err(|error| network(&error))?;
         Ok(Self { client, deadlines })

@@ -1,6 +1,6 @@
 //! How a remote is spoken to: HTTP or SSH with Git's smart protocol, or a local repository's files.
 //!
-//! `http` sends and follows, `ssh` connects and runs the server's command, `body` reads what either answers, `packet` cuts
+//! `names` finds hosts, `http` sends and follows, `ssh` connects and runs the server's command, `body` reads what either answers, `packet` cuts
 //! it into packets, `advertisement` and `refs` ask what there is, `fetch` asks for a commit, `pack` judges the pack while
 //! it arrives, `local` reads a repository in this file system.
 //! Version 2 of the protocol is used wherever the server has it; version 0 otherwise.
@@ -12,6 +12,7 @@ mod body;
 mod fetch;
 mod http;
 pub(super) mod local;
+mod names;
 mod pack;
 mod packet;
 mod refs;
@@ -19,14 +20,18 @@ mod ssh;
 
 pub(super) use fetch::{Asked, Files, History, fetch_pack, hushed};
 pub(super) use http::Http;
+pub(super) use names::{Names, on_behalf_of};
 pub(super) use refs::{Negotiated, list_refs};
-pub(super) use ssh::Ssh;
+pub(super) use ssh::{KeyPlace, Ssh};
 
 use super::ssh_address::SshAddress;
 
+/// Blocking threads that looking up names and opening keys may take, beside the slots.
+pub(super) const THREADS: usize = names::AT_ONCE + ssh::AT_ONCE;
+
 /// A remote that is not on this machine, and the client for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Wire<'a> {
     Http(&'a Http, &'a reqwest::Url),
-    Ssh(&'a Ssh, &'a SshAddress),
+    Ssh(&'a Ssh, &'a SshAddress, KeyPlace),
 }

@@ -46,8 +46,8 @@ pub(in crate::source) async fn list_refs(
 ) -> Result<(Negotiated, Refs), Fault> {
     let (http, url) = match wire {
         Wire::Http(http, url) => (http, url),
-        Wire::Ssh(ssh, address) => {
-            let body = ssh.open(address, credentials, limit).await?;
+        Wire::Ssh(ssh, address, place) => {
+            let body = ssh.open(address, credentials, place, limit).await?;
             return ask_in_conversation(body, wanted).await;
         }
     };

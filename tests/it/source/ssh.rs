@@ -47,6 +47,11 @@ impl SshBench {
         fs::read_to_string(path).unwrap()
     }
 
+    /// Where the private half of a key is; the public one is beside it, with `.pub`.
+    pub(super) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.room.path().join(name)
+    }
+
     fn fingerprint(&self, name: &str) -> String {
         fingerprint(&self.room.path().join(name).with_extension("pub"))
     }
@@ -176,6 +181,58 @@ async fn says_what_is_wrong_with_the_key() {
         user(),
     );
     check(&[("key", &good)], &refused).await;
+}
+
+#[tokio::test]
+async fn a_server_that_wants_more_than_the_key_is_told_from_one_that_refuses_it() {
+    let bench = SshBench::new().await;
+    let key = bench.key("key", "ed25519", &[]);
+    bench.server.want_two_keys();
+    let expected = format!(
+        "Denied: the server accepts the key {}, and wants one more proof besides (publickey), which only a person could \
+         give: let the key alone be enough for this repository",
+        bench.fingerprint("key"),
+    );
+    assert_eq!(bench.outcome(&bench.remote(&[("key", &key)])).await, expected);
+}
+
+#[tokio::test]
+async fn a_key_is_opened_once_for_all_remotes_and_attempts_and_forgotten_with_the_last() {
+    let mut bench = SshBench::new().await;
+    let locked = bench.key("locked", "ed25519", &["-N", "right"]);
+    let wrong = bench.remote(&[("key", &locked), ("password", "wrong")]);
+    for _ in 0..3 {
+        let expected = "Invalid: the passphrase under password of the Secret does not open the private key";
+        assert_eq!(bench.outcome(&wrong).await, expected);
+    }
+    assert_eq!(bench.source.traffic().keys, 1, "that it does not open is remembered");
+    bench.origin.file("a.yaml", "a: 2\n").commit("second");
+    let right = bench.remote(&[("key", &locked), ("password", "right")]);
+    let mut same = right.clone();
+    same.url = RemoteUrl::parse(&bench.server.url(&format!("./{NAME}"))).unwrap();
+    let readers = ["one", "two"].map(|name| Reader::new(ReaderKind::GitSync, "default", name));
+    for (reader, remote) in readers.iter().zip([&right, &same]) {
+        bench.source.reads(reader, Some(remote));
+        assert_eq!(bench.outcome(remote).await, "good");
+    }
+    assert_eq!(bench.source.traffic().keys, 2);
+    bench.source.reads(&readers[0], None);
+    assert_eq!(bench.outcome(&same).await, "good");
+    assert_eq!(bench.source.traffic().keys, 2, "somebody still uses it");
+    bench.source.reads(&readers[1], None);
+    assert_eq!(bench.outcome(&same).await, "good");
+    assert_eq!(bench.source.traffic().keys, 3, "nobody used it any more");
+}
+
+#[tokio::test]
+async fn known_hosts_that_are_too_long_are_not_read_in_part() {
+    let bench = SshBench::new().await;
+    let key = bench.key("key", "ed25519", &[]);
+    let known = bench.server.known_hosts(ALL);
+    let long = format!("{known}{}@revoked * {}\n", "# a comment\n".repeat(30_000), bench.server.host_key("ed25519"));
+    let error = SshBench::try_remote(&bench.server.url(NAME), &[("key", &key), ("known_hosts", &long)]).unwrap_err();
+    let text = "known_hosts of the Secret is longer than 256 KiB; put only the lines of the repository's host there";
+    assert_eq!((error.class(), error.fault().to_string()), (Class::Invalid, text.to_owned()));
 }
 
 #[tokio::test]

@@ -66,5 +66,50 @@ async fn what_a_server_says_before_it_lets_us_in_is_bounded() {
     check(packet, "SSH").await;
     // Messages that mean nothing, for ever.
     let ignore = [&[0, 0, 0, 12, 4, 2, 0, 0, 0, 2, b'x', b'x'][..], &[0; 4]].concat();
-    check([b"SSH-2.0-x\r\n".to_vec(), ignore.repeat(1 << 16)].concat(), "").await;
+    check(
+        [b"SSH-2.0-x\r\n".to_vec(), ignore.repeat(1 << 16)].concat(),
+        "what the server sends before it lets us in, in bytes, is larger than the limit of 131072",
+    )
+    .await;
+}
+
+/// The public half of the bench's key, and a branch to look up.
+fn public(bench: &SshBench) -> (String, Reference) {
+    (std::fs::read_to_string(bench.path("key.pub")).unwrap(), Reference::parse("main").unwrap())
+}
+
+#[tokio::test]
+async fn what_a_server_says_after_its_last_answer_is_bounded() {
+    let (bench, remote) = bench().await;
+    let (public, main) = public(&bench);
+    bench.server.authorize_nobody();
+    bench.server.authorize_for(&public, &format!("git upload-pack {NAME}; exec yes"));
+    bench.source.lookup(&remote, &main, NOW).await.unwrap();
+    let ended = async {
+        while bench.server.ended() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it is left");
+    let bytes = bench.server.take_bytes();
+    assert!(bytes < 8 << 20, "{bytes} bytes");
+}
+
+#[tokio::test]
+async fn a_command_that_breaks_off_in_the_middle_has_its_repository() {
+    let (bench, remote) = bench().await;
+    let (public, main) = public(&bench);
+    let words = "echo 'fatal: object 12 does not exist' >&2; exit 128";
+    let outcome = async |command: String| {
+        bench.server.authorize_nobody();
+        bench.server.authorize_for(&public, &command);
+        let error = bench.source.lookup(&remote, &main, NOW).await.unwrap_err();
+        (error.class(), error.fault().to_string())
+    };
+    let refused = "the server refused: fatal: object 12 does not exist".to_owned();
+    let advertised = format!("git upload-pack --http-backend-info-refs {NAME}; {words}");
+    assert_eq!(outcome(advertised).await, (Class::Unavailable, refused));
+    let (class, text) = outcome(words.to_owned()).await;
+    assert_eq!(class, Class::Invalid);
+    assert!(text.starts_with("the server has no repository there (fatal: object 12"), "{text}");
 }

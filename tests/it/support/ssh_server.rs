@@ -31,6 +31,7 @@ pub(crate) enum Fault {
 struct Levers {
     fault: Option<Fault>,
     connections: usize,
+    ended: usize,
     bytes_out: usize,
 }
 
@@ -151,10 +152,19 @@ impl SshServer {
         kinds.iter().map(line).collect::<Vec<_>>().concat()
     }
 
+    /// From now on a key alone is not enough.
+    pub(crate) fn want_two_keys(&self) {
+        self.configure("AuthenticationMethods publickey,publickey");
+    }
+
     /// From now on this public key lets in, to nothing but Git.
     pub(crate) fn authorize(&self, public: &str) {
-        let root = self.root.display();
-        let command = format!("cd '{root}' && exec git-shell -c \\\"$SSH_ORIGINAL_COMMAND\\\"");
+        self.authorize_for(public, "exec git-shell -c \\\"$SSH_ORIGINAL_COMMAND\\\"");
+    }
+
+    /// From now on this public key lets in, to nothing but this command in the directory of the repositories.
+    pub(crate) fn authorize_for(&self, public: &str, command: &str) {
+        let command = format!("cd '{}' && {command}", self.root.display());
         let mut lines = fs::read_to_string(self.path("authorized_keys")).unwrap_or_default();
         lines.push_str(&format!("restrict,command=\"{command}\" {}\n", public.trim()));
         fs::write(self.path("authorized_keys"), lines).unwrap();
@@ -191,6 +201,11 @@ impl SshServer {
         std::mem::take(&mut self.shared.levers.lock().unwrap().connections)
     }
 
+    /// Connections that have ended.
+    pub(crate) fn ended(&self) -> usize {
+        self.shared.levers.lock().unwrap().ended
+    }
+
     /// Bytes that went to clients since the last call, as they were on the wire.
     pub(crate) fn take_bytes(&self) -> usize {
         std::mem::take(&mut self.shared.levers.lock().unwrap().bytes_out)
@@ -223,7 +238,12 @@ pub(crate) fn fingerprint(path: &Path) -> String {
     format!("{fingerprint} {kind}")
 }
 
-async fn answer(shared: Arc<Shared>, mut stream: TcpStream) {
+async fn answer(shared: Arc<Shared>, stream: TcpStream) {
+    serve(&shared, stream).await;
+    shared.levers.lock().unwrap().ended += 1;
+}
+
+async fn serve(shared: &Shared, mut stream: TcpStream) {
     let fault = {
         let mut levers = shared.levers.lock().unwrap();
         levers.connections += 1;

@@ -1,50 +1,49 @@
 //! Git's conversation over SSH: `git-upload-pack` on a channel, as `git` itself would start it.
 //!
-//! `handler` judges the host key, `conduit` bounds what a server may send before it has let us in, `session` is the
-//! conversation.
+//! `opening` opens private keys, `dial` connects, `handler` judges the host key, `conduit` bounds what a server may send
+//! before it has let us in, `session` is the conversation.
 //!
 //! Invariant: nothing but the handshake is sent before the host key was accepted, and only a signature of our key after.
 //! Invariant: a server has the deadline of silence for the whole way from a connection to a running command.
 //! Invariant: nothing that a server asks of us is done: no channel, no forwarding, no agent.
 
 mod conduit;
+mod dial;
 mod handler;
+mod opening;
 mod session;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use russh::client::{self, AuthResult, Handle};
 use russh::keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
-use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::conduit::{Conduit, Gauge};
 use self::handler::{Checker, Refusal};
+use self::opening::Keys;
+pub(in crate::source) use self::opening::{AT_ONCE, KeyPlace};
 pub(super) use self::session::Session;
 use super::body::Body;
+use super::names::{self, Names};
 use crate::source::error::Fault;
 use crate::source::known_hosts::{HostKeys, shown};
 use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
 use crate::source::ssh_key::SshIdentity;
+use crate::source::turns::Party;
 use crate::source::{Credentials, Deadlines};
 
 const CLIENT: &str = concat!("SSH-2.0-mainstay_", env!("CARGO_PKG_VERSION"));
-/// Private keys that are remembered, because opening an encrypted one takes a while.
-const KEYS: usize = 512;
-/// Keys that are opened at the same time.
-const OPENED_AT_ONCE: usize = 2;
 
 /// A client for all SSH remotes.
 #[derive(Debug)]
 pub(in crate::source) struct Ssh {
     deadlines: Deadlines,
-    keys: Mutex<HashMap<[u8; 32], Arc<PrivateKey>>>,
-    opening: Semaphore,
+    names: Names,
+    keys: Keys,
 }
 
 /// A connection that has let us in. It ends when it is dropped.
@@ -55,8 +54,13 @@ struct Connection {
 }
 
 impl Ssh {
-    pub(in crate::source) fn new(deadlines: Deadlines) -> Self {
-        Self { deadlines, keys: Mutex::default(), opening: Semaphore::new(OPENED_AT_ONCE) }
+    pub(in crate::source) fn new(deadlines: Deadlines, names: Names) -> Self {
+        Self { deadlines, names, keys: Keys::new() }
+    }
+
+    /// How many private keys were opened since the start.
+    pub(in crate::source) fn opened(&self) -> u64 {
+        self.keys.opened()
     }
 
     /// Starts `git-upload-pack`, whose advertisement is read first.
@@ -64,6 +68,7 @@ impl Ssh {
         &self,
         address: &SshAddress,
         credentials: &Credentials,
+        place: &KeyPlace,
         limit: u64,
     ) -> Result<Body, Fault> {
         let identity = match credentials {
@@ -71,8 +76,9 @@ impl Ssh {
             Credentials::Anonymous => return Err(SshFault::NoKey.into()),
             Credentials::Basic { .. } => return Err(SshFault::NotKey.into()),
         };
-        let key = self.private_key(identity).await?;
-        let stream = self.dial(address).await?;
+        let party = names::party();
+        let key = self.keys.open(&party, identity, place).await?;
+        let stream = self.dial(address, &party).await?;
         let silence = self.deadlines.silence;
         let session = async {
             let connection = connect(stream, address, identity, key, silence).await?;
@@ -84,42 +90,15 @@ impl Ssh {
         }
     }
 
-    async fn private_key(&self, identity: &Arc<SshIdentity>) -> Result<Arc<PrivateKey>, Fault> {
-        let passphrase = identity.passphrase.as_ref().map(|text| text.expose().as_str()).unwrap_or_default();
-        let key = identity.key.expose();
-        let digest = Sha256::new().chain_update((key.len() as u64).to_be_bytes()).chain_update(key);
-        let name: [u8; 32] = digest.chain_update(passphrase).finalize().into();
-        if let Some(key) = crate::source::remote::lock(&self.keys).get(&name) {
-            return Ok(Arc::clone(key));
-        }
-        let _permit = self.opening.acquire().await.map_err(|_| Fault::Stopped)?;
-        let identity = Arc::clone(identity);
-        let opened = tokio::task::spawn_blocking(move || identity.private_key()).await;
-        let key = Arc::new(opened.map_err(|_| Fault::Stopped)??);
-        let mut keys = crate::source::remote::lock(&self.keys);
-        if keys.len() >= KEYS {
-            keys.clear();
-        }
-        keys.insert(name, Arc::clone(&key));
-        Ok(key)
-    }
-
-    async fn dial(&self, address: &SshAddress) -> Result<TcpStream, Fault> {
-        let (host, within) = (&address.host, self.deadlines.connect);
+    async fn dial(&self, address: &SshAddress, party: &Party) -> Result<TcpStream, Fault> {
         let dialled = async {
-            let found = tokio::net::lookup_host((host.as_str(), address.port)).await;
-            let found =
-                found.map_err(|error| network(format!("no connection: the name {host} is not found ({error})")))?;
-            let mut last = network(format!("no connection: the name {host} has no address"));
-            for address in found {
-                match TcpStream::connect(address).await {
-                    Ok(stream) => return Ok(stream),
-                    Err(error) => last = network(format!("no connection: {error}")),
-                }
-            }
-            Err(last)
+            let found = self.names.find(party, &address.host, address.port).await?;
+            dial::race(&found, TcpStream::connect).await.map_or_else(
+                || Err(network(format!("no connection: the name {} has no address", address.host))),
+                |connected| connected.map_err(|error| network(format!("no connection: {error}"))),
+            )
         };
-        let stream = match tokio::time::timeout(within, dialled).await {
+        let stream = match tokio::time::timeout(self.deadlines.connect, dialled).await {
             Ok(stream) => stream?,
             Err(_) => return Err(network("no connection: it took too long".to_owned())),
         };
@@ -184,8 +163,12 @@ async fn authenticate(handle: &mut Handle<Checker>, address: &SshAddress, key: A
     match answer {
         AuthResult::Success => return Ok(()),
         // A server that refuses a key names at least the way in which it was tried.
-        AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => {
+        AuthResult::Failure { remaining_methods, partial_success: false } if remaining_methods.is_empty() => {
             return Err(broken(russh::Error::Disconnect.into(), LOGIN));
+        }
+        AuthResult::Failure { partial_success: true, remaining_methods } => {
+            let methods: Vec<String> = remaining_methods.iter().map(|method| <&str>::from(method).to_owned()).collect();
+            return Err(SshFault::NotEnough { key: shown(&public), methods: methods.join(", ") }.into());
         }
         AuthResult::Failure { .. } => {}
     }

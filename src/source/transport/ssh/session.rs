@@ -15,6 +15,9 @@ use crate::source::transport::fetch::clean;
 /// Bytes of what the command says on its standard error that are kept.
 const WORDS: usize = 4 << 10;
 
+/// Bytes that it may still send after the last answer.
+const FAREWELL: usize = 64 << 10;
+
 /// A running command.
 pub(in crate::source::transport) struct Session {
     channel: Channel<Msg>,
@@ -24,6 +27,8 @@ pub(in crate::source::transport) struct Session {
     words: Vec<u8>,
     status: Option<u32>,
     is_closed: bool,
+    /// It has begun to answer.
+    has_answered: bool,
 }
 
 impl std::fmt::Debug for Session {
@@ -42,7 +47,7 @@ impl Session {
         // A server that does not take it speaks version 0.
         channel.set_env(false, "GIT_PROTOCOL", "version=2").await.map_err(refused)?;
         channel.exec(true, address.command()).await.map_err(refused)?;
-        Ok(Self { channel, connection, words: Vec::new(), status: None, is_closed: false })
+        Ok(Self { channel, connection, words: Vec::new(), status: None, is_closed: false, has_answered: false })
     }
 
     pub(in crate::source::transport) async fn send(&mut self, question: Vec<u8>) -> Result<(), Fault> {
@@ -54,7 +59,10 @@ impl Session {
     pub(in crate::source::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         loop {
             match self.channel.wait().await {
-                Some(ChannelMsg::Data { data }) if !data.is_empty() => return Ok(Some(data)),
+                Some(ChannelMsg::Data { data }) if !data.is_empty() => {
+                    self.has_answered = true;
+                    return Ok(Some(data));
+                }
                 Some(ChannelMsg::ExtendedData { data, .. }) => {
                     let room = WORDS - self.words.len();
                     self.words.extend_from_slice(&data[..data.len().min(room)]);
@@ -77,7 +85,8 @@ impl Session {
     /// What a command that failed said.
     fn complaint(&self) -> Fault {
         let text = clean(&self.words);
-        if is_about_missing_repository(&text) {
+        // Whoever has told what a repository holds has it, whatever of it is missing.
+        if !self.has_answered && is_about_missing_repository(&text) {
             return SshFault::NoRepository { text }.into();
         }
         match self.status {
@@ -92,10 +101,15 @@ impl Session {
         tokio::spawn(tokio::time::timeout(within, async move {
             // Whoever is gone already needs no goodbye.
             if self.channel.data_bytes(&b"0000"[..]).await.is_ok() && self.channel.eof().await.is_ok() {
+                let mut left = FAREWELL;
                 while let Some(message) = self.channel.wait().await {
-                    if matches!(message, ChannelMsg::Close) {
-                        break;
-                    }
+                    let length = match message {
+                        ChannelMsg::Close => break,
+                        ChannelMsg::Data { data } | ChannelMsg::ExtendedData { data, .. } => data.len(),
+                        _ => 0,
+                    };
+                    let Some(less) = left.checked_sub(length) else { break };
+                    left = less;
                 }
             }
         }));

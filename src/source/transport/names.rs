@@ -1,0 +1,127 @@
+//! Names of hosts become addresses.
+//!
+//! The system's resolver blocks a thread for as long as the nameservers of a name take, which may be minutes, and nobody
+//! can call it back. So a lookup that nobody waits for any more still counts.
+//!
+//! Invariant: at most [`AT_ONCE`] threads look names up, shared fairly by namespaces: one whose nameservers never answer
+//! holds up its own repositories.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use crate::source::error::Fault;
+use crate::source::slots::Slots;
+use crate::source::turns::Party;
+
+/// Names that are looked up at the same time.
+pub(in crate::source) const AT_ONCE: usize = 16;
+
+tokio::task_local! {
+    /// On whose behalf remotes are spoken to. The client of HTTP asks for addresses deep within a request, where nothing
+    /// else of ours comes along.
+    static PARTY: Party;
+}
+
+/// Speaks to remotes on behalf of a namespace.
+pub(in crate::source) async fn on_behalf_of<T>(party: &Party, conversation: impl Future<Output = T>) -> T {
+    PARTY.scope(party.clone(), conversation).await
+}
+
+/// On whose behalf the current task speaks.
+pub(super) fn party() -> Party {
+    PARTY.try_with(Clone::clone).unwrap_or_default()
+}
+
+/// Looks names up.
+#[derive(Clone, Debug)]
+pub(in crate::source) struct Names {
+    slots: Slots,
+    look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+}
+
+impl Names {
+    /// With the resolver of the system.
+    pub(in crate::source) fn new() -> Self {
+        Self { slots: Slots::new(AT_ONCE), look_up: |host, port| Ok((host, port).to_socket_addrs()?.collect()) }
+    }
+
+    /// The addresses of a host, in the resolver's order.
+    pub(super) async fn find(&self, party: &Party, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
+        let (look_up, name) = (self.look_up, host.to_owned());
+        let found = self.slots.share(party).run(move || look_up(&name, port)).await?;
+        let what = |error| format!("no connection: the name {host} is not found ({error})");
+        found.map_err(|error| Fault::Network { what: what(error) })
+    }
+}
+
+impl Resolve for Names {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (names, party) = (self.clone(), party());
+        Box::pin(async move {
+            let look_up = names.look_up;
+            let found = names.slots.share(&party).run(move || look_up(name.as_str(), 0)).await??;
+            Ok::<Addrs, _>(Box::new(found.into_iter()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
+
+    use super::*;
+
+    static STUCK: AtomicUsize = AtomicUsize::new(0);
+    static OVER: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+    /// A resolver whose nameservers answer for `good` and `absent`, and for nothing else before the test is over.
+    fn stuck(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        if host == "absent" {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if host != "good" {
+            STUCK.fetch_add(1, Ordering::SeqCst);
+            let over = OVER.0.lock().unwrap();
+            drop(OVER.1.wait_while(over, |over| !*over).unwrap());
+        }
+        Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
+    }
+
+    struct Over;
+
+    impl Drop for Over {
+        fn drop(&mut self) {
+            *OVER.0.lock().unwrap() = true;
+            OVER.1.notify_all();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_nameserver_that_never_answers_holds_up_its_own_namespace_only() {
+        let _over = Over;
+        let names = Names { look_up: stuck, ..Names::new() };
+        let (bad, good): (Party, Party) = ("bad".into(), "good".into());
+        let brief = Duration::from_millis(10);
+        for number in 0..50 {
+            let name = format!("stuck-{number}");
+            // Given up long before its thread is free.
+            let given_up = tokio::time::timeout(brief, names.find(&bad, &name, 22)).await;
+            assert!(given_up.is_err());
+            let resolving = on_behalf_of(&bad, async { names.resolve(name.parse().unwrap()).await });
+            assert!(tokio::time::timeout(brief, resolving).await.is_err());
+        }
+        let held = STUCK.load(Ordering::SeqCst);
+        assert!((1..=AT_ONCE / 2).contains(&held), "{held} threads are held");
+        let found = tokio::time::timeout(Duration::from_secs(60), names.find(&good, "good", 22)).await;
+        assert_eq!(found.expect("a thread is free").unwrap(), [SocketAddr::from(([127, 0, 0, 1], 22))]);
+        let absent = names.find(&good, "absent", 22).await.unwrap_err().to_string();
+        assert_eq!(absent, "no connection: the name absent is not found (entity not found)");
+        let resolving = on_behalf_of(&good, async { names.resolve("good".parse().unwrap()).await });
+        let found = tokio::time::timeout(Duration::from_secs(60), resolving).await;
+        assert_eq!(found.expect("a thread is free").unwrap().count(), 1);
+    }
+}
