@@ -29,7 +29,8 @@ fn a_scale_that_changes_nothing_gives_the_number_an_entry_of_its_own() {
     claim(async |w| {
         let path = deployment(w, json!(1)).await;
         // Any other write of the object afterwards would forget one of the two entries.
-        let settled = |a: &Answer| condition(&a.body, "Available") != "" && condition(&a.body, "Progressing") != "";
+        let settled =
+            |a: &Answer| !condition(&a.body, "Available").is_empty() && !condition(&a.body, "Progressing").is_empty();
         w.until(&path, "its controller has said what there is to say", settled).await;
         let put = w.put(&format!("{path}/scale?fieldManager=scaler"), scale(json!(1))).await.ok();
         assert_eq!(put["spec"]["replicas"], 1);
