@@ -74,6 +74,32 @@ fn a_running_job_is_in_the_list_of_its_cron_job() {
 }
 
 #[test]
+fn a_job_that_still_runs_forbids_the_next_one_where_it_must_not_have_company() {
+    claim(async |w| {
+        let mut body = cron("c", "never-ready");
+        body["spec"]["concurrencyPolicy"] = "Forbid".into();
+        w.post(&w.path("batch/v1", "cronjobs"), body).await.code(201);
+        let event = w.event("CronJob", "c", "JobAlreadyActive").await;
+        let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
+        assert_eq!((&event["message"], &event["type"]), (&json!(message), &json!("Normal")));
+        let jobs = w.get(&w.path("batch/v1", "jobs")).await.ok();
+        assert_eq!(jobs["items"].as_array().map(Vec::len), Some(1));
+    });
+}
+
+#[test]
+fn a_job_that_still_runs_makes_way_where_the_next_one_replaces_it() {
+    claim(async |w| {
+        let mut body = cron("c", "never-ready");
+        body["spec"]["concurrencyPolicy"] = "Replace".into();
+        w.post(&w.path("batch/v1", "cronjobs"), body).await.code(201);
+        let first = w.event("CronJob", "c", "SuccessfulCreate").await;
+        let name = first["message"].as_str().and_then(|text| text.strip_prefix("Created job ")).unwrap().to_owned();
+        assert_eq!(w.event("CronJob", "c", "SuccessfulDelete").await["message"], format!("Deleted job {name}"));
+    });
+}
+
+#[test]
 fn a_suspended_cron_job_makes_no_jobs() {
     claim(async |w| {
         let mut body = cron("c", "");

@@ -134,6 +134,40 @@ fn an_eviction_takes_from_the_budget() {
 }
 
 #[test]
+fn a_pod_that_is_not_ready_may_go_when_enough_others_are_or_when_the_budget_says_so() {
+    claim(async |w| {
+        let pod = |name: &str, outcome: &str| {
+            json!({
+                "metadata": {"name": name, "labels": {"app": "d"}, "annotations": {"devcluster.dev/outcome": outcome}},
+                "spec": {"containers": [{"name": "c", "image": "busybox:1"}]},
+            })
+        };
+        for name in ["sick", "ill"] {
+            w.post(&w.path("v1", "pods"), pod(name, "never-ready")).await.code(201);
+            let runs = |a: &Answer| a.body["status"]["phase"] == "Running";
+            w.until(&w.path("v1", &format!("pods/{name}")), "the pod runs", runs).await;
+        }
+        let budgets = w.path("policy/v1", "poddisruptionbudgets");
+        w.post(&budgets, budget("b", json!({"minAvailable": 1}))).await.code(201);
+        assert_eq!(status(w, "b", 0).await, counted(0, 1, 0, 2));
+        let refused = evict(w, "sick", "").await.code(429);
+        assert_eq!(
+            refused.causes(),
+            ["DisruptionBudget : The disruption budget b needs 1 healthy pods and has 0 currently"]
+        );
+        w.post(&w.path("v1", "pods"), pod("well", "")).await.code(201);
+        status(w, "b", 1).await;
+        evict(w, "sick", "").await.code(201);
+        w.until(&w.path("v1", "pods/sick"), "the evicted pod is gone", |a| a.code == 404).await;
+        let always = json!({"spec": {"minAvailable": 2, "unhealthyPodEvictionPolicy": "AlwaysAllow"}});
+        w.merge(&format!("{budgets}/b"), always).await.code(200);
+        status(w, "b", 1).await;
+        evict(w, "well", "").await.code(429);
+        evict(w, "ill", "").await.code(201);
+    });
+}
+
+#[test]
 fn an_evicted_pod_says_so_while_it_ends() {
     claim(async |w| {
         let pods = two_pods(w).await;
