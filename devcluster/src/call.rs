@@ -16,7 +16,7 @@ use crate::{
     status::Status,
     store::{Signal, Stored},
     verbs::{
-        FieldValidation, Settings, Target, create,
+        FieldValidation, Settings, Target, binding, create,
         delete::{self, DeleteOptions, Deleted},
         patch::{self, Form},
         scale, token, update, value_as,
@@ -47,7 +47,8 @@ impl Caller {
 pub enum Action {
     /// Read an object or a subresource.
     Get,
-    /// Create an object; the name in the call is ignored, but for the subresource `token`.
+    /// Create an object; the name in the call is ignored, but for the subresources `token` and
+    /// `binding`.
     Create(Value),
     /// Replace an object or a subresource.
     Update(Value),
@@ -148,6 +149,10 @@ impl Server {
         let done = match action {
             Action::Create(body) if target.subresource == "token" => {
                 return Ok(Arc::new(token::request(self, target, settings, body)?));
+            }
+            Action::Create(body) if target.subresource == "binding" => {
+                binding::bind(self, target, settings, body.clone())?;
+                return Ok(Arc::new(binding::success()));
             }
             Action::Get if scale => return Ok(Arc::new(scale::get(self, target)?)),
             Action::Get => {

@@ -183,7 +183,8 @@ impl Query {
     }
 }
 
-fn decode_path(text: &str) -> String {
+/// A part of a path with the characters that its percent signs mean.
+pub(crate) fn decode_path(text: &str) -> String {
     decode(text, false)
 }
 

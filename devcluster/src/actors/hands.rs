@@ -168,6 +168,13 @@ impl Hands {
         self.call(manager, subject, subresource, Action::Update(object)).is_ok()
     }
 
+    /// Places a pod on a node; whether that was done.
+    pub(crate) fn bind(&self, manager: &str, pod: &Subject, seen: &Value, node: &str) -> bool {
+        let metadata = json!({"name": pod.key.name(), "uid": seen["metadata"]["uid"]});
+        let binding = json!({"metadata": metadata, "target": {"kind": "Node", "name": node}});
+        self.call(manager, pod, "binding", Action::Create(binding)).is_ok()
+    }
+
     /// Replaces `status` when it differs; whether the stored status is now this one.
     pub(crate) fn set_status(&self, manager: &str, subject: &Subject, object: &Value, status: Value) -> bool {
         if object["status"] == status {

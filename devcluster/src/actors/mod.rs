@@ -25,6 +25,7 @@ pub(crate) mod hands;
 mod index;
 mod jobs;
 mod namespaces;
+pub(crate) mod pod_parts;
 pub(crate) mod pods;
 mod quotas;
 mod replica_sets;

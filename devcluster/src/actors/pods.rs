@@ -8,7 +8,8 @@
 //! [`Told`] says how containers end that were told how to.
 //!
 //! Deliberately absent: everything inside a pod; init containers are done at once. Pods that the node runs are only
-//! placed here.
+//! placed here, and those of another `schedulerName` or with scheduling gates are not. What becomes of a resize and of
+//! ephemeral containers is in [`super::pod_parts`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::hands::{conditions, controller, count, is_terminating, text};
 use super::told::{Fate, Told};
-use super::{Actor, Hands, Subject, Wishes, room};
+use super::{Actor, Hands, Subject, Wishes, pod_parts, room};
 use crate::history::{Change, Event};
 
 /// The name of the one node.
@@ -65,6 +66,9 @@ impl Actor for Pods {
         }
         let outcome = Outcome::of(&pod);
         if text(&pod, "/spec/nodeName").is_empty() {
+            if !is_for_scheduler(&pod) {
+                return;
+            }
             if outcome == Outcome::Pending {
                 unschedulable(hands, subject, &pod, "0/1 nodes are available: 1 Insufficient cpu.");
             } else if let Some(why) = room::misfit(hands, &pod) {
@@ -147,6 +151,12 @@ impl Outcome {
     }
 }
 
+/// Whether a pod is to be placed here: by the scheduler that everybody has, and now.
+fn is_for_scheduler(pod: &Value) -> bool {
+    let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+    text(pod, "/spec/schedulerName") == "default-scheduler" && !gated
+}
+
 fn unschedulable(hands: &Hands, subject: &Subject, pod: &Value, why: &str) {
     let mut status = pod["status"].clone();
     status["conditions"] = json!([condition(hands, pod, "PodScheduled", Err(("Unschedulable", why)))]);
@@ -157,9 +167,7 @@ fn unschedulable(hands: &Hands, subject: &Subject, pod: &Value, why: &str) {
 const SCHEDULER: &str = "default-scheduler";
 
 fn place(hands: &Hands, subject: &Subject, pod: &Value) {
-    let mut placed = pod.clone();
-    placed["spec"]["nodeName"] = NODE.into();
-    if hands.update("kube-scheduler", subject, placed) {
+    if hands.bind("kube-scheduler", subject, pod, NODE) {
         let (namespace, name) = (subject.key.namespace(), subject.key.name());
         let message = format!("Successfully assigned {namespace}/{name} to {NODE}");
         hands.report_action(pod, SCHEDULER, "Binding", "Scheduled", &message);
@@ -236,17 +244,21 @@ fn status(hands: &Hands, pod: &Value, outcome: &Outcome) -> Value {
     if pod["spec"]["initContainers"].is_array() {
         status["initContainerStatuses"] = statuses("initContainers", true).into();
     }
+    if !done && let Some(statuses) = pod_parts::ephemeral_statuses(hands, pod, None) {
+        status["ephemeralContainerStatuses"] = statuses;
+    }
+    pod_parts::reflect_resources(hands, pod, &mut status);
     status
 }
 
 fn container(pod: &Value, container: &Value, outcome: &Outcome, init: bool, start: &Value) -> Value {
     let restarts = text(pod, "/spec/restartPolicy") == "Always";
     let (name, image) = (text(container, "/name"), text(container, "/image"));
-    let id = hex::encode(Sha256::digest(format!("{}/{name}", text(pod, "/metadata/uid"))));
+    let id = container_id(pod, name);
     let ended_saying = |code: i64, message: Option<&str>| {
         let reason = if code == 0 { "Completed" } else { "Error" };
         let mut state = json!({"terminated": {
-            "exitCode": code, "reason": reason, "startedAt": start, "finishedAt": start, "containerID": format!("devcluster://{id}"),
+            "exitCode": code, "reason": reason, "startedAt": start, "finishedAt": start, "containerID": id,
         }});
         if let Some(message) = message {
             state["terminated"]["message"] = message.into();
@@ -289,10 +301,21 @@ fn container(pod: &Value, container: &Value, outcome: &Outcome, init: bool, star
         "restartCount": i64::from(!status_is_empty(&last)), "started": running,
     });
     if *outcome != Outcome::NoImage {
-        status["imageID"] = format!("{image}@sha256:{}", hex::encode(Sha256::digest(image))).into();
-        status["containerID"] = format!("devcluster://{id}").into();
+        status["imageID"] = image_id(image).into();
+        status["containerID"] = id.into();
     }
     status
+}
+
+/// What stands for an image.
+pub(super) fn image_id(image: &str) -> String {
+    format!("{image}@sha256:{}", hex::encode(Sha256::digest(image)))
+}
+
+/// What stands for a container of a pod.
+pub(super) fn container_id(pod: &Value, name: &str) -> String {
+    let digest = Sha256::digest(format!("{}/{name}", text(pod, "/metadata/uid")));
+    format!("devcluster://{}", hex::encode(digest))
 }
 
 fn status_is_empty(state: &Value) -> bool {

@@ -50,7 +50,7 @@ fn tolerates(pod: &Value, taint: &Value) -> bool {
 }
 
 /// What the containers of a pod ask for together, or the largest of those that run one after the other before them.
-fn asked(pod: &Value, name: &str) -> i128 {
+pub(super) fn asked(pod: &Value, name: &str) -> i128 {
     let of = |list: &str, stays: bool| {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
         let chosen = containers.filter(move |container| (container["restartPolicy"] == "Always") == stays);

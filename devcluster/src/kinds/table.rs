@@ -334,8 +334,21 @@ struct ResponseKind {
 }
 
 /// Subresources that are served; the others of the recording need a node or a controller that does not exist here.
-const SERVED_SUBRESOURCES: [&str; 9] =
-    ["status", "scale", "finalize", "log", "eviction", "exec", "attach", "portforward", "token"];
+const SERVED_SUBRESOURCES: [&str; 13] = [
+    "status",
+    "scale",
+    "finalize",
+    "log",
+    "eviction",
+    "exec",
+    "attach",
+    "portforward",
+    "token",
+    "binding",
+    "ephemeralcontainers",
+    "resize",
+    "proxy",
+];
 
 /// Kinds that only answer and are never stored.
 const REVIEWS: [&str; 6] = [
@@ -372,9 +385,6 @@ fn kind_of(group: &str, version: &str, resource: Resource) -> Option<Kind> {
         None if REVIEWS.contains(&resource.plural.as_str()) => schema::metadata(),
         None => return None,
     };
-    if resource.plural == "bindings" {
-        return None;
-    }
     let subresources = resource.subresources.into_iter().filter(|s| SERVED_SUBRESOURCES.contains(&&*s.subresource));
     let subresources = subresources.map(|s| Subresource {
         name: s.subresource,

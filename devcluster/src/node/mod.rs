@@ -12,7 +12,7 @@
 //! [`watchdog`] does so when this process can no longer do it itself.
 //!
 //! Deliberately absent: namespaces, users and the other walls of a container. What runs here runs as whoever started
-//! the cluster.
+//! the cluster. A resize changes the status only, and ephemeral containers are not run: there is no wall to look behind.
 
 mod container;
 mod environment;
@@ -72,6 +72,8 @@ pub(crate) struct Node {
     /// Where the programs are that stand for those of Python images, once one was asked for.
     python: tokio::sync::OnceCell<Option<PathBuf>>,
     urls: Mutex<HashMap<Key, Vec<String>>>,
+    /// The addresses of the pods that run now, by their UIDs.
+    addresses: Mutex<HashMap<String, Ipv4Addr>>,
     /// When a Service first met a pod, by its UID, that is being deleted.
     leaving: Mutex<HashMap<String, Instant>>,
     started: AtomicBool,
@@ -101,6 +103,7 @@ impl Node {
             images: tokio::sync::Mutex::default(),
             python: tokio::sync::OnceCell::new(),
             urls: Mutex::default(),
+            addresses: Mutex::default(),
             leaving: Mutex::default(),
             started: AtomicBool::new(false),
         }
@@ -134,6 +137,11 @@ impl Node {
 
     fn host_image(&self, image: &str) -> Option<&HostImage> {
         self.options.host_images.iter().find(|host| host.image == image)
+    }
+
+    /// The address that this node gave to a pod of this UID.
+    pub(crate) fn address_of(&self, uid: &str) -> Option<Ipv4Addr> {
+        lock(&self.addresses).get(uid).copied()
     }
 
     /// Where this node keeps what only it needs.

@@ -22,7 +22,7 @@ use super::program::Room;
 use super::status::{self, State, View};
 use super::tokens::Tokens;
 use super::volumes::{self, Volume};
-use super::{seconds, slot, usage};
+use super::{lock, seconds, slot, usage};
 use crate::actors::Subject;
 use crate::actors::hands::{count, is_terminating, text};
 
@@ -44,6 +44,7 @@ pub(super) async fn live(
 ) {
     let uid = text(&pod, "/metadata/uid").to_owned();
     let address = ctx.node().slot.lease();
+    lock(&ctx.node().addresses).insert(uid.clone(), address);
     let directory = ctx.node().directory().join("pods").join(&uid);
     let mut life = Life::new(&ctx, pod, address, directory.clone(), objects);
     let gone = orders.clone();
@@ -55,6 +56,7 @@ pub(super) async fn live(
     drop(life);
     closed(orders).await;
     ctx.node().books().forget(&uid);
+    lock(&ctx.node().addresses).remove(&uid);
     ctx.node().slot.give_back(address);
     let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(directory)).await;
     // A pod that never came to begin has none.
@@ -73,6 +75,12 @@ async fn closed(mut orders: watch::Receiver<Arc<Value>>) {
 /// Waits until the pod is being deleted; false when it is gone.
 async fn deleted(orders: &mut watch::Receiver<Arc<Value>>) -> bool {
     orders.wait_for(|pod| is_terminating(pod)).await.is_ok()
+}
+
+/// Waits until the pod is being deleted or has another generation than this; `None` when it is gone.
+async fn changed(orders: &mut watch::Receiver<Arc<Value>>, generation: i64) -> Option<Arc<Value>> {
+    let other = |pod: &Arc<Value>| is_terminating(pod) || count(pod, "/metadata/generation") != generation;
+    orders.wait_for(other).await.ok().map(|pod| pod.clone())
 }
 
 /// How long the containers of a pod may take to end.
@@ -246,6 +254,7 @@ impl Life {
         let mut measure = tokio::time::Instant::now() + MEASURE;
         let mut given = self.pod["spec"]["volumes"].as_array().into_iter().flatten();
         let mounts_objects = given.any(volumes::follows_objects);
+        let mut generation = count(&self.pod, "/metadata/generation");
         self.launch_next(volumes);
         loop {
             if self.over.iter().zip(&self.launched).all(|(over, launched)| *over || !launched) && self.is_over() {
@@ -263,9 +272,13 @@ impl Life {
                     self.settle_secrets(volumes);
                     self.publish();
                 }
-                true = deleted(orders), if !stopping => {
-                    self.end_all(orders).await;
-                    return End::Deleted;
+                Some(pod) = changed(orders, generation), if !stopping => {
+                    if is_terminating(&pod) {
+                        self.end_all(orders).await;
+                        return End::Deleted;
+                    }
+                    generation = count(&pod, "/metadata/generation");
+                    self.publish();
                 }
                 Ok(()) = self.objects.changed(), if mounts_objects && !stopping => self.refresh(),
                 () = tokio::time::sleep_until(deadline), if !stopping => {

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::actors::hands::{Hands, text};
+use crate::actors::pod_parts;
 use crate::actors::pods::condition;
 use crate::server::stamp;
 
@@ -156,6 +157,11 @@ impl View {
         if self.list(true).next().is_some() {
             status["initContainerStatuses"] = self.list(true).map(container_status).collect::<Vec<_>>().into();
         }
+        let why = "this node runs no ephemeral containers";
+        if !done && let Some(statuses) = pod_parts::ephemeral_statuses(hands, pod, Some(why)) {
+            status["ephemeralContainerStatuses"] = statuses;
+        }
+        pod_parts::reflect_resources(hands, pod, &mut status);
         if let Some((reason, message)) = &self.ended {
             status["reason"] = (*reason).into();
             status["message"] = message.as_str().into();

@@ -176,7 +176,7 @@ fn simulated(
 }
 
 fn states<'a>(pod: &'a Value, container: &'a str) -> impl Iterator<Item = &'a Value> {
-    let lists = ["initContainerStatuses", "containerStatuses"];
+    let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
     let all = lists.into_iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
     all.filter(move |status| status["name"] == container).map(|status| &status["state"])
 }
@@ -199,7 +199,7 @@ pub(super) fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
     };
     let (init, main) = (names("initContainers"), names("containers"));
     if !wanted.is_empty() {
-        let known = init.iter().chain(&main).any(|name| name == wanted);
+        let known = init.iter().chain(&main).chain(&names("ephemeralContainers")).any(|name| name == wanted);
         let refuse = || Status::bad_request(format!("container {wanted} is not valid for pod {name}"));
         return if known { Ok(wanted.to_owned()) } else { Err(refuse()) };
     }

@@ -7,10 +7,13 @@
 //!
 //! Deliberately absent: connections and who may connect (`listen`). What a request is upgraded to is in [`stream`].
 
+mod binding;
 pub mod fault;
 mod health;
 mod lever;
 mod log;
+#[expect(clippy::disallowed_methods, reason = "it connects to pods")]
+mod proxy;
 #[expect(clippy::disallowed_methods, reason = "requests have deadlines")]
 mod resource;
 pub mod respond;

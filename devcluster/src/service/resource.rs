@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: the verbs themselves (`verbs`).
 
-use super::{Asked, Body, fault, log, respond, stream};
+use super::{Asked, Body, binding, fault, log, proxy, respond, stream};
 use crate::{
     access::{Place, Request, rbac},
     admission::{Stop, consult, drive::admitted, hooks::Write},
@@ -35,7 +35,12 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         kind: kind.clone(),
         namespace: address.namespace,
         name: address.name,
-        subresource: address.subresource,
+        // What lies below a proxy is the path of a request to a pod.
+        subresource: if kind.subresource("proxy").is_some() && proxy::is_proxy(&address.subresource) {
+            "proxy".to_owned()
+        } else {
+            address.subresource
+        },
     };
     let verb = fault::verb(
         &asked.parts.method,
@@ -122,7 +127,12 @@ fn request_of(target: &Target, verb: &str, asked: &Asked) -> Request {
     // The namespace of a namespace is itself.
     let namespaces = &*target.kind.storage == "namespaces";
     Request {
-        verb: if verb == "apply" { "patch" } else { verb }.to_owned(),
+        verb: match verb {
+            "apply" => "patch",
+            "none" => "",
+            verb => verb,
+        }
+        .to_owned(),
         place: Place::Resource {
             group: target.kind.group.clone(),
             resource: target.kind.plural.clone(),
@@ -143,7 +153,8 @@ fn resource_name(target: &Target) -> String {
 }
 
 async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
-    if asked.parts.method == http::Method::HEAD {
+    let is_proxy = target.subresource == "proxy" && target.kind.subresource("proxy").is_some();
+    if asked.parts.method == http::Method::HEAD && !is_proxy {
         return Err(respond::method_not_allowed());
     }
     if target.kind.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
@@ -152,8 +163,14 @@ async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) ->
     if !target.kind.namespaced && !target.namespace.is_empty() {
         return Err(respond::no_such_resource());
     }
+    if is_proxy {
+        return proxy::answer(server, target, asked).await;
+    }
     if !target.subresource.is_empty() {
         return subresource(server, target, verb, asked).await;
+    }
+    if &*target.kind.storage == "bindings" && (target.namespace.is_empty() || !target.name.is_empty()) {
+        return Err(respond::no_such_resource());
     }
     let allowed = if verb == "apply" { "patch" } else { verb };
     if !target.kind.allows(allowed) || verb == "create" && !target.name.is_empty() {
@@ -171,6 +188,7 @@ async fn perform(server: &Server, target: &Target, verb: &str, asked: &Asked) ->
             let answer = outcome.and_then(|body| review::answer(server, target, &asked.user, body));
             Ok(answered(answer.map(|answer| respond::json(201, answer.to_string().into())), &warnings))
         }
+        "create" if &*target.kind.storage == "bindings" => binding::answer(server, target, asked).await,
         "create" if target.kind.namespaced && target.namespace.is_empty() => Err(respond::method_not_allowed()),
         _ => write(server, target, verb, asked).await,
     }
@@ -202,8 +220,8 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
             let (outcome, warnings) = admitted(server, &settings, write).await;
             Ok(answered(outcome.map(|done| written(&target.kind, done, Form::Whole)), &warnings))
         }
-        ("status", "get") => get(server, target, asked).await,
-        ("status" | "finalize", _) => write(server, target, verb, asked).await,
+        ("status" | "ephemeralcontainers" | "resize", "get") => get(server, target, asked).await,
+        ("status" | "finalize" | "ephemeralcontainers" | "resize", _) => write(server, target, verb, asked).await,
         ("exec" | "attach" | "portforward", _) => connect(server, target, verb, asked).await,
         ("token", "create") => {
             let settings = settings(server, asked, "CreateOptions")?;
@@ -212,6 +230,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
             let answer = outcome.and_then(|body| token::request(server, target, &settings, &body));
             Ok(answered(answer.map(|answer| respond::json(201, answer.to_string().into())), &warnings))
         }
+        ("binding", "create") => binding::answer(server, target, asked).await,
         ("log", "get") => log::answer(server, target, &asked.query),
         ("eviction", "create") => {
             let plain = Target { subresource: String::new(), ..target.clone() };
@@ -252,7 +271,7 @@ fn may_connect(server: &Server, target: &Target, asked: &Asked) -> Result<(), St
 }
 
 /// Lets webhooks change and judge what is not stored; answers also what they want the client to be warned of.
-async fn admit(
+pub(super) async fn admit(
     server: &Server,
     target: &Target,
     settings: &Settings,
@@ -323,7 +342,7 @@ fn open_watch(server: &Server, target: &Target, asked: &Asked) -> Result<Respons
 }
 
 /// The body, and the fields it has twice.
-fn body_of(kind: &str, asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<String>), Status> {
+pub(super) fn body_of(kind: &str, asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<String>), Status> {
     match form {
         None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body)
             .map_err(|status| decode::unrecognized(status, kind, &asked.body)),
@@ -376,7 +395,7 @@ async fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> R
 }
 
 /// An answer with what webhooks want the client to be warned of, whatever became of the write.
-fn answered(outcome: Result<Response<Body>, Status>, warnings: &[String]) -> Response<Body> {
+pub(super) fn answered(outcome: Result<Response<Body>, Status>, warnings: &[String]) -> Response<Body> {
     let mut response = outcome.unwrap_or_else(|status| respond::status(&status));
     respond::warn(&mut response, warnings);
     response
@@ -416,7 +435,7 @@ fn shown(c: char) -> String {
 }
 
 /// Reads what all writes have in common; 422 on `options` for unknown values.
-fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, Status> {
+pub(super) fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, Status> {
     let refuse = |cause| Err(Status::invalid("meta.k8s.io", options, "", vec![cause]));
     let mut dry_run = false;
     for value in asked.query.all("dryRun") {

@@ -41,6 +41,15 @@ pub(crate) fn options(subresource: &str, query: &Query) -> Value {
     Value::Object(options)
 }
 
+/// The options of a request that is passed on to this path of a pod, or to one of a service or a node.
+pub(crate) fn proxy_options(kind: &str, path: &str) -> Value {
+    let mut options = json!({"kind": format!("{kind}ProxyOptions"), "apiVersion": "v1"});
+    if !path.is_empty() {
+        options["path"] = path.into();
+    }
+    options
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 //!
 //! Deliberately absent: HTTP (`service`), and what single built-in kinds want (`kinds::hooks`).
 
+pub(crate) mod binding;
 pub(crate) mod connect;
 #[expect(clippy::disallowed_methods, reason = "a write has a time")]
 pub mod create;

@@ -111,12 +111,17 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
     if given.is_empty() || given == live {
         return Ok(());
     }
-    let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID \
-         in precondition: {given}, UID in object meta: {live}",
-        storage_key(target)
-    );
+    let why = failed_precondition(target, "UID", given, live);
     Err(Status::conflict(&target.kind.group_resource(), &target.name, &why))
+}
+
+/// What a real server's storage says when an object is another one than was expected.
+pub(crate) fn failed_precondition(target: &Target, what: &str, given: &str, live: &str) -> String {
+    format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} \
+         in precondition: {given}, {what} in object meta: {live}",
+        storage_key(target)
+    )
 }
 
 /// Where a real server keeps an object, which some of its errors tell.
@@ -198,7 +203,7 @@ pub(crate) fn replace(
     let mut reservation = Reservation::new(server.addresses());
     let mut causes = prepare(target, old, &mut new, &mut reservation);
     causes.extend(marked);
-    if matches!(target.subresource.as_str(), "" | "scale") && counts(kind, old, &new) {
+    if matches!(target.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize") && counts(kind, old, &new) {
         metadata::next_generation(&mut new);
     }
     if causes.is_empty() && patch::equal_but_times(old, &new) && !wants_rewriting(kind, &live.stored) {
@@ -209,7 +214,8 @@ pub(crate) fn replace(
             return Ok(Some(Done::new(200, shown, Vec::new())));
         }
     }
-    causes.extend(create::validate(kind, &new, Some(old)));
+    let part = hooks::validate_part(&target.subresource, old, &new);
+    causes.extend(part.unwrap_or_else(|| create::validate(kind, &new, Some(old))));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes).into());
     }
@@ -298,6 +304,11 @@ fn prepare(target: &Target, old: &Value, new: &mut Value, reservation: &mut Rese
         }
         ("status", false) => {
             hooks::prepare_status_update(&kind.api_version, &kind.kind, old, new);
+            Vec::new()
+        }
+        ("binding", _) => Vec::new(),
+        ("ephemeralcontainers" | "resize", _) => {
+            hooks::prepare_part(&target.subresource, old, new);
             Vec::new()
         }
         ("finalize", _) => {

@@ -11,7 +11,7 @@ use crate::webhook::{Hooks, allow, respond};
 use crate::world::{World, claim};
 
 /// Refuses everything at its path, and says so.
-async fn refusing(w: &World, operations: Value, resources: Value) -> Hooks {
+pub(crate) async fn refusing(w: &World, operations: Value, resources: Value) -> Hooks {
     let hooks = Hooks::start(|_, review| {
         respond(&json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "no", "code": 409}}))
     });
@@ -23,7 +23,7 @@ async fn refusing(w: &World, operations: Value, resources: Value) -> Hooks {
 }
 
 /// Asks until the webhook refuses; answers with what it was told.
-async fn refused(w: &World, hooks: &Hooks, method: Method, path: &str, body: Value) -> Value {
+pub(crate) async fn refused(w: &World, hooks: &Hooks, method: Method, path: &str, body: Value) -> Value {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     let body = if body.is_null() { String::new() } else { body.to_string() };
     loop {
@@ -38,7 +38,7 @@ async fn refused(w: &World, hooks: &Hooks, method: Method, path: &str, body: Val
     }
 }
 
-fn core(kind: &str) -> Value {
+pub(crate) fn core(kind: &str) -> Value {
     json!({"group": "", "version": "v1", "kind": kind})
 }
 

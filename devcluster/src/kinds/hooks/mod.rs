@@ -19,6 +19,7 @@ mod fill;
 mod job;
 pub(crate) mod metadata;
 mod pod;
+mod pod_parts;
 mod pod_rules;
 mod quantity;
 mod rules;
@@ -265,6 +266,19 @@ pub fn prepare_status_update(api_version: &str, kind: &str, old: &Value, object:
     }
 }
 
+/// What the server keeps when a Pod is replaced through `/ephemeralcontainers` or `/resize`: everything but that part.
+pub(crate) fn prepare_part(subresource: &str, old: &Value, object: &mut Value) {
+    if let Some(part) = pod_parts::Part::of(subresource) {
+        part.prepare(old, object);
+    }
+}
+
+/// Why a real server would refuse a Pod that was replaced through `/ephemeralcontainers` or `/resize`; `None` for other
+/// subresources.
+pub(crate) fn validate_part(subresource: &str, old: &Value, object: &Value) -> Option<Vec<Cause>> {
+    pod_parts::Part::of(subresource).map(|part| part.validate(old, object))
+}
+
 /// Why a real server would refuse `object` (422); with `old`, also the immutable fields.
 pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = validate_metadata(object, old, name_rule(api_version, kind), Finalizers::Standard);
@@ -277,7 +291,7 @@ pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Valu
         ("v1", "Namespace") => cluster::validate_namespace(object, more),
         ("v1", "Pod") => match old {
             Some(old) => pod_rules::immutable(old, object, more),
-            None => pod_rules::validate_spec(&object["spec"], "spec", pod_rules::Restarts::Any, more),
+            None => pod_rules::validate_new(object, more),
         },
         ("v1", "PersistentVolumeClaim") => storage::validate_claim(object, old, more),
         ("v1", "PersistentVolume") => storage::validate_volume(object, old, more),

@@ -205,7 +205,15 @@ pub(super) fn default_pod(pod: &mut Object) {
 /// What admission and the strategy add to a new Pod.
 pub(super) fn prepare(pod: &mut Object) {
     let class = quality_of_service(pod.get("spec").unwrap_or(&Value::Null));
-    pod.insert("status".into(), json!({"phase": "Pending", "qosClass": class}));
+    let mut status = json!({"phase": "Pending", "qosClass": class});
+    if !items(pod.get("spec").unwrap_or(&Value::Null), &["schedulingGates"]).is_empty() {
+        let since = pod.get("metadata").map(|metadata| metadata["creationTimestamp"].clone());
+        status["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
+            "lastTransitionTime": since, "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
+    pod.insert("status".into(), status);
     let Some(spec) = pod.object("spec") else { return };
     spec.text("serviceAccountName", "default");
     account_twin(spec);
@@ -226,7 +234,8 @@ pub(super) fn prepare(pod: &mut Object) {
     }
 }
 
-fn quality_of_service(spec: &Value) -> &'static str {
+/// The quality of service of a pod with this spec.
+pub(super) fn quality_of_service(spec: &Value) -> &'static str {
     let containers = || items(spec, &["containers"]).iter().chain(items(spec, &["initContainers"]));
     let set = |c: &Value, list: &str, name: &str| !at(c, &["resources", list, name]).is_null();
     let none =

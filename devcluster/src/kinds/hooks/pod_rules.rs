@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::fill::{Fill, at, items, text};
 use super::metadata::{annotations, label_fault, labels};
+use super::pod_parts::resize_policies;
 use super::quantity;
 use crate::status::Cause;
 
@@ -29,6 +30,14 @@ pub(super) fn validate_template(template: &Value, path: &str, restarts: Restarts
     }
 }
 
+/// Why a new Pod is refused.
+pub(super) fn validate_new(pod: &Value, causes: &mut Vec<Cause>) {
+    validate_spec(&pod["spec"], "spec", Restarts::Any, causes);
+    if !items(pod, &["spec", "ephemeralContainers"]).is_empty() {
+        causes.push(Cause::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+    }
+}
+
 /// Why a pod spec at `path` is refused.
 pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes: &mut Vec<Cause>) {
     let volumes = volume_names(spec, path, causes);
@@ -41,6 +50,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes
             let here = format!("{path}.{list}[{index}]");
             names.push(new_name(container, &here, &names, causes));
             validate_container(container, &here, &volumes, causes);
+            resize_policies(container, &here, text(spec, &["restartPolicy"]), causes);
         }
     }
     let policy = text(spec, &["restartPolicy"]);
@@ -59,7 +69,8 @@ pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes
     }
 }
 
-fn volume_names<'a>(spec: &'a Value, path: &str, causes: &mut Vec<Cause>) -> Vec<&'a str> {
+/// The names of the volumes in a spec.
+pub(super) fn volume_names<'a>(spec: &'a Value, path: &str, causes: &mut Vec<Cause>) -> Vec<&'a str> {
     let mut names = Vec::new();
     for (index, volume) in items(spec, &["volumes"]).iter().enumerate() {
         let here = format!("{path}.volumes[{index}]");
@@ -74,7 +85,7 @@ fn volume_names<'a>(spec: &'a Value, path: &str, causes: &mut Vec<Cause>) -> Vec
 }
 
 /// The name of one item of a list, which no other item may have.
-fn new_name<'a>(item: &'a Value, path: &str, others: &[&str], causes: &mut Vec<Cause>) -> &'a str {
+pub(super) fn new_name<'a>(item: &'a Value, path: &str, others: &[&str], causes: &mut Vec<Cause>) -> &'a str {
     let name = text(item, &["name"]);
     let field = || format!("{path}.name");
     if name.is_empty() {
@@ -87,7 +98,8 @@ fn new_name<'a>(item: &'a Value, path: &str, others: &[&str], causes: &mut Vec<C
     name
 }
 
-fn validate_container(container: &Value, path: &str, volumes: &[&str], causes: &mut Vec<Cause>) {
+/// What is wrong with a container, but for its name.
+pub(super) fn validate_container(container: &Value, path: &str, volumes: &[&str], causes: &mut Vec<Cause>) {
     if text(container, &["image"]).trim().is_empty() {
         causes.push(Cause::required(format!("{path}.image"), ""));
     }
@@ -239,13 +251,15 @@ pub(super) fn immutable(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
                     c.remove("image");
                 });
             }
-            // Adding an ephemeral container goes through a subresource of its own.
-            spec.remove("ephemeralContainers");
+            spec.remove("schedulingGates");
         }
         spec
     };
     let kept = items(old, &["spec", "tolerations"]);
     let additions_only = kept.iter().all(|t| items(new, &["spec", "tolerations"]).contains(t));
+    // Gates open and are not put up again.
+    let gates = items(old, &["spec", "schedulingGates"]);
+    let gated = items(new, &["spec", "schedulingGates"]).iter().any(|gate| !gates.contains(gate));
     let rebound = !text(old, &["spec", "nodeName"]).is_empty() && old["spec"]["nodeName"] != new["spec"]["nodeName"];
     let deadline = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].as_i64();
     let field = "spec.activeDeadlineSeconds";
@@ -258,7 +272,7 @@ pub(super) fn immutable(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         }
         _ => {}
     }
-    if frozen(old) != frozen(new) || !additions_only || rebound {
+    if frozen(old) != frozen(new) || !additions_only || rebound || gated {
         causes.push(Cause::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
     }
 }

@@ -1,0 +1,31 @@
+//! Requests that place pods.
+//!
+//! Deliberately absent: the placement (`verbs::binding`).
+
+use super::{
+    Asked, Body,
+    resource::{answered, body_of, settings},
+    respond,
+};
+use crate::{
+    admission::drive::admitted,
+    server::Server,
+    status::Status,
+    verbs::{Settings, Target, binding},
+};
+use http::Response;
+
+/// Answers a POST of a Binding, to a pod or to the collection.
+pub(super) async fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
+    let mut settings = settings(server, asked, "CreateOptions")?;
+    let (body, doubled) = body_of("Binding", asked, None)?;
+    settings.doubled = doubled;
+    let bind = |settings: &Settings| binding::bind(server, target, settings, body.clone());
+    let (outcome, told) = admitted(server, &settings, bind).await;
+    let outcome = outcome.map(|warnings| {
+        let mut response = respond::json(201, binding::success().to_string().into());
+        respond::warn(&mut response, &warnings);
+        response
+    });
+    Ok(answered(outcome, &told))
+}

@@ -1,0 +1,135 @@
+//! `pods/proxy`, `services/proxy` and `nodes/proxy`: requests that are passed on to a pod.
+//!
+//! [`place`] finds the pod, [`headers`] says what of a request and of its answer is passed on, [`carry`] carries them.
+//!
+//! Invariant: it connects only to the address that the node of this cluster itself gave to a pod that it runs now,
+//! whatever the API says of addresses: what clients have written there leads nowhere.
+//! Invariant: of an answer there is never more in memory than one piece, and one that stays silent is cut off.
+//!
+//! Deliberately absent: TLS to pods (`https:` is refused), links in HTML pages, which a real server rewrites, and
+//! kubelets: a node has nothing that answers.
+
+mod carry;
+mod headers;
+mod place;
+
+use super::{
+    Asked, Body,
+    resource::{admit, answered, settings},
+    respond,
+};
+use crate::{
+    route::decode_path,
+    server::Server,
+    status::Status,
+    verbs::{self, Target},
+};
+use http::{HeaderValue, Method, Response, header};
+use http_body_util::{BodyExt as _, Empty};
+
+use self::headers::Links;
+use self::place::Place;
+
+/// Whether a subresource is the proxy of a kind, or a path below it.
+pub(super) fn is_proxy(subresource: &str) -> bool {
+    subresource == "proxy" || subresource.starts_with("proxy/")
+}
+
+/// Answers a request for the proxy of a pod, a service or a node.
+pub(super) async fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
+    let known = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    if !known.contains(&asked.parts.method) {
+        return Err(respond::method_not_allowed());
+    }
+    if asked.query.all("dryRun").next().is_some() {
+        return Err(Status::bad_request("dryRun is not supported"));
+    }
+    let wanted = wanted_path(target, asked.parts.uri.path());
+    let settings = settings(server, asked, "CreateOptions")?;
+    let options = verbs::connect::proxy_options(&target.kind.kind, &wanted);
+    let (outcome, warnings) = admit(server, target, &settings, "CONNECT", options).await;
+    let outcome = match outcome {
+        Ok(_) => pass_on(server, target, asked, &wanted).await,
+        Err(status) => Err(status),
+    };
+    Ok(answered(outcome, &warnings))
+}
+
+/// The path below the proxy as the client has written it, decoded: empty, or with a slash before it.
+fn wanted_path(target: &Target, path: &str) -> String {
+    // `api/v1/namespaces/n/services/s/proxy` or `api/v1/nodes/n/proxy`.
+    let parts = if target.namespace.is_empty() { 5 } else { 7 };
+    let mut known = 0;
+    let below: Vec<String> = path
+        .trim_matches('/')
+        .split('/')
+        .skip_while(|part| {
+            known += usize::from(!part.is_empty());
+            known <= parts
+        })
+        .map(decode_path)
+        .collect();
+    let mut wanted: String = below.iter().flat_map(|part| ["/", part]).collect();
+    if path.ends_with('/') && !wanted.ends_with('/') {
+        wanted.push('/');
+    }
+    wanted
+}
+
+async fn pass_on(server: &Server, target: &Target, asked: &Asked, wanted: &str) -> Result<Response<Body>, Status> {
+    let place = place::find(server, target)?;
+    let asked_path = asked.parts.uri.path();
+    let is_upgrade = headers::is_upgrade(&asked.parts.headers);
+    let mut path = headers::cleaned(wanted);
+    if asked_path.ends_with('/') && !path.ends_with('/') {
+        path.push('/');
+    }
+    if path.is_empty() && !is_upgrade && matches!(asked.parts.method, Method::GET | Method::HEAD) {
+        return Ok(to_folder(asked));
+    }
+    let root = root_of(target);
+    let links = Links { root: &root, pod: &place.host, client: asked.header(header::HOST) };
+    let address = reachable(&place)?;
+    carry::carry(asked, address, &place, &headers::encoded(&path), is_upgrade, &links).await
+}
+
+/// Where a program has its root for whoever asks through the proxy.
+fn root_of(target: &Target) -> String {
+    let namespace =
+        if target.namespace.is_empty() { String::new() } else { format!("namespaces/{}/", target.namespace) };
+    format!("/api/v1/{namespace}{}/{}/proxy", target.kind.plural, target.name)
+}
+
+/// The address of a place; 503 where nothing of this cluster is.
+fn reachable(place: &Place) -> Result<std::net::SocketAddr, Status> {
+    let refuse = |why: String| Err(unreachable(&why));
+    if place.scheme == "https" {
+        return refuse(format!("dial tcp {}: this server speaks no TLS to pods", place.host));
+    }
+    let port = match place.port.parse::<u64>() {
+        _ if place.port.is_empty() => 80,
+        Ok(port) if port <= u64::from(u16::MAX) => u16::try_from(port).unwrap_or_default(),
+        Ok(_) => return refuse(format!("dial tcp: address {}: invalid port", place.port)),
+        Err(_) => return refuse(format!("dial tcp: lookup tcp/{}: unknown port", place.port)),
+    };
+    match place.pod {
+        Some(address) => Ok((address, port).into()),
+        None => refuse(format!("dial tcp {}: connect: no route to host", place.host)),
+    }
+}
+
+/// 503 of a pod that does not answer.
+fn unreachable(why: &str) -> Status {
+    Status::new(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
+}
+
+/// What is linked from the root of a program is below its proxy only when that is a folder.
+fn to_folder(asked: &Asked) -> Response<Body> {
+    let query = asked.parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut response = Response::new(Empty::new().boxed_unsync());
+    *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
+    if let Ok(folder) = HeaderValue::from_str(&format!("{}/{query}", asked.parts.uri.path())) {
+        response.headers_mut().insert(header::LOCATION, folder);
+    }
+    response
+}
