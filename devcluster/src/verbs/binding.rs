@@ -129,8 +129,7 @@ fn placed(pod: &Value, binding: &Value, now: &str) -> Result<Value, String> {
         status.remove("nominatedNodeName");
     }
     let mut list = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let scheduled =
-        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+    let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
     match list.iter_mut().find(|condition| condition["type"] == "PodScheduled") {
         Some(known) => *known = scheduled,
         None => list.push(scheduled),

@@ -203,7 +203,8 @@ pub(crate) fn replace(
     let mut reservation = Reservation::new(server.addresses());
     let mut causes = prepare(target, old, &mut new, &mut reservation);
     causes.extend(marked);
-    if matches!(target.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize") && counts(kind, old, &new) {
+    if matches!(target.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize") && counts(kind, old, &new)
+    {
         metadata::next_generation(&mut new);
     }
     if causes.is_empty() && patch::equal_but_times(old, &new) && !wants_rewriting(kind, &live.stored) {

@@ -49,12 +49,19 @@ fn a_binding_places_a_pod() {
             done.body,
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
         );
-        assert_eq!(w.get(&w.path("v1", "pods/p")).await.body["spec"]["nodeName"], Value::Null, "a dry run places nothing");
+        assert_eq!(
+            w.get(&w.path("v1", "pods/p")).await.body["spec"]["nodeName"],
+            Value::Null,
+            "a dry run places nothing"
+        );
         let done = w.post(&format!("{path}?fieldManager=binder"), body).await.code(201);
         assert_eq!((&done.body["kind"], &done.body["status"]), (&json!("Status"), &json!("Success")));
         let placed = w.get(&w.path("v1", "pods/p")).await.ok();
         assert_eq!(placed["spec"]["nodeName"], node.as_str());
-        assert_eq!((&placed["metadata"]["labels"], &placed["metadata"]["annotations"]["x"]), (&json!({"l": "m"}), &json!("y")));
+        assert_eq!(
+            (&placed["metadata"]["labels"], &placed["metadata"]["annotations"]["x"]),
+            (&json!({"l": "m"}), &json!("y"))
+        );
         assert_eq!(placed["metadata"]["generation"], 1, "a placement is no new generation");
         assert_eq!(condition(&placed, "PodScheduled"), "True");
         assert!(managers(&placed).iter().all(|m| !m.starts_with("binder")), "nobody owns a placement: {placed}");
@@ -79,12 +86,21 @@ fn the_scheduler_places_with_bindings() {
 fn a_pod_of_another_scheduler_or_with_a_gate_waits() {
     claim(async |w| {
         unplaced(w, "other").await;
-        let gated = unplaced_with(w, "gated", json!({"schedulerName": "default-scheduler", "schedulingGates": [{"name": "a.b/c"}]}));
+        let gated = unplaced_with(
+            w,
+            "gated",
+            json!({"schedulerName": "default-scheduler", "schedulingGates": [{"name": "a.b/c"}]}),
+        );
         let gated = gated.await;
         let condition = &gated["status"]["conditions"][0];
         assert_eq!(
             (&condition["type"], &condition["status"], &condition["reason"], &condition["message"]),
-            (&json!("PodScheduled"), &json!("False"), &json!("SchedulingGated"), &json!("Scheduling is blocked due to non-empty scheduling gates"))
+            (
+                &json!("PodScheduled"),
+                &json!("False"),
+                &json!("SchedulingGated"),
+                &json!("Scheduling is blocked due to non-empty scheduling gates")
+            )
         );
         // What is placed after them shows that the scheduler has passed them over.
         let pod = json!({"metadata": {"name": "p"}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "nginx:1"}]}});
@@ -95,7 +111,8 @@ fn a_pod_of_another_scheduler_or_with_a_gate_waits() {
             let pod = w.get(&w.path("v1", &format!("pods/{name}"))).await.ok();
             assert_eq!(pod["spec"]["nodeName"], Value::Null, "{name}");
         }
-        let message = "Operation cannot be fulfilled on pods/binding \"gated\": pod gated has non-empty .spec.schedulingGates";
+        let message =
+            "Operation cannot be fulfilled on pods/binding \"gated\": pod gated has non-empty .spec.schedulingGates";
         let path = w.path("v1", "pods/gated/binding");
         w.post(&path, binding("gated", json!({"name": "n"}))).await.refused(409, "Conflict", message);
     });
@@ -108,16 +125,29 @@ fn the_old_way_of_binding_places_too() {
         let path = w.path("v1", "bindings");
         let body = binding("p", json!({"name": "no-such-node"}));
         assert_eq!(w.post(&path, body.clone()).await.code(201).body["status"], "Success");
-        assert_eq!(w.get(&w.path("v1", "pods/p")).await.ok()["spec"]["nodeName"], "no-such-node", "nobody asks for the node");
-        let message = "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to node \"no-such-node\"";
+        assert_eq!(
+            w.get(&w.path("v1", "pods/p")).await.ok()["spec"]["nodeName"],
+            "no-such-node",
+            "nobody asks for the node"
+        );
+        let message =
+            "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to node \"no-such-node\"";
         let again = w.post(&path, body.clone()).await.refused(409, "Conflict", message);
         assert_eq!(again.body["details"], json!({"name": "p", "kind": "pods/binding"}));
         w.post(&format!("{path}?dryRun=All"), body).await.refused(409, "Conflict", message);
         let nameless = json!({"target": {"name": "n"}});
         w.post(&path, nameless).await.refused(400, "BadRequest", "Name parameter required.");
         w.post(&path, binding("q", json!({"name": "n"}))).await.refused(404, "NotFound", "pods \"q\" not found");
-        w.get(&path).await.refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
-        w.post("/api/v1/bindings", binding("p", json!({"name": "n"}))).await.refused(404, "NotFound", "the server could not find the requested resource");
+        w.get(&path).await.refused(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        );
+        w.post("/api/v1/bindings", binding("p", json!({"name": "n"}))).await.refused(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        );
         w.get(&format!("{path}/p")).await.refused(404, "NotFound", "the server could not find the requested resource");
     });
 }
@@ -165,7 +195,8 @@ fn a_binding_that_cannot_be_is_refused() {
         w.post(&path, wrong).await.refused(400, "BadRequest", message);
         let mut strange = binding("p", to());
         strange["foo"] = 1.into();
-        let message = "Binding in version \"v1\" cannot be handled as a Binding: strict decoding error: unknown field \"foo\"";
+        let message =
+            "Binding in version \"v1\" cannot be handled as a Binding: strict decoding error: unknown field \"foo\"";
         w.post(&format!("{path}?fieldValidation=Strict"), strange).await.refused(400, "BadRequest", message);
         for method in [Method::GET, Method::PUT, Method::DELETE] {
             let message = "the server does not allow this method on the requested resource";
@@ -173,7 +204,10 @@ fn a_binding_that_cannot_be_is_refused() {
             let answer = w.send(method, &path, &[("Content-Type", "application/json")], body).await;
             answer.refused(405, "MethodNotAllowed", message);
         }
-        assert_eq!(w.get(&w.path("v1", "pods/p")).await.ok()["metadata"]["resourceVersion"], pod["metadata"]["resourceVersion"]);
+        assert_eq!(
+            w.get(&w.path("v1", "pods/p")).await.ok()["metadata"]["resourceVersion"],
+            pod["metadata"]["resourceVersion"]
+        );
     });
 }
 
@@ -184,7 +218,8 @@ fn a_pod_that_ends_is_not_placed() {
         let pod = w.path("v1", "pods/p");
         w.merge(&pod, json!({"metadata": {"finalizers": ["a.b/c"]}})).await.code(200);
         w.delete(&pod, json!({})).await.code(200);
-        let message = "Operation cannot be fulfilled on pods/binding \"p\": pod p is being deleted, cannot be assigned to a host";
+        let message =
+            "Operation cannot be fulfilled on pods/binding \"p\": pod p is being deleted, cannot be assigned to a host";
         w.post(&format!("{pod}/binding"), binding("p", json!({"name": "n"}))).await.refused(409, "Conflict", message);
         w.merge(&pod, json!({"metadata": {"finalizers": null}})).await.code(200);
     });
@@ -247,14 +282,18 @@ fn discovery_knows_the_parts_of_pods_services_and_nodes() {
         for (name, kind, verbs) in expected {
             let namespaced = !name.starts_with("nodes");
             let singular = if name == "bindings" { "binding" } else { "" };
-            let entry = json!({"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": verbs});
+            let entry =
+                json!({"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": verbs});
             let found = list["resources"].as_array().unwrap().iter().find(|r| r["name"] == name);
             assert_eq!(found, Some(&entry));
             let (resource, sub) = name.split_once('/').unwrap_or((name, ""));
             let parent = resources.iter().find(|r| r["resource"] == resource).unwrap();
             let response = json!({"group": "", "version": "", "kind": kind});
             if sub.is_empty() {
-                assert_eq!((&parent["responseKind"]["kind"], &parent["verbs"], &parent["scope"]), (&json!(kind), &verbs, &json!("Namespaced")));
+                assert_eq!(
+                    (&parent["responseKind"]["kind"], &parent["verbs"], &parent["scope"]),
+                    (&json!(kind), &verbs, &json!("Namespaced"))
+                );
                 continue;
             }
             let found = parent["subresources"].as_array().unwrap().iter().find(|s| s["subresource"] == sub).unwrap();

@@ -56,7 +56,8 @@ fn an_ephemeral_container_is_added_once() {
         assert_eq!(own(w, &path, patch).await.ok(), added, "the same again changes nothing");
         assert_eq!(w.get(&path).await.ok(), added);
         let dry = w.strategic(&format!("{path}?dryRun=All"), debug("e", json!({}))).await.ok();
-        let names: Vec<&Value> = dry["spec"]["ephemeralContainers"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+        let names: Vec<&Value> =
+            dry["spec"]["ephemeralContainers"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
         assert_eq!((names, &dry["metadata"]["generation"]), (vec![&json!("e"), &json!("d")], &json!(3)));
         assert_eq!(w.get(&w.path("v1", "pods/p")).await.ok(), added);
     });
@@ -68,7 +69,11 @@ fn ephemeral_containers_neither_change_nor_go() {
         unplaced(w, "p").await;
         let path = w.path("v1", "pods/p/ephemeralcontainers");
         w.strategic(&path, debug("d", json!({}))).await.code(200);
-        let forbidden = |what: &str| format!("Pod \"p\" is invalid: spec.ephemeralContainers: Forbidden: existing ephemeral containers \"d\" may not be {what}\n");
+        let forbidden = |what: &str| {
+            format!(
+                "Pod \"p\" is invalid: spec.ephemeralContainers: Forbidden: existing ephemeral containers \"d\" may not be {what}\n"
+            )
+        };
         let changed = w.strategic(&path, debug("d", json!({"image": "other"}))).await;
         changed.refused_like(422, "Invalid", &forbidden("changed"));
         for none in [json!([]), Value::Null] {
@@ -76,7 +81,8 @@ fn ephemeral_containers_neither_change_nor_go() {
             w.merge(&path, patch).await.refused(422, "Invalid", &forbidden("removed"));
         }
         let mut pod = w.get(&path).await.ok();
-        pod["spec"]["ephemeralContainers"] = json!([{"name": "d", "image": "busybox", "imagePullPolicy": "Always"}, {"name": "e", "image": "x:1"}]);
+        pod["spec"]["ephemeralContainers"] =
+            json!([{"name": "d", "image": "busybox", "imagePullPolicy": "Always"}, {"name": "e", "image": "x:1"}]);
         let done = w.put(&path, pod.clone()).await.ok();
         assert_eq!(done["spec"]["ephemeralContainers"][1]["name"], "e");
         let stale = "Operation cannot be fulfilled on pods \"p\": the object has been modified; please apply your changes to the latest version and try again";
@@ -122,7 +128,9 @@ fn an_ephemeral_container_has_no_services() {
             "readinessProbe": probe, "startupProbe": probe, "lifecycle": {"preStop": probe},
         });
         let many: Vec<String> = ["ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"]
-            .iter().map(|field| format!("{at}.{field}: {not}")).collect();
+            .iter()
+            .map(|field| format!("{at}.{field}: {not}"))
+            .collect();
         for (patch, why) in [
             (debug("c", json!({})), format!("{at}.name: Duplicate value: \"c\"")),
             (debug("d", json!({"targetContainerName": "z"})), format!("{at}.targetContainerName: Not found: \"z\"")),
@@ -167,7 +175,8 @@ fn a_resize_changes_resources_and_nothing_else() {
         let requests = json!({"cpu": "150m", "memory": "64Mi", "ephemeral-storage": "1Gi"});
         assert_eq!(first["spec"]["containers"][0]["resources"]["requests"], requests);
         assert_eq!((&first["metadata"]["generation"], &first["status"]), (&json!(2), &before["status"]));
-        let owned = json!({"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {"f:resources": {"f:requests": {"f:cpu": {}}}}}}});
+        let owned =
+            json!({"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {"f:resources": {"f:requests": {"f:cpu": {}}}}}}});
         assert_eq!(fields(&first, "me", "Update"), owned);
         assert!(managers(&first).contains(&"me/Update/resize".to_owned()), "{first}");
         assert_eq!(own(w, &path, patch.clone()).await.ok(), first, "the same again changes nothing");
@@ -178,12 +187,21 @@ fn a_resize_changes_resources_and_nothing_else() {
         let second = w.strategic(&path, patch).await.ok();
         assert_eq!(second["spec"]["containers"][0]["image"], "nginx:1");
         assert_eq!(second["spec"]["containers"][0]["resources"]["limits"], json!({"cpu": "200m", "memory": "256Mi"}));
-        assert_eq!((&second["spec"]["activeDeadlineSeconds"], &second["metadata"]["labels"]), (&Value::Null, &Value::Null));
+        assert_eq!(
+            (&second["spec"]["activeDeadlineSeconds"], &second["metadata"]["labels"]),
+            (&Value::Null, &Value::Null)
+        );
         assert_eq!(second["metadata"]["generation"], 3);
         let unasked = w.strategic(&path, resources(json!({"requests": {"cpu": null}}))).await.ok();
-        assert_eq!(unasked["spec"]["containers"][0]["resources"]["requests"]["cpu"], "200m", "the limit is what is asked for");
+        assert_eq!(
+            unasked["spec"]["containers"][0]["resources"]["requests"]["cpu"], "200m",
+            "the limit is what is asked for"
+        );
         let init = json!({"spec": {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "1"}}}]}});
-        assert_eq!(w.strategic(&path, init).await.ok()["spec"]["initContainers"][0]["resources"]["requests"]["cpu"], "1");
+        assert_eq!(
+            w.strategic(&path, init).await.ok()["spec"]["initContainers"][0]["resources"]["requests"]["cpu"],
+            "1"
+        );
         let mut config = resources(json!({"requests": {"cpu": "170m"}}));
         config["apiVersion"] = "v1".into();
         config["kind"] = "Pod".into();
@@ -201,17 +219,21 @@ fn what_no_resize_may_do_is_refused() {
         let at = "spec.containers[0].resources";
         let only = "spec: Forbidden: only cpu and memory resources are mutable";
         for (wanted, why) in [
-            (json!({"requests": {"cpu": "300m"}}), format!("{at}.requests: Invalid value: \"300m\": must be less than or equal to cpu limit of 200m")),
+            (
+                json!({"requests": {"cpu": "300m"}}),
+                format!("{at}.requests: Invalid value: \"300m\": must be less than or equal to cpu limit of 200m"),
+            ),
             (json!({"limits": {"cpu": null}}), format!("{at}.limits: Forbidden: resource limits cannot be removed")),
             (json!({"requests": {"ephemeral-storage": "2Gi"}}), only.to_owned()),
-            (json!({"requests": {"cpu": "-1"}}), format!("{at}.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0")),
+            (
+                json!({"requests": {"cpu": "-1"}}),
+                format!("{at}.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"),
+            ),
         ] {
             let message = format!("Pod \"p\" is invalid: {why}");
             w.strategic(&path, resources(wanted)).await.refused(422, "Invalid", &message);
         }
-        let policy = |resource: &str, restart: &str| {
-            json!({"spec": {"containers": [{"name": "c", "resizePolicy": [{"resourceName": resource, "restartPolicy": restart}]}]}})
-        };
+        let policy = |resource: &str, restart: &str| json!({"spec": {"containers": [{"name": "c", "resizePolicy": [{"resourceName": resource, "restartPolicy": restart}]}]}});
         let message = format!("Pod \"p\" is invalid: {only}");
         w.strategic(&path, policy("cpu", "RestartContainer")).await.refused(422, "Invalid", &message);
         let field = "spec.containers[0].resizePolicy";
@@ -221,12 +243,17 @@ fn what_no_resize_may_do_is_refused() {
         );
         w.strategic(&path, policy("disk", "Foo")).await.refused(422, "Invalid", &message);
         let other = json!({"spec": {"containers": [{"name": "d", "image": "x"}]}});
-        let message = "Pod \"p\" is invalid: spec.containers: Forbidden: containers may not be added or removed on resize";
+        let message =
+            "Pod \"p\" is invalid: spec.containers: Forbidden: containers may not be added or removed on resize";
         w.strategic(&path, other.clone()).await.refused(422, "Invalid", message);
         let none = json!({"spec": {"initContainers": []}});
         w.merge(&path, none).await.invalid("FieldValueForbidden", "spec.initContainers");
         let through = w.strategic(&w.path("v1", "pods/p"), resources(json!({"requests": {"cpu": "160m"}}))).await;
-        through.refused_like(422, "Invalid", "Pod \"p\" is invalid: spec: Forbidden: pod updates may not change fields other than");
+        through.refused_like(
+            422,
+            "Invalid",
+            "Pod \"p\" is invalid: spec: Forbidden: pod updates may not change fields other than",
+        );
         let missing = w.path("v1", "pods/q/resize");
         w.strategic(&missing, resources(json!({}))).await.refused(404, "NotFound", "pods \"q\" not found");
         assert_eq!(w.get(&w.path("v1", "pods/p")).await.ok()["metadata"]["generation"], 1);
@@ -254,7 +281,9 @@ fn a_pod_that_is_never_restarted_has_no_resize_that_restarts() {
         let container = json!({"name": "c", "image": "x:1", "resizePolicy": policy});
         let pod = json!({"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never", "containers": [container]}});
         let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
-        let message = format!("Pod \"p\" is invalid: spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": {why}");
+        let message = format!(
+            "Pod \"p\" is invalid: spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": {why}"
+        );
         w.post(&w.path("v1", "pods"), pod).await.refused(422, "Invalid", &message);
     });
 }
@@ -269,7 +298,11 @@ fn static_pods_stay_as_they_are() {
         });
         w.post(&w.path("v1", "pods"), pod).await.code(201);
         let debugged = w.strategic(&w.path("v1", "pods/p/ephemeralcontainers"), debug("d", json!({}))).await;
-        debugged.refused(422, "Invalid", "Pod \"p\" is invalid: []: Forbidden: static pods do not support ephemeral containers");
+        debugged.refused(
+            422,
+            "Invalid",
+            "Pod \"p\" is invalid: []: Forbidden: static pods do not support ephemeral containers",
+        );
         let resized = w.strategic(&w.path("v1", "pods/p/resize"), resources(json!({"limits": {"cpu": "1"}}))).await;
         resized.refused(422, "Invalid", "Pod \"p\" is invalid: []: Forbidden: static pods cannot be resized");
     });

@@ -36,7 +36,9 @@ fn a_service_without_endpoints_is_unavailable() {
         service(w, "s", json!([{"name": "web", "port": 80}]), json!({"app": "none"})).await;
         w.until(&w.path("v1", "endpoints/s"), "the service has endpoints", |a| a.code == 200).await;
         let none = "no endpoints available for service \"s\"";
-        for path in ["s/proxy/", "s:80/proxy/", "s:web/proxy/a", "s:nix/proxy/", "http:s:web/proxy/", ":s:/proxy/", "s/proxy"] {
+        for path in
+            ["s/proxy/", "s:80/proxy/", "s:web/proxy/a", "s:nix/proxy/", "http:s:web/proxy/", ":s:/proxy/", "s/proxy"]
+        {
             let path = w.path("v1", &format!("services/{path}"));
             w.get(&path).await.refused(503, "ServiceUnavailable", none);
             w.post(&path, json!({})).await.refused(503, "ServiceUnavailable", none);
@@ -50,7 +52,11 @@ fn a_service_without_endpoints_is_unavailable() {
         other.refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
         let message = "no service port 81 found for service \"s\"";
         w.get(&w.path("v1", "services/s:81/proxy/")).await.refused(503, "ServiceUnavailable", message);
-        w.get(&w.path("v1", "services/s/proxy/?dryRun=All")).await.refused(400, "BadRequest", "dryRun is not supported");
+        w.get(&w.path("v1", "services/s/proxy/?dryRun=All")).await.refused(
+            400,
+            "BadRequest",
+            "dryRun is not supported",
+        );
     });
 }
 
@@ -121,7 +127,9 @@ fn endpoints_that_are_no_pods_are_not_proxied_to() {
 fn the_root_of_a_proxy_is_a_folder() {
     claim(async |w| {
         served(w).await;
-        for (path, query) in [("services/one:80/proxy", ""), ("pods/p:9/proxy", "?a=b"), ("services/one/proxy", "?a=b&c=%2F")] {
+        for (path, query) in
+            [("services/one:80/proxy", ""), ("pods/p:9/proxy", "?a=b"), ("services/one/proxy", "?a=b&c=%2F")]
+        {
             let path = w.path("v1", path);
             let answer = w.get(&format!("{path}{query}")).await;
             assert_eq!((answer.code, answer.text.as_str()), (301, ""), "{path}");

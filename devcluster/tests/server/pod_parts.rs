@@ -23,8 +23,18 @@ fn pending(pod: &Value) -> Option<&Value> {
 /// A running pod of this image with one container that asks for a processor.
 async fn running(machine: &Machine, image: &str) -> Value {
     let container = json!({"image": image, "resources": {"requests": {"cpu": "1"}}});
-    machine.pod("p", "exec sleep 300", json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 0, "containers": [container]})).await;
-    machine.until("p", "running with its resources", |pod| pod["status"]["phase"] == "Running" && resources(pod).is_object()).await
+    machine
+        .pod(
+            "p",
+            "exec sleep 300",
+            json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 0, "containers": [container]}),
+        )
+        .await;
+    machine
+        .until("p", "running with its resources", |pod| {
+            pod["status"]["phase"] == "Running" && resources(pod).is_object()
+        })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,11 +78,26 @@ async fn kubectl_debug_adds_a_container_that_runs() {
     let machine = Machine::new();
     running(&machine, "simulated:1").await;
     let kubectl = machine.serve().await;
-    kubectl.run(&["debug", "p", "--image=busybox", "--container=look", "--target=main", "--profile=general", "--", "sleep", "60"]).await;
+    kubectl
+        .run(&[
+            "debug",
+            "p",
+            "--image=busybox",
+            "--container=look",
+            "--target=main",
+            "--profile=general",
+            "--",
+            "sleep",
+            "60",
+        ])
+        .await;
     let running = |pod: &Value| pod["status"]["ephemeralContainerStatuses"][0]["state"]["running"].is_object();
     let pod = machine.until("p", "looked into", running).await;
     let status = &pod["status"]["ephemeralContainerStatuses"][0];
-    assert_eq!((&status["name"], &status["ready"], &status["restartCount"]), (&json!("look"), &json!(false), &json!(0)));
+    assert_eq!(
+        (&status["name"], &status["ready"], &status["restartCount"]),
+        (&json!("look"), &json!(false), &json!(0))
+    );
     assert_eq!(kubectl.run(&["logs", "p", "-c", "look"]).await, "look of default/p\n");
     assert_eq!(kubectl.run(&["exec", "p", "-c", "look", "--", "echo", "hello"]).await, "hello\n");
 }

@@ -96,7 +96,10 @@ async fn a_proxy_passes_requests_and_answers_on() {
     let machine = machine().await;
     let answer = ask(&machine, "POST", "/a%20b/..%2Fc//d/?x=%2F&y=1", "hello").await;
     let seen = answer.expect(200);
-    assert_eq!((&seen["method"], &seen["path"], &seen["body"]), (&json!("POST"), &json!("/c/d/?x=%2F&y=1"), &json!("hello")));
+    assert_eq!(
+        (&seen["method"], &seen["path"], &seen["body"]),
+        (&json!("POST"), &json!("/c/d/?x=%2F&y=1"), &json!("hello"))
+    );
     assert_eq!(seen["headers"]["content-type"], "text/plain");
     assert_eq!(seen["headers"]["x-forwarded-uri"], format!("{PROXY}/a%20b/..%2Fc//d/").as_str());
     assert_eq!(answer.headers.get("x-kept").unwrap(), "1");
@@ -141,13 +144,17 @@ async fn links_of_a_pod_lead_through_its_proxy() {
 async fn kubectl_reaches_a_service_and_secrets_stay_here() {
     let machine = machine().await;
     let kubectl = machine.serve().await;
-    let seen: Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &format!("{PROXY}/path?q=1")]).await).unwrap();
+    let seen: Value =
+        serde_json::from_str(&kubectl.run(&["get", "--raw", &format!("{PROXY}/path?q=1")]).await).unwrap();
     assert_eq!(seen["path"], "/path?q=1");
     assert_eq!(seen["headers"]["x-forwarded-for"], "127.0.0.1");
     for secret in ["authorization", "impersonate-user"] {
         assert_eq!(seen["headers"][secret], Value::Null, "{secret}");
     }
-    let request = format!("GET {PROXY}/ HTTP/1.1\r\nHost: {}\r\nConnection: X-Mine, close\r\nX-Mine: 1\r\nX-Other: 1\r\nTE: trailers\r\n\r\n", kubectl.host());
+    let request = format!(
+        "GET {PROXY}/ HTTP/1.1\r\nHost: {}\r\nConnection: X-Mine, close\r\nX-Mine: 1\r\nX-Other: 1\r\nTE: trailers\r\n\r\n",
+        kubectl.host()
+    );
     let mut stream = TcpStream::connect(kubectl.host()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -163,7 +170,8 @@ async fn a_proxy_carries_other_protocols() {
     let kubectl = machine.serve().await;
     let mut stream = TcpStream::connect(kubectl.host()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let head = format!("GET {PROXY}/ HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", kubectl.host());
+    let head =
+        format!("GET {PROXY}/ HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", kubectl.host());
     stream.write_all(head.as_bytes()).unwrap();
     let mut read = Vec::new();
     while !read.ends_with(b"\r\n\r\n") {

@@ -74,7 +74,9 @@ impl Part {
         pod.insert("spec".to_owned(), spec);
         take(pod, old, "status");
         if let Some(metadata) = pod.inner("metadata") {
-            KEPT.iter().for_each(|field| take(metadata, &old["metadata"], field));
+            for field in KEPT {
+                take(metadata, &old["metadata"], field);
+            }
         }
     }
 
@@ -134,9 +136,9 @@ fn ephemeral_containers(spec: &Value, causes: &mut Vec<Cause>) {
         let here = format!("spec.ephemeralContainers[{index}]");
         let mut common = container.clone();
         if let Some(common) = common.as_object_mut() {
-            ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"].iter().for_each(|field| {
-                common.remove(*field);
-            });
+            for field in ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
+                common.remove(field);
+            }
         }
         let name = text(container, &["name"]);
         pod_rules::new_name(container, &here, &[], causes);
@@ -198,7 +200,9 @@ fn resize(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::forbidden("spec", "Pod running on node without support for resize"));
     }
     let before = causes.len();
-    ["containers", "initContainers"].iter().for_each(|list| same_containers(old, new, list, causes));
+    for list in ["containers", "initContainers"] {
+        same_containers(old, new, list, causes);
+    }
     if causes.len() > before {
         return;
     }
@@ -229,7 +233,8 @@ fn resize(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
             let why = "only cpu and memory resources for init or sidecar containers are mutable";
             causes.push(Cause::forbidden(&field, why));
         }
-        let restarts = items(&new, &["resizePolicy"]).iter().any(|policy| policy["restartPolicy"] == "RestartContainer");
+        let restarts =
+            items(&new, &["resizePolicy"]).iter().any(|policy| policy["restartPolicy"] == "RestartContainer");
         if old != new && restarts && new["restartPolicy"] != "Always" {
             let why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
             causes.push(Cause::forbidden(&field, why));
@@ -257,8 +262,10 @@ fn differs_in_room_only(old: &Value, new: &Value) -> bool {
         let mut resources = json!({});
         for what in ["limits", "requests"] {
             let all = container["resources"][what].as_object().into_iter().flatten();
-            let fixed: Object =
-                all.filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory")).map(|(n, v)| (n.clone(), v.clone())).collect();
+            let fixed: Object = all
+                .filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"))
+                .map(|(n, v)| (n.clone(), v.clone()))
+                .collect();
             resources[what] = fixed.into();
         }
         resources["claims"] = container["resources"]["claims"].clone();

@@ -31,8 +31,13 @@ pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
 
 /// Removes what is about the connection.
 fn end_to_end(headers: &mut HeaderMap) {
-    let named: Vec<String> = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect();
+    let named: Vec<String> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
     for name in named.iter().map(String::as_str).chain(OF_CONNECTION) {
         headers.remove(name);
     }
@@ -161,7 +166,8 @@ mod tests {
 
     #[test]
     fn links_lead_through_the_proxy() {
-        let links = Links { root: "/api/v1/namespaces/n/services/s/proxy", pod: "10.0.0.1:80", client: "localhost:8001" };
+        let links =
+            Links { root: "/api/v1/namespaces/n/services/s/proxy", pod: "10.0.0.1:80", client: "localhost:8001" };
         let root = links.root;
         for (link, expected) in [
             ("/a/", format!("{root}/a/")),

@@ -69,7 +69,7 @@ fn wanted_path(target: &Target, path: &str) -> String {
         })
         .map(decode_path)
         .collect();
-    let mut wanted: String = below.iter().flat_map(|part| ["/", part]).collect();
+    let mut wanted: String = below.iter().flat_map(|part| ["/", part.as_str()]).collect();
     if path.ends_with('/') && !wanted.ends_with('/') {
         wanted.push('/');
     }
@@ -106,10 +106,10 @@ fn reachable(place: &Place) -> Result<std::net::SocketAddr, Status> {
     if place.scheme == "https" {
         return refuse(format!("dial tcp {}: this server speaks no TLS to pods", place.host));
     }
-    let port = match place.port.parse::<u64>() {
+    let port = match place.port.parse::<u64>().map(u16::try_from) {
         _ if place.port.is_empty() => 80,
-        Ok(port) if port <= u64::from(u16::MAX) => u16::try_from(port).unwrap_or_default(),
-        Ok(_) => return refuse(format!("dial tcp: address {}: invalid port", place.port)),
+        Ok(Ok(port)) => port,
+        Ok(Err(_)) => return refuse(format!("dial tcp: address {}: invalid port", place.port)),
         Err(_) => return refuse(format!("dial tcp: lookup tcp/{}: unknown port", place.port)),
     };
     match place.pod {

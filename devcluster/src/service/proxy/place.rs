@@ -55,7 +55,8 @@ fn of_pod(server: &Server, target: &Target, scheme: &str, name: &str, port: &str
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         containers.into_iter().find_map(|container| container["ports"][0]["containerPort"].as_u64())
     };
-    let port = if port.is_empty() { declared().map(|port| port.to_string()).unwrap_or_default() } else { port.to_owned() };
+    let port =
+        if port.is_empty() { declared().map(|port| port.to_string()).unwrap_or_default() } else { port.to_owned() };
     let ip: Option<IpAddr> = text(&pod, "/status/podIPs/0/ip").parse().ok();
     let place = place(server, &pod, text(&pod, "/status/podIPs/0/ip"), scheme, port);
     if place.pod.is_none() && !ip.is_some_and(is_global) {
@@ -88,7 +89,8 @@ fn of_service(server: &Server, target: &Target, scheme: &str, name: &str, port: 
     let unavailable = |why: String| Status::new(503, "ServiceUnavailable", why);
     let mut port = port.to_owned();
     if let Ok(number) = port.parse::<i64>() {
-        let service = server.object("v1", "services", &target.namespace, name).ok_or_else(|| not_found(target, name))?;
+        let service =
+            server.object("v1", "services", &target.namespace, name).ok_or_else(|| not_found(target, name))?;
         let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
         let found = ports.find(|port| port["port"].as_i64() == Some(number));
         let found = found.ok_or_else(|| unavailable(format!("no service port {port} found for service {name:?}")))?;
@@ -100,8 +102,7 @@ fn of_service(server: &Server, target: &Target, scheme: &str, name: &str, port: 
     let mut found = Vec::new();
     for subset in subsets {
         let ports = subset["ports"].as_array().into_iter().flatten();
-        let ports: Vec<u64> =
-            ports.filter(|p| text(p, "/name") == port).filter_map(|p| p["port"].as_u64()).collect();
+        let ports: Vec<u64> = ports.filter(|p| text(p, "/name") == port).filter_map(|p| p["port"].as_u64()).collect();
         for address in subset["addresses"].as_array().into_iter().flatten() {
             if let (Some(number), Some(pod)) = (ports.first(), pod_at(server, target, address)) {
                 found.push(place(server, &pod, text(address, "/ip"), scheme, number.to_string()));
