@@ -214,6 +214,11 @@ func containerStatus(pod *v1.Pod, container v1.Container, o outcome, init, resta
 	status.Started = &running
 	status.Ready = running && (o.kind == fine || o.kind == busy && !o.init) ||
 		init && status.State.Terminated != nil && status.State.Terminated.ExitCode == 0
+	if running {
+		// A resize is done as soon as it is seen. Without resources here the API server refuses it.
+		status.Resources = &v1.ResourceRequirements{Limits: container.Resources.Limits, Requests: container.Resources.Requests}
+		status.AllocatedResources = container.Resources.Requests
+	}
 	if status.State.Waiting == nil || status.LastTerminationState.Terminated != nil {
 		status.ContainerID = id
 		status.ImageID = container.Image + "@sha256:" + digest(container.Image)

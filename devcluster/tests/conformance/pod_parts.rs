@@ -212,6 +212,28 @@ fn a_resize_changes_resources_and_nothing_else() {
 }
 
 #[test]
+fn a_running_container_says_what_it_has() {
+    claim(async |w| {
+        let container = json!({"name": "c", "image": "nginx:1", "resources": {"requests": {"cpu": "100m"}}});
+        let spec = json!({"terminationGracePeriodSeconds": 0, "containers": [container]});
+        w.post(&w.path("v1", "pods"), json!({"metadata": {"name": "p"}, "spec": spec})).await.code(201);
+        let path = w.path("v1", "pods/p");
+        let has = |cpu: &'static str| {
+            let wanted = json!({"requests": {"cpu": cpu}});
+            move |a: &Answer| a.body["status"]["containerStatuses"][0]["resources"] == wanted
+        };
+        let pod = w.until(&path, "the container has what it asks for", has("100m")).await;
+        assert_eq!(pod.body["status"]["containerStatuses"][0]["allocatedResources"], json!({"cpu": "100m"}));
+        let resized =
+            w.strategic(&format!("{path}/resize"), resources(json!({"requests": {"cpu": "200m"}}))).await.ok();
+        assert_eq!(resized["metadata"]["generation"], 2);
+        w.until(&path, "the container has what it asks for now", has("200m")).await;
+        let observed = |a: &Answer| a.body["status"]["observedGeneration"] == 2;
+        w.until(&path, "the resize has been seen", observed).await;
+    });
+}
+
+#[test]
 fn what_no_resize_may_do_is_refused() {
     claim(async |w| {
         sized(w, "p").await;
