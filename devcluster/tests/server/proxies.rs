@@ -199,7 +199,7 @@ async fn an_answer_without_end_ends_with_its_reader() {
     let mut stream = TcpStream::connect(kubectl.host()).unwrap();
     let request = format!("GET {PROXY}/endless HTTP/1.1\r\nHost: {}\r\n\r\n", kubectl.host());
     stream.write_all(request.as_bytes()).unwrap();
-    stream.read_exact(&mut [0; 1 << 20]).unwrap();
+    stream.read_exact(&mut vec![0; 1 << 20]).unwrap();
     drop(stream);
     // The program notices, and says so where the node looks when it ends.
     let begun = std::time::Instant::now();
