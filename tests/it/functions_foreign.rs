@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use devcluster::{Action, Call, Caller, verbs::patch::Form};
+use devcluster::{Action, Call, Caller, levers::Fault, verbs::patch::Form};
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 
@@ -252,6 +252,50 @@ async fn what_was_added_under_break_glass_stays_until_that_is_over() {
     assert_ne!(spec(&world, DEPLOYMENTS), before);
     patch(&world, "kubectl-annotate", DEPLOYMENTS, &glass(Value::Null));
     world.until_function("it is gone", |w| spec(w, DEPLOYMENTS) == before).await;
+}
+
+/// Refused by whoever watches over fields: no apply that takes this one away is let through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_not_be_taken_away_is_tried_less_and_less_often_with_two_more_writes_each_time() {
+    let world = World::running(inline("1")).await;
+    let before = spec(&world, DEPLOYMENTS);
+    world.levers().reset_counts();
+    world.levers().fail_next(Fault {
+        verb: "apply".into(),
+        resource: "deployments".into(),
+        code: 403,
+        reason: "Forbidden".into(),
+        message: "admission webhook \"no.example.org\" denied the request: request {nth}".into(),
+        times: 1_000_000,
+        ..Fault::default()
+    });
+    let asked = |world: &World, what: &str| {
+        world.requests().into_iter().find(|(asked, _)| asked == what).map_or(0, |(_, count)| count)
+    };
+    let statuses = |world: &World| asked(world, "patch functions.serverless.kyma-project.io/status");
+    let began = Instant::now();
+    patch(&world, "kubectl-edit", DEPLOYMENTS, &json!({"spec": {"paused": true}}));
+    world.says("hello", "Running", "False ").await;
+    world.until_function("it is tried again", |w| asked(w, "apply deployments.apps") > 2).await;
+    let said = statuses(&world);
+    world.until_function("and again", |w| asked(w, "apply deployments.apps") > 3).await;
+    let passed = began.elapsed().as_secs_f64();
+    let tries = asked(&world, "apply deployments.apps");
+    // After 1 s, 2 s, 4 s …, each a tenth less at most.
+    let most = 1.0 + (1.0 + passed / 0.9).log2();
+    assert!((4.0..=most).contains(&(tries as f64)), "{tries} tries in {passed} s");
+    // For each apply the addition is made ours, and is given back because the apply is refused. One more may have begun.
+    let (writes, reads) = (asked(&world, "patch deployments.apps"), asked(&world, "get deployments.apps"));
+    assert!(writes <= 2 * (tries + 1) && reads <= 1, "{tries} tries: {:?}", world.requests());
+    // The server says something else every time; the failure is the same.
+    assert_eq!(statuses(&world), said, "{:?}", world.requests());
+    let is_theirs = |live: &Value| {
+        let mut entries = live["metadata"]["managedFields"].as_array().unwrap().iter();
+        entries.any(|entry| entry["manager"] == "kubectl-edit")
+    };
+    world.until_function("it stays whose it is", |w| is_theirs(&w.child("hello", DEPLOYMENTS))).await;
+    world.levers().clear_faults();
+    world.until_function("it is gone at last", |w| spec(w, DEPLOYMENTS) == before).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
