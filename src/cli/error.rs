@@ -43,7 +43,7 @@ pub(super) enum Error {
     Dev(#[from] super::dev::Error),
     #[cfg(feature = "dev")]
     #[error(transparent)]
-    Bench(#[from] super::bench::Error),
+    Bench(#[from] mainstay_bench::Error),
     #[error("{}", .0.message)]
     Build(crate::api::build::BuildFailure),
     #[error("no agent has acted on the request within {seconds} s")]

@@ -9,8 +9,6 @@ mod agent;
 #[cfg(feature = "dev")]
 mod bench;
 mod build;
-#[cfg(feature = "dev")]
-mod commit;
 mod connection;
 mod crd;
 #[cfg(feature = "dev")]

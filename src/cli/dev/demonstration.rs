@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::cli::commit;
+use super::commit;
 
 /// Path in the repository and contents.
 const FILES: &[(&str, &str)] = &[

@@ -6,6 +6,7 @@
 //!
 //! Deliberately absent: persistence. The cluster is gone with the process; the demonstration repository stays.
 
+mod commit;
 mod demonstration;
 mod embedded;
 mod install;

@@ -10,10 +10,7 @@ use super::{
     progress,
     table::{Latencies, Row, Target, duration},
 };
-use crate::{
-    api::Function,
-    runtimes::{self, Runtime},
-};
+use crate::api::{Function, Runtime};
 
 /// How often the source is changed.
 const CHANGES: usize = 5;
@@ -22,16 +19,15 @@ pub(super) const INLINE: &str = "hello-node";
 
 /// Measures all builds.
 pub(super) async fn all(pipeline: &mut Pipeline) -> Result<Vec<Row>, Error> {
-    let runtime = runtimes::find(runtimes::DEFAULT).ok_or(Error::NoRuntime)?;
     progress("builds without dependencies");
-    let mut rows = vec![pushes(pipeline, runtime).await?];
+    let mut rows = vec![pushes(pipeline, Runtime::NodeJs).await?];
     progress("builds with dependencies");
     rows.push(first(pipeline).await?);
     rows.push(source_only(pipeline).await?);
     Ok(rows)
 }
 
-async fn pushes(pipeline: &mut Pipeline, runtime: &Runtime) -> Result<Row, Error> {
+async fn pushes(pipeline: &mut Pipeline, runtime: Runtime) -> Result<Row, Error> {
     let client = reqwest::Client::new();
     pipeline.inline(INLINE, runtime, "first").await?;
     pipeline.ready(INLINE).await?;

@@ -9,7 +9,7 @@ use super::{
     progress, servers,
     table::{Row, Target, duration},
 };
-use crate::runtimes::{self, Language, Runtime};
+use crate::api::Runtime;
 
 /// Requests per second at which latency is promised.
 const PACE: u32 = 50;
@@ -25,14 +25,13 @@ const TURNS: usize = 5;
 /// Latency of both languages, and throughput of Node.js beside a plain server.
 pub(super) async fn all(pipeline: &mut Pipeline) -> Result<Vec<Row>, Error> {
     progress("requests at a fixed rate");
-    let node = latency(pipeline, builds::INLINE, runtimes::DEFAULT, Duration::from_millis(3)).await?;
-    let python = latency(pipeline, "hello-python", "python312", Duration::from_millis(5)).await?;
+    let node = latency(pipeline, builds::INLINE, Runtime::NodeJs, Duration::from_millis(3)).await?;
+    let python = latency(pipeline, "hello-python", Runtime::Python, Duration::from_millis(5)).await?;
     progress("requests at saturation");
     Ok(vec![node, python, throughput(pipeline, builds::INLINE).await?])
 }
 
-async fn latency(pipeline: &mut Pipeline, name: &str, runtime: &str, promised: Duration) -> Result<Row, Error> {
-    let runtime = runtimes::find(runtime).ok_or(Error::NoRuntime)?;
+async fn latency(pipeline: &mut Pipeline, name: &str, runtime: Runtime, promised: Duration) -> Result<Row, Error> {
     pipeline.inline(name, runtime, "hello").await?;
     pipeline.ready(name).await?;
     let caller = Caller::new(&pipeline.service(name).await?)?;
@@ -40,10 +39,9 @@ async fn latency(pipeline: &mut Pipeline, name: &str, runtime: &str, promised: D
     let mark = pipeline.stand.mark().await?;
     let latencies = caller.paced(PACE, PACED).await?;
     let (p50, p95) = (latencies.percentile(0.5), latencies.percentile(0.95));
-    let language = language(runtime);
     let wall = format!("p50 {}, p95 {}", duration(p50), duration(p95));
     let target = Target::new(format!("p95 ≤ {} ms", promised.as_millis()), p95 <= promised);
-    let situation = format!("hello-world in {language} by its Service, {PACE} requests/s");
+    let situation = format!("hello-world in {} by its Service, {PACE} requests/s", runtime.language());
     pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
 }
 
@@ -68,13 +66,6 @@ async fn throughput(pipeline: &Pipeline, name: &str) -> Result<Row, Error> {
     let target = Target::new("≥ 0.7 of a plain `node:http` server", share >= 0.7);
     let situation = format!("hello-world in Node.js, as many requests as it answers: {share:.2} of a plain server");
     pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
-}
-
-fn language(runtime: &Runtime) -> &'static str {
-    match runtime.language {
-        Language::NodeJs => "Node.js",
-        Language::Python => "Python",
-    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

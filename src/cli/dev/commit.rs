@@ -1,4 +1,4 @@
-//! Git repositories that commands make for themselves: the demonstration, and the load of a measurement.
+//! The Git repository of the demonstration.
 //!
 //! Deliberately absent: anything about repositories of users, which are only read.
 

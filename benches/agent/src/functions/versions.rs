@@ -13,7 +13,7 @@ use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams, core::Names
 use serde::de::DeserializeOwned;
 
 use super::{Error, stand::NAMESPACE};
-use crate::api::{Function, names};
+use crate::api::{FUNCTION_NAME, Function};
 
 /// The version of every object that belongs to a Function, by its kind and name; with the Function's name.
 pub(super) struct Versions(HashMap<(String, String), (String, String)>);
@@ -43,7 +43,7 @@ impl Versions {
         for object in list {
             let function = if kind == "Function" {
                 object.name_any()
-            } else if let Some(name) = object.labels().get(names::FUNCTION_NAME) {
+            } else if let Some(name) = object.labels().get(FUNCTION_NAME) {
                 name.clone()
             } else {
                 continue;

@@ -19,7 +19,10 @@ use super::{
     observer::{Observer, Seen},
     stand::{DEADLINE, Mark, NAMESPACE, Stand},
 };
-use crate::api::{GitRepository, GitSync, names};
+use crate::{
+    Product,
+    api::{GitRepository, GitSync, REQUESTED_AT, SYNC_LABEL},
+};
 
 /// Name of the GitRepository and the GitSync.
 const NAME: &str = "load";
@@ -35,8 +38,8 @@ pub(super) struct World {
 
 impl World {
     /// Starts the cluster (unless one is given) and prepares the load; no agent runs yet.
-    pub(super) async fn start(kubeconfig: Option<&Path>, objects: usize) -> Result<Self, Error> {
-        let stand = Stand::start(kubeconfig, MEMORY).await?;
+    pub(super) async fn start(product: &Product, kubeconfig: Option<&Path>, objects: usize) -> Result<Self, Error> {
+        let stand = Stand::start(product, kubeconfig, MEMORY).await?;
         let load = Load::new(&stand.directory().join("repository"), objects)?;
         let observer = Observer::start(Api::namespaced(stand.client.clone(), load::NAMESPACE), seen).await?;
         Ok(Self { stand, load, observer })
@@ -72,7 +75,7 @@ impl World {
     /// Asks for a sync; returns when the request was there, and its value.
     pub(super) async fn request(&self) -> Result<(Instant, String), Error> {
         let token = jiff::Timestamp::now().to_string();
-        let patch = json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } });
+        let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
         self.syncs().patch(NAME, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
         Ok((Instant::now(), token))
     }
@@ -130,7 +133,7 @@ impl World {
 
 /// A ConfigMap of the load that carries the label of a managed object, with what it says of `data.revision`.
 pub(super) fn seen(object: ConfigMap) -> Option<Seen> {
-    object.metadata.labels?.contains_key(names::SYNC_LABEL).then_some(())?;
+    object.metadata.labels?.contains_key(SYNC_LABEL).then_some(())?;
     let state = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();
     Some(Seen { name: object.metadata.name.unwrap_or_default(), state })
 }

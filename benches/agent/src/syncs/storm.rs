@@ -18,14 +18,14 @@ use serde_json::json;
 
 use super::{
     Error,
+    edits::{Blow, PATIENCE, edit, strike},
     load::{self, Load},
     observer::{Observer, until_last},
-    situations::{Blow, PATIENCE, edit, strike},
     stand::MANAGER,
     table::{Latencies, Row, Target, duration},
     world::{World, seen},
 };
-use crate::cli::commit;
+use crate::commit;
 
 /// Edits at once.
 const BURST: usize = 500;

@@ -10,12 +10,12 @@ use super::{
     Error,
     stand::{NAMESPACE, Stand},
 };
-use crate::api::{Function, names};
+use crate::api::{Function, REQUESTED_AT};
 
 /// Makes the agent look at the remote of a Function now rather than within its interval.
 pub(super) async fn look_now(stand: &Stand, name: &str) -> Result<(), Error> {
     let api = Api::<Function>::namespaced(stand.client.clone(), NAMESPACE);
     let token = jiff::Timestamp::now().to_string();
-    let patch = json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } });
+    let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
     api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop).map_err(Error::Ask)
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::Error;
-use crate::cli::commit;
+use crate::commit;
 
 /// Namespace of the ConfigMaps.
 pub(super) const NAMESPACE: &str = "mainstay-bench-load";

@@ -8,8 +8,10 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{Error, servers};
-use crate::{cli::commit, runtimes::Language};
+use crate::{api::Runtime, commit};
 
+/// Most memory that the agent may have, in MiB.
+pub(super) const MEMORY: f64 = 80.0;
 /// Name of the GitRepository.
 pub(super) const REPOSITORY: &str = "load";
 
@@ -105,7 +107,7 @@ impl Load {
 
     fn write(&self, number: usize, word: &str) -> Result<(), Error> {
         let directory = self.directory.join(Self::name(number));
-        let source = servers::hello(Language::NodeJs);
+        let source = servers::hello(Runtime::NodeJs);
         let (requires, dependencies) = match self.depends {
             Depends::OnNothing => (String::new(), json!({})),
             Depends::OnPackage => (format!("require('{PACKAGE}');\n"), json!({ PACKAGE: format!("file:./{PACKAGE}") })),

@@ -2,15 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::json;
-
 use super::{
     Error, Part,
+    edits::{Blow, PATIENCE, strike},
     load::Load,
     observer::until_last,
     stand::DEADLINE,
@@ -18,20 +12,10 @@ use super::{
     table::{Latencies, Row, Target, duration},
     world::World,
 };
-use crate::{api::names, cli::bench::progress};
+use crate::progress;
 
 /// Between two edits that are measured one by one: nobody edits faster for long.
 const PACE: Duration = Duration::from_millis(40);
-/// How long hand edits may last.
-pub(super) const PATIENCE: Duration = Duration::from_mins(1);
-
-/// What is done to an object.
-#[derive(Clone, Copy)]
-pub(super) enum Blow {
-    Edit,
-    Delete,
-    Unlabel,
-}
 
 /// Measures everything, or a part.
 pub(super) async fn all(world: &mut World, only: Option<Part>, idle_seconds: u64) -> Result<Vec<Row>, Error> {
@@ -179,28 +163,4 @@ async fn restart(world: &mut World) -> Result<Row, Error> {
         .stand
         .row(mark, "restart after `kill -9`, until a sync was compared and reported", duration(wall), targets)
         .await
-}
-
-/// Does it to one object; returns when the server had answered.
-pub(super) async fn strike(api: &Api<ConfigMap>, blow: Blow, number: usize) -> Result<Instant, Error> {
-    let name = Load::name(number);
-    match blow {
-        Blow::Edit => edit(api, &name).await,
-        Blow::Unlabel => merge(api, &name, json!({ "metadata": { "labels": { names::SYNC_LABEL: null } } })).await,
-        Blow::Delete => {
-            api.delete(&name, &DeleteParams::default()).await.map_err(Error::Ask)?;
-            Ok(Instant::now())
-        }
-    }
-}
-
-/// Edits an object by hand; returns when the server had answered.
-pub(super) async fn edit(api: &Api<ConfigMap>, name: &str) -> Result<Instant, Error> {
-    merge(api, name, json!({ "data": { "revision": "edited by hand" } })).await
-}
-
-async fn merge(api: &Api<ConfigMap>, name: &str, patch: serde_json::Value) -> Result<Instant, Error> {
-    let by = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
-    api.patch(name, &by, &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
-    Ok(Instant::now())
 }

@@ -10,17 +10,16 @@ use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
 use super::{
-    Error, MEMORY,
+    Error,
     git_server::GitServer,
-    load::{self, Load},
+    load::{self, Load, MEMORY},
     observer::{Observer, Seen},
     readiness, servers,
     stand::{DEADLINE, NAMESPACE, Stand},
 };
 use crate::{
-    api::{Function, GitRepository, names},
-    cli::dev,
-    runtimes::{Language, Runtime},
+    Product,
+    api::{DEPLOYMENT, FUNCTION_NAME, Function, GitRepository, RESOURCE, Runtime},
 };
 
 /// Port of the runtime servers.
@@ -40,14 +39,13 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     /// Starts cluster and agent. The Git server has one Function, with dependencies.
-    pub(super) async fn start() -> Result<Self, Error> {
-        let mut stand = Stand::start(None, MEMORY).await?;
+    pub(super) async fn start(product: &Product) -> Result<Self, Error> {
+        let mut stand = Stand::start(product, None, MEMORY).await?;
         let registry = stand.server.clone().ok_or(Error::NotStarted)?;
-        stand.set("MAINSTAY_BUILDER_IMAGE", dev::BUILDER);
+        stand.set("MAINSTAY_BUILDER_IMAGE", product.builder_image);
         stand.set("MAINSTAY_BASE_IMAGES", r#"{"*":"scratch"}"#);
         let address = registry.rsplit('/').next().unwrap_or_default().to_owned();
-        let secret = dev::registry_secret(&address, None);
-        stand.apply::<Secret>(names::DEFAULT_REGISTRY_SECRET, &secret).await?;
+        stand.apply_named::<Secret>(&(product.registry_secret)(&address)).await?;
         let load = Load::with_dependency(&stand.directory().join("repository"))?;
         let git = GitServer::start(load.directory()).await?;
         stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url())).await?;
@@ -58,7 +56,7 @@ impl Pipeline {
     }
 
     /// Writes an inline Function; returns the moment before.
-    pub(super) async fn inline(&self, name: &str, runtime: &Runtime, word: &str) -> Result<Instant, Error> {
+    pub(super) async fn inline(&self, name: &str, runtime: Runtime, word: &str) -> Result<Instant, Error> {
         let start = Instant::now();
         self.stand.apply::<Function>(name, &inline(name, runtime, word)).await?;
         Ok(start)
@@ -126,7 +124,7 @@ impl Pipeline {
     /// Address of the pod that serves a Function.
     pub(super) async fn pod(&self, name: &str) -> Result<String, Error> {
         let pods = Api::<Pod>::namespaced(self.stand.client.clone(), NAMESPACE);
-        let labels = format!("{}={name},{}={}", names::FUNCTION_NAME, names::RESOURCE, names::DEPLOYMENT);
+        let labels = format!("{FUNCTION_NAME}={name},{RESOURCE}={DEPLOYMENT}");
         let list = pods.list(&ListParams::default().labels(&labels)).await.map_err(Error::Ask)?;
         let mut serving = list.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
         let address = serving.find_map(|pod| pod.status?.pod_ip).ok_or(Error::NotStarted)?;
@@ -134,13 +132,13 @@ impl Pipeline {
     }
 }
 
-fn inline(name: &str, runtime: &Runtime, word: &str) -> Value {
-    let comment = if runtime.language == Language::Python { '#' } else { '/' };
-    let source = format!("{comment}{comment} {word}\n{}", servers::hello(runtime.language));
+fn inline(name: &str, runtime: Runtime, word: &str) -> Value {
+    let comment = if runtime == Runtime::Python { '#' } else { '/' };
+    let source = format!("{comment}{comment} {word}\n{}", servers::hello(runtime));
     json!({
         "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function",
         "metadata": { "name": name },
-        "spec": { "source": source, "runtime": runtime.name, "minReplicas": 1, "maxReplicas": 1 },
+        "spec": { "source": source, "runtime": runtime.name(), "minReplicas": 1, "maxReplicas": 1 },
     })
 }
 
@@ -148,6 +146,6 @@ fn inline(name: &str, runtime: &Runtime, word: &str) -> Value {
 fn build_pod(pod: Pod) -> Option<Seen> {
     let labels = pod.metadata.labels?;
     labels.contains_key("batch.kubernetes.io/job-name").then_some(())?;
-    let name = labels.get(names::FUNCTION_NAME)?.clone();
+    let name = labels.get(FUNCTION_NAME)?.clone();
     Some(Seen { name, state: pod.status?.phase.unwrap_or_else(|| "Pending".into()) })
 }

@@ -15,17 +15,14 @@ mod servers;
 mod serving;
 mod versions;
 
-use super::{Error, counters, observer, process, progress, stand, table};
-
-/// Most memory that the agent may have, in MiB.
-const MEMORY: f64 = 80.0;
+use super::{Error, Product, counters, observer, process, progress, stand, table};
 
 /// Measures everything, with this many Functions.
-pub(super) async fn measure(functions: u32, idle: u64) -> Result<Vec<table::Row>, Error> {
-    let mut pipeline = pipeline::Pipeline::start().await?;
+pub(super) async fn measure(product: &Product, functions: u32, idle: u64) -> Result<Vec<table::Row>, Error> {
+    let mut pipeline = pipeline::Pipeline::start(product).await?;
     let mut rows = builds::all(&mut pipeline).await?;
     rows.extend(serving::all(&mut pipeline).await?);
     drop(pipeline);
-    rows.extend(fleet::all(functions as usize, idle).await?);
+    rows.extend(fleet::all(product, functions as usize, idle).await?);
     Ok(rows)
 }

@@ -16,10 +16,10 @@ use kube::{
 };
 
 use super::{
-    Error, MEMORY,
+    Error,
     counters::Requests,
     git_server::GitServer,
-    load::{self, Load},
+    load::{self, Load, MEMORY},
     nudge,
     observer::{Observer, Seen, until_last},
     progress, readiness,
@@ -28,8 +28,8 @@ use super::{
     versions::Versions,
 };
 use crate::{
-    api::{Function, GitRepository, names},
-    cli::dev,
+    Product,
+    api::{Function, GitRepository},
 };
 
 /// Functions that are created at the same time.
@@ -51,8 +51,8 @@ struct Fleet {
 }
 
 /// Measures all situations, in a cluster of their own.
-pub(super) async fn all(functions: usize, idle_seconds: u64) -> Result<Vec<Row>, Error> {
-    let mut fleet = Fleet::start(functions).await?;
+pub(super) async fn all(product: &Product, functions: usize, idle_seconds: u64) -> Result<Vec<Row>, Error> {
+    let mut fleet = Fleet::start(product, functions).await?;
     fleet.stand.start_agent().await?;
     let mut rows = Vec::new();
     progress("Functions created");
@@ -67,15 +67,15 @@ pub(super) async fn all(functions: usize, idle_seconds: u64) -> Result<Vec<Row>,
 }
 
 impl Fleet {
-    async fn start(functions: usize) -> Result<Self, Error> {
-        let mut stand = Stand::start(None, MEMORY).await?;
+    async fn start(product: &Product, functions: usize) -> Result<Self, Error> {
+        let mut stand = Stand::start(product, None, MEMORY).await?;
         stand.set("MAINSTAY_BUILDER_IMAGE", BUILDER);
         stand.set("MAINSTAY_BASE_IMAGES", r#"{"*":"scratch"}"#);
         let load = Load::new(&stand.directory().join("repository"), functions)?;
         let git = GitServer::start(load.directory()).await?;
         stand.simulate(BUILDER, REPORT).await?;
         stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url())).await?;
-        stand.apply::<Secret>(names::DEFAULT_REGISTRY_SECRET, &dev::registry_secret(REGISTRY, None)).await?;
+        stand.apply_named::<Secret>(&(product.registry_secret)(REGISTRY)).await?;
         let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), readiness::ready).await?;
         Ok(Self { stand, load, git, observer })
     }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use tokio::process::Command;
 
 use super::{Error, process::Process, stand::free_port};
-use crate::runtimes::Language;
+use crate::api::Runtime;
 
 /// What a function of Node.js does.
 const HELLO_JS: &str = "module.exports = { main: function (event, context) { return 'Hello World!'; } };\n";
@@ -16,11 +16,11 @@ const PLAIN: &str = "const [port] = process.argv.slice(2);\n\
                      require('http').createServer((request, response) => response.end('Hello World!'))\n\
                      .listen(Number(port), '127.0.0.1');\n";
 
-/// The hello-world of a language.
-pub(super) fn hello(language: Language) -> &'static str {
-    match language {
-        Language::NodeJs => HELLO_JS,
-        Language::Python => HELLO_PY,
+/// The hello-world of a runtime.
+pub(super) fn hello(runtime: Runtime) -> &'static str {
+    match runtime {
+        Runtime::NodeJs => HELLO_JS,
+        Runtime::Python => HELLO_PY,
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
     process::Process,
     table::{Row, Target},
 };
-use crate::api;
+use crate::Product;
 
 /// Namespace of the agent.
 pub(super) const NAMESPACE: &str = "mainstay-bench";
@@ -60,7 +60,7 @@ pub(super) struct Mark {
 
 impl Stand {
     /// Starts the cluster (unless one is given) and installs the definitions; no agent runs yet.
-    pub(super) async fn start(kubeconfig: Option<&Path>, memory: f64) -> Result<Self, Error> {
+    pub(super) async fn start(product: &Product, kubeconfig: Option<&Path>, memory: f64) -> Result<Self, Error> {
         let directory = tempfile::tempdir().map_err(Error::Directory)?;
         let port = free_port()?;
         let metrics = format!("http://127.0.0.1:{port}/metrics");
@@ -72,7 +72,7 @@ impl Stand {
             (Some(process), Some(server), path, counters)
         };
         let client = connect(&kubeconfig).await?;
-        install(&client).await?;
+        install(&client, &product.definitions).await?;
         Ok(Self {
             directory,
             _cluster: cluster,
@@ -188,6 +188,17 @@ impl Stand {
         asked.and_then(reqwest::Response::error_for_status).map(drop).map_err(Error::Simulate)
     }
 
+    /// Creates an object that has its name in itself, or changes what it says.
+    pub(super) async fn apply_named<K>(&self, object: &Value) -> Result<(), Error>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
+    {
+        self.apply::<K>(object["metadata"]["name"].as_str().unwrap_or_default(), object).await
+    }
+
     /// Creates an object of the agent's namespace, or changes what it says.
     pub(super) async fn apply<K>(&self, name: &str, object: &Value) -> Result<(), Error>
     where
@@ -223,12 +234,12 @@ async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
 }
 
 /// The definitions and the agent's namespace.
-async fn install(client: &Client) -> Result<(), Error> {
+async fn install(client: &Client, wanted: &[CustomResourceDefinition]) -> Result<(), Error> {
     let how = PatchParams::apply(MANAGER).force();
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    for definition in api::definitions() {
+    for definition in wanted {
         let name = definition.name_any();
-        let body = serde_json::to_value(&definition).map_err(Error::Counts)?;
+        let body = serde_json::to_value(definition).map_err(Error::Counts)?;
         definitions.patch(&name, &how, &Patch::Apply(&body)).await.map_err(Error::Ask)?;
         let end = Instant::now() + Duration::from_secs(30);
         while Instant::now() < end && !is_established(&definitions.get(&name).await.map_err(Error::Ask)?) {

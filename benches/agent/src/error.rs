@@ -1,0 +1,45 @@
+//! What the measurement attempted in vain.
+
+use std::io;
+
+/// What the measurement attempted in vain.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each variant says what it is in its message")]
+pub enum Error {
+    #[error("could not make a temporary directory")]
+    Directory(#[source] io::Error),
+    #[error("could not start a process")]
+    Start(#[source] io::Error),
+    #[error("a process did not start; what it said is above")]
+    NotStarted,
+    #[error("could not read what Linux says of a process")]
+    Measure(#[source] io::Error),
+    #[error("could not write the load")]
+    Load(#[source] io::Error),
+    #[error("could not commit the load")]
+    Commit(#[source] git2::Error),
+    #[error("could not read the kubeconfig")]
+    Kubeconfig(#[source] kube::config::KubeconfigError),
+    #[error("could not ask the cluster")]
+    Ask(#[source] kube::Error),
+    #[error("could not read the counters")]
+    Count(#[source] reqwest::Error),
+    #[error("could not understand the counters")]
+    Counts(#[source] serde_json::Error),
+    #[error("{missing} objects were not as the branch says after {seconds} s")]
+    NotReached { missing: usize, seconds: u64 },
+    #[error("the agent did not act on a request within {seconds} s")]
+    NotHandled { seconds: u64 },
+    #[error("could not tell the embedded cluster what to simulate")]
+    Simulate(#[source] reqwest::Error),
+    #[error("could not ask the registry")]
+    Registry(#[source] reqwest::Error),
+    #[error("could not understand the address of a function")]
+    Address(#[source] http::uri::InvalidUri),
+    #[error("could not call a function")]
+    Call(#[source] hyper_util::client::legacy::Error),
+    #[error("a function answered {0}")]
+    Answer(http::StatusCode),
+    #[error("could not read the answer of a function")]
+    Read(#[source] io::Error),
+}

@@ -1,0 +1,78 @@
+//! `mainstay bench`: what the agent costs, measured from outside, as one Markdown table.
+//!
+//! The embedded cluster and the agent run as processes of their own. The load is a Git repository; every change is made
+//! and seen through a client that the agent knows nothing of. What a GitSync costs and what Functions cost are two
+//! measurements with a table each.
+//!
+//! Invariant: nothing of what is printed comes from the agent's own clock.
+//!
+//! Deliberately absent: profiles and comparisons over time.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![expect(clippy::disallowed_methods, reason = "it starts processes, waits for them and measures time")]
+
+mod api;
+mod commit;
+mod counters;
+mod error;
+mod functions;
+mod observer;
+mod process;
+mod product;
+mod progress;
+mod stand;
+mod syncs;
+mod table;
+
+use std::path::PathBuf;
+
+pub use self::error::Error;
+pub use self::product::Product;
+use self::progress::progress;
+
+/// Arguments of `mainstay bench`.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Kubeconfig of another cluster to measure on; by default an embedded one is started
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// How many ConfigMaps of 1 KiB the repository holds, 100 to 100000
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    objects: u32,
+    /// Measure Functions instead of a GitSync: how they are built and served, and what this many of them cost, 1 to 2000 (1000 when no number is given)
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", conflicts_with_all = ["objects", "kubeconfig"],
+        value_parser = clap::value_parser!(u32).range(1..=2_000),
+    )]
+    functions: Option<u32>,
+    /// Measure only syncs and single changes, storms of edits, or restarts
+    #[arg(long, value_name = "PART", value_enum, conflicts_with = "functions")]
+    only: Option<syncs::Part>,
+    /// How long the agent is watched doing nothing, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    idle: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// A Markdown table with a row per situation.
+    pub table: String,
+    /// Whether every promise was held; those about the embedded cluster do not bind another one.
+    pub held: bool,
+}
+
+/// Measures what the arguments ask for.
+pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Error> {
+    let (rows, load) = if let Some(count) = arguments.functions {
+        let load = format!("{count} Functions of one repository");
+        (functions::measure(product, count, arguments.idle).await?, load)
+    } else {
+        let load = format!("{} ConfigMaps of 1 KiB in one GitSync", arguments.objects);
+        let kubeconfig = arguments.kubeconfig.as_deref();
+        (syncs::measure(product, kubeconfig, arguments.objects, arguments.only, arguments.idle).await?, load)
+    };
+    let held = rows.iter().all(table::Row::held);
+    // The targets are promises about the embedded cluster; another one has its own speed.
+    Ok(Report { table: table::markdown(&rows, &load), held: held || arguments.kubeconfig.is_some() })
+}

@@ -1,0 +1,15 @@
+//! What the measurement is told of the program that runs it.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+
+/// What the measurement is told of the program that runs it, which is also the one that is measured.
+#[derive(Clone, Debug)]
+pub struct Product {
+    /// The definitions that the agent needs, in the order to apply them.
+    pub definitions: Vec<CustomResourceDefinition>,
+    /// Image whose programs are those of this machine, in a cluster of `mainstay dev`.
+    pub builder_image: &'static str,
+    /// Makes the Secret that leads Functions to the registry at an address.
+    pub registry_secret: fn(&str) -> Value,
+}

@@ -1,0 +1,26 @@
+//! `mainstay bench`: what the agent costs, as one Markdown table.
+//!
+//! Deliberately absent: the measurement, which knows the agent only from outside (the crate `mainstay-bench`).
+
+use serde_json::Value;
+
+use super::{Error, Exit, dev, logs, output};
+use crate::api;
+
+pub(super) use mainstay_bench::Arguments;
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    logs::start(logs::Format::Text, "warn");
+    if cfg!(debug_assertions) {
+        tracing::warn!("this is a debug build, whose numbers say little: cargo run --profile dist -- bench");
+    }
+    let product =
+        mainstay_bench::Product { definitions: api::definitions(), builder_image: dev::BUILDER, registry_secret };
+    let report = mainstay_bench::run(&product, &arguments).await?;
+    output::print(&report.table)?;
+    Ok(if report.held { Exit::Fine } else { Exit::Differs })
+}
+
+fn registry_secret(address: &str) -> Value {
+    dev::registry_secret(address, None)
+}
