@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Amount;
+use super::schemas::TimeSchema;
 
 /// A Function: source and dependencies become an image, the image is run, scaled and reached by its name.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -212,6 +213,7 @@ pub struct FunctionStatus {
     pub building: Option<String>,
     /// When a failed build is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
     pub retry_at: Option<Time>,
     /// The last image that was built, and what it was built from.
     #[serde(default, skip_serializing_if = "Option::is_none")]

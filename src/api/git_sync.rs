@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::Span;
+use super::schemas::{ConditionSchema, TimeSchema};
 
 /// Keeps what a directory of a Git repository holds in the cluster: applies it, prunes what left, reverts drift.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -109,6 +110,7 @@ pub struct GitSyncStatus {
     pub last_handled_request: Option<String>,
     /// Since when the repository has not answered; absent while it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
     pub unreachable_since: Option<Time>,
     /// Managed objects.
     #[serde(default)]
@@ -136,6 +138,7 @@ pub struct GitSyncStatus {
     pub held: Vec<String>,
     /// Ready, Reconciling, Stalled, Healthy, Contended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,
 }
 
@@ -158,6 +161,7 @@ pub struct Revert {
     /// Field manager that made the change, or `unknown`.
     pub who: String,
     /// When the change was received.
+    #[schemars(with = "TimeSchema")]
     pub when: Time,
     /// Milliseconds from the receipt of the change to the answer of the restoring write.
     pub latency_ms: i64,

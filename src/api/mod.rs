@@ -13,6 +13,7 @@ pub mod function_conditions;
 pub mod git_repository;
 pub mod git_sync;
 pub mod names;
+mod schemas;
 
 pub use amount::Amount;
 pub use duration::Span;
