@@ -2,7 +2,7 @@
 //! process. `cargo run --release -p devcluster --example applies`.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "an example talks to whoever started it")]
 
-use devcluster::{Options, Server};
+use devcluster::{Cluster, Options};
 use std::{error::Error, io, net::SocketAddr, time::Instant};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -17,7 +17,7 @@ const OBJECTS: usize = 500;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let server = Server::new(Options::default());
+    let server = Cluster::new(Options::default());
     let serving = server.serve("127.0.0.1:0".parse()?, None).await?;
     for (what, round) in [("create", 0), ("change", 1), ("no-op", 1), ("change", 2)] {
         let start = Instant::now();

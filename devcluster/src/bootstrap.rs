@@ -6,13 +6,21 @@
 
 use crate::{
     admission::Stop,
-    server::{Server, stamp},
+    server::{Options, Server, stamp},
     verbs::{Settings, Target, create},
 };
 use serde_json::{Value, json};
 
-/// Fills a new cluster.
-pub(crate) fn fill(server: &Server) {
+impl Server {
+    /// An API server with the initial objects of a real one.
+    pub fn new(options: Options) -> Self {
+        let server = Self::empty(options);
+        fill(&server);
+        server
+    }
+}
+
+fn fill(server: &Server) {
     let settings = Settings { manager: "kube-apiserver".to_owned(), now: stamp(server.now()), ..Settings::default() };
     let roles = if server.options().rbac { roles() } else { Vec::new() };
     for (api_version, plural, namespace, object) in initial().into_iter().chain(roles) {

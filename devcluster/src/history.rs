@@ -8,7 +8,7 @@
 //!
 //! Deliberately absent: which events a watch may see (`verbs::watch` filters).
 
-use crate::store::{Key, Stored};
+use crate::stored::{Key, Stored};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::{
     collections::{HashMap, VecDeque},
@@ -64,7 +64,8 @@ pub struct Event {
 }
 
 impl Event {
-    pub(crate) fn new(
+    /// A write of an object, with the object before and after.
+    pub fn new(
         rv: u64,
         storage: Arc<str>,
         key: Key,

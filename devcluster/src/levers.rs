@@ -210,6 +210,14 @@ impl Levers {
         named(container).or_else(|| named(""))
     }
 
+    /// Whether a container of a pod is to end as told.
+    pub fn simulates(&self, pod: &Value) -> bool {
+        let lists = ["initContainers", "containers"].into_iter();
+        let mut all = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
+        let field = |container: &Value, name: &str| container[name].as_str().unwrap_or_default().to_owned();
+        all.any(|container| self.simulation(&field(container, "image"), &field(container, "name")).is_some())
+    }
+
     /// Makes a CronJob make a Job now, whatever its schedule says; also a suspended one.
     pub fn fire(&self, namespace: &str, name: &str) {
         let mut fired = lock(&self.fired);
@@ -220,7 +228,7 @@ impl Levers {
     }
 
     /// Takes the wish that a CronJob makes a Job now.
-    pub(crate) fn take_fired(&self, namespace: &str, name: &str) -> bool {
+    pub fn take_fired(&self, namespace: &str, name: &str) -> bool {
         lock(&self.fired).remove(&(namespace.to_owned(), name.to_owned()))
     }
 

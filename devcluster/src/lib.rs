@@ -14,28 +14,34 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 pub mod access;
-#[expect(clippy::disallowed_methods, reason = "controllers are tasks, with a clock")]
-pub mod actors;
 mod addresses;
 pub mod admission;
+pub mod body;
 mod bootstrap;
 pub mod call;
+pub mod client;
+mod cluster;
 pub mod columns;
+#[expect(clippy::disallowed_methods, reason = "controllers are tasks, with a clock")]
+pub mod controllers;
 pub mod discovery;
 mod expression;
+pub mod extension;
 pub mod history;
 pub mod kinds;
+pub mod kubelet;
 pub mod levers;
 #[expect(clippy::disallowed_methods, reason = "it is the listener")]
 pub mod listen;
 mod media;
 #[expect(clippy::disallowed_methods, reason = "pods are processes, with files")]
 pub mod node;
+pub mod object;
 pub mod openapi;
 pub mod patch;
 pub mod present;
 pub mod protobuf;
-mod quota;
+pub mod quota;
 #[expect(clippy::disallowed_methods, reason = "a write has a time")]
 mod registration;
 pub mod registry;
@@ -48,11 +54,13 @@ pub mod service;
 mod spdy;
 pub mod status;
 pub mod store;
+pub mod stored;
 pub mod verbs;
 
 pub use call::{Action, Call, Caller, Subscription};
+pub use cluster::{Cluster, Options};
 pub use levers::Simulation;
 pub use listen::Serving;
 pub use node::{HostImage, NodeOptions};
 pub use registry::RegistryOptions;
-pub use server::{Options, Server};
+pub use server::Server;

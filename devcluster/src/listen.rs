@@ -72,18 +72,18 @@ impl Guard {
             return Err(Status::new(403, "Forbidden", "only requests to a loopback host are answered"));
         }
         let Some(token) = &self.token else { return Ok(()) };
+        let extended = server.extension(request.uri().path()).is_some();
         let given = text(header::AUTHORIZATION).unwrap_or_default();
         let bearer = given.strip_prefix("Bearer ").unwrap_or_default();
         // Clients of image registries know user names and passwords: any name, and the token as the password.
-        let password = given.strip_prefix("Basic ").filter(|_| service::is_below_v2(request.uri().path()));
+        let password = given.strip_prefix("Basic ").filter(|_| extended);
         let password = password.and_then(password_of).unwrap_or_default();
         let bearer = bearer.trim();
         if equal(bearer.as_bytes(), token.as_bytes()) || equal(&password, token.as_bytes()) {
             return Ok(());
         }
         // Whether it is still good is asked where everyone's credentials are looked at.
-        let signed = !service::is_below_v2(request.uri().path())
-            && server.signer().is_some_and(|signer| signer.verify(bearer).is_some());
+        let signed = !extended && server.signer().is_some_and(|signer| signer.verify(bearer).is_some());
         if signed { Ok(()) } else { Err(Status::new(401, "Unauthorized", "Unauthorized")) }
     }
 }
@@ -117,8 +117,8 @@ impl Server {
         }
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
-        if let Some(images) = self.images() {
-            images.serve_at(address);
+        if let Some(extension) = &self.options().extension {
+            extension.listening(address);
         }
         if let Some(token) = &token {
             self.learn_token(token);
@@ -180,11 +180,12 @@ async fn connection(server: Server, stream: TcpStream, guard: Arc<Guard>, mut st
 }
 
 async fn guarded(server: &Server, guard: &Guard, request: Request<Incoming>) -> Response<Body> {
+    let extended = server.extension(request.uri().path()).is_some();
     match guard.admit(server, &request) {
         Ok(()) => service::answer(server, request).await,
         Err(status) => {
             let mut response = respond::status(&status);
-            if status.code == 401 && service::is_below_v2(request.uri().path()) {
+            if status.code == 401 && extended {
                 let challenge = http::HeaderValue::from_static("Basic realm=\"devcluster\"");
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
             }

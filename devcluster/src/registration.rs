@@ -11,10 +11,10 @@
 
 use crate::{
     kinds::table::{AtRest, Custom, Kind, ScalePaths, Subresource, Table},
-    patch, schema,
+    schema,
     server::{Server, stamp},
-    store::{Base, Key, Stored},
-    verbs::{Settings, Target, create, delete, metadata, reset_paths, text},
+    store::{Key, Stored},
+    verbs::{Settings, Target, metadata, text, write},
 };
 use serde_json::{Value, json};
 use std::{
@@ -99,15 +99,12 @@ fn establish(server: &Server, name: &str) {
     }
 }
 
-fn write(server: &Server, key: &Key, live: &Stored, mut new: Value) -> bool {
-    if let Some(kind) = server.table().find_kind(API_VERSION, KIND) {
-        let settings =
-            Settings { manager: "kube-apiserver".to_owned(), now: stamp(server.now()), ..Settings::default() };
-        let reset = reset_paths(kind, "status");
-        patch::track(&create::context(kind, &settings, "status", &reset), Some(&live.value()), &mut new);
-    }
-    let storage: Arc<str> = STORAGE.into();
-    server.store().put(&storage, (API_VERSION, KIND), key, Base::Version(live.rv), new, Instant::now()).is_ok()
+fn write(server: &Server, key: &Key, live: &Stored, new: Value) -> bool {
+    let table = server.table();
+    let Some(kind) = table.find_kind(API_VERSION, KIND).cloned() else { return false };
+    let target =
+        Target { kind, namespace: String::new(), name: key.name().to_owned(), subresource: "status".to_owned() };
+    write::stored_by_server(server, &target, &stamp(server.now()), live, new)
 }
 
 /// Sets the conditions `NamesAccepted` and `Established`.
@@ -352,8 +349,9 @@ pub(crate) fn mark_terminating(server: &Server, definition: &mut Value, now: &st
     }
 }
 
-/// Deletes the objects of a definition that was marked, and the definition when none is left.
-pub(crate) fn terminate(server: &Server, name: &str) {
+/// Deletes the objects of a definition that was marked, and the definition when none is left; `delete` is how an object
+/// is deleted.
+pub(crate) fn terminate(server: &Server, name: &str, delete: impl Fn(&Target, &Settings)) {
     {
         let _lock = server.registry().lock().unwrap_or_else(PoisonError::into_inner);
         refresh(server);
@@ -370,8 +368,7 @@ pub(crate) fn terminate(server: &Server, name: &str) {
             name: key.name().to_owned(),
             subresource: String::new(),
         };
-        // An object that is gone in the meantime, or waits for its finalizers, is as well as deleted here.
-        let _ = delete::delete(server, &target, &settings, &delete::DeleteOptions::default());
+        delete(&target, &settings);
     }
     if server.store().count(&kind.storage) == 0 {
         release(server, name);

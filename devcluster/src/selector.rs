@@ -8,23 +8,13 @@
 
 mod labels;
 
+use self::labels::Requirement;
 use crate::{
     kinds::table::Kind,
     status::Status,
     store::{Key, Stored},
 };
 use serde_json::Value;
-
-/// One condition on labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Requirement {
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
-    Exists(String),
-    Absent(String),
-    Greater(String, i64),
-    Less(String, i64),
-}
 
 /// One condition on a field.
 #[derive(Clone, Debug, PartialEq, Eq)]

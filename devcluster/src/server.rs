@@ -1,23 +1,25 @@
-//! The whole cluster as one value.
+//! The API server as one value: what the verbs are written against.
 //!
-//! [`Server`] owns the store, the type table, the addresses of Services and the levers. The verbs (`verbs`) are
-//! written against it; HTTP (`service`, `listen`) and the controllers (`actors`) only call those.
+//! [`Server`] owns the store, the type table, the addresses of Services and the levers, and knows the kubelet and the
+//! extension that it was made with. The verbs (`verbs`) are written against it; HTTP (`service`, `listen`) and clients
+//! in this process only call those.
 //!
-//! Deliberately absent: persistence: a cluster lives as long as its last clone.
+//! Deliberately absent: persistence: what is stored lives as long as the last clone.
 
 use crate::{
-    access::tokens::Signer,
+    access::signer::Signer,
     addresses::Addresses,
+    extension::Extension,
     kinds::table::{Kind, Table},
+    kubelet::{self, Kubelet},
     levers::{Levers, Simulation},
-    node::{Node, NodeOptions},
-    registry::{Registry, RegistryOptions},
     store::Store,
 };
 use jiff::Timestamp;
+use serde_json::Value;
 use std::{
     collections::HashMap,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
@@ -33,13 +35,15 @@ pub struct Options {
     pub future_wait: Duration,
     /// Pods of all workloads together, so that a mistyped replica count does not fill the memory; 2 500.
     pub most_pods: usize,
-    /// The image registry below `/v2/`; none.
-    pub registry: Option<RegistryOptions>,
-    /// Runs pods as processes of this machine; absent: every pod is simulated.
-    pub node: Option<NodeOptions>,
     /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
     /// credentials is the administrator either way.
     pub rbac: bool,
+    /// Network that the addresses of Services are from; absent: that of a real cluster.
+    pub service_network: Option<Ipv4Addr>,
+    /// Runs pods; absent: every pod is simulated.
+    pub kubelet: Option<Arc<dyn Kubelet>>,
+    /// What is served beside the Kubernetes API.
+    pub extension: Option<Arc<dyn Extension>>,
 }
 
 impl Default for Options {
@@ -49,14 +53,15 @@ impl Default for Options {
             watch_timeout: Duration::from_mins(30),
             future_wait: Duration::from_secs(3),
             most_pods: 2_500,
-            registry: None,
-            node: None,
             rbac: false,
+            service_network: None,
+            kubelet: None,
+            extension: None,
         }
     }
 }
 
-/// A cluster; clones are the same cluster.
+/// An API server; clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Server(Arc<Inner>);
 
@@ -67,8 +72,6 @@ struct Inner {
     registry: Mutex<()>,
     addresses: Mutex<Addresses>,
     levers: Levers,
-    images: Option<Registry>,
-    node: Option<Node>,
     signer: OnceLock<Option<Signer>>,
     tokens: RwLock<Vec<String>>,
     routes: RwLock<HashMap<(String, String, u16), SocketAddr>>,
@@ -76,25 +79,20 @@ struct Inner {
 }
 
 impl Server {
-    /// A cluster with the initial objects of a real one.
-    pub fn new(options: Options) -> Self {
-        let node = options.node.clone().map(Node::new);
-        let addresses = node.as_ref().map_or_else(Addresses::default, |node| Addresses::after(node.services()));
-        let server = Self(Arc::new(Inner {
+    /// An API server without any objects; [`Server::new`] is one with those of a new cluster.
+    pub(crate) fn empty(options: Options) -> Self {
+        let addresses = options.service_network.map_or_else(Addresses::default, Addresses::after);
+        Self(Arc::new(Inner {
             store: Store::default(),
             table: RwLock::new(Arc::new(Table::with([]))),
             registry: Mutex::default(),
             addresses: Mutex::new(addresses),
             levers: Levers::default(),
-            images: options.registry.clone().map(Registry::new),
-            node,
             signer: OnceLock::new(),
             tokens: RwLock::default(),
             routes: RwLock::default(),
             options,
-        }));
-        crate::bootstrap::fill(&server);
-        server
+        }))
     }
 
     /// The objects.
@@ -117,9 +115,9 @@ impl Server {
         &self.0.levers
     }
 
-    /// The image registry, if there is one.
-    pub fn images(&self) -> Option<&Registry> {
-        self.0.images.as_ref()
+    /// What is served beside the Kubernetes API at a path, if it is.
+    pub fn extension(&self, path: &str) -> Option<&dyn Extension> {
+        self.0.options.extension.as_deref().filter(|extension| extension.serves(path))
     }
 
     /// What signs the tokens of ServiceAccounts; `None` when the machine has no randomness.
@@ -150,8 +148,14 @@ impl Server {
         tokens.iter().any(|known| equal(known.as_bytes(), token.as_bytes()))
     }
 
-    pub(crate) fn node(&self) -> Option<&Node> {
-        self.0.node.as_ref()
+    /// The kubelet, if it has the images of a pod.
+    pub fn kubelet(&self, pod: &Value) -> Option<&dyn Kubelet> {
+        self.0.options.kubelet.as_deref().filter(|kubelet| kubelet.runs(pod))
+    }
+
+    /// Whether the kubelet runs a pod, so that nobody else speaks for it: it could, and nothing says how the pod ends.
+    pub fn kubelet_runs(&self, pod: &Value) -> bool {
+        !kubelet::has_outcome(pod) && self.kubelet(pod).is_some() && !self.levers().simulates(pod)
     }
 
     /// Makes the containers of an image end as told instead of what they would do.

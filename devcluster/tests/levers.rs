@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use devcluster::{Action, Call, Caller, Options, Server, levers::Fault};
+use devcluster::{Action, Call, Caller, Cluster, Options, levers::Fault};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -18,16 +18,16 @@ struct Embedded {
 
 impl Embedded {
     async fn start() -> Self {
-        Self::serving(Server::new(Options::default())).await
+        Self::serving(Cluster::new(Options::default())).await
     }
 
     async fn with_controllers() -> Self {
-        let server = Server::new(Options::default());
-        server.spawn_actors();
+        let server = Cluster::new(Options::default());
+        server.start_controllers();
         Self::serving(server).await
     }
 
-    async fn serving(server: Server) -> Self {
+    async fn serving(server: Cluster) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let serving = server.serve(([127, 0, 0, 1], 0).into(), None).await.unwrap();
         let client = reqwest::Client::builder().user_agent("lever/1").no_proxy().build().unwrap();
@@ -219,7 +219,7 @@ async fn a_roll_out_that_does_not_come_exceeds_its_deadline() {
 }
 
 /// Waits until a server is as wanted.
-async fn until(server: &Server, wanted: impl Fn(&Server) -> bool) {
+async fn until(server: &Cluster, wanted: impl Fn(&Cluster) -> bool) {
     let mut events = server.subscribe();
     let reached = async {
         while !wanted(server) {
@@ -231,8 +231,8 @@ async fn until(server: &Server, wanted: impl Fn(&Server) -> bool) {
 
 #[tokio::test]
 async fn a_pod_that_asks_for_more_than_the_node_has_is_not_placed() {
-    let server = Server::new(Options::default());
-    server.spawn_actors();
+    let server = Cluster::new(Options::default());
+    server.start_controllers();
     let container = |name: &str, memory: &str| json!({"name": name, "image": "a", "resources": {"requests": {"memory": memory, "cpu": "1"}}});
     let cases = [
         ("fits", json!({"containers": [container("a", "100Gi"), container("b", "156Gi")]})),
@@ -244,7 +244,7 @@ async fn a_pod_that_asks_for_more_than_the_node_has_is_not_placed() {
         let call = Call::new("v1", "pods", "default", "", Action::Create(pod));
         server.call(&Caller::new("test"), call).unwrap();
     }
-    let condition = |server: &Server, name: &str| {
+    let condition = |server: &Cluster, name: &str| {
         let pod = server.object("v1", "pods", "default", name).unwrap();
         let all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         all.into_iter().find(|c| c["type"] == "PodScheduled").unwrap_or_default()
@@ -259,8 +259,8 @@ async fn a_pod_that_asks_for_more_than_the_node_has_is_not_placed() {
 
 #[tokio::test]
 async fn the_pods_of_controllers_are_refused_as_they_are_told() {
-    let server = Server::new(Options::default());
-    server.spawn_actors();
+    let server = Cluster::new(Options::default());
+    server.start_controllers();
     let refusal = "pods \"a-x\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2";
     let any = Fault { verb: "create".into(), code: 500, message: "of any kind".into(), ..Fault::default() };
     let of_pods = Fault { resource: "pods".into(), code: 403, message: refusal.into(), ..any.clone() };

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use devcluster::{Options, RegistryOptions, Server, Serving};
+use devcluster::{Cluster as EmbeddedCluster, Options, RegistryOptions, Serving};
 use mainstay::api::build::{BuildReport, FailureReason};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -19,7 +19,7 @@ impl Images {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let registry = Some(RegistryOptions { directory: directory.path().join("images") });
-        let server = Server::new(Options { registry, ..Options::default() });
+        let server = EmbeddedCluster::new(Options { registry, ..Options::default() });
         let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         Self { directory, serving }
     }

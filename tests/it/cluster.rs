@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use devcluster::levers::Fault;
-use devcluster::{Options, Server};
+use devcluster::{Cluster as EmbeddedCluster, Options};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use mainstay::cluster::{
@@ -22,8 +22,8 @@ mod watches;
 /// Nothing here should take longer, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn server() -> (Server, Cluster) {
-    let server = Server::new(Options::default());
+fn server() -> (EmbeddedCluster, Cluster) {
+    let server = EmbeddedCluster::new(Options::default());
     let client = kube::Client::new(server.client_service(), "default");
     (server, Cluster::from_clients(client.clone(), client))
 }

@@ -1,6 +1,6 @@
 //! The children of Functions: what they look like, that a cluster takes them, and that their pods are restricted.
 
-use devcluster::{Action, Call, Caller, Options, Server, verbs::patch::Form};
+use devcluster::{Action, Call, Caller, Cluster as EmbeddedCluster, Options, verbs::patch::Form};
 use mainstay::api::function::{FunctionSpec, FunctionStatus};
 use mainstay::api::git_repository::AuthType;
 use mainstay::api::{Function, names};
@@ -304,7 +304,7 @@ fn the_rules_of_the_standard_find_every_pod_that_breaks_them() {
 #[test]
 fn a_cluster_takes_every_child_as_it_is_and_changes_nothing_when_it_comes_again() {
     for case in &CASES {
-        let server = Server::new(Options::default());
+        let server = EmbeddedCluster::new(Options::default());
         for child in children(case) {
             let (version, name) = (child["apiVersion"].as_str().unwrap(), child["metadata"]["name"].as_str().unwrap());
             let resource = format!("{}s", child["kind"].as_str().unwrap().to_lowercase());

@@ -3,7 +3,7 @@
 
 use std::{fs, path::PathBuf};
 
-use devcluster::{Action, Call, Caller, Options, Server, verbs::patch::Form};
+use devcluster::{Action, Call, Caller, Cluster as EmbeddedCluster, Options, verbs::patch::Form};
 use mainstay::api::{self, Function, GitRepository};
 use mainstay::function::{BaseImage, Code, ResolvedFunction, Settings, resolve, text};
 use serde_json::{Value, json};
@@ -35,8 +35,8 @@ fn settings() -> Settings {
     Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() }
 }
 
-fn cluster() -> Server {
-    let server = Server::new(Options::default());
+fn cluster() -> EmbeddedCluster {
+    let server = EmbeddedCluster::new(Options::default());
     for definition in api::definitions() {
         let object = serde_json::to_value(&definition).unwrap();
         create(&server, "apiextensions.k8s.io/v1", "customresourcedefinitions", "", object);
@@ -44,7 +44,7 @@ fn cluster() -> Server {
     server
 }
 
-fn create(server: &Server, version: &str, resource: &str, namespace: &str, object: Value) -> Value {
+fn create(server: &EmbeddedCluster, version: &str, resource: &str, namespace: &str, object: Value) -> Value {
     server.call(&Caller::new("test"), Call::new(version, resource, namespace, "", Action::Create(object))).unwrap()
 }
 

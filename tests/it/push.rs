@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use devcluster::{Options, RegistryOptions, Server, registry::Lookup};
+use devcluster::{Cluster as EmbeddedCluster, Options, RegistryOptions, registry::Lookup};
 use mainstay::api::build::{Termination, parse_termination};
 use mainstay::build::image::Bounds;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ async fn unpacked(build: &Build, from: &[&str]) -> std::path::PathBuf {
 async fn the_embedded_registry_keeps_what_is_pushed_for_its_node() {
     let build = Build::new();
     let registry = Some(RegistryOptions { directory: build.path("images") });
-    let server = Server::new(Options { registry, ..Options::default() });
+    let server = EmbeddedCluster::new(Options { registry, ..Options::default() });
     let serving = server.serve("127.0.0.1:0".parse().unwrap(), Some(PASSWORD.to_owned())).await.unwrap();
     let build = build.registry(&serving.address().to_string());
     let name = format!("{}/ns-fn:t", serving.address());

@@ -193,6 +193,8 @@ fn parse(text: &str) -> File {
             let end = tokens[at..].iter().position(|token| token == ";").map_or(tokens.len(), |length| at + length);
             tree(&tokens[at + 1..end], &[], &mut imports);
             at = end + 1;
+        } else if tokens[at] == "pub" && tokens.get(at + 1).is_some_and(|token| token == "(") {
+            at += tokens[at..].iter().position(|token| token == ")").unwrap_or(0) + 1;
         } else {
             body.push(tokens[at].clone());
             at += 1;
@@ -305,5 +307,13 @@ fn a_circle_goes_through_re_exports_but_not_through_front_pages() {
     let back = ("x", "fn x() -> &'static str { crate::a::D::new(\"crate::x\", 'c'); r#\"super::x\"# }");
     check(&[front, ("a/b", "struct B;"), ("a/c", "use crate::x as y;\nfn c() { y::x() }"), back], &[&["a/c", "x"]]);
     check(&[("lib", "pub mod a;\npub fn top() {}"), ("a", "use super::*;\nfn f() { self::g() }\nfn g() {}")], &[]);
+    check(
+        &[
+            ("lib", "mod a;\nfn top() { a::f() }"),
+            ("a", "mod b;\npub(in crate::a) fn f() {}"),
+            ("a/b", "use super::f;"),
+        ],
+        &[],
+    );
     check(&[("lib", "mod a;\nfn top() { a::f() }"), ("a", "fn f() { crate::top() }")], &[&["a", "lib"]]);
 }

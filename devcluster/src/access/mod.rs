@@ -12,6 +12,7 @@ pub mod authenticate;
 pub mod escalation;
 pub mod rbac;
 pub mod rules;
+pub mod signer;
 pub mod tokens;
 pub mod user;
 

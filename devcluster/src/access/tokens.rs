@@ -1,6 +1,6 @@
 //! Tokens of ServiceAccounts: signed, for an audience, for a while, and only as long as what they are bound to exists.
 //!
-//! They are JSON Web Tokens with an ECDSA signature (`ES256`) under a key that the server makes when it starts.
+//! They are JSON Web Tokens under a key that the server makes when it starts ([`signer`](super::signer)).
 //!
 //! Invariant: a token that this server accepts was signed by it, has not expired, and its ServiceAccount (and the Pod,
 //! Secret or Node that it is bound to) is still the same one.
@@ -9,91 +9,13 @@
 
 use super::user::User;
 use crate::{server::Server, store::Key};
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::Timestamp;
-use ring::{
-    rand::SystemRandom,
-    signature::{
-        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
-    },
-};
-use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::Value;
 
 /// Who signs, and the audience of the API itself.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// Seconds by which clocks may differ.
 const LEEWAY: i64 = 60;
-/// Longest token that is looked at.
-const MAX_TOKEN: usize = 16 << 10;
-
-/// The key of a server.
-pub struct Signer {
-    key: EcdsaKeyPair,
-    random: SystemRandom,
-    id: String,
-}
-
-/// What comes before the point of a P-256 key in its DER form (`SubjectPublicKeyInfo`).
-const DER_HEAD: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
-    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
-/// Bytes of a coordinate of the public key.
-const COORDINATE: usize = 32;
-
-impl std::fmt::Debug for Signer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Signer")
-    }
-}
-
-impl Signer {
-    /// A new key; `None` when the machine has no randomness.
-    pub fn new() -> Option<Self> {
-        let random = SystemRandom::new();
-        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).ok()?;
-        let mut hash = Sha256::new_with_prefix(DER_HEAD);
-        hash.update(key.public_key().as_ref());
-        let id = URL_SAFE_NO_PAD.encode(hash.finalize());
-        Some(Self { key, random, id })
-    }
-
-    /// A token with these claims.
-    pub fn sign(&self, claims: &Value) -> Option<String> {
-        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let text = format!("{}.{}", part(&json!({"alg": "ES256", "kid": self.id})), part(claims));
-        let signature = self.key.sign(&self.random, text.as_bytes()).ok()?;
-        Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
-    }
-
-    /// The public key as a set of JSON Web Keys.
-    pub fn keys(&self) -> Value {
-        // A point that is not compressed: a 4 and both coordinates.
-        let point = self.key.public_key().as_ref();
-        let coordinate = |place: usize| {
-            let start = 1 + place * COORDINATE;
-            URL_SAFE_NO_PAD.encode(point.get(start..start + COORDINATE).unwrap_or_default())
-        };
-        json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256", "x": coordinate(0), "y": coordinate(1),
-        }]})
-    }
-
-    /// The claims of a token that this key has signed.
-    pub fn verify(&self, token: &str) -> Option<Value> {
-        if token.len() > MAX_TOKEN {
-            return None;
-        }
-        let (text, signature) = token.rsplit_once('.')?;
-        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
-        key.verify(text.as_bytes(), &signature).ok()?;
-        let (_, claims) = text.split_once('.')?;
-        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
-    }
-}
 
 /// A token that was accepted.
 #[derive(Clone, Debug)]
@@ -158,27 +80,4 @@ pub fn check(server: &Server, token: &str, now: Timestamp) -> Result<Accepted, R
     }
     let audiences = claims["aud"].as_array().into_iter().flatten();
     Ok(Accepted { user, audiences: audiences.filter_map(Value::as_str).map(ToOwned::to_owned).collect() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn knows_its_own_signature_only() {
-        let (mine, other) = (Signer::new().unwrap(), Signer::new().unwrap());
-        let token = mine.sign(&json!({"sub": "a"})).unwrap();
-        assert_eq!(mine.verify(&token).unwrap()["sub"], "a");
-        assert!(other.verify(&token).is_none());
-        let forged = format!(
-            "{}.{}.{}",
-            token.split('.').next().unwrap(),
-            URL_SAFE_NO_PAD.encode("{\"sub\":\"b\"}"),
-            token.rsplit('.').next().unwrap()
-        );
-        assert!(mine.verify(&forged).is_none());
-        for hostile in ["", ".", "..", "a.b.c", "eyJhbGciOiJub25lIn0.e30."] {
-            assert!(mine.verify(hostile).is_none(), "{hostile}");
-        }
-    }
 }

@@ -146,7 +146,7 @@ fn digest(hook: &Hook, round: u8, review: &Value) -> Digest {
 /// The object as a webhook sees it: in the version that it asked for, or the Scale of it.
 fn as_seen(write: &Write<'_>, kind: &Kind, object: &Value) -> Value {
     if write.target.subresource == "scale" {
-        return crate::verbs::scale::of(&write.target.kind, object);
+        return crate::kinds::scale::of(&write.target.kind, object);
     }
     if kind.api_version == write.target.kind.api_version {
         return object.clone();
@@ -166,7 +166,7 @@ fn apply(write: &Write<'_>, kind: &Kind, object: &mut Value, wanted: &Value) -> 
     }
     if write.target.subresource == "scale" {
         let replicas = new["spec"]["replicas"].as_i64().unwrap_or(0);
-        crate::verbs::scale::set_replicas(&write.target.kind, object, replicas.into());
+        crate::kinds::scale::set_replicas(&write.target.kind, object, replicas.into());
     } else if kind.api_version == write.target.kind.api_version {
         *object = new;
     } else {

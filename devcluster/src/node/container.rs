@@ -17,18 +17,18 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::exec;
+use super::context::Context;
 use super::image::{self, Image};
 use super::logs::Book;
 use super::marks::Mark;
+use super::probes::seconds;
 use super::probes::{self, Probing, Verdict};
-use super::process::{Context, Group, Program, code, run};
+use super::process::{Group, Program, code, command, run};
 use super::program::{Room, program};
-use super::seconds;
 use super::status::{Ended, State};
 use super::usage::{Fault, Limits};
 use super::volumes::Volume;
-use crate::actors::hands::{count, text};
+use crate::object::{count, text};
 
 /// Longest termination message, in bytes, and the part of a log that stands in for one.
 const LONGEST_MESSAGE: usize = 4096;
@@ -155,7 +155,7 @@ impl Container {
     }
 
     fn event(&self, kind: &str, reason: &str, message: &str) {
-        self.ctx.hands.report(&self.pod, "kubelet", kind, reason, message);
+        self.ctx.client.report(&self.pod, "kubelet", kind, reason, message);
     }
 
     /// Waits; false when the pod is to end.
@@ -219,14 +219,13 @@ impl Container {
         let begun = Timestamp::now();
         let id = format!("devcluster://{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
         let mut ended = Ended { code: 128, reason: "StartError", message: String::new(), begun, over: begun, id };
-        let book =
-            self.ctx.node().books().open(text(&self.pod, "/metadata/uid"), self.name(), self.room.directory.clone());
+        let book = self.ctx.node.books.open(text(&self.pod, "/metadata/uid"), self.name(), self.room.directory.clone());
         let fresh = book.begin().and_then(|()| std::fs::write(&self.room.termination, ""));
         let mark = Mark::new(&self.ctx.node().directory());
         let mut program = program.clone();
         program.env.push(mark.variable());
         let program = &program;
-        let started = fresh.and_then(|()| Group::start(&self.ctx.server, program));
+        let started = fresh.and_then(|()| Group::start(&self.ctx.node.watchdog, program));
         let (mut group, stdout, stderr) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -245,7 +244,7 @@ impl Container {
         output.spawn(async move { err.keep("stderr", stderr).await });
         self.event("Normal", "Started", &format!("Started container {}", self.name()));
         self.tell(News::State(State::Running(begun, ended.id.clone()), restarts)).await;
-        let listed = exec::listed(&self.ctx.server, text(&self.pod, "/metadata/uid"), self.name(), program);
+        let listed = self.ctx.node.running.list(text(&self.pod, "/metadata/uid"), self.name(), program);
         let fault = self.watch_over(&mut group, program).await;
         drop(listed);
         ended.code = code(group.wait().await);
@@ -330,8 +329,8 @@ impl Container {
         if let Some(seconds) = hook["sleep"]["seconds"].as_u64() {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
         } else if hook["exec"].is_object() {
-            let command = probes::command(&hook["exec"], program);
-            if let Err(why) = run(&self.ctx.server, &command, LONGEST_BACKOFF).await {
+            let command = command(&hook["exec"], program);
+            if let Err(why) = run(&self.ctx.node.watchdog, &command, LONGEST_BACKOFF).await {
                 self.event("Warning", "FailedPreStopHook", &format!("PreStopHook failed: {why}"));
             }
         } else if let Err(why) = probes::ask(hook, &self.spec, self.room.address, LONGEST_BACKOFF).await {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::actors::hands::text;
 use crate::kinds::hooks;
+use crate::object::text;
 
 /// What variables can be made of.
 pub(super) struct Facts<'a> {

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use futures::future::BoxFuture;
 use serde_json::json;
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
-use super::process::{Group, Input, Program, code};
-use super::{Node, lock, probes};
-use crate::server::Server;
+use super::lock::lock;
+use super::process::{Group, Input, Program, code, command};
+use super::watchdog::Watchdog;
+use crate::kubelet::{Pipes, Process};
 
 /// The programs of the containers that run, by the UID of the pod and the name of the container.
 #[derive(Debug, Default)]
@@ -17,72 +18,64 @@ pub(super) struct Running(Mutex<HashMap<(String, String), Program>>);
 
 /// A container runs as long as this is kept.
 pub(super) struct Listed {
-    server: Server,
+    running: Arc<Running>,
     key: (String, String),
-}
-
-/// Notes that a container runs.
-pub(super) fn listed(server: &Server, uid: &str, container: &str, program: &Program) -> Listed {
-    let key = (uid.to_owned(), container.to_owned());
-    if let Some(node) = server.node() {
-        lock(&node.running.0).insert(key.clone(), program.clone());
-    }
-    Listed { server: server.clone(), key }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        if let Some(node) = self.server.node() {
-            lock(&node.running.0).remove(&self.key);
-        }
+        lock(&self.running.0).remove(&self.key);
     }
 }
 
 impl Running {
+    /// Notes that a container runs.
+    pub(super) fn list(self: &Arc<Self>, uid: &str, container: &str, program: &Program) -> Listed {
+        let key = (uid.to_owned(), container.to_owned());
+        lock(&self.0).insert(key.clone(), program.clone());
+        Listed { running: self.clone(), key }
+    }
+
     fn get(&self, uid: &str, container: &str) -> Option<Program> {
         lock(&self.0).get(&(uid.to_owned(), container.to_owned())).cloned()
     }
 }
 
 /// A command that runs; it is killed when this is dropped.
-pub(crate) struct Process {
+pub(super) struct Command {
     group: Group,
     pipes: Option<Pipes>,
 }
 
-/// The standard input, output and error of a command.
-pub(crate) type Pipes = (Option<ChildStdin>, ChildStdout, ChildStderr);
-
-impl Process {
-    /// Its streams; they can be had once.
-    pub(crate) fn pipes(&mut self) -> Pipes {
+impl Process for Command {
+    fn pipes(&mut self) -> Pipes {
         self.pipes.take().expect("the pipes of a command are taken once")
     }
 
-    /// Waits for its end; its exit code.
-    pub(crate) async fn wait(&mut self) -> i64 {
-        code(self.group.wait().await)
+    fn wait(&mut self) -> BoxFuture<'_, i64> {
+        Box::pin(async { code(self.group.wait().await) })
     }
 }
 
-impl Node {
-    /// Starts a command in a container; the reason why it could not be started as `Err`.
-    pub(crate) fn exec(
-        &self,
-        server: &Server,
-        uid: &str,
-        container: &str,
-        words: &[String],
-    ) -> Result<Process, String> {
-        let program =
-            self.running.get(uid, container).ok_or_else(|| format!("container not found (\"{container}\")"))?;
-        let program = probes::command(&json!({"command": words}), &program);
-        match Group::start_with(server, &program, Input::Piped) {
-            Ok((group, stdin, stdout, stderr)) => Ok(Process { group, pipes: Some((stdin, stdout, stderr)) }),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                Err(format!("exec: {:?}: executable file not found in $PATH", program.name))
-            }
-            Err(error) => Err(format!("exec: {:?}: {error}", program.name)),
+/// Starts a command in a container; the reason why it could not be started as `Err`.
+pub(super) fn start(
+    running: &Running,
+    watchdog: &Arc<Watchdog>,
+    uid: &str,
+    container: &str,
+    words: &[String],
+) -> Result<Command, String> {
+    let program = running.get(uid, container).ok_or_else(|| format!("container not found (\"{container}\")"))?;
+    let program = command(&json!({"command": words}), &program);
+    match Group::start_with(watchdog, &program, Input::Piped) {
+        Ok((group, stdin, stdout, stderr)) => {
+            let stdin = stdin.map(|stdin| Box::pin(stdin) as _);
+            let pipes = Pipes { stdin, stdout: Box::pin(stdout), stderr: Box::pin(stderr) };
+            Ok(Command { group, pipes: Some(pipes) })
         }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(format!("exec: {:?}: executable file not found in $PATH", program.name))
+        }
+        Err(error) => Err(format!("exec: {:?}: {error}", program.name)),
     }
 }

@@ -3,20 +3,17 @@
 //! An image of the embedded registry is unpacked into a directory that all of its containers share; its files cannot be
 //! written there. A host image brings nothing but its programs.
 //!
-//! Invariant: the files of an image are there as long as a container may run, and a few images longer.
-//!
 //! Deliberately absent: other registries; nothing is fetched over the network.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::context::Context;
 use super::paths::Paths;
-use super::process::Context;
-use super::unpack;
+use super::unpacked::Files;
 use crate::registry::{self, Lookup};
 
 /// What a container has of its image.
@@ -37,61 +34,6 @@ pub(super) struct Image {
     _files: Option<Arc<Files>>,
 }
 
-/// Unpacked images that are kept although no container has them.
-const KEPT: usize = 4;
-
-/// The files of an unpacked image; they go with this.
-#[derive(Debug)]
-struct Files {
-    digest: String,
-    place: PathBuf,
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let place = std::mem::take(&mut self.place);
-        // Many files take a while. A thread of its own, because there may be no runtime any more.
-        std::thread::spawn(move || {
-            if let Err(error) = fs::remove_dir_all(&place) {
-                tracing::debug!(%error, "the files of an image stay until the node begins again");
-            }
-        });
-    }
-}
-
-/// The unpacked images of a node.
-#[derive(Debug, Default)]
-pub(super) struct Images {
-    known: Vec<Weak<Files>>,
-    /// The last that were asked for, so that the next pod of a workload need not unpack them again.
-    recent: VecDeque<Arc<Files>>,
-}
-
-impl Images {
-    fn find(&mut self, digest: &str) -> Option<Arc<Files>> {
-        self.known.retain(|files| files.strong_count() > 0);
-        self.known.iter().filter_map(Weak::upgrade).find(|files| files.digest == digest)
-    }
-
-    async fn unpack(&mut self, ctx: &Context, found: &registry::Image) -> Result<Arc<Files>, String> {
-        let name = format!("{}-{:08x}", found.digest.replace(':', "-"), fastrand::u32(..));
-        let place = ctx.node().directory().join("images").join(name);
-        let (layers, root) = (found.layers.clone(), place.clone());
-        let done = tokio::task::spawn_blocking(move || unpack::unpack(&layers, &root)).await;
-        let done = done.map_err(|_| "unpacking was interrupted".to_owned())?;
-        done.map_err(|e| format!("unpacking {}: {e}", found.id))?;
-        let files = Arc::new(Files { digest: found.digest.clone(), place });
-        self.known.push(Arc::downgrade(&files));
-        Ok(files)
-    }
-
-    fn keep(&mut self, files: &Arc<Files>) {
-        self.recent.retain(|known| known.digest != files.digest);
-        self.recent.push_front(files.clone());
-        self.recent.truncate(KEPT);
-    }
-}
-
 impl Image {
     /// Adds what the image brings to the paths of a container.
     pub(super) fn add_to(&self, paths: &mut Paths) {
@@ -106,7 +48,7 @@ pub(super) async fn ready(ctx: &Context, reference: &str) -> Result<Arc<Image>, 
     if ctx.node().host_image(reference).is_some() {
         return Ok(Arc::new(Image { id: reference.to_owned(), ..Image::default() }));
     }
-    let Some(images) = ctx.server.images() else { return Err(format!("no registry has {reference}")) };
+    let Some(images) = ctx.node.registry.as_ref() else { return Err(format!("no registry has {reference}")) };
     let found = match images.image(reference).await {
         Lookup::Found(found) => found,
         Lookup::Missing(why) => return Err(why),
@@ -115,7 +57,7 @@ pub(super) async fn ready(ctx: &Context, reference: &str) -> Result<Arc<Image>, 
     // One at a time: two containers of an image would unpack it twice.
     let mut images = ctx.node().images.lock().await;
     let known = images.find(&found.digest);
-    let files = if let Some(files) = known { files } else { images.unpack(ctx, &found).await? };
+    let files = if let Some(files) = known { files } else { images.unpack(&ctx.node().directory(), &found).await? };
     images.keep(&files);
     drop(images);
     let mut image = read(&found, files);

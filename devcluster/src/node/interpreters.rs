@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::Node;
+use super::kubelet::Node;
 
 /// Making an environment is a few links and one file.
 const WITHIN: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! What containers write, kept on disk and read again.
 //!
-//! A line is stored as container runtimes do: `2026-01-02T03:04:05.000000001Z stdout F text`, `P` instead of `F` for a
-//! piece of a line that was too long. A log that has grown too large begins anew and keeps one predecessor.
+//! Lines are stored as [`crate::kubelet::log`] says. A log that has grown too large begins anew and keeps one
+//! predecessor.
 //!
 //! Invariant: a container's output costs a bounded amount of disk and memory, however much it writes.
 
@@ -15,7 +15,9 @@ use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 
-use super::lock;
+use super::lock::lock;
+use crate::kubelet::ContainerLog;
+use crate::kubelet::log::{Position, entries};
 
 /// Bytes of a log file before the next one begins.
 const FULL: u64 = 5 << 20;
@@ -24,7 +26,7 @@ const LONGEST: usize = 16 << 10;
 
 /// The logs of all containers of a node, by the pod's uid and the container's name.
 #[derive(Debug, Default)]
-pub(crate) struct Books(Mutex<HashMap<(String, String), Arc<Book>>>);
+pub(super) struct Books(Mutex<HashMap<(String, String), Arc<Book>>>);
 
 impl Books {
     /// The book of a container, opened when there is none yet.
@@ -34,7 +36,7 @@ impl Books {
     }
 
     /// The book of a container that has one.
-    pub(crate) fn of(&self, uid: &str, container: &str) -> Option<Arc<Book>> {
+    pub(super) fn of(&self, uid: &str, container: &str) -> Option<Arc<Book>> {
         lock(&self.0).get(&(uid.to_owned(), container.to_owned())).cloned()
     }
 
@@ -51,7 +53,7 @@ impl Books {
 
 /// The logs of one container: that of the present attempt and that of the one before.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(super) struct Book {
     directory: PathBuf,
     state: Mutex<State>,
     /// Grows with every line and with the end of an attempt.
@@ -67,15 +69,7 @@ struct State {
     file: Option<File>,
     size: u64,
     /// How often the log of this attempt began anew.
-    turns: u64,
-}
-
-/// Where a reader is in the log of an attempt.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    attempt: u64,
-    turns: u64,
-    offset: u64,
+    rotations: u64,
 }
 
 impl Book {
@@ -96,7 +90,7 @@ impl Book {
         let mut state = lock(&self.state);
         let attempt = state.attempt + 1;
         let file = OpenOptions::new().create(true).append(true).open(self.path(attempt))?;
-        *state = State { attempt, open: true, file: Some(file), size: 0, turns: 0 };
+        *state = State { attempt, open: true, file: Some(file), size: 0, rotations: 0 };
         if let Some(old) = attempt.checked_sub(2) {
             // An attempt that wrote little has no second file, the first attempt no predecessor.
             let _ = (fs::remove_file(self.path(old)), fs::remove_file(self.earlier(old)));
@@ -125,7 +119,7 @@ impl Book {
             if let Ok(file) = turned {
                 state.file = Some(file);
                 state.size = 0;
-                state.turns += 1;
+                state.rotations += 1;
             }
         }
         if let Some(file) = &mut state.file
@@ -158,51 +152,49 @@ impl Book {
         }
     }
 
-    /// Wakes when there may be more to read.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-
-    /// The stored lines of the present attempt or of the one before, and where to read on; `None` when there is no
-    /// such attempt.
-    pub(crate) fn read(&self, previous: bool) -> Option<(Vec<u8>, Place)> {
-        let state = lock(&self.state);
-        let attempt = state.attempt.checked_sub(u64::from(previous)).filter(|attempt| *attempt > 0)?;
-        let mut all = fs::read(self.earlier(attempt)).unwrap_or_default();
-        let present = fs::read(self.path(attempt)).unwrap_or_default();
-        let place = Place { attempt, turns: state.turns, offset: present.len() as u64 };
-        all.extend_from_slice(&present);
-        Some((all, place))
-    }
-
-    /// What was written since, and whether more may come.
-    pub(crate) fn more(&self, place: &mut Place) -> (Vec<u8>, bool) {
-        let state = lock(&self.state);
-        let mut all = Vec::new();
-        if place.attempt != state.attempt {
-            // The next attempt has begun: what is left of this one, and its end.
-            all.extend(tail(&self.path(place.attempt), place.offset));
-            return (all, false);
-        }
-        if place.turns != state.turns {
-            all.extend(tail(
-                &self.earlier(place.attempt),
-                if place.turns + 1 == state.turns { place.offset } else { 0 },
-            ));
-            (place.turns, place.offset) = (state.turns, 0);
-        }
-        let fresh = tail(&self.path(place.attempt), place.offset);
-        place.offset += fresh.len() as u64;
-        all.extend(fresh);
-        (all, state.open)
-    }
-
     /// The end of the present attempt's log as text: at most so many lines and bytes.
     pub(super) fn last_words(&self, lines: usize, bytes: usize) -> String {
         let Some((stored, _)) = self.read(false) else { return String::new() };
         let texts: Vec<Vec<u8>> = entries(&stored).map(|entry| entry.text()).collect();
         let all = texts[texts.len().saturating_sub(lines)..].concat();
         String::from_utf8_lossy(&all[all.len().saturating_sub(bytes)..]).into_owned()
+    }
+}
+
+impl ContainerLog for Book {
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn read(&self, previous: bool) -> Option<(Vec<u8>, Position)> {
+        let state = lock(&self.state);
+        let attempt = state.attempt.checked_sub(u64::from(previous)).filter(|attempt| *attempt > 0)?;
+        let mut all = fs::read(self.earlier(attempt)).unwrap_or_default();
+        let present = fs::read(self.path(attempt)).unwrap_or_default();
+        let position = Position { attempt, rotations: state.rotations, offset: present.len() as u64 };
+        all.extend_from_slice(&present);
+        Some((all, position))
+    }
+
+    fn more(&self, position: &mut Position) -> (Vec<u8>, bool) {
+        let state = lock(&self.state);
+        let mut all = Vec::new();
+        if position.attempt != state.attempt {
+            // The next attempt has begun: what is left of this one, and its end.
+            all.extend(tail(&self.path(position.attempt), position.offset));
+            return (all, false);
+        }
+        if position.rotations != state.rotations {
+            all.extend(tail(
+                &self.earlier(position.attempt),
+                if position.rotations + 1 == state.rotations { position.offset } else { 0 },
+            ));
+            (position.rotations, position.offset) = (state.rotations, 0);
+        }
+        let fresh = tail(&self.path(position.attempt), position.offset);
+        position.offset += fresh.len() as u64;
+        all.extend(fresh);
+        (all, state.open)
     }
 }
 
@@ -216,36 +208,6 @@ fn tail(path: &Path, offset: u64) -> Vec<u8> {
     };
     // A log that is gone has nothing more to tell.
     read().unwrap_or_default()
-}
-
-/// One stored line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'a> {
-    /// When it was written.
-    pub(crate) time: &'a str,
-    piece: &'a [u8],
-    whole: bool,
-}
-
-impl Entry<'_> {
-    /// What was written, with the end of the line if it was one.
-    pub(crate) fn text(&self) -> Vec<u8> {
-        let mut text = self.piece.to_vec();
-        if self.whole {
-            text.push(b'\n');
-        }
-        text
-    }
-}
-
-/// The lines of a stored log.
-pub(crate) fn entries(stored: &[u8]) -> impl Iterator<Item = Entry<'_>> {
-    stored.split(|byte| *byte == b'\n').filter_map(|line| {
-        let mut parts = line.splitn(4, |byte| *byte == b' ');
-        let time = std::str::from_utf8(parts.next()?).ok()?;
-        let (_, kind, piece) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Entry { time, piece, whole: kind == b"F" })
-    })
 }
 
 #[cfg(test)]
@@ -281,12 +243,12 @@ mod tests {
         let (_directory, book) = book();
         book.begin().unwrap();
         book.keep("stdout", &b"a\n"[..]).await;
-        let (_, mut place) = book.read(false).unwrap();
+        let (_, mut position) = book.read(false).unwrap();
         book.keep("stderr", &b"b\n"[..]).await;
-        let (more, open) = book.more(&mut place);
+        let (more, open) = book.more(&mut position);
         assert_eq!((texts(&more), open), ("b\n".to_owned(), true));
         book.end();
-        let (more, open) = book.more(&mut place);
+        let (more, open) = book.more(&mut position);
         assert_eq!((texts(&more), open), (String::new(), false));
     }
 

@@ -16,15 +16,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::container::{Container, News, Policy};
+use super::context::Context;
 use super::environment::Facts;
-use super::process::Context;
+use super::lock::lock;
+use super::probes::seconds;
 use super::program::Room;
 use super::status::{self, State, View};
 use super::tokens::Tokens;
 use super::volumes::{self, Volume};
-use super::{lock, seconds, slot, usage};
-use crate::actors::Subject;
-use crate::actors::hands::{count, is_terminating, text};
+use super::{slot, usage};
+use crate::client::Subject;
+use crate::object::{count, is_terminating, text};
 
 /// Between the end of a pod as an endpoint and SIGTERM, so that connections under way arrive first.
 const QUIET: Duration = Duration::from_millis(100);
@@ -55,7 +57,7 @@ pub(super) async fn live(
     // Nothing of the pod runs any more once its tasks are dropped.
     drop(life);
     closed(orders).await;
-    ctx.node().books().forget(&uid);
+    ctx.node.books.forget(&uid);
     lock(&ctx.node().addresses).remove(&uid);
     ctx.node().slot.give_back(address);
     let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(directory)).await;
@@ -189,7 +191,7 @@ impl Life {
                 Err(message) => message,
             };
             if said != message {
-                self.ctx.hands.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
+                self.ctx.client.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
                 said = message;
             }
             tokio::select! {
@@ -215,7 +217,7 @@ impl Life {
         let refreshed = self.with_facts(|facts| volumes::refresh(&self.directory.join("volumes"), facts, &self.tokens));
         if let Err(error) = refreshed {
             let message = format!("MountVolume.SetUp failed: {error}");
-            self.ctx.hands.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
+            self.ctx.client.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
         }
     }
 
@@ -230,7 +232,7 @@ impl Life {
         if let Err(error) = self.with_facts(|facts| volumes::settle_secrets(volumes, &containers, facts, &self.tokens))
         {
             let message = format!("MountVolume.SetUp failed: {error}");
-            self.ctx.hands.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
+            self.ctx.client.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
         }
     }
 
@@ -300,7 +302,7 @@ impl Life {
 
     /// Ends a pod because of what the node has found.
     fn fail(&mut self, reason: &'static str, message: String) {
-        self.ctx.hands.report(&self.pod, "kubelet", "Warning", reason, &message);
+        self.ctx.client.report(&self.pod, "kubelet", "Warning", reason, &message);
         self.view.ended = Some((reason, message));
         let grace = if reason == "Evicted" { Duration::ZERO } else { grace(&self.pod) };
         self.stop.send_replace(Some(grace));
@@ -311,7 +313,7 @@ impl Life {
     async fn end_all(&mut self, orders: &watch::Receiver<Arc<Value>>) {
         for container in self.view.containers.iter().filter(|c| matches!(c.state, State::Running(..))) {
             let message = format!("Stopping container {}", container.name);
-            self.ctx.hands.report(&self.pod, "kubelet", "Normal", "Killing", &message);
+            self.ctx.client.report(&self.pod, "kubelet", "Normal", "Killing", &message);
         }
         tokio::time::sleep(QUIET).await;
         let grace = grace(&orders.borrow());
@@ -424,12 +426,12 @@ impl Life {
     /// Writes the status.
     fn publish(&self) {
         for _ in 0..ATTEMPTS {
-            let Some(pod) = self.ctx.hands.get(&self.subject) else { return };
+            let Some(pod) = self.ctx.client.get(&self.subject) else { return };
             if pod["metadata"]["uid"] != self.pod["metadata"]["uid"] {
                 return;
             }
-            let status = self.view.status(&self.ctx.hands, &pod);
-            if self.ctx.hands.set_status("kubelet", &self.subject, &pod, status) {
+            let status = self.view.status(&self.ctx.client, &pod);
+            if self.ctx.client.set_status("kubelet", &self.subject, &pod, status) {
                 return;
             }
         }
@@ -438,10 +440,10 @@ impl Life {
 
     /// Removes the pod from the API: its containers have ended.
     fn remove(&self) {
-        if let Some(pod) = self.ctx.hands.get(&self.subject)
+        if let Some(pod) = self.ctx.client.get(&self.subject)
             && count(&pod, "/metadata/deletionGracePeriodSeconds") > 0
         {
-            self.ctx.hands.delete(&self.subject, &pod, None, Some(0));
+            self.ctx.client.delete(&self.subject, &pod, None, Some(0));
         }
     }
 }

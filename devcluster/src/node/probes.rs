@@ -7,7 +7,6 @@
 //! Deliberately absent: certificates of `HTTPS` probes and the protocol of `grpc` ones; there a connection will do.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{Request, header};
@@ -19,9 +18,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::process::{Context, Program, run};
-use super::seconds;
-use crate::actors::hands::text;
+use super::context::Context;
+use super::process::{Program, command, run};
+
+use crate::object::text;
 
 /// First pause between two questions that do not count, and the longest.
 const EAGER: Duration = Duration::from_millis(20);
@@ -134,7 +134,7 @@ impl Probe {
         let most = self.seconds("timeoutSeconds", 1).max(Duration::from_secs(1));
         if self.spec["exec"].is_object() {
             let command = command(&self.spec["exec"], &self.program);
-            let (code, output) = run(&self.ctx.server, &command, most).await?;
+            let (code, output) = run(&self.ctx.node.watchdog, &command, most).await?;
             return if code == 0 { Ok(()) } else { Err(output) };
         }
         ask(&self.spec, &self.container, self.address, most).await
@@ -215,16 +215,6 @@ impl Probe {
     }
 }
 
-/// The program of an `exec` handler in the surroundings of its container.
-pub(super) fn command(handler: &Value, program: &Program) -> Program {
-    let mut words = handler["command"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-    let name = words.next().unwrap_or_default();
-    let search = program.env.iter().find(|(known, _)| known == "PATH").map(|(_, list)| list.as_str());
-    let mut places = search.unwrap_or_default().split(':').map(|entry| PathBuf::from(entry).join(&name));
-    let path = if name.contains('/') { None } else { places.find(|path| path.is_file()) };
-    Program { path: path.unwrap_or_else(|| PathBuf::from(&name)), name, args: words.collect(), ..program.clone() }
-}
-
 /// Asks over the network, as `httpGet`, `tcpSocket` or `grpc` say.
 pub(super) async fn ask(handler: &Value, container: &Value, address: Ipv4Addr, most: Duration) -> Result<(), String> {
     let get = &handler["httpGet"];
@@ -277,4 +267,9 @@ fn port(port: &Value, container: &Value) -> Option<u16> {
         named["containerPort"].as_u64()
     });
     number.and_then(|number| u16::try_from(number).ok())
+}
+
+/// A number of seconds as a pod gives it, cut at a year: what is added to the present never overflows.
+pub(super) fn seconds(given: u64) -> Duration {
+    Duration::from_secs(given.min(365 * 24 * 3600))
 }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-use super::Node;
-use crate::server::Server;
+use super::watchdog::Watchdog;
 
 /// Largest file that a container may write, in bytes.
 #[cfg(target_os = "linux")]
@@ -41,7 +41,7 @@ pub(super) enum Input {
 
 /// A running process group.
 pub(super) struct Group {
-    server: Server,
+    watchdog: Arc<Watchdog>,
     pid: Pid,
     child: Child,
     dead: bool,
@@ -49,14 +49,14 @@ pub(super) struct Group {
 
 impl Group {
     /// Starts a program that has nothing to read; what it writes can be read from the pipes.
-    pub(super) fn start(server: &Server, program: &Program) -> io::Result<(Self, ChildStdout, ChildStderr)> {
-        let (group, _, stdout, stderr) = Self::start_with(server, program, Input::Empty)?;
+    pub(super) fn start(watchdog: &Arc<Watchdog>, program: &Program) -> io::Result<(Self, ChildStdout, ChildStderr)> {
+        let (group, _, stdout, stderr) = Self::start_with(watchdog, program, Input::Empty)?;
         Ok((group, stdout, stderr))
     }
 
     /// Starts a program with an input.
     pub(super) fn start_with(
-        server: &Server,
+        watchdog: &Arc<Watchdog>,
         program: &Program,
         input: Input,
     ) -> io::Result<(Self, Option<ChildStdin>, ChildStdout, ChildStderr)> {
@@ -69,13 +69,11 @@ impl Group {
         let mut child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
-        if let Some(node) = server.node() {
-            node.watchdog.add(pid);
-        }
+        watchdog.add(pid);
         restrict(pid);
         let stdin = child.stdin.take();
         let pipes = child.stdout.take().zip(child.stderr.take());
-        let group = Self { server: server.clone(), pid, child, dead: false };
+        let group = Self { watchdog: watchdog.clone(), pid, child, dead: false };
         let (stdout, stderr) = pipes.ok_or_else(|| io::Error::other("the process has no output"))?;
         Ok((group, stdin, stdout, stderr))
     }
@@ -117,9 +115,7 @@ impl Group {
         if !self.dead {
             self.kill_all();
             self.dead = true;
-            if let Some(node) = self.server.node() {
-                node.watchdog.remove(self.pid);
-            }
+            self.watchdog.remove(self.pid);
         }
     }
 }
@@ -157,8 +153,8 @@ pub(super) fn code(status: io::Result<ExitStatus>) -> i64 {
 }
 
 /// Runs a program to its end, at most for a while; answers its exit code and the end of its output.
-pub(super) async fn run(server: &Server, program: &Program, most: Duration) -> Result<(i64, String), String> {
-    let (mut group, stdout, stderr) = Group::start(server, program).map_err(|e| e.to_string())?;
+pub(super) async fn run(watchdog: &Arc<Watchdog>, program: &Program, most: Duration) -> Result<(i64, String), String> {
+    let (mut group, stdout, stderr) = Group::start(watchdog, program).map_err(|e| e.to_string())?;
     let output = async { tokio::join!(head(stdout), head(stderr)) };
     let ended = tokio::time::timeout(most, async { tokio::join!(group.wait(), output) }).await;
     let Ok((status, (out, err))) = ended else {
@@ -178,20 +174,12 @@ async fn head(mut output: impl tokio::io::AsyncRead + Unpin) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The node of a server that has one.
-pub(super) fn node(server: &Server) -> &Node {
-    server.node().expect("only the node of a server calls this")
-}
-
-/// A server that is known to have a node, with the hands to write.
-#[derive(Clone)]
-pub(super) struct Context {
-    pub(super) server: Server,
-    pub(super) hands: Arc<crate::actors::hands::Hands>,
-}
-
-impl Context {
-    pub(super) fn node(&self) -> &Node {
-        node(&self.server)
-    }
+/// The program of an `exec` handler in the surroundings of its container.
+pub(super) fn command(handler: &Value, program: &Program) -> Program {
+    let mut words = handler["command"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+    let name = words.next().unwrap_or_default();
+    let search = program.env.iter().find(|(known, _)| known == "PATH").map(|(_, list)| list.as_str());
+    let mut places = search.unwrap_or_default().split(':').map(|entry| PathBuf::from(entry).join(&name));
+    let path = if name.contains('/') { None } else { places.find(|path| path.is_file()) };
+    Program { path: path.unwrap_or_else(|| PathBuf::from(&name)), name, args: words.collect(), ..program.clone() }
 }

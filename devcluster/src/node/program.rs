@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::HostImage;
+use super::context::Context;
 use super::environment::{Facts, Variable, expand, resolve};
 use super::image::Image;
+use super::options::HostImage;
 use super::paths::Paths;
-use super::process::{Context, Program};
+use super::process::Program;
 use super::slot::HOST;
 use super::volumes::{Volume, mounts};
-use crate::actors::hands::text;
+use crate::object::text;
 
 /// Where a container lives.
 #[derive(Clone, Debug)]

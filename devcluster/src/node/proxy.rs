@@ -18,11 +18,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::lock;
-use super::process::Context;
-use crate::actors::Subject;
-use crate::actors::hands::{is_terminating, is_true, text};
+use super::context::Context;
+use super::lock::lock;
+use crate::client::Subject;
 use crate::kinds::hooks;
+use crate::object::{is_terminating, is_true, text};
 use crate::store::Key;
 
 /// Where a Service is listened on when that is not what it says.
@@ -111,7 +111,7 @@ impl Proxy {
                 Err(error) => {
                     let message = format!("cannot listen on {address}:{port}: {error}");
                     if said.as_ref() != Some(&message) {
-                        self.ctx.hands.report(&service, "kube-proxy", "Warning", "FailedToListen", &message);
+                        self.ctx.client.report(&service, "kube-proxy", "Warning", "FailedToListen", &message);
                     }
                     listened.failed = Some(message);
                 }
@@ -123,7 +123,7 @@ impl Proxy {
         let say = urls.first().filter(|_| moved).map(String::as_str);
         if said != say {
             let subject = Subject::new("services", key.namespace(), key.name());
-            self.ctx.hands.merge("kube-proxy", &subject, json!({"metadata": {"annotations": {URL: say}}}));
+            self.ctx.client.merge("kube-proxy", &subject, json!({"metadata": {"annotations": {URL: say}}}));
         }
     }
 

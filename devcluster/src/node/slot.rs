@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Mutex;
 
-use super::lock;
+use super::lock::lock;
 
 /// The node's own address.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;

@@ -9,9 +9,9 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::actors::hands::{Hands, text};
-use crate::actors::pod_parts;
-use crate::actors::pods::condition;
+use crate::client::Client;
+use crate::kubelet::{condition, pod_parts};
+use crate::object::text;
 use crate::server::stamp;
 
 /// How a container has ended.
@@ -112,8 +112,8 @@ impl View {
     }
 
     /// The status of a pod whose present state is given: conditions that stay keep their time.
-    pub(super) fn status(&self, hands: &Hands, pod: &Value) -> Value {
-        let phase = self.phase();
+    pub(super) fn status(&self, client: &Client, pod: &Value) -> Value {
+        let (now, phase) = (client.stamp(), self.phase());
         let done = matches!(phase, "Succeeded" | "Failed");
         let names =
             |containers: Vec<&Container>| containers.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(" ");
@@ -132,11 +132,11 @@ impl View {
         let sandbox = if self.prepared && !done { Ok(()) } else { Err(("", "")) };
         let initial = if initialised { Ok(()) } else { Err(("ContainersNotInitialized", incomplete.as_str())) };
         let mut list = vec![
-            condition(hands, pod, "PodReadyToStartContainers", sandbox),
-            condition(hands, pod, "Initialized", initial),
-            condition(hands, pod, "Ready", ready()),
-            condition(hands, pod, "ContainersReady", ready()),
-            condition(hands, pod, "PodScheduled", Ok(())),
+            condition(pod, &now, "PodReadyToStartContainers", sandbox),
+            condition(pod, &now, "Initialized", initial),
+            condition(pod, &now, "Ready", ready()),
+            condition(pod, &now, "ContainersReady", ready()),
+            condition(pod, &now, "PodScheduled", Ok(())),
         ];
         if phase == "Succeeded" {
             list[1]["reason"] = finished.into();
@@ -158,10 +158,10 @@ impl View {
             status["initContainerStatuses"] = self.list(true).map(container_status).collect::<Vec<_>>().into();
         }
         let why = "this node runs no ephemeral containers";
-        if !done && let Some(statuses) = pod_parts::ephemeral_statuses(hands, pod, Some(why)) {
+        if !done && let Some(statuses) = pod_parts::ephemeral_statuses(client, pod, Some(why)) {
             status["ephemeralContainerStatuses"] = statuses;
         }
-        pod_parts::reflect_resources(hands, pod, &mut status);
+        pod_parts::reflect_resources(client, pod, &mut status);
         if let Some((reason, message)) = &self.ended {
             status["reason"] = (*reason).into();
             status["message"] = message.as_str().into();

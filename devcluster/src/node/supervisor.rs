@@ -4,30 +4,42 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::process::Context;
+use super::context::Context;
+use super::kubelet::Node;
 use super::proxy::Proxy;
 use super::slot::Slot;
 use super::{marks, pod, usage, watchdog};
-use crate::actors::hands::{Hands, text};
-use crate::actors::pods::NODE;
+use crate::client::Client;
 use crate::history::Event;
+use crate::kubelet::NODE;
+use crate::object::text;
 use crate::server::Server;
 use crate::store::Key;
 
+impl Node {
+    /// Starts to run the pods of a cluster, unless it does so already. Needs a running tokio runtime.
+    pub fn start(self: &Arc<Self>, server: &Server) {
+        if !self.started.swap(true, Ordering::AcqRel) {
+            tokio::spawn(run(server.clone(), self.clone()));
+        }
+    }
+}
+
 /// Runs the node until the runtime ends.
-pub(super) async fn run(server: Server) {
-    let ctx = Context { hands: Arc::new(Hands::new(&server)), server };
+async fn run(server: Server, node: Arc<Node>) {
+    let ctx = Context { client: Arc::new(Client::new(&server)), server, node };
     clean(&ctx);
     let mut subscription = ctx.server.subscribe();
     let mut pods =
         Pods { ctx: ctx.clone(), orders: HashMap::new(), objects: watch::Sender::new(0), tasks: JoinSet::new() };
     let mut proxy = Proxy::new(ctx.clone());
-    let monitor = usage::run(ctx.clone());
+    let monitor = usage::run(&ctx.node.usage);
     let follow = async {
         pods.begin(&mut proxy);
         loop {
@@ -116,7 +128,7 @@ impl Pods {
             orders.send_replace(pod.clone());
             return;
         }
-        let mine = text(pod, "/spec/nodeName") == NODE && self.ctx.hands.node_runs(pod);
+        let mine = text(pod, "/spec/nodeName") == NODE && self.ctx.server.kubelet_runs(pod);
         if mine {
             let (orders, received) = watch::channel(pod.clone());
             self.orders.insert(uid.to_owned(), orders);

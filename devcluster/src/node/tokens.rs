@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::lock;
-use crate::actors::hands::text;
+use super::lock::lock;
 use crate::call::{Action, Call, Caller};
+use crate::object::text;
 use crate::server::Server;
 
 /// Seconds that a token lasts when its volume does not say so.

@@ -14,8 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::lock;
-use super::process::Context;
+use super::lock::lock;
 use super::volumes::Volume;
 use crate::kinds::hooks;
 
@@ -183,10 +182,9 @@ fn processes() -> HashMap<i32, Process> {
 }
 
 /// Looks at the processes for ever.
-pub(super) async fn run(ctx: Context) {
+pub(super) async fn run(usage: &Usage) {
     loop {
         tokio::time::sleep(LOOK).await;
-        let usage = &ctx.node().usage;
         if !usage.is_empty()
             && let Ok(processes) = tokio::task::spawn_blocking(processes).await
         {

@@ -21,8 +21,8 @@ use serde_json::Value;
 use super::environment::{Facts, field};
 use super::paths::Paths;
 use super::tokens::Tokens;
-use crate::actors::hands::text;
 use crate::kinds::hooks;
+use crate::object::text;
 
 /// A volume of a pod.
 #[derive(Clone, Debug)]

@@ -14,7 +14,8 @@ use std::sync::Mutex;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{lock, marks};
+use super::lock::lock;
+use super::marks;
 
 /// Reads `+group` and `-group`, and kills what is left at the end; its argument is the mark of the node's processes.
 const SCRIPT: &str = r#"trap '' INT TERM HUP

@@ -10,6 +10,7 @@
 
 use serde_json::{Map, Value};
 
+use super::context::ApplyContext;
 use super::difference::{Difference, Side, difference};
 use super::fields::{Element, FieldSet};
 use super::managed::{self, Entry, Operation};
@@ -17,7 +18,6 @@ use super::merged::{merged, without};
 use super::owned::owned;
 use super::reshaped::reshaped;
 use super::{conflict, typed};
-use crate::schema::Schema;
 use crate::schema::node::View;
 use crate::status::Status;
 
@@ -35,25 +35,6 @@ const SERVER_METADATA: [&str; 8] = [
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 ];
-
-/// Who writes what, where.
-#[derive(Clone, Copy, Debug)]
-pub struct ApplyContext<'a> {
-    /// Schema of the object in `api_version`.
-    pub schema: &'a Schema,
-    /// Version of the request's path, which the entry records.
-    pub api_version: &'a str,
-    /// Field manager.
-    pub manager: &'a str,
-    /// `status`, `scale`, or empty for the object itself.
-    pub subresource: &'a str,
-    /// Take conflicting fields over instead of refusing.
-    pub force: bool,
-    /// RFC 3339, whole seconds, UTC.
-    pub now: &'a str,
-    /// Paths that this endpoint never writes nor owns, such as `["status"]`.
-    pub reset: &'a [&'a [&'a str]],
-}
 
 /// The object as it is after applying `config`, with its new managedFields, before defaulting.
 ///

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::apply::ApplyContext;
+use super::context::ApplyContext;
 use super::fields::FieldSet;
 use super::managed::Entry;
 use super::owned::owned;

@@ -10,6 +10,7 @@
 
 mod apply;
 mod conflict;
+mod context;
 mod difference;
 mod element;
 mod fields;
@@ -25,7 +26,8 @@ mod tests;
 mod track;
 mod typed;
 
-pub use apply::{ApplyContext, apply, check_typed};
+pub use apply::{apply, check_typed};
+pub use context::ApplyContext;
 pub(crate) use element::element;
 pub(crate) use fields::Element;
 pub(crate) use json::depth;

@@ -8,8 +8,9 @@
 //!
 //! Deliberately absent: the Scale itself (`verbs::scale`).
 
-use super::apply::{ApplyContext, store};
+use super::apply::store;
 use super::conflict;
+use super::context::ApplyContext;
 use super::fields::{Element, FieldSet};
 use super::managed::{self, Entry, Operation};
 use crate::status::Status;

@@ -4,7 +4,8 @@
 
 use serde_json::Value;
 
-use super::apply::{ApplyContext, store, strip};
+use super::apply::{store, strip};
+use super::context::ApplyContext;
 use super::difference::{Side, difference};
 use super::managed::{self, Entry, Operation};
 use super::reshaped::reshaped;

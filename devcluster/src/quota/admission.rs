@@ -5,15 +5,17 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    STORAGE, pods, scopes,
-    usage::{Amounts, named, usage},
+    STORAGE,
+    amounts::Amounts,
+    pods, scopes,
+    usage::{named, usage},
 };
 use crate::{
     kinds::hooks::Quantity,
     server::Server,
     status::Status,
     store::Stored,
-    verbs::{Settings, Target, update},
+    verbs::{Settings, Target, write},
 };
 
 /// Attempts to write a quota that others write as well.
@@ -141,6 +143,5 @@ fn take(server: &Server, quota: &Target, settings: &Settings, stored: &Arc<Store
         let used = Quantity::read(&next["status"]["used"][resource]).unwrap_or(Quantity::whole(0));
         next["status"]["used"][resource] = used.plus(*amount).text().into();
     }
-    let settings = Settings { manager: "kube-apiserver".to_owned(), now: settings.now.clone(), ..Settings::default() };
-    update::update(server, quota, &settings, next).is_ok()
+    write::stored_by_server(server, quota, &settings.now, stored, next)
 }

@@ -6,15 +6,16 @@
 //! Invariant: what is decided here comes from the status of the quotas, as on a real server: a quota that nobody has
 //! counted yet refuses nothing.
 //!
-//! Deliberately absent: counting what is there, which a controller does (`actors::quotas`).
+//! Deliberately absent: counting what is there, which a controller does (`controllers::quotas`).
 
 mod admission;
+mod amounts;
 mod pods;
 mod scopes;
 mod usage;
 
 pub(crate) use self::admission::{charge, decide};
-pub(crate) use self::usage::used;
+pub use self::usage::used;
 
 /// Where quotas are stored.
-pub(crate) const STORAGE: &str = "resourcequotas";
+pub const STORAGE: &str = "resourcequotas";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::usage::Amounts;
+use super::amounts::Amounts;
 use crate::kinds::hooks::Quantity;
 
 /// Resources of pods that a quota can name.

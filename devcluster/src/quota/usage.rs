@@ -8,11 +8,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::amounts::Amounts;
 use super::{pods, scopes};
 use crate::kinds::hooks::Quantity;
-
-/// Names of resources and amounts of them.
-pub(super) type Amounts = BTreeMap<String, Quantity>;
 
 /// Kinds that can also be named without `count/`.
 const COUNTED: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
@@ -92,7 +90,7 @@ pub(super) fn named<'a>(hard: &'a Value, group: &str, plural: &str) -> Vec<&'a s
 }
 
 /// What is used of a quota; `objects` are those of a kind in its namespace, `None` for a kind that is not served.
-pub(crate) fn used(
+pub fn used(
     spec: &Value,
     now: Timestamp,
     objects: impl Fn(&str, &str) -> Option<Vec<Arc<Value>>>,

@@ -3,23 +3,25 @@
 use super::{
     error::Refusal,
     manifest::MAX_MANIFEST,
-    name::{Digest, Reference, Repository},
+    name::{Digest, Repository},
     route::{self, Place},
     store::Registry,
     upload::{Content, MAX_BLOB, Upload},
 };
 use crate::{
-    levers::Asked,
+    body::Body,
+    extension::{Extension, Sent},
+    levers::{Asked, Levers},
     route::Query,
-    server::Server,
-    service::{Body, respond},
+    service::respond,
 };
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Method, Response, header, request::Parts};
 use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use serde_json::{Value, json};
-use std::{convert::Infallible, error::Error, io, io::SeekFrom};
+use std::{convert::Infallible, io::SeekFrom, net::SocketAddr};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 /// Header with the digest of what was asked for.
@@ -29,21 +31,27 @@ const PIECE: usize = 64 << 10;
 /// Names in one page of a list, unless fewer are asked for.
 const MAX_PAGE: usize = 1000;
 
-/// The body of a request, whatever its kind.
-type Sent = UnsyncBoxBody<Bytes, io::Error>;
 type Answer = Result<Response<Body>, Refusal>;
 
-/// Answers a request.
-pub(crate) async fn answer<B>(server: &Server, registry: &Registry, parts: Parts, body: B) -> Response<Body>
-where
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
+impl Extension for Registry {
+    fn serves(&self, path: &str) -> bool {
+        path == "/v2" || path.starts_with("/v2/")
+    }
+
+    fn listening(&self, address: SocketAddr) {
+        self.serve_at(address);
+    }
+
+    fn answer<'a>(&'a self, levers: &'a Levers, parts: Parts, body: Sent) -> BoxFuture<'a, Response<Body>> {
+        Box::pin(answer(levers, self, parts, body))
+    }
+}
+
+async fn answer(levers: &Levers, registry: &Registry, parts: Parts, body: Sent) -> Response<Body> {
     let outcome = match route::place(parts.uri.path()) {
-        Ok(place) => match injected(server, &parts, &place).await {
+        Ok(place) => match injected(levers, &parts, &place).await {
             Some(response) => Ok(response),
-            None => served(registry, place, &parts, sent(body)).await,
+            None => served(registry, place, &parts, body).await,
         },
         Err(refusal) => Err(refusal),
     };
@@ -53,24 +61,15 @@ where
     response
 }
 
-fn sent<B>(body: B) -> Sent
-where
-    B: http_body::Body + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    let whole = |mut data: B::Data| data.copy_to_bytes(data.remaining());
-    body.map_frame(move |frame| frame.map_data(whole)).map_err(io::Error::other).boxed_unsync()
-}
-
 /// Counts the request and answers it by a lever, if one is set: the resource is `registry` with the subresource
 /// `blobs`, `uploads`, `manifests` or `tags`, the verb is the method in lower case, the name is the repository.
-async fn injected(server: &Server, parts: &Parts, place: &Place) -> Option<Response<Body>> {
+async fn injected(levers: &Levers, parts: &Parts, place: &Place) -> Option<Response<Body>> {
     let verb = parts.method.as_str().to_ascii_lowercase();
     let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-    server.levers().count(&verb, &format!("registry/{}", place.kind()), agent);
+    levers.count(&verb, &format!("registry/{}", place.kind()), agent);
     let (subresource, name) = (place.kind(), place.repository());
     let asked = Asked { verb: &verb, group: "", resource: "registry", subresource, namespace: "", name, query: "" };
-    let fault = server.levers().fault(&asked)?;
+    let fault = levers.fault(&asked)?;
     tokio::time::sleep(fault.delay()).await;
     (fault.code != 0).then(|| refused(&Refusal::new(fault.code, "UNKNOWN", fault.message)))
 }
@@ -315,13 +314,5 @@ fn refused(refusal: &Refusal) -> Response<Body> {
 fn set(response: &mut Response<Body>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
-    }
-}
-
-/// A manifest reference, for errors of the image store.
-pub(super) fn shown(reference: &Reference) -> String {
-    match reference {
-        Reference::Tag(tag) => format!(":{tag}"),
-        Reference::Digest(digest) => format!("@{}", digest.as_str()),
     }
 }

@@ -1,10 +1,9 @@
 //! The image that a pod names, as far as the registry has it: for a node that runs it.
 
 use super::{
-    answer::shown,
     error::Refusal,
     manifest,
-    name::{self, Digest, Reference, Repository},
+    name::{self, Digest, Reference, Repository, shown},
     store::{Registry, bounded},
 };
 use serde_json::Value;

@@ -12,6 +12,7 @@
 #[expect(clippy::disallowed_methods, reason = "a lever can make it slow")]
 pub(crate) mod answer;
 mod error;
+mod files;
 pub mod image;
 mod manifest;
 pub mod name;

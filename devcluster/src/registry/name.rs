@@ -113,6 +113,14 @@ pub fn split(image: &str) -> Option<(&str, Repository, Reference)> {
     Some((host, Repository::parse(name)?, digest.unwrap_or(tag)))
 }
 
+/// A manifest reference, for errors of the image store.
+pub(super) fn shown(reference: &Reference) -> String {
+    match reference {
+        Reference::Tag(tag) => format!(":{tag}"),
+        Reference::Digest(digest) => format!("@{}", digest.as_str()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@
 use super::{
     RegistryOptions,
     error::Refusal,
+    files::absent,
     manifest::{self, Entry, Index, MAX_MANIFEST},
     name::{Digest, Reference, Repository},
     upload::Uploads,
@@ -34,7 +35,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new(options: RegistryOptions) -> Self {
+    /// A registry in a directory.
+    pub fn new(options: RegistryOptions) -> Self {
         let uploads = Uploads::new(options.directory.join(".uploads"));
         let directory = options.directory;
         Self { directory, uploads, changing: tokio::sync::Mutex::default(), served_at: Mutex::default() }
@@ -219,15 +221,6 @@ impl Registry {
         let unfinished = path.with_extension("unfinished");
         fs::write(&unfinished, bytes).await?;
         Ok(fs::rename(&unfinished, path).await?)
-    }
-}
-
-/// What is not there is no error.
-pub(super) fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

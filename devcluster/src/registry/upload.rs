@@ -4,8 +4,8 @@
 
 use super::{
     error::Refusal,
+    files::absent,
     name::{Digest, Repository},
-    store::absent,
 };
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};

@@ -3,8 +3,18 @@
 //!
 //! Deliberately absent: what a requirement says about labels (the module above).
 
-use super::Requirement;
 use crate::kinds::hooks::metadata::{label_value_faults, qualified_faults};
+
+/// One condition on labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Requirement {
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+    Exists(String),
+    Absent(String),
+    Greater(String, i64),
+    Less(String, i64),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word<'a> {

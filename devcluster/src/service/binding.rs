@@ -3,12 +3,13 @@
 //! Deliberately absent: the placement (`verbs::binding`).
 
 use super::{
-    Asked, Body,
-    resource::{answered, body_of, settings},
+    request::Asked,
     respond,
+    settings::{answered, body_of, settings},
 };
 use crate::{
     admission::drive::admitted,
+    body::Body,
     server::Server,
     status::Status,
     verbs::{Settings, Target, binding},

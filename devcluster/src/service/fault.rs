@@ -4,7 +4,8 @@
 //!
 //! Deliberately absent: which fault a request meets, which the levers decide.
 
-use super::{Body, respond};
+use super::respond;
+use crate::body::Body;
 use crate::{
     access::user,
     levers::{Asked, Fault},

@@ -5,7 +5,8 @@
 //!
 //! Deliberately absent: a server that shuts down and says so; it is gone when it is dropped.
 
-use super::{Body, respond};
+use super::respond;
+use crate::body::Body;
 use crate::route::Query;
 use http::{HeaderValue, Response, header};
 use std::fmt::Write as _;

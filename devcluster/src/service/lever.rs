@@ -2,7 +2,8 @@
 //!
 //! Deliberately absent: levers that only make sense in process.
 
-use super::{Asked, Body, respond};
+use super::{request::Asked, respond};
+use crate::body::Body;
 use crate::{
     levers::{Fault, Simulation},
     server::Server,

@@ -11,8 +11,10 @@ use http::Response;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{Body, respond};
-use crate::node::logs::{Book, Entry, Place, entries};
+use super::respond;
+use crate::body::Body;
+use crate::kubelet::ContainerLog;
+use crate::kubelet::log::{Entry, Position, entries};
 use crate::route::Query;
 use crate::server::Server;
 use crate::status::Status;
@@ -89,11 +91,11 @@ pub(super) fn answer(server: &Server, target: &Target, query: &Query) -> Result<
     let container = container(&pod, query.text("container"))?;
     let wanted = Wanted::parse(query, server.now())?;
     let previous = query.flag("previous");
-    let Some(node) = server.node().filter(|node| node.runs(&pod, server.images())) else {
+    let Some(kubelet) = server.kubelet(&pod) else {
         return simulated(server, target, &pod, &container, &wanted, query);
     };
-    let book = node.books().of(verbs::text(&pod, "/metadata/uid"), &container);
-    let Some((book, (all, place))) = book.and_then(|book| book.read(previous).map(|read| (book, read))) else {
+    let log = kubelet.log(verbs::text(&pod, "/metadata/uid"), &container);
+    let Some((log, (all, position))) = log.and_then(|log| log.read(previous).map(|read| (log, read))) else {
         return Err(unwritten(&pod, &container, previous));
     };
     let mut first = wanted.written(wanted.end(&all));
@@ -102,31 +104,31 @@ pub(super) fn answer(server: &Server, target: &Target, query: &Query) -> Result<
         return Ok(respond::text(200, first));
     }
     let left = wanted.limit - first.len();
-    Ok(respond::text_stream(follow(book, place, wanted, first, left)))
+    Ok(respond::text_stream(follow(log, position, wanted, first, left)))
 }
 
 fn follow(
-    book: Arc<Book>,
-    place: Place,
+    log: Arc<dyn ContainerLog>,
+    position: Position,
     wanted: Wanted,
     first: Bytes,
     left: usize,
 ) -> impl futures::Stream<Item = Bytes> + Send + 'static {
-    let changes = book.changes();
-    let state = (book, place, wanted, changes, Some(first), left, true);
-    stream::unfold(state, |(book, mut place, wanted, mut changes, first, mut left, mut open)| async move {
+    let changes = log.changes();
+    let state = (log, position, wanted, changes, Some(first), left, true);
+    stream::unfold(state, |(log, mut position, wanted, mut changes, first, mut left, mut open)| async move {
         if let Some(first) = first.filter(|first| !first.is_empty()) {
-            return Some((first, (book, place, wanted, changes, None, left, open)));
+            return Some((first, (log, position, wanted, changes, None, left, open)));
         }
         while open && left > 0 {
             changes.borrow_and_update();
-            let (stored, more) = book.more(&mut place);
+            let (stored, more) = log.more(&mut position);
             open = more;
             let mut text = wanted.written(&stored);
             text.truncate(left);
             left -= text.len();
             if !text.is_empty() {
-                return Some((text, (book, place, wanted, changes, None, left, open)));
+                return Some((text, (log, position, wanted, changes, None, left, open)));
             }
             if open && changes.changed().await.is_err() {
                 return None;

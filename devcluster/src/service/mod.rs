@@ -14,34 +14,31 @@ mod lever;
 mod log;
 #[expect(clippy::disallowed_methods, reason = "it connects to pods")]
 mod proxy;
+mod request;
 #[expect(clippy::disallowed_methods, reason = "requests have deadlines")]
 mod resource;
 pub mod respond;
+mod settings;
 #[expect(clippy::disallowed_methods, reason = "connections go on")]
 pub(crate) mod stream;
 mod yaml;
 
+use self::request::{Asked, read, sent};
+pub use crate::body::Body;
 use crate::{
     access::{self, authenticate::authenticate, rbac},
-    discovery, media, openapi, registry,
+    discovery, media, openapi,
     route::{Query, Route, route},
     server::Server,
     status::Status,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, header, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use http::{Method, Request, Response, header};
 use std::{
     convert::Infallible,
     task::{Context, Poll},
 };
-
-/// Body of an answer.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-/// Largest accepted body, in bytes.
-const MAX_BODY: usize = 3 << 20;
 
 /// A cluster as a `tower::Service`: what a connection would be, without one.
 #[derive(Clone, Debug)]
@@ -94,8 +91,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
-    if let Some(images) = server.images().filter(|_| is_below_v2(parts.uri.path())) {
-        return registry::answer::answer(server, images, parts, body).await;
+    if let Some(extension) = server.extension(parts.uri.path()) {
+        return extension.answer(server.levers(), parts, sent(body)).await;
     }
     let body = match read(&parts, body).await {
         Ok(body) => body,
@@ -146,47 +143,6 @@ fn watched(route: Route, mut asked: Asked) -> (Route, Asked) {
     } else {
         // Nothing but a watch can be asked there.
         (Route::Watch(address), asked)
-    }
-}
-
-/// Whether a path is the image registry's.
-pub(crate) fn is_below_v2(path: &str) -> bool {
-    path == "/v2" || path.starts_with("/v2/")
-}
-
-/// A request whose body has been read.
-struct Asked {
-    parts: Parts,
-    query: Query,
-    body: Bytes,
-    user: access::User,
-}
-
-impl Asked {
-    fn header(&self, name: header::HeaderName) -> &str {
-        self.parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
-    }
-
-    fn user_agent(&self) -> &str {
-        self.header(header::USER_AGENT)
-    }
-}
-
-async fn read<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    if matches!(parts.method, Method::GET | Method::HEAD) {
-        return Ok(Bytes::new());
-    }
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}")))
-        }
-        Err(_) => Err(Status::bad_request("the body of the request could not be read")),
     }
 }
 

@@ -2,10 +2,17 @@
 //!
 //! Deliberately absent: the verbs themselves (`verbs`).
 
-use super::{Asked, Body, binding, fault, log, proxy, respond, stream};
+use super::{
+    binding, fault, log, proxy,
+    request::Asked,
+    respond,
+    settings::{admit, answered, body_of, settings},
+    stream,
+};
+use crate::body::Body;
 use crate::{
     access::{Place, Request, rbac},
-    admission::{Stop, consult, drive::admitted, hooks::Write},
+    admission::{Stop, drive::admitted},
     kinds::table::Kind,
     levers, media,
     present::{self, Form, Route},
@@ -13,17 +20,14 @@ use crate::{
     server::{Server, stamp},
     status::{Cause, Status},
     verbs::{
-        self, Done, FieldValidation, Settings, Shown, Target, create, decode,
+        self, Done, Settings, Shown, Target, create, decode,
         delete::{self, DeleteOptions, Deleted},
-        doubled, eviction, patch, read, review, scale, token, update, watch,
+        eviction, patch, read, review, scale, token, update, watch, write,
     },
 };
 use bytes::Bytes;
 use http::{Response, header};
-use serde_json::{Value, json};
-
-/// Longest name of a field manager.
-const MAX_MANAGER: usize = 128;
+use serde_json::json;
 
 /// Answers a request about objects.
 pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> Response<Body> {
@@ -236,7 +240,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
             let plain = Target { subresource: String::new(), ..target.clone() };
             let settings = settings(server, asked, "CreateOptions")?;
             let (body, _) = body_of(kind, asked, None)?;
-            create::same_namespace(target, &body)?;
+            write::same_namespace(target, &body)?;
             let (outcome, warnings) = admit(server, target, &settings, "CREATE", body).await;
             // Webhooks judge the eviction, and not the deletion that follows from it.
             let done = outcome
@@ -268,24 +272,6 @@ fn may_connect(server: &Server, target: &Target, asked: &Asked) -> Result<(), St
     }
     // A real server says no more here than what its authorizer gives as the reason, which often is nothing.
     Err(Status::forbidden(&target.kind.group_resource(), &target.name, &decision.reason))
-}
-
-/// Lets webhooks change and judge what is not stored; answers also what they want the client to be warned of.
-pub(super) async fn admit(
-    server: &Server,
-    target: &Target,
-    settings: &Settings,
-    operation: &'static str,
-    object: Value,
-) -> (Result<Value, Status>, Vec<String>) {
-    admitted(server, settings, |settings| {
-        let write = Write { target, operation, old: None };
-        let mut object = object.clone();
-        consult::mutate(server, settings, &write, Some(&mut object))?;
-        consult::validate(server, settings, &write, Some(&object))?;
-        Ok(object)
-    })
-    .await
 }
 
 /// How the caller wants to be answered; 406 when that cannot be.
@@ -341,17 +327,6 @@ fn open_watch(server: &Server, target: &Target, asked: &Asked) -> Result<Respons
     Ok(respond::stream(watch::open(server, target, options)))
 }
 
-/// The body, and the fields it has twice.
-pub(super) fn body_of(kind: &str, asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<String>), Status> {
-    match form {
-        None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body)
-            .map_err(|status| decode::unrecognized(status, kind, &asked.body)),
-        Some(patch::Form::Apply) => Ok((decode::yaml(&asked.body)?, Vec::new())),
-        Some(_) => doubled::parse(&asked.body)
-            .map_err(|error| Status::bad_request(format!("error decoding patch: {}", decode::syntax(&error)))),
-    }
-}
-
 /// A write that may create needs the permission to create as well.
 fn may_create(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<(), Status> {
     let creates = verb == "apply" || verb == "update" && update::creates_on_update(&target.kind);
@@ -394,13 +369,6 @@ async fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> R
     Ok(answered(outcome.map(|done| written(&target.kind, done, shape)), &warnings))
 }
 
-/// An answer with what webhooks want the client to be warned of, whatever became of the write.
-pub(super) fn answered(outcome: Result<Response<Body>, Status>, warnings: &[String]) -> Response<Body> {
-    let mut response = outcome.unwrap_or_else(|status| respond::status(&status));
-    respond::warn(&mut response, warnings);
-    response
-}
-
 fn written(kind: &Kind, done: Done, shape: Form) -> Response<Body> {
     let body: Bytes = if shape == Form::Metadata {
         present::metadata(&done.object.value(kind)).to_string().into()
@@ -424,67 +392,6 @@ fn patch_settings(server: &Server, asked: &Asked, form: patch::Form) -> Result<S
         return refuse(Cause::forbidden("force", "may not be specified for non-apply patch"));
     }
     Ok(settings)
-}
-
-/// A character as Go quotes it.
-fn shown(c: char) -> String {
-    if c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t') {
-        return format!("\\x{:02x}", u32::from(c));
-    }
-    c.escape_debug().to_string()
-}
-
-/// Reads what all writes have in common; 422 on `options` for unknown values.
-pub(super) fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, Status> {
-    let refuse = |cause| Err(Status::invalid("meta.k8s.io", options, "", vec![cause]));
-    let mut dry_run = false;
-    for value in asked.query.all("dryRun") {
-        if value != "All" {
-            return refuse(Cause::not_supported("dryRun", &json!([value]), &["All"]));
-        }
-        dry_run = true;
-    }
-    let validation = match asked.query.text("fieldValidation") {
-        "" | "Warn" => FieldValidation::Warn,
-        "Strict" => FieldValidation::Strict,
-        "Ignore" => FieldValidation::Ignore,
-        other => {
-            let supported = ["", "Ignore", "Strict", "Warn"];
-            return refuse(Cause::not_supported("fieldValidation", &other.into(), &supported));
-        }
-    };
-    let manager = match asked.query.text("fieldManager") {
-        "" => asked.user_agent().split('/').next().unwrap_or_default(),
-        given => given,
-    };
-    if manager.len() > MAX_MANAGER {
-        let text = format!("Too long: may not be more than {MAX_MANAGER} bytes");
-        return refuse(Cause::new("FieldValueTooLong", "fieldManager", text));
-    }
-    if let Some((at, bad)) = manager.char_indices().find(|(_, c)| c.is_control()) {
-        let shown: String = manager.chars().map(shown).collect();
-        let why = format!("Invalid value: \"{shown}\": invalid character U+{:04X} (at position {at})", u32::from(bad));
-        return refuse(Cause::new("FieldValueInvalid", "fieldManager", why));
-    }
-    let manager = if manager.is_empty() { "unknown" } else { manager };
-    let mut told = serde_json::Map::new();
-    for name in ["fieldManager", "fieldValidation"] {
-        if !asked.query.text(name).is_empty() {
-            told.insert(name.to_owned(), asked.query.text(name).into());
-        }
-    }
-    if dry_run {
-        told.insert("dryRun".to_owned(), json!(["All"]));
-    }
-    Ok(Settings {
-        dry_run,
-        validation,
-        options: told,
-        manager: manager.to_owned(),
-        now: stamp(server.now()),
-        user: asked.user.clone(),
-        ..Settings::default()
-    })
 }
 
 async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {

@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: what is in them.
 
-use super::Body;
+use crate::body::Body;
 use crate::status::Status;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};

@@ -7,7 +7,8 @@
 //!
 //! Deliberately absent: watches, which have no YAML form.
 
-use super::{Body, respond};
+use super::respond;
+use crate::body::Body;
 use crate::status::Status;
 use http::{HeaderValue, Response, header};
 use http_body_util::{BodyExt as _, Full};

@@ -5,11 +5,8 @@
 //! Deliberately absent: whether there is such a node; a real server does not ask either.
 
 use super::{
-    Settings, Target,
-    create::{self, Tracking},
-    decode, metadata, text,
-    update::{self, ATTEMPTS, Live},
-    value_as,
+    Settings, Target, decode, metadata, text, update, value_as,
+    write::{self, ATTEMPTS, Live, Tracking},
 };
 use crate::{
     admission::{Stop, consult, hooks::Write},
@@ -36,7 +33,7 @@ pub(crate) fn bind(
     let kinds = table.find_resource("v1", "bindings").zip(table.find_resource("v1", "pods"));
     let (kind, pods) = kinds.ok_or_else(|| target.not_found())?;
     let warnings = decode::object(kind, &mut binding, settings, decode::Origin::Body)?;
-    create::same_namespace(target, &binding)?;
+    write::same_namespace(target, &binding)?;
     let name = if target.name.is_empty() { text(&binding, "/metadata/name").to_owned() } else { target.name.clone() };
     if name.is_empty() {
         return Err(Status::bad_request("Name parameter required.").into());

@@ -4,17 +4,14 @@
 
 use super::{
     Done, Settings, Shown, Target, decode, fits, metadata, namespace, reset_paths, service_account, text, to_storage,
+    write::{Tracking, complete, context, same_namespace, validate},
 };
 use crate::{
     access::escalation,
     addresses::Reservation,
     admission::{Stop, consult, hooks::Write},
-    kinds::{
-        hooks::{self, Finalizers, NameRule},
-        table::Kind,
-    },
-    patch::{self, ApplyContext},
-    quota, registration, schema,
+    kinds::{hooks, table::Kind},
+    patch, quota, registration,
     server::Server,
     status::{Cause, Status},
     store::{Base, Key},
@@ -51,15 +48,6 @@ pub fn create(server: &Server, target: &Target, settings: &Settings, mut body: V
         done.warnings.splice(0..0, warnings);
         done
     })
-}
-
-/// Whether managedFields are to be kept here or come from an apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tracking {
-    /// The writer becomes the manager of what it sent.
-    Track,
-    /// An apply has done it.
-    Applied,
 }
 
 /// Completes, validates and stores a decoded object under the target's name.
@@ -155,15 +143,6 @@ fn exists(server: &Server, target: &Target, key: &Key) -> Status {
     status
 }
 
-/// 400 when the body names another namespace than the path.
-pub(crate) fn same_namespace(target: &Target, object: &Value) -> Result<(), Status> {
-    let given = text(object, "/metadata/namespace");
-    if given.is_empty() || given == target.namespace || !target.kind.namespaced {
-        return Ok(());
-    }
-    Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
-}
-
 fn refuse_terminating_definition(kind: &Kind, target: &Target) -> Result<(), Status> {
     if kind.custom.as_ref().is_some_and(|c| c.terminating) {
         return Err(Status::new(
@@ -178,29 +157,6 @@ fn refuse_terminating_definition(kind: &Kind, target: &Target) -> Result<(), Sta
         .about(&kind.group_resource(), &target.name));
     }
     Ok(())
-}
-
-/// The defaults of a kind.
-pub(crate) fn complete(kind: &Kind, object: &mut Value) {
-    if kind.custom.is_some() {
-        schema::apply_defaults(&kind.schema, object);
-    } else {
-        hooks::default(&kind.api_version, &kind.kind, object);
-    }
-}
-
-/// What the kind itself says about an object.
-pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-    if kind.custom.is_some() {
-        let mut causes = hooks::validate_metadata(object, old, NameRule::Subdomain, Finalizers::Any);
-        causes.extend(schema::validate(&kind.schema, object, old));
-        return causes;
-    }
-    let mut causes = hooks::validate(&kind.api_version, &kind.kind, object, old);
-    if kind.kind == "CustomResourceDefinition" {
-        causes.extend(schema::validate_definition(object, old));
-    }
-    causes
 }
 
 fn prepare(kind: &Kind, object: &mut Value, reservation: &mut Reservation<'_>) -> Vec<Cause> {
@@ -220,23 +176,5 @@ fn begin_generation(kind: &Kind, object: &mut Value) {
         kind.custom.is_some() || hooks::generation_changes(&kind.api_version, &kind.kind, object, object).is_some();
     if counted {
         metadata::of(object).insert("generation".to_owned(), 1.into());
-    }
-}
-
-/// What `patch` must know of a write.
-pub(crate) fn context<'a>(
-    kind: &'a Kind,
-    settings: &'a Settings,
-    subresource: &'a str,
-    reset: &'a [&'static [&'static str]],
-) -> ApplyContext<'a> {
-    ApplyContext {
-        schema: &kind.schema,
-        api_version: &kind.api_version,
-        manager: &settings.manager,
-        subresource,
-        force: settings.force,
-        now: &settings.now,
-        reset,
     }
 }

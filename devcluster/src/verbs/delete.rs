@@ -5,9 +5,8 @@
 //! Deliberately absent: deleting dependents and contents, which controllers do after the fact.
 
 use super::{
-    Settings, Shown, Target, metadata, namespace, text, to_storage,
-    update::{self, ATTEMPTS, Live},
-    value_as,
+    Settings, Shown, Target, metadata, namespace, text, to_storage, update, value_as,
+    write::{ATTEMPTS, Live},
 };
 use crate::{
     admission::{Stop, consult, hooks::Write},
@@ -263,7 +262,10 @@ fn attempt(
         return None;
     };
     if kind.kind == "CustomResourceDefinition" {
-        registration::terminate(server, &target.name);
+        registration::terminate(server, &target.name, |target, settings| {
+            // An object that is gone in the meantime, or waits for its finalizers, is as well as deleted here.
+            let _ = self::delete(server, target, settings, &DeleteOptions::default());
+        });
     }
     Some(Deleted::Marked(Shown::Stored(stored)))
 }

@@ -1,6 +1,6 @@
 //! `pods/eviction`: a deletion that asks the budgets of the pod first.
 //!
-//! Deliberately absent: counting the budgets, which a controller does (`actors::disruption_budgets`).
+//! Deliberately absent: counting the budgets, which a controller does (`controllers::disruption_budgets`).
 
 use super::{
     Settings, Target,
@@ -8,8 +8,8 @@ use super::{
     text, update,
 };
 use crate::{
-    actors::disruption_budgets::allowing,
     admission::Stop,
+    kinds::disruption::allowing,
     kinds::hooks,
     route::Query,
     server::Server,

@@ -27,7 +27,10 @@ pub mod token;
 pub mod update;
 #[expect(clippy::disallowed_methods, reason = "a watch has a deadline")]
 pub mod watch;
+#[expect(clippy::disallowed_methods, reason = "a write has a time")]
+pub(crate) mod write;
 
+pub(crate) use crate::object::text;
 use crate::{
     access::User,
     admission::Answers,
@@ -220,11 +223,6 @@ fn weight(value: &Value) -> usize {
 /// An object of `kind` in the version in which it is stored.
 pub(crate) fn to_storage(kind: &Kind, value: Value) -> Value {
     if kind.converts() { hooks::convert(&value, &kind.api_version, &kind.storage_api_version) } else { value }
-}
-
-/// A text in an object, empty when it is absent or none.
-pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Fields that writes through an endpoint neither change nor own.

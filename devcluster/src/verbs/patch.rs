@@ -5,11 +5,8 @@
 //! Deliberately absent: how a patch is computed (`crate::patch`).
 
 use super::{
-    Done, FieldValidation, Settings, Target,
-    create::{self, Tracking, context},
-    decode, metadata, reset_paths, text,
-    update::{self, ATTEMPTS, Live, Sent},
-    value_as,
+    Done, FieldValidation, Settings, Target, create, decode, metadata, reset_paths, text, update, value_as,
+    write::{self, ATTEMPTS, Live, Sent, Tracking, context},
 };
 use crate::{
     admission::Stop,
@@ -70,10 +67,10 @@ fn change(server: &Server, target: &Target, settings: &Settings, form: Form, bod
         let mut new = compute(target, form, &old, body)?;
         let origin = if form == Form::Strategic { decode::Origin::Strategic } else { decode::Origin::Patch };
         let warnings = decode::object(kind, &mut new, settings, origin)?;
-        update::same_name(target, &new)?;
-        create::same_namespace(target, &new)?;
+        write::same_name(target, &new)?;
+        write::same_namespace(target, &new)?;
         same_uid(target, &old, &new)?;
-        update::same_version(target, &old, &new, Sent::Part)?;
+        write::same_version(target, &old, &new, Sent::Part)?;
         if let Some(mut done) =
             update::replace(server, target, settings, &Live { stored: live, old }, new, Tracking::Track)?
         {
@@ -151,7 +148,7 @@ fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) ->
         };
         let old = value_as(kind, &live);
         same_uid(target, &old, &config)?;
-        update::same_version(target, &old, &config, Sent::Part)?;
+        write::same_version(target, &old, &config, Sent::Part)?;
         let mut new = patch::apply(&cx, Some(&old), &config)?;
         addressed(target, &mut new);
         decode::converted(kind, &config, &mut new)?;
@@ -180,7 +177,7 @@ fn first_apply(
         return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why).into());
     }
     // Who applies to an object that is there need not name it, who creates one must.
-    update::same_name(target, config)?;
+    write::same_name(target, config)?;
     let mut new = patch::apply(cx, None, config)?;
     addressed(target, &mut new);
     decode::converted(&target.kind, config, &mut new)?;
@@ -212,9 +209,9 @@ fn configuration(target: &Target, body: &Value) -> Result<Value, Status> {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     if !text(body, "/metadata/name").is_empty() {
-        update::same_name(target, body)?;
+        write::same_name(target, body)?;
     }
-    create::same_namespace(target, body)?;
+    write::same_namespace(target, body)?;
     Ok(body.clone())
 }
 

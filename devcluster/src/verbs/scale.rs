@@ -3,75 +3,24 @@
 //! Deliberately absent: who owns the number afterwards (`patch`).
 
 use super::{
-    Done, Settings, Shown, Target,
-    create::{Tracking, context},
-    decode,
+    Done, Settings, Shown, Target, decode,
     patch::Form,
-    text,
-    update::{self, ATTEMPTS, Live},
-    value_as,
+    text, update, value_as,
+    write::{self, ATTEMPTS, Live, Tracking, context},
 };
 use crate::{
     admission::Stop,
-    kinds::table::{Kind, ScalePaths},
+    kinds::{
+        scale::{paths, set_replicas},
+        table::Kind,
+    },
     patch, schema,
     server::Server,
     status::{Cause, Status},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
-fn paths(kind: &Kind) -> ScalePaths {
-    kind.custom.as_ref().and_then(|c| c.scale.clone()).unwrap_or_else(|| ScalePaths {
-        spec: "/spec/replicas".to_owned(),
-        status: "/status/replicas".to_owned(),
-        selector: None,
-    })
-}
-
-/// The Scale of an object.
-pub fn of(kind: &Kind, object: &Value) -> Value {
-    let paths = paths(kind);
-    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
-    let mut metadata = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let Some(value) = object["metadata"].get(field) {
-            metadata[field] = value.clone();
-        }
-    }
-    let mut status = json!({"replicas": number(&paths.status)});
-    let selector = match &paths.selector {
-        Some(pointer) => text(object, pointer).to_owned(),
-        None => selector_text(&object["spec"]["selector"]),
-    };
-    if !selector.is_empty() {
-        status["selector"] = selector.into();
-    }
-    // A wanted zero is left out, a counted one is not.
-    let spec = match number(&paths.spec) {
-        0 => json!({}),
-        wanted => json!({"replicas": wanted}),
-    };
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
-}
-
-/// A label selector in its text form.
-fn selector_text(selector: &Value) -> String {
-    let labels = selector.get("matchLabels").or(Some(selector)).and_then(Value::as_object);
-    let mut terms: Vec<String> =
-        labels.into_iter().flatten().filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect();
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let name = text(expression, "/key");
-        let values: Vec<&str> =
-            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        match text(expression, "/operator") {
-            "In" => terms.push(format!("{name} in ({})", values.join(","))),
-            "NotIn" => terms.push(format!("{name} notin ({})", values.join(","))),
-            "Exists" => terms.push(name.to_owned()),
-            _ => terms.push(format!("!{name}")),
-        }
-    }
-    terms.join(",")
-}
+pub use crate::kinds::scale::of;
 
 /// Reads a Scale.
 pub fn get(server: &Server, target: &Target) -> Result<Value, Status> {
@@ -94,7 +43,7 @@ pub fn write(
             decodes(body).map_err(|why| {
                 Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
             })?;
-            update::same_name(target, body)?;
+            write::same_name(target, body)?;
         }
         Some(Form::Apply) => configuration(target, body)?,
         Some(_) => {}
@@ -189,16 +138,4 @@ fn with_replicas(kind: &Kind, target: &Target, old: &Value, wanted: &Value) -> R
     let mut new = old.clone();
     set_replicas(kind, &mut new, replicas);
     Ok(new)
-}
-
-/// Makes the wanted replicas of an object so many.
-pub(crate) fn set_replicas(kind: &Kind, object: &mut Value, replicas: Value) {
-    let mut at = object;
-    for part in paths(kind).spec.split('/').skip(1) {
-        if !at.is_object() {
-            *at = json!({});
-        }
-        at = &mut at[part];
-    }
-    *at = replicas;
 }

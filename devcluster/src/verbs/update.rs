@@ -6,9 +6,9 @@
 //! Deliberately absent: how the new state came about (`patch`, `scale`).
 
 use super::{
-    Done, Settings, Shown, Target,
-    create::{self, Tracking, complete, context},
-    decode, fits, metadata, reset_paths, text, to_storage, value_as, wants_rewriting,
+    Done, Settings, Shown, Target, create, decode, fits, metadata, reset_paths, text, to_storage, value_as,
+    wants_rewriting,
+    write::{self, ATTEMPTS, Live, Sent, Tracking, complete, context, same_name, same_version},
 };
 use crate::{
     access::escalation,
@@ -18,23 +18,17 @@ use crate::{
     patch, quota, registration,
     server::Server,
     status::{Cause, Status},
-    store::{Base, Stored},
+    store::Base,
 };
 use serde_json::Value;
-use std::{
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
-
-/// How often a write is computed again because others wrote in between.
-pub(crate) const ATTEMPTS: usize = 100;
+use std::{sync::PoisonError, time::Instant};
 
 /// Replaces an object, or its status.
 pub fn update(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Stop> {
     let kind = &*target.kind;
     let warnings = decode::object(kind, &mut body, settings, decode::Origin::Body)?;
     same_name(target, &body)?;
-    create::same_namespace(target, &body)?;
+    write::same_namespace(target, &body)?;
     for _ in 0..ATTEMPTS {
         let Some(live) = server.store().get(&kind.storage, &target.key()) else {
             return absent(server, target, settings, body);
@@ -76,36 +70,6 @@ pub(crate) fn creates_on_update(kind: &Kind) -> bool {
     )
 }
 
-/// Kinds that are only replaced by who names the version he replaces.
-fn needs_version(kind: &Kind) -> bool {
-    kind.custom.is_some()
-        || matches!(
-            kind.kind.as_str(),
-            "CustomResourceDefinition"
-                | "Lease"
-                | "PodDisruptionBudget"
-                | "MutatingWebhookConfiguration"
-                | "ValidatingWebhookConfiguration"
-                | "ValidatingAdmissionPolicy"
-                | "ValidatingAdmissionPolicyBinding"
-                | "RuntimeClass"
-        )
-}
-
-/// 400 when the body names another object than the path.
-pub(crate) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
-    let given = text(object, "/metadata/name");
-    if given == target.name {
-        return Ok(());
-    }
-    let text = if given.is_empty() {
-        format!("the name of the object ({} based on URL) was undeterminable: name must be provided", target.name)
-    } else {
-        format!("the name of the object ({given}) does not match the name on the URL ({})", target.name)
-    };
-    Err(Status::bad_request(text))
-}
-
 fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
     let (given, live) = (text(new, "/metadata/uid"), text(old, "/metadata/uid"));
     if given.is_empty() || given == live {
@@ -139,43 +103,6 @@ fn storage_key(target: &Target) -> String {
     };
     let namespace = if target.namespace.is_empty() { String::new() } else { format!("/{}", target.namespace) };
     format!("/registry/{folder}{namespace}/{}", target.name)
-}
-
-/// How much of an object a client sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// All of it.
-    Whole,
-    /// A patch.
-    Part,
-}
-
-/// 409 when the object names another version than the live one.
-pub(crate) fn same_version(target: &Target, old: &Value, new: &Value, sent: Sent) -> Result<(), Status> {
-    let given = text(new, "/metadata/resourceVersion");
-    if given.is_empty() || given == "0" {
-        if sent == Sent::Whole && target.subresource != "finalize" && needs_version(&target.kind) {
-            let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-            // A real server puts the resource where the kind belongs.
-            return Err(Status::invalid(&target.kind.group, &target.kind.plural, &target.name, vec![cause]));
-        }
-        return Ok(());
-    }
-    if given == text(old, "/metadata/resourceVersion") {
-        return Ok(());
-    }
-    if given.parse::<u64>().is_err() {
-        return Err(Status::new(500, "", format!("strconv.ParseUint: parsing \"{given}\": invalid syntax")));
-    }
-    Err(Status::stale(&target.kind.group_resource(), &target.name))
-}
-
-/// The live object that a write is based on.
-pub(crate) struct Live {
-    /// As stored.
-    pub(crate) stored: Arc<Stored>,
-    /// In the version of the request.
-    pub(crate) old: Arc<Value>,
 }
 
 /// Stores a decoded new state of an object; `None` when someone else wrote first.
@@ -216,7 +143,7 @@ pub(crate) fn replace(
         }
     }
     let part = hooks::validate_part(&target.subresource, old, &new);
-    causes.extend(part.unwrap_or_else(|| create::validate(kind, &new, Some(old))));
+    causes.extend(part.unwrap_or_else(|| write::validate(kind, &new, Some(old))));
     if !causes.is_empty() {
         return Err(Status::invalid(&kind.group, &kind.kind, &target.name, causes).into());
     }

@@ -92,8 +92,8 @@ fn embedded() -> String {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
         runtime.block_on(async {
-            let server = devcluster::Server::new(devcluster::Options { rbac: true, ..devcluster::Options::default() });
-            server.spawn_actors();
+            let server = devcluster::Cluster::new(devcluster::Options { rbac: true, ..devcluster::Options::default() });
+            server.start_controllers();
             let loopback = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
             let serving = server.serve(loopback, None).await.expect("the embedded server listens");
             send.send(format!("http://{}", serving.address())).expect("the claims wait for the address");

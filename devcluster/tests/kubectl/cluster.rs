@@ -33,8 +33,8 @@ fn embedded(pods: Pods) -> String {
             let node = devcluster::NodeOptions::new(directory.path());
             let node = (pods == Pods::Running).then(|| node.host_image("example.com/host:1", []));
             let options = devcluster::Options { rbac: true, node, ..devcluster::Options::default() };
-            let server = devcluster::Server::new(options);
-            server.spawn_actors();
+            let server = devcluster::Cluster::new(options);
+            server.start_controllers();
             let loopback = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
             let serving = server.serve(loopback, None).await.expect("the embedded server listens");
             send.send(server.kubeconfig(serving.address(), None)).expect("the chapters wait for the kubeconfig");

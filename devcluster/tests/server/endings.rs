@@ -1,7 +1,7 @@
 //! What must end: containers that use too much, and everything when the cluster does.
 
 use crate::machine::{HOST, Machine, PODS, eventually, lives};
-use devcluster::{NodeOptions, Options, Server};
+use devcluster::{Cluster, NodeOptions, Options};
 use serde_json::json;
 use std::{
     io::BufRead as _,
@@ -95,10 +95,10 @@ async fn a_full_volume_evicts_its_pod() {
 }
 
 /// Makes a cluster with one pod whose process lives; its number.
-async fn one_process(directory: &Path) -> (Server, String) {
+async fn one_process(directory: &Path) -> (Cluster, String) {
     let node = NodeOptions::new(directory).host_image(HOST, []);
-    let server = Server::new(Options { node: Some(node), ..Options::default() });
-    drop(server.spawn_actors());
+    let server = Cluster::new(Options { node: Some(node), ..Options::default() });
+    drop(server.start_controllers());
     let machine = crate::world::World { server: server.clone() };
     // One of its children has left the group.
     let script = "echo $$$$; trap '' TERM; sleep 1000 & setsid -f sleep 1000; wait";

@@ -319,7 +319,7 @@ fn request(good: &[(&str, Value)], rng: &mut Rng) -> Option<Request<Full<bytes::
 async fn every_request_is_answered() {
     let rounds = std::env::var("DEVCLUSTER_HOSTILE").ok().and_then(|n| n.parse().ok()).unwrap_or(2_500_u64);
     let world = World::with(Options { future_wait: Duration::from_millis(1), ..Options::default() });
-    world.server.spawn_actors();
+    world.server.start_controllers();
     world.post(DEFINITIONS, definition()).await.expect(201);
     let good = good();
     let mut codes = std::collections::BTreeMap::<u16, u32>::new();
@@ -387,7 +387,7 @@ async fn what_cannot_be_read_again_is_not_stored() {
 #[tokio::test]
 async fn a_mistyped_replica_count_does_not_fill_the_memory() {
     let world = World::with(Options { most_pods: 200, ..Options::default() });
-    world.server.spawn_actors();
+    world.server.start_controllers();
     let body = json!({"metadata": {"name": "d"}, "spec": {"replicas": 2_000_000_000, "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}});
     world.post("/apis/apps/v1/namespaces/default/deployments", body).await.expect(201);

@@ -3,7 +3,7 @@
 use crate::world::World;
 use bytes::Bytes;
 use devcluster::{
-    Options, RegistryOptions, Server,
+    Cluster, Options, RegistryOptions,
     registry::{Lookup, name::Digest},
 };
 use http::{HeaderMap, Request};
@@ -225,7 +225,7 @@ async fn serves_skopeo_and_the_node() {
     let directory = tempfile::tempdir().unwrap();
     let kept = directory.path().join("images");
     let registry = Some(RegistryOptions { directory: kept.clone() });
-    let server = Server::new(Options { registry, ..Options::default() });
+    let server = Cluster::new(Options { registry, ..Options::default() });
     let serving = server.serve("127.0.0.1:0".parse().unwrap(), Some("sesame".to_owned())).await.unwrap();
     let source = foreign_layout(directory.path()).await;
     let name = format!("{}/team/fn:one", serving.address());
@@ -260,7 +260,7 @@ async fn serves_skopeo_and_the_node() {
 async fn is_closed_without_the_token() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Some(RegistryOptions { directory: directory.path().join("images") });
-    let server = Server::new(Options { registry, ..Options::default() });
+    let server = Cluster::new(Options { registry, ..Options::default() });
     let serving = server.serve("127.0.0.1:0".parse().unwrap(), Some("sesame".to_owned())).await.unwrap();
     let base = format!("{}/v2/", serving.url());
     // It fails only when a provider is installed already.

@@ -1,6 +1,6 @@
 //! Who may talk to the server over TCP.
 
-use devcluster::{Options, Server};
+use devcluster::{Cluster, Options};
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
@@ -20,7 +20,7 @@ async fn ask(address: SocketAddr, headers: &'static str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_loopback_hosts_and_no_web_pages() {
-    let server = Server::new(Options::default());
+    let server = Cluster::new(Options::default());
     let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
     let address = serving.address();
     assert_eq!(ask(address, "Host: localhost\r\n").await, "HTTP/1.1 200 OK");
@@ -30,7 +30,7 @@ async fn answers_loopback_hosts_and_no_web_pages() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wants_the_token_it_was_given() {
-    let server = Server::new(Options::default());
+    let server = Cluster::new(Options::default());
     let serving = server.serve("127.0.0.1:0".parse().unwrap(), Some("secret".to_owned())).await.unwrap();
     let address = serving.address();
     assert_eq!(ask(address, "Host: localhost\r\n").await, "HTTP/1.1 401 Unauthorized");
@@ -40,7 +40,7 @@ async fn wants_the_token_it_was_given() {
 
 #[tokio::test]
 async fn listens_beyond_loopback_only_with_a_token() {
-    let server = Server::new(Options::default());
+    let server = Cluster::new(Options::default());
     let refused = server.serve("0.0.0.0:0".parse().unwrap(), None).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
 }

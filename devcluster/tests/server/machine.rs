@@ -36,7 +36,7 @@ impl Machine {
         change(&mut node);
         let registry = Some(RegistryOptions { directory: directory.path().join("images") });
         let world = World::with(Options { node: Some(node), registry, ..Options::default() });
-        drop(world.server.spawn_actors());
+        drop(world.server.start_controllers());
         Self { world, directory }
     }
 

@@ -39,7 +39,7 @@ async fn ended(world: &World) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_reports_what_it_was_told() {
     let world = World::with(Options::default());
-    drop(world.server.spawn_actors());
+    drop(world.server.start_controllers());
     let lever = json!({
         "image": "builder:1", "container": "push", "afterMillis": 20,
         "terminationMessage": r#"{"digest":"{digest}"}"#,
@@ -58,7 +58,7 @@ async fn a_build_reports_what_it_was_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_init_container_that_is_told_to_fail_ends_the_build() {
     let world = World::with(Options::default());
-    drop(world.server.spawn_actors());
+    drop(world.server.start_controllers());
     let told = Simulation { exit_code: 2, termination_message: Some("moved".into()), after: Duration::ZERO };
     world.server.simulate_container("builder:1", "fetch", told);
     world.server.simulate("builder:1", Simulation::default());
@@ -74,7 +74,7 @@ async fn an_init_container_that_is_told_to_fail_ends_the_build() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_told_of_a_container_that_runs_counts_too() {
     let world = World::with(Options::default());
-    drop(world.server.spawn_actors());
+    drop(world.server.start_controllers());
     let told = |after| Simulation { after, ..Simulation::default() };
     world.server.simulate("builder:1", told(Duration::from_hours(24)));
     world.post(JOBS, job()).await.expect(201);
@@ -97,7 +97,7 @@ async fn controllers_forget_nothing_when_there_is_much_to_do() {
         let spec = json!({"containers": [{"name": "main", "image": "x:1"}]});
         world.post(pods, json!({"metadata": {"name": format!("p{number}")}, "spec": spec})).await.expect(201);
     }
-    drop(world.server.spawn_actors());
+    drop(world.server.start_controllers());
     let mut changes = world.server.subscribe();
     let all = async {
         loop {

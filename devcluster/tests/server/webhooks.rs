@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use devcluster::{Action, Call, Caller, Options, Server, status::Status};
+use devcluster::{Action, Call, Caller, Cluster, Options, status::Status};
 use serde_json::{Value, json};
 
 use crate::webhook::{Hooks, Reply, allow, patch};
@@ -12,13 +12,13 @@ fn create(api_version: &str, resource: &str, namespace: &str, object: Value) -> 
 }
 
 /// A cluster with a mutating webhook for ConfigMaps that is reached as `client` says.
-fn with_webhook(client: Value) -> Server {
-    let server = Server::new(Options::default());
+fn with_webhook(client: Value) -> Cluster {
+    let server = Cluster::new(Options::default());
     configure(&server, client, json!({})).unwrap();
     server
 }
 
-fn configure(server: &Server, client: Value, more: Value) -> Result<Value, Status> {
+fn configure(server: &Cluster, client: Value, more: Value) -> Result<Value, Status> {
     let mut webhook = json!({
         "name": "m.example.io", "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 1,
         "clientConfig": client,
@@ -100,7 +100,7 @@ async fn an_answer_beyond_the_limit_is_a_failure() {
 #[tokio::test]
 async fn a_service_that_is_judged_keeps_one_address() {
     let hooks = Hooks::start(|_, review| allow(review, json!({})));
-    let server = Server::new(Options::default());
+    let server = Cluster::new(Options::default());
     let client = json!({"url": format!("{}/m", hooks.url()), "caBundle": hooks.bundle()});
     let rules = json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["services"]}]);
     let webhook = json!({

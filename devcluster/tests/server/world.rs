@@ -1,6 +1,6 @@
 //! A cluster in process, requests to it, and watches on it.
 
-use devcluster::{Options, Server, service::Body};
+use devcluster::{Cluster, Options, service::Body};
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One cluster.
 pub(crate) struct World {
-    pub(crate) server: Server,
+    pub(crate) server: Cluster,
 }
 
 /// An answer.
@@ -51,7 +51,7 @@ impl World {
     }
 
     pub(crate) fn with(options: Options) -> Self {
-        Self { server: Server::new(options) }
+        Self { server: Cluster::new(options) }
     }
 
     pub(crate) async fn send(&self, request: Request<Full<bytes::Bytes>>) -> http::Response<Body> {

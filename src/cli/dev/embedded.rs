@@ -29,7 +29,7 @@ pub(super) enum Pods {
 /// A running cluster; it ends when this is dropped.
 pub(super) struct Embedded {
     pub(super) serving: Serving,
-    pub(super) server: devcluster::Server,
+    pub(super) server: devcluster::Cluster,
     _directory: Option<tempfile::TempDir>,
 }
 
@@ -55,14 +55,14 @@ pub(super) async fn start(wanted: Wanted<'_>) -> Result<Embedded, Error> {
         (held.path().to_owned(), Some(held))
     };
     let options = options(&path, pods).map_err(|cause| Error::Write { path, cause })?;
-    let server = devcluster::Server::new(Options { rbac, ..options });
+    let server = devcluster::Cluster::new(Options { rbac, ..options });
     if pods == Pods::Simulated {
         let message = Some(r#"{"digest":"{digest}"}"#.to_owned());
         let built = Simulation { exit_code: 0, termination_message: message, after: Duration::from_millis(200) };
         server.simulate_container(BUILDER, PUSH, built);
     }
     // The controllers end with the process.
-    drop(server.spawn_actors());
+    drop(server.start_controllers());
     let serving = server.serve(listen, token.map(str::to_owned)).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
     kubeconfig::write(kubeconfig, &server.kubeconfig(serving.address(), token)).map_err(Error::Kubeconfig)?;

@@ -111,7 +111,7 @@ async fn a_watch_that_is_cut_loses_nothing() {
 }
 
 /// Serves at an address that was just in use.
-async fn serve_again(server: &Server, address: SocketAddr) -> devcluster::Serving {
+async fn serve_again(server: &EmbeddedCluster, address: SocketAddr) -> devcluster::Serving {
     let bound = async {
         loop {
             match server.serve(address, None).await {
@@ -165,7 +165,7 @@ async fn forgotten_history_is_told_anew() {
 }
 
 /// Makes every streaming list of a kind (empty: of any) be answered like this.
-fn no_streaming_lists(server: &Server, resource: &str, how: Fault) {
+fn no_streaming_lists(server: &EmbeddedCluster, resource: &str, how: Fault) {
     server.levers().fail_next(Fault {
         verb: "watch".to_owned(),
         resource: resource.to_owned(),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use devcluster::{Options, Server, levers::Simulation};
+use devcluster::{Cluster as EmbeddedCluster, Options, levers::Simulation};
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ impl World {
 
     /// The same on an embedded cluster of one's own.
     pub(crate) fn with_functions_on(options: Options) -> Self {
-        Self::of(Server::new(options)).for_functions()
+        Self::of(EmbeddedCluster::new(options)).for_functions()
     }
 
     fn for_functions(self) -> Self {

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use devcluster::{Server, Serving};
+use devcluster::{Cluster as EmbeddedCluster, Serving};
 
 /// `kubectl` against an embedded cluster, in one namespace of it: a client that nobody here wrote.
 pub(crate) struct Kubectl {
@@ -12,7 +12,7 @@ pub(crate) struct Kubectl {
 }
 
 impl Kubectl {
-    pub(crate) async fn of(server: &Server, namespace: &'static str) -> Self {
+    pub(crate) async fn of(server: &EmbeddedCluster, namespace: &'static str) -> Self {
         let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("config"), server.kubeconfig(serving.address(), None)).unwrap();

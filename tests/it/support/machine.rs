@@ -3,7 +3,7 @@
 use std::{io::Read as _, path::Path, time::Duration};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use devcluster::{NodeOptions, Options, RegistryOptions, Server, Serving};
+use devcluster::{Cluster as EmbeddedCluster, NodeOptions, Options, RegistryOptions, Serving};
 use mainstay::api::build::TERMINATION_LOG_ENV;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -85,7 +85,7 @@ impl World {
         node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         change(&mut node);
         let registry = Some(RegistryOptions { directory: directory.path().join("images") });
-        let server = Server::new(Options { node: Some(node), registry, ..Options::default() });
+        let server = EmbeddedCluster::new(Options { node: Some(node), registry, ..Options::default() });
         let address = "127.0.0.1:0".parse().unwrap();
         let serving = server.serve(address, Some(REGISTRY_PASSWORD.to_owned())).await.unwrap();
         let mut world = Self::of(server);

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use devcluster::{Action, Call, Caller, Server, Simulation, Subscription, history::Event, status::Status};
+use devcluster::{
+    Action, Call, Caller, Cluster as EmbeddedCluster, Simulation, Subscription, history::Event, status::Status,
+};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -13,7 +15,7 @@ use super::external::External;
 #[derive(Clone)]
 pub(crate) enum TestServer {
     /// In this process.
-    Embedded(Server),
+    Embedded(EmbeddedCluster),
     /// Anywhere.
     External(External),
 }
@@ -23,7 +25,7 @@ impl TestServer {
     ///
     /// A test that calls this belongs into a module that `.ci/real` does not name.
     #[track_caller]
-    pub(crate) fn embedded(&self) -> &Server {
+    pub(crate) fn embedded(&self) -> &EmbeddedCluster {
         match self {
             Self::Embedded(server) => server,
             Self::External(_) => {

@@ -23,7 +23,7 @@ use std::{
 };
 
 use devcluster::{
-    Action, Call, Caller, Options, Server,
+    Action, Call, Caller, Cluster as EmbeddedCluster, Options,
     levers::{Fault, Levers},
     status::Status,
     verbs::{delete::DeleteOptions, patch::Form},
@@ -125,7 +125,7 @@ impl World {
     /// A cluster with our definitions and a GitRepository `repo`; the agent is not running yet.
     pub(crate) async fn new() -> Self {
         match External::from_environment().await {
-            None => Self::of(Server::new(Options::default())),
+            None => Self::of(EmbeddedCluster::new(Options::default())),
             Some((external, turn)) => {
                 let mut world = Self::over(TestServer::External(external));
                 world.turn = Some(turn);
@@ -136,8 +136,8 @@ impl World {
     }
 
     /// The same with an embedded cluster of one's own. Needs a runtime for its controllers.
-    pub(crate) fn of(server: Server) -> Self {
-        server.spawn_actors();
+    pub(crate) fn of(server: EmbeddedCluster) -> Self {
+        server.start_controllers();
         let world = Self::over(TestServer::Embedded(server));
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         world.create("v1", "namespaces", "", namespace);

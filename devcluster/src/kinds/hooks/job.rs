@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::fill::{Fill, Object, at, items, text};
 use super::pod;
 use super::pod_rules;
-use super::{rules, workloads};
+use super::{label_selector, rules};
 use crate::status::Cause;
 
 /// The label of a Job's pods by uid, and its old twin.
@@ -108,7 +108,7 @@ pub(super) fn validate_job(job: &Value, old: Option<&Value>, causes: &mut Vec<Ca
     if spec["selector"].is_null() {
         causes.push(Cause::required("spec.selector", ""));
     }
-    if !workloads::matches(&spec["selector"], at(spec, &["template", "metadata", "labels"])) {
+    if !label_selector::matches(&spec["selector"], at(spec, &["template", "metadata", "labels"])) {
         let why = "`selector` does not match template `labels`";
         causes.push(Cause::invalid(
             "spec.template.metadata.labels",
@@ -187,7 +187,7 @@ fn generated_selector(job: &Value, causes: &mut Vec<Cause>) {
     let pairs =
         values.iter().flat_map(|(names, value)| names.iter().map(|name| ((*name).to_owned(), (*value).clone())));
     let expected: Object = pairs.collect();
-    if !workloads::matches(&spec["selector"], &Value::Object(expected)) {
+    if !label_selector::matches(&spec["selector"], &Value::Object(expected)) {
         let why = "`selector` not auto-generated";
         causes.push(Cause::invalid("spec.selector", &spec["selector"], why));
     }
@@ -342,7 +342,7 @@ pub(super) fn check(object: &Value, path: &[&str]) -> Result<(), String> {
 }
 
 /// Whether a Job has come to its end.
-pub(crate) fn finished(job: &Value) -> bool {
+pub fn finished(job: &Value) -> bool {
     items(job, &["status", "conditions"])
         .iter()
         .any(|c| matches!(text(c, &["type"]), "Complete" | "Failed") && c["status"] == "True")

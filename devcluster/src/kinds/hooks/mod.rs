@@ -11,12 +11,14 @@
 //! needs are in the object's `metadata` already.
 
 mod access;
+mod allocation;
 mod autoscaling;
 mod cluster;
 mod configuration;
 mod event;
 mod fill;
 mod job;
+mod label_selector;
 pub(crate) mod metadata;
 mod pod;
 mod pod_parts;
@@ -32,44 +34,24 @@ use serde_json::{Value, json};
 
 pub use self::metadata::{Finalizers, NameRule, name_rule, validate_metadata};
 
-pub(crate) use self::job::finished as job_finished;
+pub use self::job::finished as job_finished;
+pub use self::label_selector::matches as selects;
 pub(crate) use self::quantity::Quantity;
-pub(crate) use self::workloads::matches as selects;
 
+pub use self::allocation::{Allocator, Held};
 use self::fill::{Fill, Object, at, forget_nulls};
 use crate::status::Cause;
 
-/// Hands out what Services of one cluster must not share.
-pub trait Allocator {
-    /// A free address of the service range.
-    fn cluster_ip(&mut self) -> String;
-    /// Takes `address`; false when another Service has it.
-    fn claim_cluster_ip(&mut self, address: &str) -> bool;
-    /// A free port of 30000–32767.
-    fn node_port(&mut self) -> u16;
-    /// Takes `port`; false when another Service has it.
-    fn claim_node_port(&mut self, port: u16) -> bool;
-}
-
 /// A quantity in billionths; `None` for nonsense.
-pub(crate) fn quantity(value: &Value) -> Option<i128> {
+pub fn quantity(value: &Value) -> Option<i128> {
     quantity::nanos(value)
 }
 
 /// A number of bytes as a quantity.
-pub(crate) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     let units = [("Gi", 30), ("Mi", 20), ("Ki", 10)];
     let whole = units.into_iter().find(|(_, power)| bytes > 0 && bytes.is_multiple_of(1 << power));
     whole.map_or_else(|| bytes.to_string(), |(unit, power)| format!("{}{unit}", bytes >> power))
-}
-
-/// What a Service holds of the cluster's addresses and ports; to be given back when it is deleted or updated.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Addresses of the service range.
-    pub cluster_ips: Vec<String>,
-    /// Ports of 30000–32767.
-    pub node_ports: Vec<u16>,
 }
 
 /// What `object` holds; empty for all kinds but Service.

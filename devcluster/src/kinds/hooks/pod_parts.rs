@@ -274,27 +274,3 @@ fn differs_in_room_only(old: &Value, new: &Value) -> bool {
     };
     rest(old) == rest(new)
 }
-
-/// What is wrong with the resize policies of a container.
-pub(super) fn resize_policies(container: &Value, path: &str, restart: &str, causes: &mut Vec<Cause>) {
-    let field = format!("{path}.resizePolicy");
-    let mut seen: Vec<&str> = Vec::new();
-    for (index, policy) in items(container, &["resizePolicy"]).iter().enumerate() {
-        let (resource, wanted) = (text(policy, &["resourceName"]), text(policy, &["restartPolicy"]));
-        if seen.contains(&resource) {
-            causes.push(duplicate(format!("{field}[{index}]"), &resource.into()));
-        }
-        seen.push(resource);
-        for (given, known) in [(resource, ["cpu", "memory"]), (wanted, ["NotRequired", "RestartContainer"])] {
-            if given.is_empty() {
-                causes.push(Cause::required(&field, ""));
-            } else if !known.contains(&given) {
-                causes.push(Cause::not_supported(&field, &given.into(), &known));
-            }
-        }
-        if restart == "Never" && wanted != "NotRequired" {
-            let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
-            causes.push(Cause::invalid(&field, &wanted.into(), why));
-        }
-    }
-}

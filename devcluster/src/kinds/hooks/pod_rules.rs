@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::fill::{Fill, at, items, text};
 use super::metadata::{annotations, label_fault, labels};
-use super::pod_parts::resize_policies;
 use super::quantity;
 use crate::status::Cause;
 
@@ -274,6 +273,30 @@ pub(super) fn immutable(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     }
     if frozen(old) != frozen(new) || !additions_only || rebound || gated {
         causes.push(Cause::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
+    }
+}
+
+/// What is wrong with the resize policies of a container.
+fn resize_policies(container: &Value, path: &str, restart: &str, causes: &mut Vec<Cause>) {
+    let field = format!("{path}.resizePolicy");
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, policy) in items(container, &["resizePolicy"]).iter().enumerate() {
+        let (resource, wanted) = (text(policy, &["resourceName"]), text(policy, &["restartPolicy"]));
+        if seen.contains(&resource) {
+            causes.push(duplicate(format!("{field}[{index}]"), &resource.into()));
+        }
+        seen.push(resource);
+        for (given, known) in [(resource, ["cpu", "memory"]), (wanted, ["NotRequired", "RestartContainer"])] {
+            if given.is_empty() {
+                causes.push(Cause::required(&field, ""));
+            } else if !known.contains(&given) {
+                causes.push(Cause::not_supported(&field, &given.into(), &known));
+            }
+        }
+        if restart == "Never" && wanted != "NotRequired" {
+            let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+            causes.push(Cause::invalid(&field, &wanted.into(), why));
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::allocation::{Allocator, Held};
 use super::fill::{Fill, Object, at, items, text};
-use super::{Allocator, Held, rules};
+use super::rules;
 use crate::status::Cause;
 
 /// Defaults of a Service.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fill::{Fill, Object, at, items, text};
+use super::fill::{Fill, Object, at, text};
 use super::pod;
 use super::pod_rules::{self, Restarts};
 use super::{rules, storage};
@@ -149,26 +149,6 @@ pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>, causes: 
         }
         _ => {}
     }
-}
-
-/// Whether a LabelSelector selects an object with these labels; an absent selector selects nothing.
-pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
-    if selector.is_null() {
-        return false;
-    }
-    let equal = selector["matchLabels"].as_object().into_iter().flatten().all(|(key, value)| &labels[key] == value);
-    equal
-        && items(selector, &["matchExpressions"]).iter().all(|expression| {
-            let value = labels.get(text(expression, &["key"]));
-            let listed = value.is_some_and(|v| items(expression, &["values"]).contains(v));
-            match text(expression, &["operator"]) {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
 }
 
 fn stateful_set_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {

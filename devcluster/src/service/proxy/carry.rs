@@ -1,12 +1,13 @@
 //! Carries a request to a pod and its answer back.
 
 use super::{
+    fault::unreachable,
     headers::{self, Links},
     place::Place,
-    unreachable,
 };
 use crate::{
-    service::{Asked, Body, stream::Connection},
+    body::Body,
+    service::{request::Asked, stream::Connection},
     status::Status,
 };
 use bytes::Bytes;

@@ -10,15 +10,17 @@
 //! kubelets: a node has nothing that answers.
 
 mod carry;
+mod fault;
 mod headers;
 mod place;
 
 use super::{
-    Asked, Body,
-    resource::{admit, answered, settings},
+    request::Asked,
     respond,
+    settings::{admit, answered, settings},
 };
 use crate::{
+    body::Body,
     route::decode_path,
     server::Server,
     status::Status,
@@ -27,6 +29,7 @@ use crate::{
 use http::{HeaderValue, Method, Response, header};
 use http_body_util::{BodyExt as _, Empty};
 
+use self::fault::unreachable;
 use self::headers::Links;
 use self::place::Place;
 
@@ -116,11 +119,6 @@ fn reachable(place: &Place) -> Result<std::net::SocketAddr, Status> {
         Some(address) => Ok((address, port).into()),
         None => refuse(format!("dial tcp {}: connect: no route to host", place.host)),
     }
-}
-
-/// 503 of a pod that does not answer.
-fn unreachable(why: &str) -> Status {
-    Status::new(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
 }
 
 /// What is linked from the root of a program is below its proxy only when that is a folder.

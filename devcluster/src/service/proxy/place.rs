@@ -66,7 +66,7 @@ fn of_pod(server: &Server, target: &Target, scheme: &str, name: &str, port: &str
 }
 
 fn place(server: &Server, pod: &Value, ip: &str, scheme: &str, port: String) -> Place {
-    let own = server.node().and_then(|node| node.address_of(text(pod, "/metadata/uid")));
+    let own = server.options().kubelet.as_ref().and_then(|kubelet| kubelet.address_of(text(pod, "/metadata/uid")));
     let host = match (ip.contains(':'), port.is_empty()) {
         (true, true) => format!("[{ip}]"),
         (true, false) => format!("[{ip}]:{port}"),

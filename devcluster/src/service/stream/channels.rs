@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::{SinkExt as _, StreamExt as _};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
-use super::Io;
-use super::exec::Output;
+use super::connection::Io;
 
 /// Largest message of a client, in bytes.
 const LARGEST_MESSAGE: usize = 4 << 20;
@@ -28,6 +28,17 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 /// The client says that it will write no more to the channel whose number follows.
 const CLOSE: u8 = 255;
+
+/// What a command tells its client.
+#[derive(Debug)]
+pub(super) enum Output {
+    /// From its standard output.
+    Stdout(Bytes),
+    /// From its standard error.
+    Stderr(Bytes),
+    /// How it ended; the last one.
+    Status(Value),
+}
 
 async fn socket(io: Io) -> WebSocketStream<Io> {
     let config =

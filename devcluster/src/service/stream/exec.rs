@@ -10,12 +10,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::channels::{self, Output};
+use super::connection::Io;
 use super::session::{self, Stream};
 use super::simulated::{self, Step};
 use super::upgrade::Upgrade;
-use super::{Io, channels};
-use crate::node::exec::Process;
-use crate::node::logs::{Book, entries};
+use crate::kubelet::log::entries;
+use crate::kubelet::{ContainerLog, Pipes, Process};
 use crate::route::Query;
 use crate::server::Server;
 use crate::status::Status;
@@ -53,17 +54,6 @@ pub(super) enum Command {
     Run(Vec<String>),
     /// Its own output.
     Attach,
-}
-
-/// What a command tells its client.
-#[derive(Debug)]
-pub(super) enum Output {
-    /// From its standard output.
-    Stdout(Bytes),
-    /// From its standard error.
-    Stderr(Bytes),
-    /// How it ended; the last one.
-    Status(Value),
 }
 
 /// The streams of a command.
@@ -162,15 +152,14 @@ async fn expected(opened: &mut mpsc::Receiver<Stream>, options: Options) -> Hash
 async fn run(server: Server, pod: Arc<Value>, container: String, command: Command, streams: Streams, upgrade: Upgrade) {
     let output = streams.output.clone();
     let uid = text(&pod, "/metadata/uid").to_owned();
-    let node = server.node().filter(|node| node.runs(&pod, server.images()));
-    let status = match (command, node) {
-        (Command::Run(words), Some(node)) => match node.exec(&server, &uid, &container, &words) {
+    let status = match (command, server.kubelet(&pod)) {
+        (Command::Run(words), Some(kubelet)) => match kubelet.exec(&uid, &container, &words) {
             Ok(process) => of_process(process, streams).await,
             Err(why) => failed(&why, upgrade),
         },
-        (Command::Attach, Some(node)) => {
-            if let Some(book) = node.books().of(&uid, &container) {
-                follow(book, streams).await;
+        (Command::Attach, Some(kubelet)) => {
+            if let Some(log) = kubelet.log(&uid, &container) {
+                follow(log, streams).await;
             }
             success()
         }
@@ -185,9 +174,9 @@ async fn run(server: Server, pod: Arc<Value>, container: String, command: Comman
 }
 
 /// A process with its streams, until it has ended or its client is gone.
-async fn of_process(mut process: Process, streams: Streams) -> Value {
+async fn of_process(mut process: Box<dyn Process>, streams: Streams) -> Value {
     let Streams { mut stdin, output, options } = streams;
-    let (pipe, stdout, stderr) = process.pipes();
+    let Pipes { stdin: pipe, stdout, stderr } = process.pipes();
     let written = async move {
         let Some(mut pipe) = pipe.filter(|_| options.stdin) else { return };
         while let Some(bytes) = stdin.recv().await
@@ -236,13 +225,13 @@ async fn forward(
 }
 
 /// What a container writes from now on.
-async fn follow(book: Arc<Book>, streams: Streams) {
-    let mut changes = book.changes();
-    let Some((_, mut place)) = book.read(false) else { return };
+async fn follow(log: Arc<dyn ContainerLog>, streams: Streams) {
+    let mut changes = log.changes();
+    let Some((_, mut position)) = log.read(false) else { return };
     let mut open = true;
     while open {
         changes.borrow_and_update();
-        let (stored, more) = book.more(&mut place);
+        let (stored, more) = log.more(&mut position);
         open = more;
         let written: Vec<u8> = entries(&stored).flat_map(|entry| entry.text()).collect();
         if !written.is_empty() && streams.output.send(Output::Stdout(written.into())).await.is_err() {

@@ -16,9 +16,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::channels;
+use super::connection::Io;
 use super::session::{self, Stream};
 use super::upgrade::Upgrade;
-use super::{Io, channels};
 use crate::server::Server;
 use crate::verbs::text;
 
@@ -61,7 +62,7 @@ struct Pod {
 }
 
 fn address(server: &Server, pod: &Value) -> Option<IpAddr> {
-    server.node().filter(|node| node.runs(pod, server.images()))?;
+    server.kubelet(pod)?;
     text(pod, "/status/podIP").parse().ok()
 }
 

@@ -10,6 +10,7 @@
 //! Deliberately absent: terminals. Who asks for one gets the standard output and error as one stream.
 
 mod channels;
+mod connection;
 mod exec;
 mod forward;
 mod session;
@@ -18,31 +19,21 @@ mod upgrade;
 
 use std::future::Future;
 
-use http::{HeaderMap, Response};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use http::Response;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::sync::watch;
 
-use super::{Asked, Body, log};
+use super::{log, request::Asked};
+use crate::body::Body;
 use crate::server::Server;
 use crate::status::Status;
 use crate::verbs::{Target, text};
 
+pub(crate) use self::connection::Connection;
+use self::connection::Io;
 use self::exec::{Command, Options};
 use self::upgrade::{EXEC, FORWARD, Upgrade};
-
-/// The connection that a request came in.
-#[derive(Clone, Debug)]
-pub(crate) struct Connection {
-    /// Whether the listener is to end.
-    pub(crate) stopped: watch::Receiver<bool>,
-    /// Whether only this machine can connect.
-    pub(crate) loopback: bool,
-}
-
-/// Both directions of an upgraded connection.
-type Io = TokioIo<Upgraded>;
 
 /// Answers a request for a subresource that is a connection.
 pub(super) fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
@@ -110,9 +101,4 @@ fn started(pod: &Value, container: &str) -> Result<(), Status> {
     }
     let why = format!("unable to upgrade connection: container not found (\"{container}\")");
     Err(Status::new(500, "InternalError", format!("Internal error occurred: {why}")))
-}
-
-/// A header as text.
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

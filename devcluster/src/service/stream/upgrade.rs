@@ -4,7 +4,8 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header as names};
 use http_body_util::{BodyExt as _, Empty};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::{Body, header};
+use super::connection::header;
+use crate::body::Body;
 use crate::status::Status;
 
 /// A subprotocol, and how it is spoken.

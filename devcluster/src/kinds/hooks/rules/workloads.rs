@@ -3,9 +3,9 @@
 use super::{at_most_all, count_or_percent, invalid, is_none, label_selector, nonnegative, unsupported};
 use crate::kinds::hooks::{
     fill::{at, items, text},
+    label_selector::matches,
     metadata::{label_fault, labels},
     pod_rules::{self, Restarts},
-    workloads::matches,
 };
 use crate::status::Cause;
 use serde_json::{Value, json};

@@ -1,0 +1,96 @@
+//! The whole cluster as one value: an API server, its controllers, and what runs pods and keeps images if that is wanted.
+//!
+//! A [`Cluster`] can do everything that its API server can do, which it dereferences to.
+//!
+//! Deliberately absent: persistence: a cluster lives as long as its last clone.
+
+use std::{ops::Deref, sync::Arc, time::Duration};
+
+use crate::{
+    controllers,
+    node::{Node, NodeOptions},
+    registry::{Registry, RegistryOptions},
+    server::{self, Server},
+};
+
+/// How a cluster behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How often an idle watch that asked for bookmarks gets one, if anything happened; 5 s.
+    pub bookmark_interval: Duration,
+    /// How long a watch without `timeoutSeconds` stays open; 30 minutes.
+    pub watch_timeout: Duration,
+    /// How long a read waits for a resource version of the future; 3 s.
+    pub future_wait: Duration,
+    /// Pods of all workloads together, so that a mistyped replica count does not fill the memory; 2 500.
+    pub most_pods: usize,
+    /// The image registry below `/v2/`; none.
+    pub registry: Option<RegistryOptions>,
+    /// Runs pods as processes of this machine; absent: every pod is simulated.
+    pub node: Option<NodeOptions>,
+    /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
+    /// credentials is the administrator either way.
+    pub rbac: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let server::Options { bookmark_interval, watch_timeout, future_wait, most_pods, rbac, .. } =
+            server::Options::default();
+        Self { bookmark_interval, watch_timeout, future_wait, most_pods, registry: None, node: None, rbac }
+    }
+}
+
+/// A cluster; clones are the same cluster.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    server: Server,
+    node: Option<Arc<Node>>,
+    images: Option<Arc<Registry>>,
+}
+
+impl Deref for Cluster {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl Cluster {
+    /// A cluster with the initial objects of a real one.
+    pub fn new(options: Options) -> Self {
+        let Options { bookmark_interval, watch_timeout, future_wait, most_pods, registry, node, rbac } = options;
+        let images = registry.map(|options| Arc::new(Registry::new(options)));
+        let node = node.map(|options| Arc::new(Node::new(options, images.clone())));
+        let server = Server::new(server::Options {
+            bookmark_interval,
+            watch_timeout,
+            future_wait,
+            most_pods,
+            rbac,
+            service_network: node.as_ref().map(|node| node.services()),
+            kubelet: node.clone().map(|node| node as _),
+            extension: images.clone().map(|images| images as _),
+        });
+        Self { server, node, images }
+    }
+
+    /// Starts the controllers, and the node if there is one; they end with the runtime. Needs a running tokio runtime.
+    pub fn start_controllers(&self) -> tokio::task::JoinHandle<()> {
+        if let Some(node) = &self.node {
+            node.start(&self.server);
+        }
+        controllers::start(&self.server)
+    }
+
+    /// Where a Service is listened on, a URL per TCP port in the order of its ports; empty without a node.
+    pub fn service_urls(&self, namespace: &str, name: &str) -> Vec<String> {
+        self.node.as_ref().map(|node| node.service_urls(namespace, name)).unwrap_or_default()
+    }
+
+    /// The image registry, if there is one.
+    pub fn images(&self) -> Option<&Registry> {
+        self.images.as_deref()
+    }
+}

@@ -1,0 +1,93 @@
+//! What a kubelet makes of a pod that is changed while it runs: the resources that its containers have, and
+//! its ephemeral containers.
+//!
+//! A resize is done at once. One that asks for more than the node has stays pending as infeasible, and the containers
+//! keep what they had. An ephemeral container runs as long as its pod.
+//!
+//! Deliberately absent: restarts that a resize policy asks for, and resizes that wait until other pods have gone: the
+//! node has room for any number of pods that each fit.
+
+use serde_json::{Value, json};
+
+use super::requests::asked;
+use super::{NODE, condition, container_id, image_id};
+use crate::client::{Client, Subject};
+use crate::kinds::hooks::quantity;
+use crate::object::text;
+
+/// Puts what the containers of a pod have into its status, and why that is not what they ask for.
+pub fn reflect_resources(client: &Client, pod: &Value, status: &mut Value) {
+    let infeasible = pending(client, pod);
+    for (list, statuses) in [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")] {
+        let wanted = pod["spec"][list].as_array().into_iter().flatten();
+        let Some(all) = status[statuses].as_array_mut() else { continue };
+        for container in all.iter_mut().filter(|container| container["state"]["running"].is_object()) {
+            let wanted = wanted.clone().find(|wanted| wanted["name"] == container["name"]);
+            let kept = known(pod, statuses, &container["name"]);
+            let resources = match (&infeasible, kept) {
+                (Some(_), Some(kept)) => kept["resources"].clone(),
+                _ => wanted.map_or_else(|| json!({}), |wanted| wanted["resources"].clone()),
+            };
+            if resources["requests"].is_object() {
+                container["allocatedResources"] = resources["requests"].clone();
+            }
+            let resources = if resources.is_object() { resources } else { json!({}) };
+            container["resources"] = resources;
+        }
+    }
+    if let (Some(why), Some(list)) = (infeasible, status["conditions"].as_array_mut()) {
+        let mut pending = condition(pod, &client.stamp(), "PodResizePending", Ok(()));
+        pending["reason"] = "Infeasible".into();
+        pending["message"] = why.into();
+        pending["observedGeneration"] = pod["metadata"]["generation"].clone();
+        list.push(pending);
+    }
+}
+
+/// Why the node cannot give the containers what they ask for; only of a pod that it has taken already.
+fn pending(client: &Client, pod: &Value) -> Option<String> {
+    let running = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    running.into_iter().find(|container| container["resources"].is_object())?;
+    let node = client.get(&Subject::new("nodes", "", NODE))?;
+    ["cpu", "memory"].into_iter().find_map(|name| {
+        let capacity = quantity(&node["status"]["allocatable"][name])?;
+        let asked = asked(pod, name);
+        // Quantities are billionths; kubelets count thousandths of processors, and bytes.
+        let unit = if name == "cpu" { 1_000_000 } else { 1_000_000_000 };
+        (asked > capacity).then(|| {
+            let (asked, capacity) = (asked / unit, capacity / unit);
+            format!("Node didn't have enough capacity: {name}, requested: {asked}, capacity: {capacity}")
+        })
+    })
+}
+
+fn known<'a>(pod: &'a Value, statuses: &str, name: &Value) -> Option<&'a Value> {
+    let mut all = pod["status"][statuses].as_array().into_iter().flatten();
+    all.find(|container| container["name"] == *name && container["resources"].is_object())
+}
+
+/// The statuses of a pod's ephemeral containers, which run as soon as they are seen; absent when it has none.
+pub fn ephemeral_statuses(client: &Client, pod: &Value, runs: Option<&str>) -> Option<Value> {
+    let containers = pod["spec"]["ephemeralContainers"].as_array().filter(|containers| !containers.is_empty())?;
+    let before = pod["status"]["ephemeralContainerStatuses"].as_array();
+    let status = |container: &Value| {
+        let mut before = before.into_iter().flatten();
+        let known = before.find(|known| known["name"] == container["name"]);
+        let name = text(container, "/name");
+        let state = match (runs, known) {
+            (Some(why), _) => json!({"waiting": {"reason": "CreateContainerError", "message": why}}),
+            (None, Some(known)) if known["state"]["running"].is_object() => known["state"].clone(),
+            _ => json!({"running": {"startedAt": client.stamp()}}),
+        };
+        let mut status = json!({
+            "name": name, "image": container["image"], "imageID": "", "lastState": {}, "ready": false, "restartCount": 0,
+            "state": state,
+        });
+        if runs.is_none() {
+            status["imageID"] = image_id(text(container, "/image")).into();
+            status["containerID"] = container_id(pod, name).into();
+        }
+        status
+    };
+    Some(containers.iter().map(status).collect())
+}
