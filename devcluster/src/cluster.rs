@@ -6,12 +6,8 @@
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
-use crate::{
-    controllers,
-    node::{Node, NodeOptions},
-    registry::{Registry, RegistryOptions},
-    server::{self, Server},
-};
+use devcluster_apiserver::server::{self, Server};
+use devcluster_node::{Node, NodeOptions, Registry, RegistryOptions};
 
 /// How a cluster behaves.
 #[derive(Clone, Debug)]
@@ -81,7 +77,7 @@ impl Cluster {
         if let Some(node) = &self.node {
             node.start(&self.server);
         }
-        controllers::start(&self.server)
+        devcluster_controllers::start(&self.server)
     }
 
     /// Where a Service is listened on, a URL per TCP port in the order of its ports; empty without a node.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use devcluster::levers::Fault;
+use devcluster::fault_injection::Fault;
 use devcluster::{Cluster as EmbeddedCluster, Options};
 use futures::StreamExt;
 use futures::stream::BoxStream;

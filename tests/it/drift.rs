@@ -250,7 +250,7 @@ async fn values_of_secrets_are_told_nowhere() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: git-value}\n";
     let mut world = synced(&[("s.yaml", secret.to_owned())]).await;
     let hand = "aGFuZC12YWx1ZQ==";
-    world.levers().fail_next(devcluster::levers::Fault {
+    world.levers().fail_next(devcluster::fault_injection::Fault {
         verb: "apply".into(),
         resource: "secrets".into(),
         code: 500,

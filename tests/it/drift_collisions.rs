@@ -365,7 +365,7 @@ fn events(world: &World, reason: &str, kind: &str) -> Vec<Value> {
 
 /// Refuses the next applies of the Service.
 fn refuse(world: &World, times: u32) {
-    world.levers().fail_next(devcluster::levers::Fault {
+    world.levers().fail_next(devcluster::fault_injection::Fault {
         verb: "apply".into(),
         resource: "services".into(),
         name: "web".into(),
@@ -413,7 +413,7 @@ async fn what_cannot_be_put_back_makes_the_gitsync_not_ready_from_the_second_try
 async fn refused_for_ever(code: u16) {
     let world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
-    world.levers().fail_next(devcluster::levers::Fault {
+    world.levers().fail_next(devcluster::fault_injection::Fault {
         verb: "apply".into(),
         resource: "services".into(),
         name: "web".into(),

@@ -145,7 +145,7 @@ async fn an_object_that_left_the_repository_is_never_brought_back() {
 async fn a_revert_under_way_does_not_outlive_the_objects_departure() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     // The restoring write hangs in the server while the object leaves the repository.
-    world.levers().fail_next(devcluster::levers::Fault {
+    world.levers().fail_next(devcluster::fault_injection::Fault {
         verb: "apply".into(),
         resource: "configmaps".into(),
         name: "a".into(),

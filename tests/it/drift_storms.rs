@@ -1,6 +1,6 @@
 //! Many edits at once: how reverts are shared between owners, and what becomes of them when the server has too much to do.
 
-use devcluster::levers::Fault;
+use devcluster::fault_injection::Fault;
 use serde_json::json;
 
 use crate::support::world::{World, config_map};

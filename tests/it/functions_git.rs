@@ -269,7 +269,7 @@ async fn a_git_secret_that_may_not_be_read_is_told_from_a_missing_one() {
     create_secret(&world, "right");
     // By its name in its namespace: those of the registries may be read.
     for verb in ["watch", "list"] {
-        world.levers().fail_next(devcluster::levers::Fault {
+        world.levers().fail_next(devcluster::fault_injection::Fault {
             verb: verb.into(),
             resource: "secrets".into(),
             namespace: NAMESPACE.into(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use devcluster::levers::Fault;
+use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -119,7 +119,7 @@ async fn a_build_whose_pod_is_refused_is_told_and_counts_again_once_it_has_one()
     }
     world.builds_wait();
     for (namespace, message) in [(NAMESPACE, QUOTA), ("other", RANGE)] {
-        world.server.embedded().levers().fail_next(Fault {
+        world.server.embedded().faults().fail_next(Fault {
             verb: "create".into(),
             resource: "pods".into(),
             namespace: namespace.into(),
@@ -141,7 +141,7 @@ async fn a_build_whose_pod_is_refused_is_told_and_counts_again_once_it_has_one()
     world.function_in("third", "next", inline("1"));
     says(&world, "third", "next", "position 1").await;
     numbers_are(&world, ["1", "2", "1"]).await;
-    world.server.embedded().levers().clear_faults();
+    world.server.embedded().faults().clear_faults();
     numbers_are(&world, ["3", "0", "1"]).await;
     let told_no_more = |w: &World| !w.said("hello", "BuildReady").contains("FailedCreate");
     world.until_function("its trouble is over", told_no_more).await;

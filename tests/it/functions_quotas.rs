@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use devcluster::{Action, Call, levers::Fault, verbs::patch::Form};
+use devcluster::{Action, Call, fault_injection::Fault, verbs::patch::Form};
 use serde_json::json;
 
 use crate::support::{

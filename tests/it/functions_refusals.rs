@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use devcluster::levers::Fault;
+use devcluster::fault_injection::Fault;
 use serde_json::json;
 
 use crate::support::{

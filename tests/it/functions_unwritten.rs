@@ -83,14 +83,14 @@ async fn a_status_whose_answer_is_lost_is_not_taken_for_unwritten_for_ever() {
     let mut world = World::with_functions().await;
     world.start();
     world.function("hello", inline("1"));
-    let lost = devcluster::levers::Fault {
+    let lost = devcluster::fault_injection::Fault {
         verb: "patch".into(),
         resource: STATUS.into(),
         name: "hello".into(),
         code: 503,
         times: 3,
         after: true,
-        ..devcluster::levers::Fault::default()
+        ..devcluster::fault_injection::Fault::default()
     };
     world.levers().fail_next(lost);
     world.runs("hello").await;

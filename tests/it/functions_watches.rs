@@ -1,7 +1,7 @@
 //! What the agent is sent of the namespaces in which Functions live: what is its own, and nothing that others keep there
 //! but autoscalers, which say whose number of pods is not ours to keep.
 
-use devcluster::levers::Fault;
+use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -92,7 +92,7 @@ async fn of_what_others_keep_in_a_namespace_nothing_is_sent_to_the_agent() {
     }
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");
     // A pod that is not to be had makes the agent look for Events.
-    world.server.embedded().levers().fail_next(Fault {
+    world.server.embedded().faults().fail_next(Fault {
         verb: "create".into(),
         resource: "pods".into(),
         namespace: NAMESPACE.into(),
@@ -107,7 +107,7 @@ async fn of_what_others_keep_in_a_namespace_nothing_is_sent_to_the_agent() {
     world.git_function("git", "/hello");
     let refused = |w: &World, name: &str| w.said(name, "BuildReady").contains("exceeded quota: q");
     world.until_function("no pods", |w| refused(w, "inline") && refused(w, "git")).await;
-    world.server.embedded().levers().clear_faults();
+    world.server.embedded().faults().clear_faults();
     world.runs("inline").await;
     world.runs("git").await;
     // Changes come through watches that are open by now.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use devcluster::{Action, Call, levers::Fault};
+use devcluster::{Action, Call, fault_injection::Fault};
 use serde_json::{Value, json};
 
 use crate::ownership::{inventories, prune_on_delete, two_directories};

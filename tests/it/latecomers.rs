@@ -1,7 +1,7 @@
 //! What somebody else creates between our look and our write: it is looked at again and becomes whose it may be, as if it
 //! had been there from the beginning.
 
-use devcluster::{Action, Call, levers::Fault};
+use devcluster::{Action, Call, fault_injection::Fault};
 use serde_json::{Value, json};
 
 use crate::{

@@ -1,6 +1,6 @@
 //! What leaves the repository leaves the cluster, but for what the guards hold.
 
-use devcluster::levers::Fault;
+use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
 
 use crate::support::world::{NAMESPACE, World, config_map};

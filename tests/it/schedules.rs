@@ -16,7 +16,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use devcluster::{Action, Call, levers::Fault, verbs::delete::DeleteOptions, verbs::patch::Form};
+use devcluster::{Action, Call, fault_injection::Fault, verbs::delete::DeleteOptions, verbs::patch::Form};
 use mainstay::gitsync::inventory::Inventory;
 use serde_json::{Value, json};
 

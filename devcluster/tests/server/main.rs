@@ -1,4 +1,4 @@
-//! The server in process: store, lists, watches, deletion, definitions, levers and loopback rules.
+//! The server in process: store, lists, watches, deletion, definitions, fault injection and loopback rules.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

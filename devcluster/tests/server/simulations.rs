@@ -40,11 +40,11 @@ async fn ended(world: &World) -> Value {
 async fn a_build_reports_what_it_was_told() {
     let world = World::with(Options::default());
     drop(world.server.start_controllers());
-    let lever = json!({
+    let simulation = json!({
         "image": "builder:1", "container": "push", "afterMillis": 20,
         "terminationMessage": r#"{"digest":"{digest}"}"#,
     });
-    world.post("/devcluster/simulate", lever).await.expect(200);
+    world.post("/devcluster/simulate", simulation).await.expect(200);
     world.post(JOBS, job()).await.expect(201);
     let pod = ended(&world).await;
     assert_eq!(pod["status"]["phase"], "Succeeded");

@@ -193,7 +193,7 @@ async fn patches_check_their_form() {
 }
 
 #[tokio::test]
-async fn doubled_fields_are_told_or_refused() {
+async fn duplicate_fields_are_reported_or_refused() {
     let world = World::new();
     let body = r#"{"metadata":{"name":"a"},"data":{"k":"v","k":"w"}}"#;
     let strict = format!("{MAPS}?fieldValidation=Strict");

@@ -64,10 +64,10 @@ async fn a_leader_that_cannot_renew_steps_down() {
     let term = tokio::time::timeout(PATIENCE, leadership.term()).await.expect("it leads").expect("a term");
     let away =
         Fault { verb: "update".to_owned(), resource: "leases".to_owned(), code: 500, times: 1000, ..Fault::default() };
-    server.levers().fail_next(away);
+    server.faults().fail_next(away);
     tokio::time::timeout(PATIENCE, term.ended().cancelled()).await.expect("it steps down");
     assert!(!leadership.is_leading());
-    server.levers().clear_faults();
+    server.faults().clear_faults();
     assert!(tokio::time::timeout(PATIENCE, leadership.term()).await.expect("it leads again").is_some());
     electing.abort();
 }

@@ -151,7 +151,7 @@ async fn forgotten_history_is_told_anew() {
     let mut events = watch(&cluster);
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
     let away = Fault { verb: "watch".to_owned(), code: 503, times: 2, ..Fault::default() };
-    server.levers().fail_next(away);
+    server.faults().fail_next(away);
     server.store().end_watches(None);
     assert_eq!(word(&mut events).await, "trouble 503");
     apply(&cluster, "a", "2").await;
@@ -159,14 +159,14 @@ async fn forgotten_history_is_told_anew() {
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
     // The same as an answer instead of an event.
     let gone = Fault { verb: "watch".to_owned(), code: 410, ..Fault::default() };
-    server.levers().fail_next(gone);
+    server.faults().fail_next(gone);
     server.store().end_watches(None);
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
 }
 
 /// Makes every streaming list of a kind (empty: of any) be answered like this.
 fn no_streaming_lists(server: &EmbeddedCluster, resource: &str, how: Fault) {
-    server.levers().fail_next(Fault {
+    server.faults().fail_next(Fault {
         verb: "watch".to_owned(),
         resource: resource.to_owned(),
         query: "sendInitialEvents=true".to_owned(),
@@ -217,7 +217,7 @@ async fn a_watch_that_is_open_again_after_a_trouble_says_so() {
     let (server, cluster) = server();
     let mut events = watch(&cluster);
     assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);
-    server.levers().fail_next(Fault { verb: "watch".to_owned(), code: 503, ..Fault::default() });
+    server.faults().fail_next(Fault { verb: "watch".to_owned(), code: 503, ..Fault::default() });
     server.store().end_watches(None);
     assert_eq!(word(&mut events).await, "trouble 503");
     assert_eq!(word(&mut events).await, "resumed");

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use devcluster::{Cluster as EmbeddedCluster, Options, levers::Simulation};
+use devcluster::{Cluster as EmbeddedCluster, Options, fault_injection::Simulation};
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use devcluster::{
-    levers::{Asked, Fault, Levers},
+    fault_injection::{Asked, Fault, FaultInjection},
     route::{Query, Route, route},
     service::fault,
 };
@@ -32,7 +32,7 @@ pub(crate) struct Gate {
     shut: Arc<watch::Sender<bool>>,
     /// What went through, if that is recorded.
     heard: Arc<Mutex<Option<Vec<Heard>>>>,
-    levers: Arc<Levers>,
+    levers: Arc<FaultInjection>,
     /// The token that every request bears; none: the administrator asks.
     token: Arc<Mutex<Option<String>>>,
     /// The text that stands for something deep in answers.
@@ -89,7 +89,7 @@ impl Gate {
     }
 
     /// Faults for the agents' requests, and counts of them.
-    pub(crate) fn levers(&self) -> &Levers {
+    pub(crate) fn levers(&self) -> &FaultInjection {
         &self.levers
     }
 

@@ -24,7 +24,7 @@ use std::{
 
 use devcluster::{
     Action, Call, Caller, Cluster as EmbeddedCluster, Options,
-    levers::{Fault, Levers},
+    fault_injection::{Fault, FaultInjection},
     status::Status,
     verbs::{delete::DeleteOptions, patch::Form},
 };
@@ -463,7 +463,7 @@ impl World {
     }
 
     /// Faults for the requests of the agents, and counts of these requests.
-    pub(crate) fn levers(&self) -> &Levers {
+    pub(crate) fn levers(&self) -> &FaultInjection {
         self.gate.levers()
     }
 

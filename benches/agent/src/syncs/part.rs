@@ -2,7 +2,7 @@
 
 /// Some of the situations; the first sync comes before each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Part {
+pub(crate) enum Part {
     // Syncs, an idle agent, and single changes by hand. No texts for `--help`, which would take a page for them.
     Singles,
     Storms,

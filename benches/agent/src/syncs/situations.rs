@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use super::{
     Error, Part,
     edits::{Blow, PATIENCE, strike},
-    load::Load,
     observer::until_last,
     stand::DEADLINE,
     storm,

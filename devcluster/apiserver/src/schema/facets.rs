@@ -1,0 +1,65 @@
+//! What a custom resource's schema demands of values, beyond their type.
+//!
+//! Deliberately absent: how the demands are checked (`validate`) and how rules are evaluated (`rules`).
+
+use serde_json::Value;
+
+use super::rule::Rule;
+
+/// Index of a node in its arena.
+pub(crate) type Id = u32;
+
+/// Demands on the values of one node. Patterns are compiled once, when the definition is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facets {
+    pub enumeration: Vec<Value>,
+    pub minimum: Option<(f64, Bound)>,
+    pub maximum: Option<(f64, Bound)>,
+    pub multiple_of: Option<f64>,
+    pub min_length: Option<u64>,
+    pub max_length: Option<u64>,
+    pub pattern: Option<regex::Regex>,
+    pub format: Option<String>,
+    pub min_items: Option<u64>,
+    pub max_items: Option<u64>,
+    pub unique_items: bool,
+    pub min_properties: Option<u64>,
+    pub max_properties: Option<u64>,
+    /// An embedded object: needs apiVersion and kind.
+    pub embedded: bool,
+    /// `integer` as opposed to `number`.
+    pub integer: bool,
+    pub all_of: Vec<Id>,
+    pub any_of: Vec<Id>,
+    pub one_of: Vec<Id>,
+    pub not: Option<Id>,
+    pub rules: Vec<Rule>,
+}
+
+/// Whether a limit itself is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    Inclusive,
+    Exclusive,
+}
+
+impl Facets {
+    /// Whether anything is demanded at all; nodes without demands carry no facets.
+    pub(crate) fn demands_anything(&self) -> bool {
+        let lengths = [self.min_length, self.max_length, self.min_items, self.max_items];
+        let counts = [self.min_properties, self.max_properties];
+        !self.enumeration.is_empty()
+            || self.minimum.is_some()
+            || self.maximum.is_some()
+            || self.multiple_of.is_some()
+            || lengths.iter().chain(&counts).any(Option::is_some)
+            || self.pattern.is_some()
+            || self.format.is_some()
+            || self.unique_items
+            || self.embedded
+            || self.integer
+            || self.not.is_some()
+            || ![&self.all_of, &self.any_of, &self.one_of].iter().all(|l| l.is_empty())
+            || !self.rules.is_empty()
+    }
+}

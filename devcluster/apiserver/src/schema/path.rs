@@ -1,0 +1,6 @@
+//! Paths of fields, as errors name them.
+
+/// The path of a child field.
+pub(super) fn child(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}

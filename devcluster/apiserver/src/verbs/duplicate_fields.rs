@@ -1,0 +1,129 @@
+//! JSON whose duplicate fields are noticed: the last one counts, as in Go, but the others are reported.
+//!
+//! Deliberately absent: YAML, in which a duplicate key is an error of the document.
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// Parses JSON; answers the value and the paths of fields that occur twice, such as `data.a`.
+pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
+    let mut found = Vec::new();
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = Node { path: &Path::Root, found: &mut found }.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok((value, found))
+}
+
+/// Where in the document; written out only when there is something to report.
+enum Path<'a> {
+    Root,
+    Field(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(Self::Root, name) => f.write_str(name),
+            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Item(parent, at) => write!(f, "{parent}[{at}]"),
+        }
+    }
+}
+
+struct Node<'a> {
+    path: &'a Path<'a>,
+    found: &'a mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let path = Path::Item(self.path, list.len());
+            match items.next_element_seed(Node { path: &path, found: self.found })? {
+                Some(item) => list.push(item),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            let path = Path::Field(self.path, &name);
+            let value = fields.next_value_seed(Node { path: &path, found: self.found })?;
+            if map.contains_key(&name) {
+                self.found.push(path.to_string());
+            }
+            map.insert(name, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn notices_duplicate_fields_at_any_depth() {
+        let text = br#"{"a":1,"b":{"c":"x","c":"y"},"d":[{"e":null,"e":true}],"a":-2.5}"#;
+        let (value, found) = parse(text).unwrap();
+        assert_eq!(value, json!({"a": -2.5, "b": {"c": "y"}, "d": [{"e": true}]}));
+        assert_eq!(found, ["b.c", "d[0].e", "a"]);
+    }
+
+    #[test]
+    fn reads_json_as_the_plain_parser_does() {
+        for text in ["{}", "[1,\"\\u00e9\",18446744073709551615,-1]", "{\"a\":{\"b\":[]}}", "{\"a\":}", "{} x", ""] {
+            let plain = serde_json::from_str::<Value>(text).ok();
+            assert_eq!(parse(text.as_bytes()).ok().map(|(value, _)| value), plain, "{text}");
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! One container, from its first start to its last end.
+//!
+//! What keeps it from starting is said and tried again; what ends is started again as the pod's policy says, with the
+//! kubelet's growing delays.
+//!
+//! Deliberately absent: the pod's status, which is made of the [`News`] (`pod`).
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::context::Context;
+use super::image::{self, Image};
+use super::logs::Book;
+use super::marks::Mark;
+use super::probes::seconds;
+use super::probes::{self, Probing, Verdict};
+use super::process::{Group, Program, code, command, run};
+use super::program::{Room, program};
+use super::status::{Ended, State};
+use super::usage::{Fault, Limits};
+use super::volumes::Volume;
+use devcluster_apiserver::object::{count, text};
+
+/// Longest termination message, in bytes, and the part of a log that stands in for one.
+const LONGEST_MESSAGE: usize = 4096;
+const LAST_LINES: usize = 80;
+const LAST_BYTES: usize = 2048;
+/// First delay between crashes, and the longest.
+const BACKOFF: Duration = Duration::from_secs(10);
+const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
+/// How long to wait before an image that was missing is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A container that ran so long has left its crashes behind.
+const FORGIVEN: Duration = Duration::from_mins(10);
+/// How long the output of a dead container may take to arrive.
+const DRAIN: Duration = Duration::from_millis(500);
+/// How long to wait before something is tried again that no event announces.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What a container tells its pod.
+#[derive(Debug)]
+pub(super) enum News {
+    /// It does something else now; with the number of its restarts.
+    State(State, i64),
+    /// The identity of its image.
+    Image(String),
+    /// It is ready, or no longer.
+    Ready(bool),
+    /// It has passed its startup probe.
+    Started,
+    /// It will not run again.
+    Over,
+}
+
+/// A container of a pod and all that it needs.
+pub(super) struct Container {
+    pub(super) ctx: Context,
+    pub(super) index: usize,
+    pub(super) pod: Arc<Value>,
+    pub(super) spec: Value,
+    /// Whether it may run again when it succeeds, and when it fails.
+    pub(super) policy: Policy,
+    pub(super) room: Room,
+    pub(super) volumes: Arc<Vec<Volume>>,
+    pub(super) news: mpsc::Sender<(usize, News)>,
+    /// The grace of a pod that is to end.
+    pub(super) stop: watch::Receiver<Option<Duration>>,
+    /// Wakes when a ConfigMap or a Secret has changed.
+    pub(super) objects: watch::Receiver<u64>,
+    /// Held while the container may run: the files of an image go when nobody holds it.
+    pub(super) image: Option<Arc<Image>>,
+}
+
+/// When a container runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// Whenever it ends.
+    Always,
+    /// When it fails.
+    OnFailure,
+    /// Never.
+    Never,
+}
+
+impl Container {
+    /// Runs the container until it will not run again or the pod is to end.
+    pub(super) async fn run(mut self) {
+        self.course().await;
+        self.tell(News::Over).await;
+    }
+
+    async fn course(&mut self) {
+        let mut restarts = 0;
+        let mut delay = Duration::ZERO;
+        loop {
+            let Some(program) = self.prepare(restarts).await else { return };
+            let begun = Instant::now();
+            let ended = self.live(&program, restarts).await;
+            let failed = ended.code != 0;
+            self.tell(News::State(State::Ended(ended), restarts)).await;
+            let again = match self.policy {
+                Policy::Always => true,
+                Policy::OnFailure => failed,
+                Policy::Never => false,
+            };
+            if !again || self.stop.borrow().is_some() {
+                return;
+            }
+            if begun.elapsed() >= FORGIVEN {
+                delay = Duration::ZERO;
+            }
+            if !self.back_off(delay, restarts).await {
+                return;
+            }
+            delay = if delay.is_zero() { BACKOFF } else { (delay * 2).min(LONGEST_BACKOFF) };
+            restarts += 1;
+        }
+    }
+
+    /// Waits between two attempts; false when the pod is to end.
+    async fn back_off(&mut self, delay: Duration, restarts: i64) -> bool {
+        if delay.is_zero() {
+            return true;
+        }
+        let metadata = &self.pod["metadata"];
+        let message = format!(
+            "back-off {} restarting failed container={} pod={}_{}({})",
+            shown(delay),
+            self.name(),
+            text(metadata, "/name"),
+            text(metadata, "/namespace"),
+            text(metadata, "/uid"),
+        );
+        self.event("Warning", "BackOff", &format!("Back-off restarting failed container {}", self.name()));
+        self.tell(News::State(State::Waiting("CrashLoopBackOff", message), restarts)).await;
+        self.pause(delay).await
+    }
+
+    fn name(&self) -> &str {
+        text(&self.spec, "/name")
+    }
+
+    async fn tell(&self, news: News) {
+        // A pod that no longer listens is gone, and this task with it.
+        let _ = self.news.send((self.index, news)).await;
+    }
+
+    fn event(&self, kind: &str, reason: &str, message: &str) {
+        self.ctx.client.report(&self.pod, "kubelet", kind, reason, message);
+    }
+
+    /// Waits; false when the pod is to end.
+    async fn pause(&mut self, time: Duration) -> bool {
+        tokio::select! {
+            _ = self.stop.wait_for(Option::is_some) => false,
+            () = tokio::time::sleep(time) => true,
+        }
+    }
+
+    /// The program, as soon as it can be had; `None` when the pod is to end before.
+    async fn prepare(&mut self, restarts: i64) -> Option<Program> {
+        let mut said = String::new();
+        loop {
+            if self.stop.borrow().is_some() {
+                return None;
+            }
+            self.objects.borrow_and_update();
+            let (reason, message) = match image::ready(&self.ctx, text(&self.spec, "/image")).await {
+                Ok(image) => {
+                    self.tell(News::Image(image.id.clone())).await;
+                    match program(&self.ctx, &self.pod, &self.spec, &self.room, &self.volumes, &image) {
+                        Ok(program) => {
+                            self.image = Some(image);
+                            return Some(program);
+                        }
+                        Err(message) => ("CreateContainerConfigError", message),
+                    }
+                }
+                Err(message) => ("ErrImagePull", message),
+            };
+            let state = State::Waiting(reason, message.clone());
+            // A missing image is told once, and then that it is awaited: who follows the pod hears of no change.
+            if reason != "ErrImagePull" || said != message {
+                self.tell(News::State(state, restarts)).await;
+            }
+            if said != message {
+                self.event("Warning", "Failed", &format!("Error: {message}"));
+                said.clone_from(&message);
+            }
+            if reason == "ErrImagePull" {
+                let image = text(&self.spec, "/image");
+                let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {message}");
+                self.tell(News::State(State::Waiting("ImagePullBackOff", message), restarts)).await;
+                // Pushes are no events here; what is tried costs a look at one file.
+                if !self.pause(LOOK_AGAIN).await {
+                    return None;
+                }
+                continue;
+            }
+            tokio::select! {
+                _ = self.stop.wait_for(Option::is_some) => return None,
+                _ = self.objects.changed() => {}
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+        }
+    }
+
+    /// Starts the program and waits for its end, whatever brings it.
+    async fn live(&mut self, program: &Program, restarts: i64) -> Ended {
+        let begun = Timestamp::now();
+        let id = format!("devcluster://{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
+        let mut ended = Ended { code: 128, reason: "StartError", message: String::new(), begun, over: begun, id };
+        let book = self.ctx.node.books.open(text(&self.pod, "/metadata/uid"), self.name(), self.room.directory.clone());
+        let fresh = book.begin().and_then(|()| std::fs::write(&self.room.termination, ""));
+        let mark = Mark::new(&self.ctx.node().directory());
+        let mut program = program.clone();
+        program.env.push(mark.variable());
+        let program = &program;
+        let started = fresh.and_then(|()| Group::start(&self.ctx.node.watchdog, program));
+        let (mut group, stdout, stderr) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                book.end();
+                ended.message = match error.kind() {
+                    ErrorKind::NotFound => format!("exec: {:?}: executable file not found in $PATH", program.name),
+                    _ => format!("exec: {:?}: {error}", program.name),
+                };
+                self.event("Warning", "Failed", &format!("Error: {}", ended.message));
+                return ended;
+            }
+        };
+        let mut output = JoinSet::new();
+        let (out, err) = (book.clone(), book.clone());
+        output.spawn(async move { out.keep("stdout", stdout).await });
+        output.spawn(async move { err.keep("stderr", stderr).await });
+        self.event("Normal", "Started", &format!("Started container {}", self.name()));
+        self.tell(News::State(State::Running(begun, ended.id.clone()), restarts)).await;
+        let listed = self.ctx.node.running.list(text(&self.pod, "/metadata/uid"), self.name(), program);
+        let fault = self.watch_over(&mut group, program).await;
+        drop(listed);
+        ended.code = code(group.wait().await);
+        ended.over = Timestamp::now();
+        drop(mark);
+        let drained = async { while output.join_next().await.is_some() {} };
+        // A process that left its group may hold the pipe; it is not waited for.
+        let _ = tokio::time::timeout(DRAIN, drained).await;
+        drop(output);
+        book.end();
+        ended.reason = if ended.code == 0 { "Completed" } else { "Error" };
+        ended.message = self.message(&book, ended.code);
+        if let Some(fault) = fault {
+            ended.reason = fault.reason();
+            if !fault.message().is_empty() {
+                fault.message().clone_into(&mut ended.message);
+            }
+        }
+        ended
+    }
+
+    /// Probes and limits, until the container has ended or has been ended; answers what it was killed for.
+    async fn watch_over(&mut self, group: &mut Group, program: &Program) -> Option<Fault> {
+        let watched = self.ctx.node().usage.watch(group.id(), Limits::of(&self.spec, self.ctx.node().options.tasks));
+        let mut probing = Probing::start(&self.ctx, &self.spec, self.room.address, program);
+        if probing.nothing_to_start() {
+            self.tell(News::Started).await;
+        }
+        if probing.nothing_to_await() {
+            self.tell(News::Ready(true)).await;
+        }
+        loop {
+            tokio::select! {
+                _ = group.wait() => return None,
+                fault = watched.fault() => {
+                    // Its end is read by the caller.
+                    let _ = group.kill().await;
+                    return Some(fault);
+                }
+                grace = stopped(&mut self.stop) => {
+                    self.tell(News::Ready(false)).await;
+                    self.end(group, program, grace).await;
+                    return None;
+                }
+                verdict = probing.next() => match verdict {
+                    Verdict::Started => self.tell(News::Started).await,
+                    Verdict::Ready(ready) => self.tell(News::Ready(ready)).await,
+                    Verdict::Failed(message) => self.event("Warning", "Unhealthy", &message),
+                    Verdict::Dead(probe) => {
+                        let name = self.name();
+                        let message = format!("Container {name} failed {probe} probe, will be restarted");
+                        self.event("Normal", "Killing", &message);
+                        self.tell(News::Ready(false)).await;
+                        let grace = count(&self.pod, "/spec/terminationGracePeriodSeconds");
+                        self.end(group, program, seconds(grace.try_into().unwrap_or(30))).await;
+                        return None;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Ends a running container: its hook, SIGTERM, and SIGKILL after the grace.
+    async fn end(&self, group: &mut Group, program: &Program, grace: Duration) {
+        let end = tokio::time::Instant::now() + grace;
+        let hook = &self.spec["lifecycle"]["preStop"];
+        if hook.is_object() {
+            // A hook that takes too long is cut off; that of a container that has ended meanwhile is no use.
+            tokio::select! {
+                _ = group.wait() => return,
+                _ = tokio::time::timeout_at(end, self.hook(hook, program)) => {}
+            }
+        }
+        group.terminate();
+        if tokio::time::timeout_at(end, group.wait()).await.is_err() {
+            // Its end is read by the caller.
+            let _ = group.kill().await;
+        }
+    }
+
+    async fn hook(&self, hook: &Value, program: &Program) {
+        if let Some(seconds) = hook["sleep"]["seconds"].as_u64() {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        } else if hook["exec"].is_object() {
+            let command = command(&hook["exec"], program);
+            if let Err(why) = run(&self.ctx.node.watchdog, &command, LONGEST_BACKOFF).await {
+                self.event("Warning", "FailedPreStopHook", &format!("PreStopHook failed: {why}"));
+            }
+        } else if let Err(why) = probes::ask(hook, &self.spec, self.room.address, LONGEST_BACKOFF).await {
+            self.event("Warning", "FailedPreStopHook", &format!("PreStopHook failed: {why}"));
+        }
+    }
+
+    /// The termination message.
+    fn message(&self, book: &Book, code: i64) -> String {
+        let written = last_written(&self.room.termination);
+        let falls_back = text(&self.spec, "/terminationMessagePolicy") == "FallbackToLogsOnError";
+        if written.is_empty() && falls_back && code != 0 {
+            return book.last_words(LAST_LINES, LAST_BYTES);
+        }
+        written
+    }
+}
+
+/// What a container has left as its message; nothing, when it has left something else than a file there.
+fn last_written(path: &Path) -> String {
+    use std::io::Read as _;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut written = Vec::new();
+    if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from)
+        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+    {
+        // What cannot be read is as if it had not been written.
+        let _ = file.take(LONGEST_MESSAGE as u64).read_to_end(&mut written);
+    }
+    String::from_utf8_lossy(&written).into_owned()
+}
+
+/// Waits for the pod's end; its grace.
+async fn stopped(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
+    match stop.wait_for(Option::is_some).await {
+        Ok(grace) => grace.unwrap_or_default(),
+        // The pod is gone.
+        Err(_) => Duration::ZERO,
+    }
+}
+
+/// A delay as the kubelet writes it: `10s`, `2m40s`.
+fn shown(delay: Duration) -> String {
+    match (delay.as_secs() / 60, delay.as_secs() % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}

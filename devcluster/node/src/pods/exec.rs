@@ -1,0 +1,81 @@
+//! Commands that run beside the program of a container: in its directory, with its environment, and no longer than it.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use super::lock::lock;
+use super::process::{Group, Input, Program, code, command};
+use super::watchdog::Watchdog;
+use devcluster_apiserver::kubelet::{Pipes, Process};
+
+/// The programs of the containers that run, by the UID of the pod and the name of the container.
+#[derive(Debug, Default)]
+pub(super) struct Running(Mutex<HashMap<(String, String), Program>>);
+
+/// A container runs as long as this is kept.
+pub(super) struct Listed {
+    running: Arc<Running>,
+    key: (String, String),
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        lock(&self.running.0).remove(&self.key);
+    }
+}
+
+impl Running {
+    /// Notes that a container runs.
+    pub(super) fn list(self: &Arc<Self>, uid: &str, container: &str, program: &Program) -> Listed {
+        let key = (uid.to_owned(), container.to_owned());
+        lock(&self.0).insert(key.clone(), program.clone());
+        Listed { running: self.clone(), key }
+    }
+
+    fn get(&self, uid: &str, container: &str) -> Option<Program> {
+        lock(&self.0).get(&(uid.to_owned(), container.to_owned())).cloned()
+    }
+}
+
+/// A command that runs; it is killed when this is dropped.
+pub(super) struct Command {
+    group: Group,
+    pipes: Option<Pipes>,
+}
+
+impl Process for Command {
+    fn pipes(&mut self) -> Pipes {
+        self.pipes.take().expect("the pipes of a command are taken once")
+    }
+
+    fn wait(&mut self) -> BoxFuture<'_, i64> {
+        Box::pin(async { code(self.group.wait().await) })
+    }
+}
+
+/// Starts a command in a container; the reason why it could not be started as `Err`.
+pub(super) fn start(
+    running: &Running,
+    watchdog: &Arc<Watchdog>,
+    uid: &str,
+    container: &str,
+    words: &[String],
+) -> Result<Command, String> {
+    let program = running.get(uid, container).ok_or_else(|| format!("container not found (\"{container}\")"))?;
+    let program = command(&json!({"command": words}), &program);
+    match Group::start_with(watchdog, &program, Input::Piped) {
+        Ok((group, stdin, stdout, stderr)) => {
+            let stdin = stdin.map(|stdin| Box::pin(stdin) as _);
+            let pipes = Pipes { stdin, stdout: Box::pin(stdout), stderr: Box::pin(stderr) };
+            Ok(Command { group, pipes: Some(pipes) })
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(format!("exec: {:?}: executable file not found in $PATH", program.name))
+        }
+        Err(error) => Err(format!("exec: {:?}: {error}", program.name)),
+    }
+}

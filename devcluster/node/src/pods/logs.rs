@@ -1,0 +1,267 @@
+//! What containers write, kept on disk and read again.
+//!
+//! Lines are stored as [`devcluster_apiserver::kubelet::log`] says. A log that has grown too large begins anew and keeps one
+//! predecessor.
+//!
+//! Invariant: a container's output costs a bounded amount of disk and memory, however much it writes.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::watch;
+
+use super::lock::lock;
+use devcluster_apiserver::kubelet::ContainerLog;
+use devcluster_apiserver::kubelet::log::{Position, entries};
+
+/// Bytes of a log file before the next one begins.
+const FULL: u64 = 5 << 20;
+/// Longest line that is stored in one piece, in bytes.
+const LONGEST: usize = 16 << 10;
+
+/// The logs of all containers of a node, by the pod's uid and the container's name.
+#[derive(Debug, Default)]
+pub(super) struct Books(Mutex<HashMap<(String, String), Arc<Book>>>);
+
+impl Books {
+    /// The book of a container, opened when there is none yet.
+    pub(super) fn open(&self, uid: &str, container: &str, directory: PathBuf) -> Arc<Book> {
+        let mut books = lock(&self.0);
+        books.entry((uid.to_owned(), container.to_owned())).or_insert_with(|| Arc::new(Book::new(directory))).clone()
+    }
+
+    /// The book of a container that has one.
+    pub(super) fn of(&self, uid: &str, container: &str) -> Option<Arc<Book>> {
+        lock(&self.0).get(&(uid.to_owned(), container.to_owned())).cloned()
+    }
+
+    /// Forgets the books of a pod; who reads one comes to its end.
+    pub(super) fn forget(&self, uid: &str) {
+        lock(&self.0).retain(|(pod, _), book| {
+            if pod == uid {
+                book.end();
+            }
+            pod != uid
+        });
+    }
+}
+
+/// The logs of one container: that of the present attempt and that of the one before.
+#[derive(Debug)]
+pub(super) struct Book {
+    directory: PathBuf,
+    state: Mutex<State>,
+    /// Grows with every line and with the end of an attempt.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the present attempt; 0: none yet.
+    attempt: u64,
+    /// Whether it still writes.
+    open: bool,
+    file: Option<File>,
+    size: u64,
+    /// How often the log of this attempt began anew.
+    rotations: u64,
+}
+
+impl Book {
+    fn new(directory: PathBuf) -> Self {
+        Self { directory, state: Mutex::default(), changed: watch::Sender::new(0) }
+    }
+
+    fn path(&self, attempt: u64) -> PathBuf {
+        self.directory.join(format!("{attempt}.log"))
+    }
+
+    fn earlier(&self, attempt: u64) -> PathBuf {
+        self.directory.join(format!("{attempt}.log.1"))
+    }
+
+    /// Begins the log of the next attempt, and forgets that of the one before the last.
+    pub(super) fn begin(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        let attempt = state.attempt + 1;
+        let file = OpenOptions::new().create(true).append(true).open(self.path(attempt))?;
+        *state = State { attempt, open: true, file: Some(file), size: 0, rotations: 0 };
+        if let Some(old) = attempt.checked_sub(2) {
+            // An attempt that wrote little has no second file, the first attempt no predecessor.
+            let _ = (fs::remove_file(self.path(old)), fs::remove_file(self.earlier(old)));
+        }
+        Ok(())
+    }
+
+    /// The present attempt writes no more.
+    pub(super) fn end(&self) {
+        let mut state = lock(&self.state);
+        state.open = false;
+        state.file = None;
+        drop(state);
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    fn write(&self, stream: &str, text: &[u8], whole: bool) {
+        let mut state = lock(&self.state);
+        let mut line = format!("{:.9} {stream} {} ", Timestamp::now(), if whole { 'F' } else { 'P' }).into_bytes();
+        line.extend_from_slice(text);
+        line.push(b'\n');
+        if state.size + line.len() as u64 > FULL {
+            let attempt = state.attempt;
+            let turned =
+                fs::rename(self.path(attempt), self.earlier(attempt)).and_then(|()| File::create(self.path(attempt)));
+            if let Ok(file) = turned {
+                state.file = Some(file);
+                state.size = 0;
+                state.rotations += 1;
+            }
+        }
+        if let Some(file) = &mut state.file
+            && file.write_all(&line).is_ok()
+        {
+            state.size += line.len() as u64;
+        }
+        drop(state);
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    /// Writes down all that comes from a pipe.
+    pub(super) async fn keep(&self, stream: &str, mut pipe: impl AsyncRead + Unpin) {
+        let (mut line, mut buffer) = (Vec::new(), vec![0; 8 << 10]);
+        while let Ok(read @ 1..) = pipe.read(&mut buffer).await {
+            for piece in buffer[..read].split_inclusive(|byte| *byte == b'\n') {
+                line.extend_from_slice(piece);
+                if line.last() == Some(&b'\n') {
+                    line.pop();
+                    self.write(stream, &line, true);
+                    line.clear();
+                } else if line.len() >= LONGEST {
+                    self.write(stream, &line, false);
+                    line.clear();
+                }
+            }
+        }
+        if !line.is_empty() {
+            self.write(stream, &line, true);
+        }
+    }
+
+    /// The end of the present attempt's log as text: at most so many lines and bytes.
+    pub(super) fn last_words(&self, lines: usize, bytes: usize) -> String {
+        let Some((stored, _)) = self.read(false) else { return String::new() };
+        let texts: Vec<Vec<u8>> = entries(&stored).map(|entry| entry.text()).collect();
+        let all = texts[texts.len().saturating_sub(lines)..].concat();
+        String::from_utf8_lossy(&all[all.len().saturating_sub(bytes)..]).into_owned()
+    }
+}
+
+impl ContainerLog for Book {
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn read(&self, previous: bool) -> Option<(Vec<u8>, Position)> {
+        let state = lock(&self.state);
+        let attempt = state.attempt.checked_sub(u64::from(previous)).filter(|attempt| *attempt > 0)?;
+        let mut all = fs::read(self.earlier(attempt)).unwrap_or_default();
+        let present = fs::read(self.path(attempt)).unwrap_or_default();
+        let position = Position { attempt, rotations: state.rotations, offset: present.len() as u64 };
+        all.extend_from_slice(&present);
+        Some((all, position))
+    }
+
+    fn more(&self, position: &mut Position) -> (Vec<u8>, bool) {
+        let state = lock(&self.state);
+        let mut all = Vec::new();
+        if position.attempt != state.attempt {
+            // The next attempt has begun: what is left of this one, and its end.
+            all.extend(tail(&self.path(position.attempt), position.offset));
+            return (all, false);
+        }
+        if position.rotations != state.rotations {
+            all.extend(tail(
+                &self.earlier(position.attempt),
+                if position.rotations + 1 == state.rotations { position.offset } else { 0 },
+            ));
+            (position.rotations, position.offset) = (state.rotations, 0);
+        }
+        let fresh = tail(&self.path(position.attempt), position.offset);
+        position.offset += fresh.len() as u64;
+        all.extend(fresh);
+        (all, state.open)
+    }
+}
+
+fn tail(path: &Path, offset: u64) -> Vec<u8> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut rest = Vec::new();
+        file.read_to_end(&mut rest)?;
+        Ok(rest)
+    };
+    // A log that is gone has nothing more to tell.
+    read().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book() -> (tempfile::TempDir, Arc<Book>) {
+        let directory = tempfile::tempdir().unwrap();
+        let book = Books::default().open("u", "c", directory.path().to_owned());
+        (directory, book)
+    }
+
+    fn texts(stored: &[u8]) -> String {
+        entries(stored).map(|entry| String::from_utf8(entry.text()).unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn keeps_this_attempt_and_the_one_before() {
+        let (_directory, book) = book();
+        assert!(book.read(false).is_none());
+        for text in ["one\n", "two\ntwo", "three\n"] {
+            book.begin().unwrap();
+            book.keep("stdout", text.as_bytes()).await;
+            book.end();
+        }
+        assert_eq!(texts(&book.read(false).unwrap().0), "three\n");
+        assert_eq!(texts(&book.read(true).unwrap().0), "two\ntwo\n");
+        assert_eq!(fs::read_dir(&book.directory).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_reader_follows_to_the_end_of_the_attempt() {
+        let (_directory, book) = book();
+        book.begin().unwrap();
+        book.keep("stdout", &b"a\n"[..]).await;
+        let (_, mut position) = book.read(false).unwrap();
+        book.keep("stderr", &b"b\n"[..]).await;
+        let (more, open) = book.more(&mut position);
+        assert_eq!((texts(&more), open), ("b\n".to_owned(), true));
+        book.end();
+        let (more, open) = book.more(&mut position);
+        assert_eq!((texts(&more), open), (String::new(), false));
+    }
+
+    #[tokio::test]
+    async fn endless_output_costs_little_disk() {
+        let (directory, book) = book();
+        book.begin().unwrap();
+        let line = vec![b'x'; 3 * LONGEST];
+        for _ in 0..400 {
+            book.keep("stdout", &line[..]).await;
+        }
+        let used: u64 = fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        assert!(used <= 2 * FULL, "{used}");
+        assert!(book.last_words(80, 2048).len() <= 2048);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a container runs: the words of its pod and its image become a program of this machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::context::Context;
+use super::environment::{Facts, Variable, expand, resolve};
+use super::image::Image;
+use super::options::HostImage;
+use super::paths::Paths;
+use super::process::Program;
+use super::slot::HOST;
+use super::volumes::{Volume, mounts};
+use devcluster_apiserver::object::text;
+
+/// Where a container lives.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    /// Its own directory.
+    pub(super) directory: PathBuf,
+    /// The file for its termination message.
+    pub(super) termination: PathBuf,
+    /// The pod's home and its place for temporary files.
+    pub(super) home: PathBuf,
+    pub(super) temporary: PathBuf,
+    pub(super) address: Ipv4Addr,
+}
+
+/// The program of a container; what it lacks to be started as `Err`.
+pub(super) fn program(
+    ctx: &Context,
+    pod: &Value,
+    container: &Value,
+    room: &Room,
+    volumes: &[Volume],
+    image: &Image,
+) -> Result<Program, String> {
+    let namespace = text(pod, "/metadata/namespace");
+    let config_map = |name: &str| ctx.server.object("v1", "configmaps", namespace, name);
+    let secret = |name: &str| ctx.server.object("v1", "secrets", namespace, name);
+    let host = HOST.to_string();
+    let facts = Facts { pod, address: room.address.to_string(), host, config_map: &config_map, secret: &secret };
+    let variables = resolve(container, &facts)?;
+    let mut paths = mounts(container, volumes, |text| expand(text, &variables))?;
+    paths.add(text(container, "/terminationMessagePath"), room.termination.clone());
+    image.add_to(&mut paths);
+    let own = |list: &str| -> Vec<String> {
+        let words = container[list].as_array().into_iter().flatten().filter_map(Value::as_str);
+        words.map(|word| expand(word, &variables)).collect()
+    };
+    let mut words = own("command");
+    let args = own("args");
+    if words.is_empty() {
+        words.clone_from(&image.entrypoint);
+        words.extend(if args.is_empty() { image.command.clone() } else { args });
+    } else {
+        words.extend(args);
+    }
+    if words.is_empty() {
+        return Err("no command specified".to_owned());
+    }
+    let env = environment(ctx, pod, room, &variables, image, &paths);
+    let name = words.remove(0);
+    let host_image = ctx.node().host_image(text(container, "/image"));
+    let search = env.get("PATH").cloned().unwrap_or_default();
+    // What is not found is not started, and that is the end of an attempt.
+    let path = find(&name, host_image, &paths, &search).unwrap_or_else(|| PathBuf::from(&name));
+    let directory = match text(container, "/workingDir") {
+        "" => image.directory.as_str(),
+        given => given,
+    };
+    let directory = paths.place(directory).unwrap_or_else(|| room.home.clone());
+    fs::create_dir_all(&directory).map_err(|e| format!("the working directory: {e}"))?;
+    let args = words.iter().map(|word| paths.rewrite(word)).collect();
+    Ok(Program { path, name, args, env: env.into_iter().collect(), directory })
+}
+
+/// The whole environment: what every container has, what the image says, what the node adds, what the pod says.
+fn environment(
+    ctx: &Context,
+    pod: &Value,
+    room: &Room,
+    variables: &[Variable],
+    image: &Image,
+    paths: &Paths,
+) -> BTreeMap<String, String> {
+    let shown = |path: &Path| path.to_string_lossy().into_owned();
+    let options = &ctx.node().options;
+    let temporary = paths.place("/tmp").unwrap_or_else(|| room.temporary.clone());
+    let mut env: BTreeMap<String, String> = BTreeMap::from([
+        ("TMPDIR".to_owned(), shown(&temporary)),
+        ("HOSTNAME".to_owned(), text(pod, "/metadata/name").to_owned()),
+    ]);
+    let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
+    for (name, value) in &image.env {
+        set(name, paths.rewrite(value));
+    }
+    let termination = shown(&room.termination);
+    for (name, value) in &options.env {
+        let value = paths.rewrite(value);
+        // These are places of this machine already.
+        set(name, value.replace("{podIP}", &room.address.to_string()).replace("{terminationLog}", &termination));
+    }
+    for variable in variables {
+        // A path in a Secret is data, not a place.
+        let value = if variable.secret { variable.value.clone() } else { paths.rewrite(&variable.value) };
+        set(&variable.name, value);
+    }
+    let said = |name: &str| {
+        let variable = variables.iter().find(|variable| variable.name == name).map(|v| v.value.clone());
+        variable.or_else(|| image.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()))
+    };
+    // The home that an image names is somebody's on this machine.
+    let home = said("HOME").and_then(|home| paths.place(&home)).unwrap_or_else(|| room.home.clone());
+    env.insert("HOME".to_owned(), shown(&home));
+    let search = said("PATH").map(|list| {
+        let places = list.split(':').filter_map(|entry| paths.place(entry)).map(|place| shown(&place) + ":");
+        places.collect::<String>()
+    });
+    let programs = image.programs.as_deref().map(|place| shown(place) + ":");
+    let search = [search, programs].into_iter().flatten().collect::<String>();
+    env.insert("PATH".to_owned(), search + &options.path);
+    env
+}
+
+/// The program that a word stands for: of the host image, in the image, on the search path.
+fn find(name: &str, host_image: Option<&HostImage>, paths: &Paths, search: &str) -> Option<PathBuf> {
+    if let Some(path) = host_image.and_then(|image| image.commands.get(name)) {
+        return Some(path.clone());
+    }
+    let runs = |path: &Path| fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    if name.contains('/') {
+        let place = paths.place(name).filter(|place| runs(place));
+        return place.or_else(|| Some(PathBuf::from(name)).filter(|path| path.is_absolute() && runs(path)));
+    }
+    search.split(':').filter(|entry| !entry.is_empty()).map(|entry| Path::new(entry).join(name)).find(|path| runs(path))
+}

@@ -1,0 +1,242 @@
+//! Services on addresses of this machine: connections go to ready pods, one after the other.
+//!
+//! A port that may not be listened on is moved up by 8000 (80 to 8080, 443 to 8443); the annotation
+//! `devcluster.dev/url` of the Service then says where it is.
+//!
+//! Deliberately absent: UDP, session affinity, and Services without a selector.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::context::Context;
+use super::lock::lock;
+use devcluster_apiserver::client::Subject;
+use devcluster_apiserver::kinds::hooks;
+use devcluster_apiserver::object::{is_terminating, is_true, text};
+use devcluster_apiserver::store::Key;
+
+/// Where a Service is listened on when that is not what it says.
+const URL: &str = "devcluster.dev/url";
+/// Connections of a port at a time; more wait.
+const CONNECTIONS: usize = 2_048;
+/// How long to wait before a port that was taken is tried again.
+const AGAIN: Duration = Duration::from_secs(3);
+/// How long a pod may take to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The listeners of a node, by Service.
+pub(super) struct Proxy {
+    ctx: Context,
+    services: HashMap<Key, Listened>,
+}
+
+/// What is listened on for a Service: as long as this is there.
+struct Listened {
+    address: Ipv4Addr,
+    ports: Vec<u16>,
+    tasks: Vec<JoinHandle<()>>,
+    /// What was said about a port that cannot be listened on.
+    failed: Option<String>,
+}
+
+impl Drop for Listened {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Proxy {
+    pub(super) fn new(ctx: Context) -> Self {
+        Self { ctx, services: HashMap::new() }
+    }
+
+    /// Looks at all Services.
+    pub(super) fn begin(&mut self) {
+        let all = self.ctx.server.objects("v1", "services", None);
+        let key = |service: &Value| Key::new(text(service, "/metadata/namespace"), text(service, "/metadata/name"));
+        let keys: Vec<Key> = all.iter().map(|service| key(service)).chain(self.services.keys().cloned()).collect();
+        for key in &keys {
+            self.see(key);
+        }
+    }
+
+    /// Waits until ports that were taken are to be tried again; for ever when there are none.
+    pub(super) async fn when_to_try_again(&self) {
+        if self.services.values().any(|listened| listened.failed.is_some()) {
+            tokio::time::sleep(AGAIN).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Listens for a Service as it is now, or no longer.
+    pub(super) fn see(&mut self, key: &Key) {
+        let service = self.ctx.server.object("v1", "services", key.namespace(), key.name());
+        let wanted = service.as_ref().and_then(|service| self.wanted(service));
+        let Some((service, (address, ports))) = service.zip(wanted) else {
+            self.services.remove(key);
+            lock(&self.ctx.node().urls).remove(key);
+            return;
+        };
+        let same = |known: &Listened| known.address == address && known.ports == ports && known.failed.is_none();
+        if self.services.get(key).is_some_and(same) {
+            return;
+        }
+        let said = self.services.remove(key).and_then(|known| known.failed.clone());
+        let mut listened = Listened { address, ports: ports.clone(), tasks: Vec::new(), failed: None };
+        let mut urls = Vec::new();
+        let mut moved = false;
+        for port in ports {
+            match listen(address, port) {
+                Ok((listener, bound)) => {
+                    moved |= bound != port;
+                    urls.push(if bound == 80 {
+                        format!("http://{address}")
+                    } else {
+                        format!("http://{address}:{bound}")
+                    });
+                    let (ctx, key) = (self.ctx.clone(), key.clone());
+                    listened.tasks.push(tokio::spawn(accept(ctx, key, port, listener)));
+                }
+                Err(error) => {
+                    let message = format!("cannot listen on {address}:{port}: {error}");
+                    if said.as_ref() != Some(&message) {
+                        self.ctx.client.report(&service, "kube-proxy", "Warning", "FailedToListen", &message);
+                    }
+                    listened.failed = Some(message);
+                }
+            }
+        }
+        lock(&self.ctx.node().urls).insert(key.clone(), urls.clone());
+        self.services.insert(key.clone(), listened);
+        let said = service["metadata"]["annotations"][URL].as_str();
+        let say = urls.first().filter(|_| moved).map(String::as_str);
+        if said != say {
+            let subject = Subject::new("services", key.namespace(), key.name());
+            self.ctx.client.merge("kube-proxy", &subject, json!({"metadata": {"annotations": {URL: say}}}));
+        }
+    }
+
+    /// The address and the TCP ports of a Service that leads to pods of this node.
+    fn wanted(&self, service: &Value) -> Option<(Ipv4Addr, Vec<u16>)> {
+        let spec = &service["spec"];
+        let address: Ipv4Addr = text(spec, "/clusterIP").parse().ok()?;
+        let network = self.ctx.node().services().octets();
+        if address.octets()[..2] != network[..2] || is_terminating(service) || spec["selector"].as_object()?.is_empty()
+        {
+            return None;
+        }
+        let ports = spec["ports"].as_array()?.iter().filter(|port| port["protocol"] == "TCP");
+        Some((
+            address,
+            ports.filter_map(|port| port["port"].as_u64().and_then(|port| u16::try_from(port).ok())).collect(),
+        ))
+    }
+}
+
+/// Listens on a port, or on its neighbour above 8000 when there is no right to it.
+fn listen(address: Ipv4Addr, port: u16) -> io::Result<(TcpListener, u16)> {
+    let bind = |port: u16| -> io::Result<TcpListener> {
+        let listener = std::net::TcpListener::bind((address, port))?;
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener)
+    };
+    match bind(port) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let above = port.saturating_add(8_000);
+            Ok((bind(above)?, above))
+        }
+        bound => Ok((bound?, port)),
+    }
+}
+
+async fn accept(ctx: Context, key: Key, port: u16, listener: TcpListener) {
+    let turn = Arc::new(AtomicUsize::new(fastrand::usize(..1024)));
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let (ctx, key, turn) = (ctx.clone(), key.clone(), turn.clone());
+                tokio::spawn(async move {
+                    lead(&ctx, &key, port, client, &turn).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection to a Service could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Leads a connection to a pod: to the next one that takes it.
+async fn lead(ctx: &Context, key: &Key, port: u16, mut client: TcpStream, turn: &AtomicUsize) {
+    let mut pods = backends(ctx, key, port);
+    if pods.is_empty() {
+        return;
+    }
+    let first = turn.fetch_add(1, Ordering::Relaxed) % pods.len();
+    pods.rotate_left(first);
+    for (address, port) in pods {
+        let Ok(Ok(mut pod)) = tokio::time::timeout(PATIENCE, TcpStream::connect((address, port))).await else {
+            continue;
+        };
+        // Without it small answers wait for acknowledgements.
+        let _ = (client.set_nodelay(true), pod.set_nodelay(true));
+        // However a connection ends, it is over for both sides.
+        let _ = copy_bidirectional(&mut client, &mut pod).await;
+        return;
+    }
+}
+
+/// The pods that a Service leads to now, each with the port that it means there.
+fn backends(ctx: &Context, key: &Key, port: u16) -> Vec<(Ipv4Addr, u16)> {
+    let Some(service) = ctx.server.object("v1", "services", key.namespace(), key.name()) else { return Vec::new() };
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let Some(target) = ports.into_iter().find(|p| p["port"] == port).map(|p| p["targetPort"].clone()) else {
+        return Vec::new();
+    };
+    let labels = json!({"matchLabels": service["spec"]["selector"]});
+    let any = service["spec"]["publishNotReadyAddresses"] == true;
+    let pods = ctx.server.objects("v1", "pods", Some(key.namespace()));
+    let pods = pods.iter().filter(|pod| hooks::selects(&labels, &pod["metadata"]["labels"]));
+    let pods = pods.filter(|pod| any || is_true(pod, "Ready") && !is_terminating(pod) || is_unheard_of(ctx, pod));
+    pods.filter_map(|pod| {
+        let address: Ipv4Addr = text(pod, "/status/podIP").parse().ok().filter(|ip| ctx.node().slot.is_pod(*ip))?;
+        Some((address, number(&target, pod)?))
+    })
+    .collect()
+}
+
+/// Whether the proxy has not heard yet that a pod is being deleted.
+fn is_unheard_of(ctx: &Context, pod: &Value) -> bool {
+    let delay = ctx.node().options.endpoint_delay;
+    if delay.is_zero() || !is_terminating(pod) {
+        return false;
+    }
+    let now = Instant::now();
+    let mut leaving = lock(&ctx.node().leaving);
+    now.duration_since(*leaving.entry(text(pod, "/metadata/uid").to_owned()).or_insert(now)) < delay
+}
+
+/// The number of a target port in a pod.
+fn number(target: &Value, pod: &Value) -> Option<u16> {
+    let number = target.as_u64().or_else(|| {
+        let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let mut ports = containers.flat_map(|c| c["ports"].as_array().into_iter().flatten());
+        ports.find(|port| port["name"] == *target)?["containerPort"].as_u64()
+    });
+    number.and_then(|number| u16::try_from(number).ok())
+}

@@ -1,0 +1,60 @@
+//! The tokens that a pod has in its volumes.
+//!
+//! Invariant: a token is asked for again when most of its time is over, and not before.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::lock::lock;
+use devcluster_apiserver::call::{Action, Call, Caller};
+use devcluster_apiserver::object::text;
+use devcluster_apiserver::server::Server;
+
+/// Seconds that a token lasts when its volume does not say so.
+const USUAL: i64 = 3600;
+
+/// The tokens of one pod.
+pub(super) struct Tokens {
+    server: Server,
+    namespace: String,
+    account: String,
+    pod: Value,
+    /// By audience and seconds, with the time at which another one is wanted.
+    known: Mutex<HashMap<(String, i64), (String, Timestamp)>>,
+}
+
+impl Tokens {
+    pub(super) fn new(server: &Server, pod: &Value) -> Self {
+        let metadata = &pod["metadata"];
+        Self {
+            server: server.clone(),
+            namespace: text(pod, "/metadata/namespace").to_owned(),
+            account: text(pod, "/spec/serviceAccountName").to_owned(),
+            pod: json!({"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The token for a source of a projected volume; why there is none.
+    pub(super) fn token(&self, source: &Value) -> Result<String, String> {
+        let key = (text(source, "/audience").to_owned(), source["expirationSeconds"].as_i64().unwrap_or(USUAL));
+        let now = self.server.now();
+        if let Some((token, _)) = lock(&self.known).get(&key).filter(|(_, renewal)| now < *renewal) {
+            return Ok(token.clone());
+        }
+        let mut request = json!({"spec": {"expirationSeconds": key.1, "boundObjectRef": self.pod}});
+        if !key.0.is_empty() {
+            request["spec"]["audiences"] = json!([key.0]);
+        }
+        let call = Call::new("v1", "serviceaccounts", &self.namespace, &self.account, Action::Create(request));
+        let answer = self.server.call(&Caller::new("kubelet"), call.on("token"));
+        let answer = answer.map_err(|refusal| format!("failed to fetch token: {}", refusal.message))?;
+        let token = text(&answer, "/status/token").to_owned();
+        let renewal = now.saturating_add(SignedDuration::from_secs(key.1 / 5 * 4)).unwrap_or(now);
+        lock(&self.known).insert(key, (token.clone(), renewal));
+        Ok(token)
+    }
+}
