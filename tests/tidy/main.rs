@@ -3,6 +3,8 @@
 //! Plain tests, so that a developer meets them with `cargo test` and CI needs no extra step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
+mod circles;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -158,6 +160,45 @@ fn dependencies_point_one_way() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Circles of files that are still there: by the module that they are in, how many files each circle has. An entry goes
+/// when its circle does; none is added.
+const CIRCLES: &[(&str, &[usize])] = &[
+    ("build", &[2, 3, 3]),
+    ("cli", &[2, 10]),
+    ("cluster", &[3]),
+    ("drift", &[2, 3]),
+    ("function", &[2, 2, 4, 5]),
+    ("gitsync", &[2, 2, 2]),
+    ("registry", &[4]),
+    ("runtimes", &[2]),
+    ("source", &[8, 15]),
+];
+
+/// The same in the embedded cluster and in the measurement.
+const CIRCLES_BESIDE: &[(&str, &[usize])] = &[];
+
+#[test]
+fn files_do_not_name_each_other_in_a_circle() {
+    check_circles(&["src"], CIRCLES);
+    check_circles(&[EMBEDDED.as_slice(), &["benches/agent/src"]].concat(), CIRCLES_BESIDE);
+}
+
+fn check_circles(crates: &[&str], known: &[(&str, &[usize])]) {
+    let mut found: std::collections::BTreeMap<String, Vec<Vec<String>>> = std::collections::BTreeMap::new();
+    for circle in crates.iter().flat_map(|root| circles::circles(root)) {
+        let module = circle[0].split('/').next().unwrap().to_owned();
+        found.entry(module).or_default().push(circle);
+    }
+    let sizes = |circles: &Vec<Vec<String>>| {
+        let mut sizes: Vec<usize> = circles.iter().map(Vec::len).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    let present: Vec<(String, Vec<usize>)> = found.iter().map(|(module, all)| (module.clone(), sizes(all))).collect();
+    let known: Vec<(String, Vec<usize>)> = known.iter().map(|(m, sizes)| ((*m).to_owned(), sizes.to_vec())).collect();
+    assert_eq!(present, known, "the circles on the left are there, those on the right are known: {found:#?}");
 }
 
 #[test]
