@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use mainstay::manifest::{Limits, Memory, decode};
+use mainstay::manifest::{DecodeCache, Limits, decode};
 use mainstay::object::Digest;
 use mainstay::source::{Entry, EntryKind};
 
@@ -50,7 +50,7 @@ fn main() {
     let bytes: usize = files.iter().map(String::len).sum();
     let start = Instant::now();
     let limits = Limits::new(move || start.elapsed());
-    let memory = Memory::default();
+    let memory = DecodeCache::default();
     let mut read = |entry: &Entry| {
         let at = listing.binary_search_by(|other| other.path.cmp(&entry.path)).expect("the entry is of the listing");
         Ok(files[at].clone().into_bytes())

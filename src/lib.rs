@@ -1,25 +1,77 @@
-//! Mainstay keeps a Kubernetes cluster on its repository's main branch.
+//! Mainstay keeps a Kubernetes cluster in sync with its repository's main branch.
 //!
-//! Facts are gathered, a value is decided, the value is carried out, and the outcome is always reported. The modules
-//! in reading order, from the ground up:
+//! Every controller works in four steps: observe, decide, perform, report. Deciding is a pure function over values; the
+//! other three read, write and wait. The modules in reading order, from the ground up:
 //!
-//! - [`api`]: what users write and read, and every name that has a meaning
-//! - [`failure`]: what a failure means
-//! - [`pulse`]: whether work moves
-//! - [`object`]: words for any Kubernetes object
-//! - [`cluster`]: our only hands on the Kubernetes API
-//! - [`secrets`]: what a Secret holds, told to those who need it
-//! - [`source`]: a Git remote becomes a snapshot
-//! - [`manifest`]: a commit's files become desired objects
-//! - [`notification`]: what is worth telling
-//! - [`drift`]: what puts a managed object back
-//! - [`gitsync`]: a commit becomes the state of the cluster
-//! - [`runtimes`]: the languages that Functions are written in
-//! - [`registry`]: where images are kept
-//! - [`build`]: what runs inside a build Job
-//! - [`function`]: a Function becomes its children
-//! - [`agent`]: the long-running process
+//! - [`api`]: the custom resources, their conditions, and every well-known name
+//! - [`failure`]: the class of a failure, and the one backoff
+//! - [`liveness`]: detects components that are stuck
+//! - [`object`]: identity, content, order and health of any Kubernetes object
+//! - [`cluster`]: the client for the Kubernetes API: discovery, reads, applies, watches, Events, leader election
+//! - [`secrets`]: the Secrets that GitSyncs and Functions use, each watched by its name
+//! - [`source`]: a Git remote becomes a snapshot: lookups, fetches, mirrors
+//! - [`manifest`]: the files of a commit become desired objects
+//! - [`notification`]: messages about what the agent did
+//! - [`drift`]: detects changes of managed objects and reverts them; the writer of managed objects
+//! - [`gitsync`]: applies and prunes what a commit says; the controller of GitSyncs
+//! - [`runtimes`]: the language runtimes of Functions
+//! - [`registry`]: image registries: names, choice, credentials, client
+//! - [`build`]: the programs in a build Job
+//! - [`function`]: a Function becomes its children; the controller of Functions
+//! - [`agent`]: the long-running process: wiring, leader election, health, metrics
 //! - [`cli`]: the commands
+//!
+//! # The way of a commit
+//!
+//! 1. [`agent`] runs one task per GitSync ([`gitsync::run`]), which waits for its interval, a request or a change.
+//! 2. [`Source::lookup`](source::Source::lookup) resolves the reference, with one request for all consumers of the remote.
+//! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
+//! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems.
+//! 5. [`gitsync::resolve`] places the objects: kinds, namespaces, permissions of the GitSync.
+//! 6. [`gitsync::plan`] decides what to apply and what to prune; the prune guards are there.
+//! 7. [`gitsync::inventory`] is written before the first apply: old and intended objects.
+//! 8. [`Drift::put`](drift::Drift::put) applies stage by stage and adopts existing objects ([`drift::take_over`]); then
+//!    what left the repository is pruned.
+//! 9. [`gitsync::status`] turns the outcome into conditions, and the task writes the status.
+//! 10. [`Message`](notification::Message)s go to the sinks in [`agent`]: log, Events, metrics, terminal.
+//!
+//! # The way of a hand edit
+//!
+//! 1. [`Cluster::watch`](cluster::Cluster::watch) yields the changed object; there is one watch per kind.
+//! 2. [`drift::projection`] reduces it to the fields that we own, as a digest.
+//! 3. [`drift::decide`] compares that with the last apply: in sync, revert, recreate, or leave alone (break glass, policy).
+//! 4. [`drift::heat`] decides when: at once, or later if another client keeps writing.
+//! 5. The queue of [`drift`] runs reverts, fairly between owners and one at a time per object.
+//! 6. The desired object is applied again; the server's answer is the new last apply.
+//! 7. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager.
+//! 8. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
+//!
+//! # Where to find
+//!
+//! | what | where |
+//! |---|---|
+//! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`], `source/poll.rs` |
+//! | prune guards | [`gitsync::plan`] |
+//! | adoption of existing objects | [`drift::take_over`] in `drift/ownership.rs` |
+//! | field ownership projection | [`drift::projection`] |
+//! | revert backoff | [`drift::heat`]; every other backoff is a [`failure::Backoff`] |
+//! | build queue | [`function::build_queue`] |
+//! | stages of a Function | [`function::stage`] |
+//!
+//! # To add something, touch
+//!
+//! | to add | files | where |
+//! |---|---|---|
+//! | a message | 1 | a variant of [`notification::Message`] with severity, reason and text |
+//! | a notification sink | 2 | a file in `agent/notify/`, a variant and its call in `agent/notify/mod.rs` |
+//! | a health rule | 1 | a row and a function in `object/health.rs` |
+//! | a field of a custom resource | 3 | `api/`, the decision that reads it, `manifests/crds.yaml` (generated by `mainstay crd`) |
+//! | a Git transport | 6 | a file in `source/transport/`; address, client, lookup, fetch and body each tell transports apart |
+//! | a language version | 2 | a row in `runtimes/mod.rs`, the README's table |
+//! | a language | 4 | a folder and a row in `runtimes/`, a planner in `build/install/` and its row, a golden case |
+//! | a kind of child of a Function | 5 | a file in `function/children/`, its kind, a row in `function/stage.rs`, a stage, a golden case |
+//! | a CLI command | 3 | a file in `cli/`, a variant in `cli/mod.rs`, a golden help text |
+//! | a renderer (kustomize, Helm) | | there is none yet; it will be a file in `render/` |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 #[expect(clippy::disallowed_methods, reason = "it is the process: its tasks, its listener and its deadlines")]
@@ -35,11 +87,11 @@ pub mod drift;
 pub mod failure;
 pub mod function;
 pub mod gitsync;
+#[expect(clippy::disallowed_methods, reason = "it measures the time since the last progress")]
+pub mod liveness;
 pub mod manifest;
 pub mod notification;
 pub mod object;
-#[expect(clippy::disallowed_methods, reason = "it knows how long ago something moved")]
-pub mod pulse;
 pub mod registry;
 pub mod runtimes;
 pub mod secrets;

@@ -1,29 +1,29 @@
-//! Functions are watched, and every Function has a task; as soon as the cluster knows the kind.
+//! Watches Functions and runs a task for each, once the cluster serves the kind.
 
 use std::sync::Arc;
 
 use futures::StreamExt;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::announce::Announcer;
 use super::inputs::REPOSITORIES_WITHIN;
+use super::notify::Notifier;
 use super::tasks::{Input, Name, Tasks, Work};
 use crate::api::Function;
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 use crate::drift::Owner;
 use crate::function::{self, Context};
-use crate::source::{Reader, ReaderKind};
+use crate::object::is_established;
+use crate::source::{Consumer, ConsumerKind};
 
-/// Name of the definition that brings Functions to a cluster.
+/// Name of the CustomResourceDefinition of Functions.
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
 
-/// Follows the Functions until `stop`, or until a task breaks, and runs a task for each.
+/// Watches Functions until `stop`, or until a task panics, and runs a task for each.
 pub(super) async fn follow(
     context: Arc<Context>,
-    announcer: Announcer,
+    notifier: Notifier,
     cluster: Cluster,
     mut repositories: watch::Receiver<bool>,
     stop: CancellationToken,
@@ -31,11 +31,11 @@ pub(super) async fn follow(
     if !is_defined(&context, &cluster, &stop).await {
         return Ok(());
     }
-    // Until all of them are known, a Function could miss its own; but not all of them need one.
+    // A Git Function needs its GitRepository, but not every Function does.
     let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
     let _ = stop.run_until_cancelled(known).await;
     let others: JoinSet<()> = context.watches(&stop).into_iter().collect();
-    Tasks::new(Functions { context }, announcer, others, stop).run(&cluster).await
+    Tasks::new(Functions { context }, notifier, others, stop).run(&cluster).await
 }
 
 struct Functions {
@@ -54,11 +54,11 @@ impl Work for Functions {
     }
 
     fn enter(&self, _: &Owner, (namespace, name): &Name) {
-        self.context.source.expect(&Reader::new(ReaderKind::Function, namespace, name));
+        self.context.source.register(&Consumer::new(ConsumerKind::Function, namespace, name));
     }
 
     fn complete(&self) {
-        self.context.source.expect_no_more(ReaderKind::Function);
+        self.context.source.all_registered(ConsumerKind::Function);
     }
 
     fn run(
@@ -71,7 +71,7 @@ impl Work for Functions {
     }
 }
 
-/// Waits until the cluster knows the kind; false: `stop` came first.
+/// Waits until the cluster serves the kind. Returns false if `stop` came first.
 async fn is_defined(context: &Context, cluster: &Cluster, stop: &CancellationToken) -> bool {
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
@@ -81,15 +81,10 @@ async fn is_defined(context: &Context, cluster: &Cluster, stop: &CancellationTok
         match event {
             WatchEvent::Initial(live) | WatchEvent::Applied(live) if is_established(&live) => return true,
             WatchEvent::Initial(_) | WatchEvent::Applied(_) => is_there = true,
-            // Without a definition there is no Function.
-            WatchEvent::Synced(_) if !is_there => context.source.expect_no_more(ReaderKind::Function),
+            // Without the definition there are no Functions.
+            WatchEvent::Synced(_) if !is_there => context.source.all_registered(ConsumerKind::Function),
             _ => {}
         }
     }
     false
-}
-
-fn is_established(definition: &Value) -> bool {
-    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
 }

@@ -1,6 +1,6 @@
 //! The agent's HTTP listener: `/healthz`, `/readyz` and `/metrics`.
 //!
-//! Invariant: it tells counts and reasons, never an object's contents.
+//! Invariant: it shows counts and reasons, never the content of an object.
 //!
 //! Deliberately absent: TLS and authentication; bind it to an address that only the cluster reaches.
 
@@ -20,16 +20,16 @@ use super::metrics::Metrics;
 /// Content type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Answers at once whether all is well, or why not.
+/// A check that answers at once: Ok, or the reason.
 pub trait Ask: Fn() -> Result<(), String> + Clone + Send + Sync + 'static {}
 
 impl<F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static> Ask for F {}
 
-/// Serves until `stop`. `ready` says why the agent is not ready, `alive` why only a new process would help. That servers
-/// are away is a reason for neither.
+/// Serves until `stop`. `ready` says why the agent is not ready, `alive` why only a restart helps. Unavailable servers
+/// are a reason for neither.
 ///
 /// # Errors
-/// When the listener breaks.
+/// If the listener fails.
 pub async fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,
@@ -65,7 +65,7 @@ fn scrape(metrics: &Metrics) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::metrics::Facts;
+    use crate::agent::metrics::Gauges;
     use axum::body::Body;
     use http::Request;
     use http_body_util::BodyExt as _;
@@ -80,16 +80,16 @@ mod tests {
     }
 
     #[test]
-    fn no_operation_takes_so_long_that_it_counts_as_a_standstill() {
+    fn stuck_after_is_three_times_the_longest_deadline() {
         let deadlines = crate::source::Deadlines::default();
-        assert_eq!(deadlines.fetch.max(deadlines.lookup) * 3, crate::pulse::STANDSTILL);
+        assert_eq!(deadlines.fetch.max(deadlines.lookup) * 3, crate::liveness::STUCK_AFTER);
     }
 
     #[tokio::test]
-    async fn tells_why_it_is_not_ready_and_why_it_is_not_alive() {
-        let metrics = Arc::new(Metrics::new(Facts::default));
-        let dead = router(Arc::clone(&metrics), || Err("it stands still".to_owned()), || Ok(()));
-        assert_eq!(ask(&dead, "/healthz").await, (503, "it stands still\n".into()));
+    async fn reports_why_it_is_not_ready_and_why_it_is_not_alive() {
+        let metrics = Arc::new(Metrics::new(Gauges::default));
+        let dead = router(Arc::clone(&metrics), || Err("reconciling is stuck".to_owned()), || Ok(()));
+        assert_eq!(ask(&dead, "/healthz").await, (503, "reconciling is stuck\n".into()));
         assert_eq!(ask(&dead, "/readyz").await, (200, "ok\n".into()));
         let router = router(metrics, || Ok(()), || Err("waiting for the Lease".to_owned()));
         assert_eq!(ask(&router, "/healthz").await, (200, "ok\n".into()));

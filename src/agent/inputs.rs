@@ -1,4 +1,4 @@
-//! What the agent is told to do: GitRepositories are watched, and every GitSync has a task.
+//! Watches GitRepositories and GitSyncs, and runs a task for each GitSync.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::announce::Announcer;
+use super::notify::Notifier;
 use super::tasks::{Input, Name, Tasks, Work, name_of, read};
 use crate::api::{GitRepository, GitSync};
 use crate::cluster::{Cluster, Kind, Selection, WatchEvent};
 use crate::drift::Owner;
 use crate::gitsync::{self, Context};
-use crate::source::{Reader, ReaderKind, Repositories};
+use crate::source::{Consumer, ConsumerKind, Repositories};
 
-/// Longest wait for the GitRepositories before the first GitSync or Function is looked at.
+/// Maximum wait for the GitRepositories before the first GitSync or Function is reconciled.
 pub(super) const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
 
-/// Follows the GitRepositories until `stop`; `known` is set once all of them were seen.
+/// Watches GitRepositories until `stop`; `known` is set once they are listed.
 pub(super) async fn repositories(
     repositories: Arc<Repositories>,
     cluster: Cluster,
@@ -61,11 +61,11 @@ pub(super) async fn repositories(
                 repositories.replace(std::mem::take(&mut present));
                 known.send_replace(true);
             }
-            WatchEvent::Trouble(error) => {
+            WatchEvent::Failed(error) => {
                 let why = crate::failure::chain(&error);
                 tracing::warn!(why, "GitRepositories cannot be watched");
                 if !*known.borrow() {
-                    // What was seen before is the best that is known.
+                    // The last known state is the best there is.
                     repositories.set_unknown(why);
                 }
             }
@@ -74,18 +74,18 @@ pub(super) async fn repositories(
     }
 }
 
-/// Follows the GitSyncs until `stop`, or until a task breaks, and runs a task for each. `known` is set once all of them
-/// were seen.
+/// Watches GitSyncs until `stop`, or until a task panics, and runs a task for each. `known` is set once they are
+/// listed.
 pub(super) async fn syncs(
     context: Arc<Context>,
-    announcer: Announcer,
+    notifier: Notifier,
     cluster: Cluster,
     mut repositories: watch::Receiver<bool>,
     known: watch::Sender<bool>,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
     let _ = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known)).await;
-    Tasks::new(Syncs { context, known }, announcer, JoinSet::new(), stop).run(&cluster).await
+    Tasks::new(Syncs { context, known }, notifier, JoinSet::new(), stop).run(&cluster).await
 }
 
 struct Syncs {
@@ -104,13 +104,13 @@ impl Work for Syncs {
         format!("{namespace}/{name}").into()
     }
 
-    /// Known to all others before any of them acts.
+    /// Registered before any task begins.
     fn enter(&self, owner: &Owner, (namespace, name): &Name) {
         self.context.enter(owner, namespace, name);
-        self.context.source.expect(&Reader::new(ReaderKind::GitSync, namespace, name));
+        self.context.source.register(&Consumer::new(ConsumerKind::GitSync, namespace, name));
     }
 
-    /// As one that is being deleted, and that no finalizer keeps.
+    /// The last state with a deletionTimestamp and without finalizers.
     fn deleted(&self, mut last: GitSync) -> Option<GitSync> {
         last.metadata.deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
         last.metadata.finalizers = None;
@@ -118,7 +118,7 @@ impl Work for Syncs {
     }
 
     fn complete(&self) {
-        self.context.source.expect_no_more(ReaderKind::GitSync);
+        self.context.source.all_registered(ConsumerKind::GitSync);
         self.context.registry.set_complete();
         self.known.send_replace(true);
     }

@@ -1,15 +1,14 @@
-//! What Prometheus scrapes: counters and a histogram fed by the messages of both loops, and facts read at each scrape.
+//! Prometheus metrics: counters and histograms fed by messages, and gauges that are read at each scrape.
 //!
-//! Invariant: the number of time series is bounded by the numbers of GitSyncs, Functions and kinds, never by that of
-//! objects.
-//! Invariant: a GitSync that is gone leaves no series behind.
+//! Invariant: the number of time series is bounded by the number of GitSyncs, Functions and kinds, not of objects.
+//! Invariant: the series of a deleted GitSync or Function are dropped with the next scrape.
 //!
-//! Deliberately absent: rates and alerts, which belong to whoever scrapes.
+//! Deliberately absent: rates and alerts, which belong in Prometheus.
 
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use prometheus_client::{
@@ -26,20 +25,27 @@ use prometheus_client::{
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::function_conditions::Reason, cluster::Counted, function, notification::Message};
+use crate::{
+    api::function_conditions::Reason,
+    cluster::Counted,
+    function,
+    notification::{Message, Subject},
+};
 
 /// Upper bounds of the revert latency's buckets, in seconds. Slowed reverts of contended objects reach minutes.
 const LATENCIES: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 300.0];
 
 type Labels = [(&'static str, String); 1];
 
-/// What is true at the moment of a scrape.
+/// The values of the gauges at the moment of a scrape.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct Gauges {
     /// Whether this agent holds the Lease.
     pub leader: bool,
+    /// The GitSyncs and Functions that exist; `None` if this agent does not know them. The series of others are dropped.
+    pub subjects: Option<BTreeSet<Subject>>,
     /// One row per GitSync.
-    pub syncs: Vec<SyncFacts>,
+    pub syncs: Vec<SyncGauges>,
     /// API requests since the start, by verb and resource.
     pub requests: Vec<Counted>,
     /// Ref lookups at Git remotes since the start.
@@ -47,38 +53,38 @@ pub struct Facts {
     /// Fetches from Git remotes since the start.
     pub fetches: u64,
     /// One row per Function.
-    pub functions: Vec<function::Facts>,
-    /// Builds that work or may begin.
+    pub functions: Vec<function::FunctionMetrics>,
+    /// Builds whose pods run or may start.
     pub builds_running: u64,
-    /// Builds whose pods are known to be kept from their work.
+    /// Builds whose pods cannot start.
     pub builds_held_up: u64,
-    /// Functions that wait for their turn to build.
+    /// Functions in the build queue.
     pub builds_waiting: u64,
 }
 
-/// What is true of one GitSync.
+/// The gauges of one GitSync.
 #[derive(Clone, Debug, Default)]
-pub struct SyncFacts {
+pub struct SyncGauges {
     /// `namespace/name`.
     pub sync: String,
     /// Managed objects.
     pub objects: u64,
     /// Objects under break glass.
     pub paused: u64,
-    /// Objects whose reverts are slowed because somebody keeps writing to them.
+    /// Objects whose reverts are slowed down because another client keeps writing to them.
     pub contended: u64,
-    /// Objects with any heat.
+    /// Objects that were reverted lately.
     pub heated: u64,
     /// Objects whose last apply or deletion failed.
     pub failed: u64,
-    /// Seconds since a commit was seen that is not applied in full; 0 when the newest is.
+    /// Seconds since the oldest commit was seen that is not applied in full; 0 if the newest is applied.
     pub lag_seconds: f64,
 }
 
 /// All metrics of the agent.
-#[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    read: Arc<ReadGauges>,
     seen: Family<Labels, Counter>,
     commits: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
@@ -89,38 +95,46 @@ pub struct Metrics {
     revert_latency: Histogram,
     apply_duration: Histogram,
     missed: Counter,
-    /// The GitSyncs that have series.
-    known: Mutex<BTreeSet<String>>,
+    /// GitSyncs and Functions that have series.
+    known: Mutex<BTreeSet<Subject>>,
 }
 
+type ReadGauges = dyn Fn() -> Gauges + Send + Sync;
+
 impl Metrics {
-    /// Metrics whose present facts come from `read`, called once per scrape; it must not block.
-    pub fn new(read: impl Fn() -> Facts + Send + Sync + 'static) -> Self {
+    /// Metrics whose gauges come from `read`, which must not block.
+    pub fn new(read: impl Fn() -> Gauges + Send + Sync + 'static) -> Self {
         let mut registry = Registry::with_prefix("mainstay");
         let mut family = |name: &str, help: &str| {
             let family = Family::<Labels, Counter>::default();
             registry.register(name, help, family.clone());
             family
         };
-        let seen = family("commits_seen", "Commits that were found at the followed reference");
+        let seen = family("commits_seen", "Commits that the followed reference led to");
         let commits = family("commits_applied", "Commits that were applied in full");
         let failures = family("failures", "Attempts that failed, in whole or in part");
-        let reverts = family("reverts", "Objects that were put back");
-        let drifts = family("drifts_left", "Changes that were seen and, by policy, left");
+        let reverts = family("reverts", "Reverts of managed objects");
+        let drifts = family("drifts_left", "Changes that were detected and, by policy, not reverted");
         let applies = family("applies", "Objects of applied commits by outcome");
         let builds = family("function_builds", "Builds of Functions by outcome");
         let revert_latency = Histogram::new(LATENCIES);
-        let help = "From the receipt of a change to the answer of the write that put it back";
+        let help = "Time from the watch event of a change to the answer of the write that reverted it";
         registry.register_with_unit("revert_latency", help, Unit::Seconds, revert_latency.clone());
         let apply_duration = Histogram::new(LATENCIES);
-        let help = "From the moment a commit was seen to its last write's answer";
+        let help = "Time from the lookup that found a commit to the answer of its last write";
         registry.register_with_unit("commit_duration", help, Unit::Seconds, apply_duration.clone());
         let missed = Counter::default();
-        registry.register("messages_missed", "Messages that these metrics were too slow to count", missed.clone());
-        registry.register_collector(Box::new(AtScrape(Box::new(read))));
+        registry.register(
+            "messages_missed",
+            "Messages that were not counted because they came too fast",
+            missed.clone(),
+        );
+        let read: Arc<ReadGauges> = Arc::new(read);
+        registry.register_collector(Box::new(AtScrape(Arc::clone(&read))));
         let known = Mutex::default();
         Self {
             registry,
+            read,
             seen,
             commits,
             failures,
@@ -153,9 +167,9 @@ impl Metrics {
     /// Counts one message.
     pub fn count(&self, message: &Message) {
         match message {
-            Message::CommitSeen { sync, .. } => self.one_more(&self.seen, sync),
-            Message::CommitApplied { sync, created, changed, unchanged, pruned, millis, .. } => {
-                self.one_more(&self.commits, sync);
+            Message::CommitSeen { subject, .. } => self.increment(&self.seen, subject),
+            Message::CommitApplied { subject, created, changed, unchanged, pruned, millis, .. } => {
+                self.increment(&self.commits, subject);
                 self.apply_duration.observe(*millis as f64 / 1000.0);
                 for (outcome, number) in
                     [("created", created), ("changed", changed), ("unchanged", unchanged), ("pruned", pruned)]
@@ -163,48 +177,62 @@ impl Metrics {
                     self.applies.get_or_create(&[("outcome", outcome.to_owned())]).inc_by(*number as u64);
                 }
             }
-            Message::Reverted { sync, millis, .. } => {
-                self.one_more(&self.reverts, sync);
+            Message::Reverted { subject, millis, .. } => {
+                self.increment(&self.reverts, subject);
                 self.revert_latency.observe(millis / 1000.0);
             }
-            Message::DriftSeen { sync, .. } => self.one_more(&self.drifts, sync),
-            Message::Failed { sync, problems, .. } => {
-                self.one_more(&self.failures, sync);
+            Message::DriftSeen { subject, .. } => self.increment(&self.drifts, subject),
+            Message::Failed { subject, problems, .. } => {
+                self.increment(&self.failures, subject);
                 self.applies.get_or_create(&[("outcome", "failed".to_owned())]).inc_by(problems.len() as u64);
             }
-            Message::NotPutBack { sync, .. } => self.one_more(&self.failures, sync),
+            Message::NotPutBack { subject, .. } | Message::NotRemoved { subject, .. } => {
+                self.increment(&self.failures, subject);
+            }
             Message::Stage { reason, .. } => {
                 let outcomes = [(Reason::JobFinished, "finished"), (Reason::JobFailed, "failed")];
                 if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| known.as_str() == *reason) {
                     self.builds.get_or_create(&[("outcome", (*outcome).to_owned())]).inc();
                 }
             }
-            // How many are contended or paused now is a fact of the moment, read at the scrape.
-            Message::Contended { .. } | Message::Paused { .. } | Message::Noticed { .. } => {}
+            // The numbers of contended and paused objects are gauges.
+            _ => {}
         }
     }
 
-    /// Drops the series of a GitSync that is gone.
-    pub fn forget(&self, sync: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(sync);
-        for family in [&self.seen, &self.commits, &self.failures, &self.reverts, &self.drifts] {
-            family.remove(&[("sync", sync.to_owned())]);
-        }
+    /// Drops the series of GitSyncs and Functions that do not exist any more.
+    fn drop_deleted(&self) {
+        let Some(subjects) = (self.read)().subjects else { return };
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| {
+            let exists = subjects.contains(known);
+            if !exists {
+                for family in self.per_subject() {
+                    family.remove(&labels(known));
+                }
+            }
+            exists
+        });
+    }
+
+    /// The families that have one series per GitSync or Function.
+    fn per_subject(&self) -> [&Family<Labels, Counter>; 5] {
+        [&self.seen, &self.commits, &self.failures, &self.reverts, &self.drifts]
     }
 
     /// The text of a scrape (OpenMetrics 1.0).
     pub fn text(&self) -> Result<String, fmt::Error> {
+        self.drop_deleted();
         let mut text = String::new();
         text::encode(&mut text, &self.registry)?;
         Ok(text)
     }
 
-    fn one_more(&self, family: &Family<Labels, Counter>, sync: &str) {
-        let new = self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(sync.to_owned());
-        let labels = [("sync", sync.to_owned())];
-        if new {
+    fn increment(&self, family: &Family<Labels, Counter>, subject: &Subject) {
+        let labels = labels(subject);
+        let new = self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(subject.clone());
+        if new && matches!(subject, Subject::GitSync(_)) {
             // A counter that starts at 0 shows its first increase as a rate; one that appears at 1 does not.
-            for family in [&self.seen, &self.commits, &self.failures, &self.reverts, &self.drifts] {
+            for family in self.per_subject() {
                 drop(family.get_or_create(&labels));
             }
         }
@@ -212,8 +240,22 @@ impl Metrics {
     }
 }
 
-/// The facts, read anew at each scrape.
-struct AtScrape(Box<dyn Fn() -> Facts + Send + Sync>);
+/// The label that names a GitSync (`sync`) or a Function (`function`).
+fn labels(subject: &Subject) -> Labels {
+    match subject {
+        Subject::GitSync(name) => [("sync", name.clone())],
+        Subject::Function(name) => [("function", name.clone())],
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// Encodes the gauges at each scrape.
+struct AtScrape(Arc<ReadGauges>);
 
 impl fmt::Debug for AtScrape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -222,15 +264,19 @@ impl fmt::Debug for AtScrape {
 }
 
 /// One gauge per GitSync: name, help, value.
-type PerSync = (&'static str, &'static str, fn(&SyncFacts) -> f64);
+type PerSync = (&'static str, &'static str, fn(&SyncGauges) -> f64);
 
 const PER_SYNC: [PerSync; 6] = [
-    ("objects", "Managed objects", |facts| facts.objects as f64),
-    ("paused_objects", "Objects under break glass", |facts| facts.paused as f64),
-    ("contended_objects", "Objects whose reverts are slowed by a fight", |facts| facts.contended as f64),
-    ("heated_objects", "Objects that were put back lately", |facts| facts.heated as f64),
-    ("failed_objects", "Objects whose last apply or deletion failed", |facts| facts.failed as f64),
-    ("sync_lag_seconds", "Age of the oldest commit that is not applied; 0 when in sync", |facts| facts.lag_seconds),
+    ("objects", "Managed objects", |gauges| gauges.objects as f64),
+    ("paused_objects", "Objects under break glass", |gauges| gauges.paused as f64),
+    (
+        "contended_objects",
+        "Objects whose reverts are slowed down because another client keeps writing to them",
+        |gauges| gauges.contended as f64,
+    ),
+    ("heated_objects", "Objects that were reverted lately", |gauges| gauges.heated as f64),
+    ("failed_objects", "Objects whose last apply or deletion failed", |gauges| gauges.failed as f64),
+    ("sync_lag_seconds", "Age of the oldest commit that is not applied; 0 when in sync", |gauges| gauges.lag_seconds),
 ];
 
 /// How long a new Function took, by condition.
@@ -242,8 +288,8 @@ const PER_CONDITION: [(&str, &str); 3] = [
 
 impl Collector for AtScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let facts = (self.0)();
-        let leader = ConstGauge::new(i64::from(facts.leader));
+        let gauges = (self.0)();
+        let leader = ConstGauge::new(i64::from(gauges.leader));
         leader.encode(encoder.encode_descriptor(
             "leader",
             "Whether this agent holds the Lease",
@@ -251,22 +297,22 @@ impl Collector for AtScrape {
             leader.metric_type(),
         )?)?;
         for (name, help, number) in [
-            ("git_lookups", "Ref lookups at Git remotes", facts.lookups),
-            ("git_fetches", "Fetches from Git remotes", facts.fetches),
+            ("git_lookups", "Ref lookups at Git remotes", gauges.lookups),
+            ("git_fetches", "Fetches from Git remotes", gauges.fetches),
         ] {
             let counter = ConstCounter::new(number);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         let kind = ConstCounter::new(0u64).metric_type();
         let mut family = encoder.encode_descriptor("api_requests", "Requests to the API server", None, kind)?;
-        for counted in &facts.requests {
+        for counted in &gauges.requests {
             let labels = [("verb", counted.verb.as_str()), ("resource", &*counted.resource)];
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
         for (name, help, number) in [
-            ("function_builds_running", "Builds of Functions that work or may begin", facts.builds_running),
-            ("function_builds_held_up", "Builds of Functions whose pods cannot do their work", facts.builds_held_up),
-            ("function_builds_waiting", "Functions that wait for their turn to build", facts.builds_waiting),
+            ("function_builds_running", "Builds of Functions whose pods run or may start", gauges.builds_running),
+            ("function_builds_held_up", "Builds of Functions whose pods cannot start", gauges.builds_held_up),
+            ("function_builds_waiting", "Functions in the build queue", gauges.builds_waiting),
         ] {
             let gauge = ConstGauge::new(number);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
@@ -275,7 +321,7 @@ impl Collector for AtScrape {
             let kind = ConstGauge::new(0.0).metric_type();
             let name = format!("function_{word}_status_duration_seconds");
             let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
-            for function in &facts.functions {
+            for function in &gauges.functions {
                 let Some(took) = function.took[at] else { continue };
                 let labels = [
                     ("name", function.name.as_str()),
@@ -289,7 +335,7 @@ impl Collector for AtScrape {
         for (name, help, value) in PER_SYNC {
             let kind = ConstGauge::new(0.0).metric_type();
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for sync in &facts.syncs {
+            for sync in &gauges.syncs {
                 ConstGauge::new(value(sync)).encode(family.encode_family(&[("sync", sync.sync.as_str())])?)?;
             }
         }
@@ -305,7 +351,7 @@ mod tests {
 
     fn applied(sync: &str) -> Message {
         Message::CommitApplied {
-            sync: sync.into(),
+            subject: sync.into(),
             commit: "c".into(),
             created: 3,
             changed: 2,
@@ -317,7 +363,7 @@ mod tests {
 
     fn reverted(sync: &str, millis: f64) -> Message {
         Message::Reverted {
-            sync: sync.into(),
+            subject: sync.into(),
             object: "ConfigMap shop/a".into(),
             fields: vec![".data.a".into()],
             changes: Vec::new(),
@@ -331,8 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_the_loops_tell() {
-        let metrics = Metrics::new(Facts::default);
+    fn counts_messages_of_a_sync() {
+        let metrics = Metrics::new(Gauges::default);
         metrics.count(&applied("shop/web"));
         metrics.count(&reverted("shop/web", 3.2));
         metrics.count(&reverted("shop/web", 70_000.0));
@@ -350,14 +396,15 @@ mod tests {
     }
 
     #[test]
-    fn reads_facts_at_the_scrape() {
-        let metrics = Metrics::new(|| Facts {
+    fn reads_gauges_at_the_scrape() {
+        let metrics = Metrics::new(|| Gauges {
             leader: true,
-            syncs: vec![SyncFacts { sync: "a/b".into(), objects: 7, lag_seconds: 1.5, ..SyncFacts::default() }],
+            subjects: None,
+            syncs: vec![SyncGauges { sync: "a/b".into(), objects: 7, lag_seconds: 1.5, ..SyncGauges::default() }],
             requests: vec![Counted { verb: Verb::Apply, resource: "configmaps".into(), count: 12 }],
             lookups: 5,
             fetches: 1,
-            functions: vec![function::Facts {
+            functions: vec![function::FunctionMetrics {
                 namespace: "shop".into(),
                 name: "hello".into(),
                 source: "git",
@@ -386,12 +433,34 @@ mod tests {
     }
 
     #[test]
-    fn forgets_the_series_of_a_sync_that_is_gone() {
-        let metrics = Metrics::new(Facts::default);
+    fn a_revert_is_counted_for_the_function_or_the_sync_that_owns_the_object() {
+        let metrics = Metrics::new(Gauges::default);
+        metrics.count(&reverted("function shop/hello", 1.0));
+        metrics.count(&reverted("shop/hello", 1.0));
+        let text = metrics.text().unwrap();
+        for line in
+            [r#"mainstay_reverts_total{function="shop/hello"} 1"#, r#"mainstay_reverts_total{sync="shop/hello"} 1"#]
+        {
+            assert!(has(&text, line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains(r"mainstay_commits_applied_total{function="), "a Function has no commits\n{text}");
+    }
+
+    #[test]
+    fn a_scrape_drops_the_series_of_what_was_deleted() {
+        let subjects = Arc::new(Mutex::new(None));
+        let metrics = Metrics::new({
+            let subjects = Arc::clone(&subjects);
+            move || Gauges { subjects: subjects.lock().unwrap().clone(), ..Gauges::default() }
+        });
         metrics.count(&applied("shop/web"));
         metrics.count(&applied("shop/other"));
-        metrics.forget("shop/web");
+        metrics.count(&reverted("function shop/web", 1.0));
+        assert!(metrics.text().unwrap().contains("shop/web"), "nothing is dropped while the subjects are unknown");
+        *subjects.lock().unwrap() = Some(BTreeSet::from([Subject::from("shop/other")]));
         let text = metrics.text().unwrap();
         assert!(!text.contains("shop/web") && text.contains("shop/other"), "{text}");
+        metrics.count(&applied("shop/web"));
+        assert!(!metrics.text().unwrap().contains("shop/web"), "a late message leaves nothing behind");
     }
 }

@@ -1,13 +1,13 @@
-//! The long-running process: what it is configured with, how its parts are wired, its health and its metrics.
+//! The long-running process: its settings, wiring, health and metrics.
 //!
-//! Invariant: all long tasks live in one set; any of them ending ends the process with its reason.
-//! Invariant: only the holder of the Lease writes; what it knew is built anew for every term.
+//! Invariant: all long tasks are in one set; the end of any ends the process with its reason.
+//! Invariant: only the holder of the Lease writes; all state is rebuilt for every term.
 
-mod announce;
 mod functions;
 pub mod health;
 mod inputs;
 pub mod metrics;
+mod notify;
 mod run;
 mod tasks;
 

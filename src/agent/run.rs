@@ -1,4 +1,4 @@
-//! Wires the parts together and runs them until the end.
+//! Wires the components together and runs them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,49 +11,49 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::announce::Announcer;
-use super::metrics::{Facts, Metrics, SyncFacts};
+use super::metrics::{Gauges, Metrics, SyncGauges};
+use super::notify::Notifier;
 use super::{functions, health, inputs};
 use crate::api::names::LEASE;
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::{self, Drift};
 use crate::function;
 use crate::gitsync::Context;
-use crate::notification::Teller;
-use crate::pulse::Pulse;
+use crate::liveness::Liveness;
+use crate::notification::Emitter;
 use crate::secrets::Secrets;
 use crate::source::{self, Repositories, Source};
 
-/// How the agent works.
+/// The agent's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The agent's own namespace: its Lease, and the GitSyncs that may touch everything.
+    /// The agent's own namespace: its Lease, and the GitSyncs that may apply everything.
     pub namespace: String,
-    /// Further namespaces whose GitSyncs may touch everything.
+    /// Further namespaces whose GitSyncs may apply everything.
     pub allow_namespaces: Vec<String>,
-    /// Name in the Lease.
+    /// The agent's identity in the Lease.
     pub identity: String,
-    /// Where health and metrics are served.
+    /// Address for health and metrics.
     pub listen: Option<SocketAddr>,
     /// Git.
     pub source: source::Settings,
     /// Functions.
     pub functions: function::Settings,
-    /// Whether to hold the Lease before acting.
+    /// Whether the agent must hold the Lease to act.
     pub elect: bool,
-    /// How long work that is under way may stand still before `/healthz` says so; [`STANDSTILL`](crate::pulse::STANDSTILL) unless a test
-    /// cannot wait for it.
-    pub standstill: Duration,
-    /// Makes the agent look at every remote at once.
+    /// How long a component may make no progress before `/healthz` fails:
+    /// [`STUCK_AFTER`](crate::liveness::STUCK_AFTER), except in tests.
+    pub stuck_after: Duration,
+    /// Makes the agent poll every remote at once.
     pub nudge: Nudge,
 }
 
-/// Makes the agent look at every remote at once, as when a local repository has a new commit.
+/// Makes the agent poll every remote at once, because a local repository has a new commit.
 #[derive(Clone, Debug, Default)]
 pub struct Nudge(watch::Sender<u64>);
 
 impl Nudge {
-    /// Looks now.
+    /// Polls now.
     pub fn look_now(&self) {
         self.0.send_modify(|count| *count += 1);
     }
@@ -62,27 +62,27 @@ impl Nudge {
 /// Why the agent ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The listener for health and metrics could not be opened, or broke.
+    /// The listener for health and metrics could not be opened, or failed.
     #[error("could not serve health and metrics on {address}")]
     Serve {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
-    /// The backward loop ended.
+    /// The drift loop ended.
     #[error("the drift loop ended")]
     Drift(#[source] drift::Error),
-    /// A task broke: a defect of the agent.
+    /// A task panicked.
     #[error("a task of the agent broke")]
     Task(#[source] JoinError),
 }
 
-/// What is shared by all GitSyncs, and by all Functions.
+/// The contexts of all GitSyncs and of all Functions.
 type Contexts = (Arc<Context>, Arc<function::Context>);
 
-/// What the listener shows of the running agent.
+/// The contexts of the current term, for the listener.
 #[derive(Clone, Default)]
 struct Shown(Arc<Mutex<Option<Contexts>>>);
 
@@ -96,16 +96,16 @@ impl Shown {
     }
 }
 
-/// Runs the agent over a cluster until `stop`, or until a part of it breaks.
-pub async fn run(settings: Settings, cluster: Cluster, teller: Teller, stop: CancellationToken) -> Result<(), Error> {
+/// Runs the agent until `stop`, or until a component fails.
+pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: CancellationToken) -> Result<(), Error> {
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
-    let (announcer, writer) = Announcer::new(teller.clone(), &cluster, &settings.identity);
+    let (notifier, writer) = Notifier::new(emitter.clone(), &cluster, &settings.identity);
     let farewell = stop.clone();
     tasks.spawn(async move {
         writer.run(farewell).await;
         Ok(())
     });
-    // The Lease is given back only when the work has stopped: until then nobody else may begin.
+    // The Lease is released only after the work has stopped, so that no other agent starts before.
     let worked = CancellationToken::new();
     let leadership = settings.elect.then(|| {
         let (elector, leadership) =
@@ -117,15 +117,27 @@ pub async fn run(settings: Settings, cluster: Cluster, teller: Teller, stop: Can
         });
         leadership
     });
-    let (shown, pulse) = (Shown::default(), Pulse::default());
+    let (shown, liveness) = (Shown::default(), Liveness::default());
     let (ready, readiness) = watch::channel(Err("starting".to_owned()));
-    serve(&settings, &cluster, &teller, &shown, leadership.clone(), readiness, &pulse, &mut tasks, &stop).await?;
-    let leading = lead_by_terms(settings, cluster, announcer, leadership, shown, pulse, ready, stop.clone());
+    serve(
+        &settings,
+        &cluster,
+        &emitter,
+        &notifier,
+        &shown,
+        leadership.clone(),
+        readiness,
+        &liveness,
+        &mut tasks,
+        &stop,
+    )
+    .await?;
+    let leading = lead_by_terms(settings, cluster, notifier, leadership, shown, liveness, ready, stop.clone());
     tasks.spawn(async move {
         let _over = worked.drop_guard();
         leading.await
     });
-    // Asked to stop, the parts end by themselves; before that, any end is the end of all.
+    // After `stop` the components end by themselves; before, the end of any ends all.
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(Error::Task)??;
         if !stop.is_cancelled() {
@@ -139,38 +151,39 @@ pub async fn run(settings: Settings, cluster: Cluster, teller: Teller, stop: Can
 async fn serve(
     settings: &Settings,
     cluster: &Cluster,
-    teller: &Teller,
+    emitter: &Emitter,
+    notifier: &Notifier,
     shown: &Shown,
     leadership: Option<Leadership>,
     readiness: watch::Receiver<Result<(), String>>,
-    pulse: &Pulse,
+    liveness: &Liveness,
     tasks: &mut JoinSet<Result<(), Error>>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let Some(address) = settings.listen else { return Ok(()) };
     let listener = TcpListener::bind(address).await.map_err(|cause| Error::Serve { address, cause })?;
-    let (shown, cluster) = (shown.clone(), cluster.clone());
-    let metrics = Arc::new(Metrics::new(move || facts(&shown, &cluster, leadership.as_ref())));
-    let (follower, messages, end) = (Arc::clone(&metrics), teller.listen(), stop.clone());
+    let (shown, cluster, notifier) = (shown.clone(), cluster.clone(), notifier.clone());
+    let metrics = Arc::new(Metrics::new(move || gauges(&shown, &cluster, &notifier, leadership.as_ref())));
+    let (follower, messages, end) = (Arc::clone(&metrics), emitter.subscribe(), stop.clone());
     tasks.spawn(async move {
         follower.follow(messages, end).await;
         Ok(())
     });
-    let (end, pulse, standstill) = (stop.clone(), pulse.clone(), settings.standstill);
+    let (end, liveness, stuck_after) = (stop.clone(), liveness.clone(), settings.stuck_after);
     tasks.spawn(async move {
         let ready = move || readiness.borrow().clone();
-        let alive = move || pulse.check(standstill);
+        let alive = move || liveness.check(stuck_after);
         health::serve(listener, metrics, alive, ready, end).await.map_err(|cause| Error::Serve { address, cause })
     });
     Ok(())
 }
 
-fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> Facts {
+fn gauges(shown: &Shown, cluster: &Cluster, notifier: &Notifier, leadership: Option<&Leadership>) -> Gauges {
     let (context, functions) = shown.get().unzip();
     let syncs = context.iter().flat_map(|context| {
         context.facts().into_iter().map(|(owner, facts)| {
             let summary = context.drift.summary(&owner);
-            SyncFacts {
+            SyncGauges {
                 objects: summary.objects as u64,
                 paused: summary.paused.count as u64,
                 contended: summary.contended.count as u64,
@@ -182,41 +195,42 @@ fn facts(shown: &Shown, cluster: &Cluster, leadership: Option<&Leadership>) -> F
         })
     });
     let queue = functions.as_ref().map(|functions| functions.queue_lengths()).unwrap_or_default();
-    Facts {
+    Gauges {
         leader: leadership.map_or(context.is_some(), Leadership::is_leading),
         requests: cluster.requests().snapshot(),
         lookups: context.as_ref().map_or(0, |context| context.source.traffic().lookups),
         fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
+        subjects: context.is_some().then(|| notifier.subjects().into_iter().collect()),
         syncs: syncs.collect(),
-        functions: functions.as_ref().map(|functions| functions.facts()).unwrap_or_default(),
+        functions: functions.as_ref().map(|functions| functions.metrics()).unwrap_or_default(),
         builds_running: queue.building as u64,
         builds_held_up: queue.held_up as u64,
         builds_waiting: queue.waiting as u64,
     }
 }
 
-/// Leads whenever we hold the Lease; without election, always.
+/// Leads while this agent holds the Lease; without election, always.
 #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
 async fn lead_by_terms(
     settings: Settings,
     cluster: Cluster,
-    announcer: Announcer,
+    notifier: Notifier,
     leadership: Option<Leadership>,
     shown: Shown,
-    pulse: Pulse,
+    liveness: Liveness,
     ready: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let Some(mut leadership) = leadership else {
-        return lead(&settings, &cluster, &announcer, &shown, &pulse, &ready, stop).await;
+        return lead(&settings, &cluster, &notifier, &shown, &liveness, &ready, stop).await;
     };
     while !stop.is_cancelled() {
-        // A standby is as ready as it can be.
+        // A standby is ready.
         let _ = ready.send_replace(Ok(()));
         let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
         let _ = ready.send_replace(Err("starting to lead".to_owned()));
         let end = term.ended().child_token();
-        let mut led = pin!(lead(&settings, &cluster, &announcer, &shown, &pulse, &ready, end.clone()));
+        let mut led = pin!(lead(&settings, &cluster, &notifier, &shown, &liveness, &ready, end.clone()));
         let led = tokio::select! {
             led = &mut led => led,
             () = stop.cancelled() => {
@@ -232,17 +246,18 @@ async fn lead_by_terms(
 async fn lead(
     settings: &Settings,
     cluster: &Cluster,
-    announcer: &Announcer,
+    notifier: &Notifier,
     shown: &Shown,
-    pulse: &Pulse,
+    liveness: &Liveness,
     ready: &watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let announce = |announcer: &Announcer| {
-        let announcer = announcer.clone();
-        move |announcement: &drift::Announcement<'_>| announcer.announce(announcement)
+    let notify = |notifier: &Notifier| {
+        let notifier = notifier.clone();
+        move |announcement: &drift::Announcement<'_>| notifier.notify(announcement)
     };
-    let drift = Drift::new(cluster.clone(), pulse.part("what is put back"), announce(announcer));
+    notifier.clear_subjects();
+    let drift = Drift::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let source = Source::new(settings.source.clone());
     let repositories = Arc::new(Repositories::default());
@@ -253,14 +268,14 @@ async fn lead(
         Arc::clone(&repositories),
         Arc::clone(&secrets),
         trusted,
-        pulse.part("what is done for GitSyncs"),
-        announce(announcer),
+        liveness.component("reconciling GitSyncs"),
+        notify(notifier),
     ));
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
     let watching = Arc::clone(&secrets).run(cluster.clone(), stop.clone());
     tasks.spawn(async move { watching.await.map_err(Error::Task) });
-    let (end, part) = (stop.clone(), pulse.part("the loop that puts objects back"));
-    tasks.spawn(async move { part.turn(drift.run(end)).await.map_err(Error::Drift) });
+    let (end, component) = (stop.clone(), liveness.component("the drift loop"));
+    tasks.spawn(async move { component.track_loop(drift.run(end)).await.map_err(Error::Drift) });
     let (seen, repositories_known) = watch::channel(false);
     let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);
@@ -269,36 +284,36 @@ async fn lead(
         watching.await;
         Ok(())
     });
-    let part = pulse.part("the loop that follows GitSyncs");
+    let component = liveness.component("the watch of GitSyncs");
     let following = inputs::syncs(
         Arc::clone(&context),
-        announcer.clone(),
+        notifier.clone(),
         cluster.clone(),
         repositories_known,
         syncs_known,
         stop.clone(),
     );
-    tasks.spawn(async move { part.turn(following).await.map_err(Error::Task) });
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let functions = Arc::new(function::Context::new(
         context.drift.clone(),
         context.source.clone(),
         Arc::clone(&context.repositories),
         secrets,
         settings.functions.clone(),
-        pulse.part("what is done for Functions"),
-        announce(announcer),
+        liveness.component("reconciling Functions"),
+        notify(notifier),
     ));
     shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));
-    let part = pulse.part("the loop that follows Functions");
+    let component = liveness.component("the watch of Functions");
     let following = functions::follow(
         Arc::clone(&functions),
-        announcer.clone(),
+        notifier.clone(),
         cluster.clone(),
         repositories_of_functions,
         stop.clone(),
     );
-    tasks.spawn(async move { part.turn(following).await.map_err(Error::Task) });
-    let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.look_now.clone()]);
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
     tasks.spawn(sweep(context.source.clone(), stop.clone()));
     let mut announced = false;
@@ -313,15 +328,15 @@ async fn lead(
         }
     };
     shown.set(None);
-    // What is under way is cut off: every write of ours can be repeated, and none may follow the end of a term.
+    // Running tasks are cancelled: every write can be repeated, and none may follow the end of a term.
     tasks.shutdown().await;
     result
 }
 
-/// Removes the mirrors that nobody reads any more since an earlier agent.
+/// Removes the mirrors that have lost their last consumer since an earlier agent.
 async fn sweep(source: Source, stop: CancellationToken) -> Result<(), Error> {
     if let Some(mirrors @ 1..) = stop.run_until_cancelled(source.sweep()).await {
-        tracing::info!(mirrors, "mirrors of remotes that nobody reads any more are removed");
+        tracing::info!(mirrors, "removed mirrors of remotes that are not used any more");
     }
     stop.cancelled().await;
     Ok(())

@@ -1,9 +1,8 @@
-//! Every object of a kind has a task: a watch feeds it, and it ends with its object.
+//! Runs a task for every object of a kind: a watch feeds it, and it ends with its object.
 //!
-//! Invariant: of two objects that had the same name one after the other, the task of the first ends before that of the
-//! second begins.
+//! Invariant: if an object is deleted and created again, the old task ends before the new one begins.
 //!
-//! Deliberately absent: what the tasks do. It comes in as a [`Work`].
+//! Deliberately absent: what the tasks do. That is a [`Work`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,36 +16,36 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::announce::Announcer;
+use super::notify::Notifier;
 use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
 use crate::drift::Owner;
 
 /// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// The newest state of one object; `None` once it is gone.
+/// The newest state of an object; `None` once it is gone.
 pub(super) type Input<T> = watch::Receiver<Option<Arc<T>>>;
 
-/// What is done for the objects of one kind.
+/// The work for the objects of one kind.
 pub(super) trait Work {
-    /// Such an object.
+    /// The type of an object.
     type Object: Resource + DeserializeOwned + Send + Sync + 'static;
 
     /// The kind.
     fn kind(&self) -> Kind;
 
-    /// How an object is called in messages.
+    /// The owner of what the object manages, as in messages.
     fn owner(&self, name: &Name) -> Owner;
 
-    /// An object is there: called before its task begins.
+    /// Called for a new object before its task begins.
     fn enter(&self, _owner: &Owner, _name: &Name) {}
 
-    /// What the task of an object that was deleted sees of it last; `None`: only that it is gone.
+    /// The last state that the task of a deleted object sees; `None` if it only learns that the object is gone.
     fn deleted(&self, _last: Self::Object) -> Option<Self::Object> {
         None
     }
 
-    /// All objects that there are have a task.
+    /// Called when all existing objects have a task.
     fn complete(&self) {}
 
     /// The task of one object, until the object is gone or `stop`.
@@ -58,34 +57,34 @@ pub(super) trait Work {
     ) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// One object's task and what feeds it.
+/// The task of one object and its input.
 struct Running<T> {
     feed: watch::Sender<Option<Arc<T>>>,
     uid: Option<String>,
-    /// Cancelled when the task has come to its end.
+    /// Cancelled when the task has ended.
     over: CancellationToken,
 }
 
-/// Follows the objects of a kind and runs a task for each.
+/// Watches the objects of a kind and runs a task for each.
 pub(super) struct Tasks<W: Work> {
     work: W,
     kind: Arc<Kind>,
-    announcer: Announcer,
+    notifier: Notifier,
     running: HashMap<Name, Running<W::Object>>,
-    /// Tasks that are coming to their end; a new object of the same name waits for the old one's.
+    /// Ending tasks; a new object with the same name waits for them.
     ended: HashMap<Name, CancellationToken>,
     all: JoinSet<()>,
     stop: CancellationToken,
 }
 
 impl<W: Work> Tasks<W> {
-    /// Tasks besides `others`, which run as long as they do.
-    pub(super) fn new(work: W, announcer: Announcer, others: JoinSet<()>, stop: CancellationToken) -> Self {
+    /// Runs `others` besides the tasks.
+    pub(super) fn new(work: W, notifier: Notifier, others: JoinSet<()>, stop: CancellationToken) -> Self {
         let kind = Arc::new(work.kind());
-        Self { work, kind, announcer, running: HashMap::new(), ended: HashMap::new(), all: others, stop }
+        Self { work, kind, notifier, running: HashMap::new(), ended: HashMap::new(), all: others, stop }
     }
 
-    /// Runs until `stop`, or until a task breaks.
+    /// Runs until `stop`, or until a task panics.
     pub(super) async fn run(mut self, cluster: &Cluster) -> Result<(), JoinError> {
         let mut events = cluster.watch(&self.kind, Selection::default());
         let mut missing: HashSet<Name> = HashSet::new();
@@ -126,7 +125,7 @@ impl<W: Work> Tasks<W> {
                     }
                     self.work.complete();
                 }
-                Some(WatchEvent::Trouble(error)) => {
+                Some(WatchEvent::Failed(error)) => {
                     tracing::warn!(why = crate::failure::chain(&error), "{}s cannot be watched", self.kind.kind);
                 }
                 Some(WatchEvent::Resumed) => {}
@@ -143,13 +142,13 @@ impl<W: Work> Tasks<W> {
                 running.feed.send_replace(Some(Arc::new(object)));
                 return;
             }
-            // Deleted and created again: the old task ends before the new one begins.
+            // The object was deleted and created again: the old task ends before the new one begins.
             self.end(&name, None);
         }
         let owner = self.work.owner(&name);
         let key = self.kind.key(Some(&name.0), &name.1);
         let subject = Regarding { key, api_version: self.kind.api_version(), uid: uid.clone() };
-        self.announcer.know(&owner, Some(subject));
+        self.notifier.set_subject(&owner, Some(subject));
         self.work.enter(&owner, &name);
         let (feed, input) = watch::channel(Some(Arc::new(object)));
         let over = CancellationToken::new();
@@ -170,7 +169,7 @@ impl<W: Work> Tasks<W> {
             running.feed.send_replace(last.map(Arc::new));
             self.ended.retain(|_, over| !over.is_cancelled());
             self.ended.insert(name.clone(), running.over);
-            self.announcer.know(&self.work.owner(name), None);
+            self.notifier.set_subject(&self.work.owner(name), None);
         }
     }
 }
@@ -180,8 +179,8 @@ pub(super) fn name_of(value: &Value) -> Option<Name> {
     Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
-/// Reads a resource of ours, without its `managedFields`. One that cannot be read is passed over with a warning: its
-/// schema keeps that from happening, unless the definition is another than ours.
+/// Parses one of our resources, without its `managedFields`. An unreadable one is skipped with a warning: its schema
+/// prevents that, unless another definition is installed.
 pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Option<T> {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

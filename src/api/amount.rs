@@ -1,7 +1,7 @@
-//! Amounts of CPU, memory and other resources, as they are written: `500m`, `1Gi`, or a bare number.
+//! Amounts of CPU, memory and other resources as written: `500m`, `1Gi`, or a bare number.
 //!
-//! Invariant: whatever stands in a manifest is read; whether it is a quantity is judged where it is used, so that one
-//! wrong value is told to its author and keeps nobody from reading the rest.
+//! Invariant: any text is accepted here and validated where it is used, so that one wrong value is reported as a
+//! violation and does not make the whole resource unreadable.
 
 use std::{borrow::Cow, fmt};
 

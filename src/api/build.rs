@@ -1,71 +1,70 @@
-//! What the containers of a build Job report: one JSON object in the termination message.
+//! The reports of a build Job's containers: one JSON object each, in the termination message.
 //!
-//! The programs in the Job write it, the agent reads it. A termination message has room for 4096 bytes.
+//! The programs in the Job write them, the agent reads them. A termination message may have 4096 bytes.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a container writes its termination message, when [`TERMINATION_LOG_ENV`] does not say otherwise.
+/// The default file of a container's termination message.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
-/// Environment variable that names another file for the termination message.
+/// Environment variable with another file for the termination message.
 pub const TERMINATION_LOG_ENV: &str = "MAINSTAY_TERMINATION_LOG";
-/// Longest message in a [`BuildFailure`], in bytes, so that the whole fits the API's 4096.
-pub const LONGEST_MESSAGE: usize = 2048;
+/// Maximum bytes of the message in a [`BuildFailure`], so that the whole fits into 4096.
+pub const MAX_MESSAGE: usize = 2048;
 
-/// Number of the way in which images are put together: raised when the same inputs give another image, so that every
-/// image is built again.
+/// Version of the image format: incremented when the same inputs give another image, so that every image is rebuilt.
 pub const IMAGE_FORMAT: u32 = 1;
 
-/// What a successful fetch reports, before any code of strangers runs.
+/// The report of a successful fetch, before any third-party code runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FetchReport {
-    /// Digest of what the dependencies are installed from, in hexadecimal digits; empty when there are none.
+    /// Digest of the inputs of the dependencies, in hexadecimal digits; empty without dependencies.
     pub dependencies: String,
-    /// Whether they are taken from the previous image instead of being installed.
+    /// Whether they are reused from the previous image.
     #[serde(default)]
     pub reused: bool,
 }
 
-/// What a successful push reports.
+/// The report of a successful push.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildReport {
     /// Digest of the image's manifest, `sha256:…`.
     pub digest: String,
-    /// Whether the registry had the whole image already.
+    /// Whether the registry already had the image.
     #[serde(default)]
     pub reused: bool,
-    /// Digest of what the dependencies were installed from, in hexadecimal digits; empty when there are none.
+    /// Digest of the inputs of the dependencies, in hexadecimal digits; empty without dependencies.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dependencies: String,
-    /// How long the build took from the beginning of its first container, in seconds.
+    /// Duration of the build from the start of its first container, in seconds.
     #[serde(default)]
     pub seconds: f64,
 }
 
-/// What a failed container reports.
+/// The report of a failed container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildFailure {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub reason: FailureReason,
-    /// What happened and what to do, without any secret.
+    /// The problem and what to do, without secrets.
     pub message: String,
-    /// Whether the same inputs may well succeed later.
+    /// Whether the same inputs may succeed later.
     #[serde(default)]
     pub retry: bool,
 }
 
-/// What kind of failure a build ended with.
+/// The kind of failure that ended a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureReason {
-    /// The branch moved and the recorded commit is no longer to be had: the reference has to be resolved again.
+    /// The branch moved and the recorded commit is not available: the reference must be resolved again.
     BranchMoved,
     /// Git refused the credentials.
     GitAuthorization,
     /// Git could not be reached or read.
     Git,
-    /// The repository does not hold what the Function says.
+    /// The source in the repository is invalid.
     SourceInvalid,
     /// The dependency file cannot be used.
     DependencyInvalid,
@@ -73,30 +72,30 @@ pub enum FailureReason {
     InstallFailed,
     /// The registry refused the credentials.
     RegistryAuthorization,
-    /// The registry could not be reached, or does not keep what was pushed.
+    /// The registry could not be reached, or did not store the image.
     Registry,
     /// The base image cannot be read.
     BaseImage,
-    /// Source or dependencies are larger than an image may be.
+    /// Source or dependencies are too large for an image.
     TooLarge,
-    /// The previous image, whose dependencies were to be used again, is gone.
+    /// The previous image, whose dependencies were to be reused, is gone.
     PreviousGone,
-    /// An invariant of ours broke.
+    /// An invariant of Mainstay is broken.
     Internal,
 }
 
-/// A termination message, as far as it is ours.
+/// A parsed termination message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Termination {
     /// The push succeeded.
     Built(BuildReport),
-    /// A container failed and says why.
+    /// A container failed.
     Failed(BuildFailure),
-    /// Something else was written there: the end of a log, or nothing.
+    /// Not a report: the end of a log, or nothing.
     Other(String),
 }
 
-/// Reads a termination message; whatever is not ours is [`Termination::Other`].
+/// Parses a termination message; anything but a report is [`Termination::Other`].
 pub fn parse_termination(message: &str) -> Termination {
     if let Ok(report) = serde_json::from_str::<BuildReport>(message) {
         return Termination::Built(report);

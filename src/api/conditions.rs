@@ -7,13 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub enum Type {
     /// The commit is applied and, with `wait`, healthy.
     Ready,
-    /// Work is under way or being retried.
+    /// A sync is running or being retried.
     Reconciling,
-    /// Only the user can help.
+    /// Only the user can fix it.
     Stalled,
     /// Every managed object is healthy.
     Healthy,
-    /// Somebody keeps writing to fields that the branch owns.
+    /// Another client keeps writing to fields that the branch owns.
     Contended,
 }
 
@@ -57,7 +57,7 @@ pub enum Reason {
     ManifestInvalid,
     /// One or more objects could not be applied.
     ApplyFailed,
-    /// One or more objects were changed by somebody and cannot be put back.
+    /// One or more changed objects cannot be reverted.
     RevertFailed,
     /// One or more objects differ in a field that cannot be changed.
     Immutable,
@@ -67,15 +67,15 @@ pub enum Reason {
     PruneFailed,
     /// A guard keeps objects from being deleted.
     PruneHeld,
-    /// A kind of which objects are managed cannot be watched, so changes to them are not seen.
+    /// A kind with managed objects cannot be watched, so drift is not detected.
     WatchFailed,
     /// The API server cannot be reached.
     ClusterUnavailable,
-    /// Somebody keeps writing to the same fields.
+    /// Another client keeps writing to the same fields.
     Contended,
-    /// Nobody does.
+    /// No client does.
     Calm,
-    /// An invariant of ours broke.
+    /// An invariant of Mainstay is broken.
     InternalError,
 }
 
@@ -86,8 +86,8 @@ impl Reason {
     }
 }
 
-/// Sets one condition; its `lastTransitionTime` moves only when the status does. `message` is cut at 32 KiB, the
-/// API's limit.
+/// Sets a condition; its `lastTransitionTime` changes only with the status. `message` is cut at 32 KiB, the API's
+/// limit.
 pub fn set(
     conditions: &mut Vec<Condition>,
     kind: Type,
@@ -113,8 +113,8 @@ pub fn set(
     }
 }
 
-/// `new` as it follows `old`: its `lastTransitionTime` moves only when the status does, and its message is cut at 32 KiB,
-/// the API's limit.
+/// `new` as the successor of `old`: its `lastTransitionTime` changes only with the status, and its message is cut at 32
+/// KiB, the API's limit.
 pub(super) fn following(old: Option<&Condition>, new: Condition) -> Condition {
     let same = old.filter(|old| old.status == new.status);
     Condition {

@@ -1,6 +1,6 @@
 //! The condition types and reasons of a Function, and how a condition is set.
 //!
-//! Invariant: the condition that was written last stands first, and there is one of each type.
+//! Invariant: the condition that was set last is first, and there is one of each type.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -34,11 +34,11 @@ impl Type {
 /// Condition statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// It is so.
+    /// True.
     True,
-    /// It is not so.
+    /// False.
     False,
-    /// It is not known yet.
+    /// Unknown.
     Unknown,
 }
 
@@ -108,11 +108,11 @@ pub enum Reason {
     HorizontalPodAutoscalerCreated,
     /// The autoscaler was changed.
     HorizontalPodAutoscalerUpdated,
-    /// The specification was changed and has not been looked at in full.
+    /// The spec was changed and this condition was not evaluated for it yet.
     Pending,
     /// The API server refuses a child, or cannot be reached.
     ApplyFailed,
-    /// An invariant of ours broke.
+    /// An invariant of Mainstay is broken.
     InternalError,
 }
 
@@ -123,8 +123,8 @@ impl Reason {
     }
 }
 
-/// Sets one condition and puts it first; its `lastTransitionTime` moves only when the status does. `message` is cut at
-/// 32 KiB, the API's limit. Says whether anything but the order changed.
+/// Sets a condition and puts it first; its `lastTransitionTime` changes only with the status. `message` is cut at 32
+/// KiB, the API's limit. Returns whether anything but the order changed.
 pub fn set(
     conditions: &mut Vec<Condition>,
     kind: Type,

@@ -1,8 +1,8 @@
-//! What users write and read: one file per kind, the condition types and reasons, and every name that has a meaning.
+//! What users write and read: one file per kind, the condition types and reasons, and every well-known name.
 //!
-//! Invariant: nothing here knows a client, a clock or a file; the CRDs in `manifests/` are generated from these types.
+//! Invariant: nothing here uses a client, a clock or a file; the CRDs in `manifests/` are generated from these types.
 //!
-//! Deliberately absent: rules about whether a spec makes sense. Those live with the feature that carries it out.
+//! Deliberately absent: validation. It is in the feature that implements the spec.
 
 pub mod amount;
 pub mod build;

@@ -1,14 +1,14 @@
-//! Every label, annotation, finalizer, field manager, reporter and object name: no such string stands elsewhere.
+//! Every label, annotation, finalizer, field manager, reporter and object name: no such string is defined elsewhere.
 
 /// Field manager of everything that is applied from a repository.
 pub const MANAGER: &str = "mainstay";
-/// Field manager of the writes that are about Mainstay's own bookkeeping (status, finalizers, inventories).
+/// Field manager of writes to Mainstay's own records (status, finalizers, inventories).
 pub const AGENT_MANAGER: &str = "mainstay-agent";
-/// Field manager of what `mainstay dev` sets up for the user; the user may take it over with any other.
+/// Field manager of what `mainstay dev` creates for the user, which any other manager may take over.
 pub const DEV_MANAGER: &str = "mainstay-dev";
-/// Second, unforced manager that holds `spec.replicas` while it is handed to an autoscaler.
+/// Second, unforced manager that owns `spec.replicas` while it is handed over to an autoscaler.
 pub const HANDOVER_MANAGER: &str = "mainstay-handover";
-/// Manager name that API servers give to what was there before the first apply.
+/// Manager name that API servers give to fields that were written before the first apply.
 pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Label on every managed object: `<namespace>.<name>` of its GitSync, hashed when too long for a label.
@@ -22,7 +22,7 @@ pub const ANNOTATION_PREFIX: &str = "mainstay.dev/";
 pub const RECONCILE: &str = "mainstay.dev/reconcile";
 /// RFC 3339 time at which a break glass ends by itself.
 pub const UNTIL: &str = "mainstay.dev/until";
-/// `disabled` on a live object keeps it when it leaves the repository.
+/// `disabled` on a live object keeps it when it is removed from the repository.
 pub const PRUNE: &str = "mainstay.dev/prune";
 /// Value of [`RECONCILE`] and [`PRUNE`] that switches them off.
 pub const DISABLED: &str = "disabled";
@@ -30,9 +30,9 @@ pub const DISABLED: &str = "disabled";
 pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
 /// On a GitSync: what happens to its objects when it is deleted; `prune` deletes them, anything else leaves them.
 pub const ON_DELETE: &str = "mainstay.dev/on-delete";
-/// On a GitSync: a value that differs from `status.lastHandledRequest` asks for a sync now.
+/// On a GitSync: a value that differs from `status.lastHandledRequest` requests a sync now.
 pub const REQUESTED_AT: &str = "mainstay.dev/requestedAt";
-/// Finalizer of a GitSync whose objects go with it ([`ON_DELETE`]); no other has one.
+/// Finalizer of a GitSync whose objects are deleted with it ([`ON_DELETE`]); no other has one.
 pub const FINALIZER: &str = "mainstay.dev/git-sync";
 
 /// Flux v1's annotation that leaves a document out when it is `"true"`.
@@ -65,18 +65,18 @@ pub const REPLICAS_PRESET: &str = "serverless.kyma-project.io/replicas-preset";
 pub const FUNCTION_RESOURCES_PRESET: &str = "serverless.kyma-project.io/function-resources-preset";
 /// On a Function: preset for the CPU and memory of its build.
 pub const BUILD_RESOURCES_PRESET: &str = "serverless.kyma-project.io/build-resources-preset";
-/// On a Function: another value asks for another build of the same source.
+/// On a Function: a new value requests another build of the same source.
 pub const REBUILD: &str = "mainstay.dev/rebuild";
 /// On a build Job: tag of the image that it builds.
 pub const BUILD_TAG: &str = "mainstay.dev/build-tag";
-/// On a build Job: which attempt for its tag it is, counted from 1.
+/// On a build Job: the number of the attempt for its tag, from 1.
 pub const BUILD_ATTEMPT: &str = "mainstay.dev/build-attempt";
-/// On a build Job: why it was made.
+/// On a build Job: why it was created.
 pub const BUILD_CAUSE: &str = "mainstay.dev/build-cause";
 
-/// Registry Secret that a user puts in a namespace.
+/// Registry Secret that a user creates in a namespace.
 pub const EXTERNAL_REGISTRY_SECRET: &str = "serverless-registry-config";
-/// Registry Secret that is there without the user.
+/// Default registry Secret.
 pub const DEFAULT_REGISTRY_SECRET: &str = "serverless-registry-config-default";
 /// Secret with the configuration of the package registries: `.npmrc`, `pip.conf`.
 pub const PACKAGE_REGISTRY_SECRET: &str = "serverless-package-registry-config";

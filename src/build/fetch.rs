@@ -1,17 +1,18 @@
-//! The container `fetch`: a Function's source becomes the files of its image and a script that installs what it needs.
+//! The container `fetch`: a Function's source becomes the files of its image, and a script that installs its
+//! dependencies.
 //!
 //! ```text
-//! <workspace>/begun          nothing; it is as old as the build
-//! <workspace>/src            what goes to /kubeless
-//! <workspace>/inputs         what the package manager may read, nothing when there is nothing to install
-//! <workspace>/install.sh     what the next container runs; it leaves dependencies in <workspace>/deps
-//! <workspace>/dependencies   digest of what is installed from, in hexadecimal digits; empty when nothing is
-//! <workspace>/deps.reused    only when the previous image has these dependencies: the same digest
+//!     <workspace>/begun          empty; its age is the duration of the build so far
+//!     <workspace>/src            the files for /kubeless
+//!     <workspace>/inputs         the files that the package manager may read; empty if there is nothing to install
+//!     <workspace>/install.sh     the script of the next container, which leaves dependencies in <workspace>/deps
+//!     <workspace>/dependencies   digest of the inputs of the dependencies, in hexadecimal digits; empty without any
+//!     <workspace>/deps.reused    the same digest, only if the previous image has these dependencies
 //! ```
 //!
-//! Invariant: nothing is written outside of the workspace, and nothing in `src` leads out of it.
+//! Invariant: nothing is written outside of the workspace, and no link in `src` leads out of it.
 //! Invariant: no credential is written anywhere.
-//! Deliberately absent: running anything that came with the source.
+//! Deliberately absent: running anything from the source.
 
 use std::fs;
 use std::io;
@@ -31,22 +32,22 @@ mod tree;
 pub use error::{Error, Finding};
 pub use tree::{Node, Place, Tree};
 
-/// Directory of the image's own files.
+/// Directory of the source.
 pub const SRC: &str = "src";
 /// Directory of the installed dependencies.
 pub const DEPS: &str = "deps";
-/// File with the digest of what the dependencies are installed from.
+/// File with the digest of the inputs of the dependencies.
 pub const DEPENDENCIES: &str = "dependencies";
-/// File that says that the previous image has the dependencies.
+/// File that exists if the previous image has the dependencies.
 pub const REUSED: &str = "deps.reused";
-/// File that is as old as the build.
+/// File whose age is the duration of the build so far.
 pub const BEGUN: &str = "begun";
 const INPUTS: &str = "inputs";
 const SCRIPT: &str = "install.sh";
-/// Where the mirror is, as long as the source is fetched.
+/// Temporary directory of the mirror.
 const MIRROR: &str = "git";
 
-/// What a source may cost.
+/// Limits of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Bytes of one file.
@@ -63,27 +64,27 @@ impl Default for Bounds {
     }
 }
 
-/// What to fetch and how to prepare it.
+/// Settings of a fetch.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The runtime that the Function runs on.
     pub runtime: &'static Runtime,
-    /// Directory that the containers of the Job share.
+    /// The workspace that the containers of the Job share.
     pub workspace: PathBuf,
-    /// Where the source is.
+    /// The source.
     pub source: SourceOf,
-    /// What the dependencies are installed for.
+    /// The target of the dependencies.
     pub on: Platform,
-    /// Digest of what the previous image's dependencies were installed from.
+    /// Digest of the inputs of the previous image's dependencies.
     pub known_dependencies: Option<String>,
-    /// What the source may cost.
+    /// Limits of the source.
     pub bounds: Bounds,
 }
 
-/// Where a source is.
+/// A source.
 #[derive(Clone, Debug)]
 pub enum SourceOf {
-    /// In a directory with the files `source` and, perhaps, `dependencies`: a mounted ConfigMap.
+    /// A directory with the file `source` and optionally `dependencies`: a mounted ConfigMap.
     Inline(PathBuf),
     /// In a Git repository.
     Git(Box<InGit>),
@@ -94,43 +95,43 @@ pub enum SourceOf {
 pub struct InGit {
     /// The repository.
     pub url: RemoteUrl,
-    /// The commit that was recorded.
+    /// The recorded commit.
     pub commit: Commit,
-    /// What the directory held at that commit.
+    /// The tree of the directory at that commit.
     pub tree: TreeId,
-    /// The reference that the commit was found by.
+    /// The reference that was resolved to the commit.
     pub reference: Reference,
     /// The directory.
     pub base_dir: BaseDir,
-    /// How to authenticate, and the directory with the keys of the Secret.
+    /// The type of authentication, and the directory with the keys of the Secret.
     pub auth: Option<(AuthType, PathBuf)>,
-    /// Whether a path on this machine is a repository, too.
+    /// Whether local repositories are allowed.
     pub allow_local: bool,
 }
 
-/// What was prepared.
+/// The result of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The commit whose files were taken; not the recorded one when the directory is the same in a later one.
+    /// The commit of the files; a later one than the recorded one if its directory is the same.
     pub commit: Option<Commit>,
     /// Files and links of the source.
     pub files: usize,
-    /// Digest of what the dependencies are installed from; empty when there are none.
+    /// Digest of the inputs of the dependencies; empty without any.
     pub dependencies: String,
     /// Whether the previous image has them.
     pub reused: bool,
 }
 
-/// Prepares the workspace; what an earlier attempt left there goes first.
+/// Prepares the workspace, after emptying it.
 pub async fn fetch(request: &Request) -> Result<Fetched, Error> {
     let workspace = &request.workspace;
     let src = clear(workspace)?;
     write(&workspace.join(BEGUN), b"")?;
     let (tree, commit) = match &request.source {
         SourceOf::Inline(directory) => (inline::write(request.runtime, directory, &src)?, None),
-        SourceOf::Git(wanted) => {
+        SourceOf::Git(in_git) => {
             let mirror = workspace.join(MIRROR);
-            let fetched = git::write(wanted, &mirror, &src, request.bounds).await;
+            let fetched = git::write(in_git, &mirror, &src, request.bounds).await;
             remove(&mirror)?;
             let (tree, commit) = fetched?;
             (tree, Some(commit))
@@ -141,7 +142,7 @@ pub async fn fetch(request: &Request) -> Result<Fetched, Error> {
     Ok(Fetched { commit, files, dependencies, reused })
 }
 
-/// Checks the two files that every Function has, and writes what the next container needs.
+/// Checks the handler and dependency files, and writes the inputs of the next container.
 fn prepare(request: &Request, tree: &Tree, src: &Path) -> Result<(String, bool), Error> {
     let (workspace, runtime) = (&request.workspace, request.runtime);
     required(tree, src, runtime.handler_file(), runtime)?;
@@ -159,13 +160,13 @@ fn prepare(request: &Request, tree: &Tree, src: &Path) -> Result<(String, bool),
     write(&workspace.join(SCRIPT), script.as_bytes())?;
     write(&workspace.join(DEPENDENCIES), digest.as_bytes())?;
     if runtime.language == Language::NodeJs {
-        // It is for installing and may hold a token: it does not belong into an image.
+        // It is needed for installing and may contain a token, so it must not be in the image.
         remove(&src.join(".npmrc"))?;
     }
     Ok((digest, reused))
 }
 
-/// The path of a file that every Function has, links followed.
+/// The path of a required file, after following links.
 fn required(tree: &Tree, src: &Path, name: &str, runtime: &Runtime) -> Result<String, Error> {
     let at = match tree.resolve(name) {
         Place::At(at) if matches!(tree.get(&at), Some(Node::File { .. })) => at,
@@ -186,7 +187,7 @@ fn required(tree: &Tree, src: &Path, name: &str, runtime: &Runtime) -> Result<St
     Ok(at)
 }
 
-/// What a directory holds, for people.
+/// The content of a directory, for messages.
 fn listing(directory: &str, names: &[&str]) -> String {
     const SHOWN: usize = 20;
     let more = if names.len() > SHOWN { ", …" } else { "" };
@@ -206,7 +207,7 @@ fn is_lfs_pointer(path: &Path) -> Result<bool, Error> {
     Ok(start.starts_with(b"version https://git-lfs.github.com/spec/"))
 }
 
-/// Empties the workspace of what this container writes; the path of the directory for the source.
+/// Empties the workspace. Returns the directory for the source.
 fn clear(workspace: &Path) -> Result<PathBuf, Error> {
     for name in [BEGUN, SRC, DEPS, INPUTS, SCRIPT, DEPENDENCIES, REUSED, MIRROR] {
         remove(&workspace.join(name))?;

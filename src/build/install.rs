@@ -1,13 +1,13 @@
-//! What the container `install` runs, and the digest of what it installs from.
+//! The script of the container `install`, and the digest of its inputs.
 //!
-//! A [`Plan`] says which files of the source the package manager reads; exactly these are copied to the workspace's
-//! `inputs`, and their digest names the dependencies that come of them. When the previous image was built from the same
-//! ones, nothing is installed again.
+//! A [`Plan`] lists the files of the source that the package manager reads; exactly these are copied to the workspace's
+//! `inputs`, and their digest identifies the resulting dependencies. If the previous image was built from the same
+//! inputs, nothing is installed.
 //!
-//! Invariant: no name and no text of a user stands in the script, so nothing in it has to be quoted.
-//! Invariant: what is copied is what is hashed; nothing else of the source can change the dependencies unnoticed.
-//! Deliberately absent: running it. It runs code of strangers, in a container without any credential but the package
-//! registry's.
+//! Invariant: the script contains no name or text of a user, so nothing in it has to be quoted.
+//! Invariant: exactly the copied files are hashed; no other file of the source affects the dependencies.
+//! Deliberately absent: running it. It runs third-party code, in a container whose only credential is that of the
+//! package registry.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -23,9 +23,9 @@ use crate::runtimes::{Language, Runtime};
 mod npm;
 mod pip;
 
-/// Raised when the same inputs would give other dependencies than before, in the same format of images.
+/// Incremented when the same inputs give other dependencies, without a change of the image format.
 const FORMAT: &str = "dependencies 1";
-/// Longest file that is read to find out what to install, in bytes.
+/// Maximum bytes of a file that is parsed.
 pub(super) const FILE_BYTES: u64 = 4 << 20;
 
 /// Reads a file of the source by its path.
@@ -35,24 +35,24 @@ type Reader<'a> = dyn FnMut(&str) -> Result<Vec<u8>, Error> + 'a;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inputs(pub(super) Tree);
 
-/// What there is to install.
+/// What has to be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Nothing at all: no package manager needs to start.
+    /// Nothing: no package manager is needed.
     Nothing,
     /// Packages of npm.
     Npm {
         inputs: Inputs,
         /// Whether there is a lock file.
         locked: bool,
-        /// Whether all of it lies in the source, so that no registry needs to be asked.
+        /// Whether all packages are in the source, so that no registry is needed.
         offline: bool,
     },
     /// Packages of pip.
     Pip { inputs: Inputs },
 }
 
-/// What dependencies depend on beside their inputs.
+/// The target of dependencies.
 #[derive(Clone, Debug)]
 pub struct Platform {
     /// The base image that they are installed in.
@@ -61,7 +61,7 @@ pub struct Platform {
     pub platform: String,
 }
 
-/// Finds out what the dependency file of a source in `directory`, which lies at `at`, asks for.
+/// Plans the installation for the dependency file of a source in `directory`, whose path in the repository is `at`.
 pub(super) fn plan(runtime: &Runtime, tree: &Tree, directory: &Path, at: &str) -> Result<Plan, Error> {
     let mut read = |path: &str| read_file(directory, path);
     let file = runtime.dependency_file();
@@ -89,7 +89,7 @@ impl Plan {
         }
     }
 
-    /// Digest of all that the dependencies are installed from, in hexadecimal digits; empty when there are none.
+    /// Digest of the inputs, in hexadecimal digits; empty without dependencies.
     pub(super) fn digest(&self, runtime: &Runtime, on: &Platform, directory: &Path) -> Result<String, Error> {
         let Some(Inputs(tree)) = self.inputs() else { return Ok(String::new()) };
         let mut digest = Sha256::new();
@@ -117,7 +117,7 @@ impl Plan {
         Ok(hex::encode(digest.finalize()))
     }
 
-    /// Copies the inputs from `directory` to `to`, which exists and is empty.
+    /// Copies the inputs from `directory` to `to`, which is empty.
     pub(super) fn copy_inputs(&self, directory: &Path, to: &Path) -> Result<(), Error> {
         let Some(Inputs(tree)) = self.inputs() else { return Ok(()) };
         for (path, node) in tree.iter() {
@@ -132,7 +132,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The script, a POSIX shell's.
+    /// The script, for a POSIX shell.
     pub(super) fn script(&self, runtime: &Runtime) -> String {
         let steps = match self {
             Self::Nothing => return no_script(runtime, "no dependencies"),
@@ -152,7 +152,7 @@ pub(super) fn no_script(runtime: &Runtime, why: &'static str) -> String {
     format!("{}echo '{why}'\n", begin(runtime))
 }
 
-/// The beginning of every script: a handler that its language cannot read makes no image.
+/// The beginning of every script: fails if the language cannot parse the handler.
 fn begin(runtime: &Runtime) -> String {
     let check = match runtime.language {
         Language::NodeJs => "node --check",
@@ -180,8 +180,8 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// The package manager works on a copy of the inputs, which goes at the end, with the credentials in it, however it
-/// ends. Times are fixed, so that what is built from source is the same each time.
+/// The package manager works on a copy of the inputs, which is removed at the end with the credentials in it. Times are
+/// fixed, so that results are reproducible.
 const PREPARE: &str = r#"registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
 deps=$PWD/deps
 work=$deps/.work
@@ -197,9 +197,9 @@ cp -RP inputs/. "$work"
 cd "$work"
 "#;
 
-/// The configuration of the package registry comes last, so it wins. npm links packages of the source instead of
-/// copying them, whatever it is told, in some versions: the copies are made here. `.package-lock.json` is npm's memory
-/// of what it did, which nobody needs in an image.
+/// The configuration of the package registry is last, so it takes precedence. Some versions of npm link packages of the
+/// source instead of copying them, whatever the options, so they are copied here. `.package-lock.json` is npm's
+/// internal state, which an image does not need.
 const NPM: &str = r#"if [ -f "$registry/.npmrc" ]; then
   umask 077
   { [ ! -f .npmrc ] || cat .npmrc; echo; cat "$registry/.npmrc"; } >.npmrc.new
@@ -226,7 +226,7 @@ done
 mv node_modules "$deps/node_modules"
 "#;
 
-/// `direct_url.json` holds the path that a local package was installed from, which is no business of an image.
+/// `direct_url.json` contains the path that a local package was installed from, which must not be in an image.
 const PIP: &str = r#"if [ -f "$registry/pip.conf" ]; then
   export PIP_CONFIG_FILE="$registry/pip.conf"
 fi

@@ -1,10 +1,11 @@
 //! The container `push`: base, runtime server, dependencies and source become an image in the registry.
 //!
-//! Blobs that the registry has are not sent again; layers of a base in the same registry are shared, others are copied
-//! as they are read. When the dependencies of the previous image will do, its layer is taken as it is.
+//! Blobs that the registry has are not pushed; layers of a base in the same registry are mounted, others are copied as
+//! they are read. If the dependencies are unchanged, their layer of the previous image is reused.
 //!
-//! Invariant: nothing of the workspace is run, and no link in it is followed: strangers wrote there.
-//! Invariant: a tag that exists says nothing: the image is made, and only what is byte for byte the same is not sent.
+//! Invariant: nothing in the workspace is executed, and no link in it is followed, because third-party code wrote
+//! there.
+//! Invariant: an existing tag proves nothing: the image is always built, and only identical blobs are not pushed.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -29,52 +30,52 @@ mod workspace;
 
 pub use error::Error;
 
-/// Blobs on their way at a time.
+/// Blobs that are pushed at the same time.
 const AT_ONCE: usize = 4;
-/// Waits before what failed is tried again.
+/// Delays between retries.
 const AGAIN: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
 
-/// What is to be pushed.
+/// Settings of a push.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The runtime.
     pub runtime: &'static Runtime,
-    /// Directory that the containers of the Job share.
+    /// The workspace that the containers of the Job share.
     pub workspace: std::path::PathBuf,
     /// Directory with the keys of the registry Secret.
     pub registry: std::path::PathBuf,
     /// Name of the image, with its tag.
     pub image: ImageRef,
-    /// What it is built on.
+    /// The base image.
     pub base: Base,
-    /// What it is for.
+    /// The platform.
     pub platform: Platform,
-    /// The previous image, by digest, whose dependencies may be used again.
+    /// The previous image, by digest, whose dependencies may be reused.
     pub previous: Option<ImageRef>,
-    /// How large a layer may be.
+    /// Limits of a layer.
     pub bounds: Bounds,
-    /// How long the registries may take.
+    /// Deadlines of the registries.
     pub deadlines: Deadlines,
 }
 
-/// A layer and where its bytes are.
+/// A layer and the source of its bytes.
 struct Part {
     layer: LayerOf,
     at: At,
 }
 
 enum At {
-    /// In a file of ours.
+    /// A temporary file.
     Made(NamedTempFile),
-    /// In the layout of the base.
+    /// The layout of the base.
     Layout(std::path::PathBuf),
-    /// In the registry of the base.
+    /// The registry of the base.
     Base,
-    /// In the repository already, unless it forgot: it is the previous image's.
+    /// The repository itself, as part of the previous image, unless it lost it.
     Previous,
 }
 
-/// Whether a blob was there before.
+/// Whether a blob existed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Was {
     There,
@@ -84,15 +85,15 @@ enum Was {
 /// The registries of one build.
 struct Registries {
     own: Client,
-    /// That of the base, and whether it is the same registry.
+    /// The base's registry, and whether it is the same one.
     base: Option<(Client, bool)>,
 }
 
-/// Assembles the image, pushes it, and says what came of it.
+/// Assembles the image, pushes it, and returns the report.
 pub async fn push(request: &Request) -> Result<BuildReport, Error> {
     let started = Instant::now();
     let registries = registries(request)?;
-    let wanted = workspace::dependencies(&request.workspace);
+    let inputs = workspace::dependencies(&request.workspace);
     let reused = workspace::reused(&request.workspace);
     let (ours, base, previous) = tokio::try_join!(
         make(request, reused.is_none()),
@@ -107,9 +108,9 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
             }
         },
     )?;
-    // Packages may come to nothing, such as optional ones for other machines: then there is no layer to use again.
+    // Optional packages for other platforms install nothing: then there is no layer to reuse.
     let has_dependencies = previous.is_some() || ours.dependencies.is_some();
-    let ours = ours.marked(previous, &wanted);
+    let ours = ours.marked(previous, &inputs);
     let below = base.layers.iter().map(|layer| Part { layer: layer.clone(), at: at(&request.base, layer) });
     let base_layers = base.layers.clone();
     let our_layers: Vec<LayerOf> = ours.iter().map(|part| part.layer.clone()).collect();
@@ -123,7 +124,7 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
     Ok(BuildReport {
         digest: Digest::of(&manifest).to_string(),
         reused: reused == Was::There,
-        dependencies: if has_dependencies { wanted } else { String::new() },
+        dependencies: if has_dependencies { inputs } else { String::new() },
         seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
     })
 }
@@ -144,7 +145,7 @@ fn registries(request: &Request) -> Result<Registries, Error> {
     Ok(Registries { own, base })
 }
 
-/// The layers that are made here.
+/// The layers that are built here.
 struct Ours {
     server: Made,
     dependencies: Option<Made>,
@@ -152,7 +153,7 @@ struct Ours {
 }
 
 impl Ours {
-    /// The layers from below to above, each with what it is; `previous` instead of dependencies that were not installed.
+    /// The layers from bottom to top, each with its kind; `previous` replaces dependencies that were not installed.
     fn marked(self, previous: Option<LayerOf>, installed_from: &str) -> Vec<Part> {
         let made = |made: Made, what: &str| {
             let mut layer = made.layer;
@@ -198,7 +199,7 @@ fn at(base: &Base, layer: &LayerOf) -> At {
     }
 }
 
-/// The layer of the previous image with the dependencies that were installed from `digest`.
+/// The previous image's layer with the dependencies of this digest.
 async fn previous(client: &Client, request: &Request, digest: &str) -> Result<LayerOf, Error> {
     let gone = |why: &'static str| Error::PreviousGone { why };
     let image = request.previous.as_ref().ok_or(gone("none was named"))?;
@@ -230,7 +231,7 @@ async fn previous(client: &Client, request: &Request, digest: &str) -> Result<La
     Ok(LayerOf { descriptor, diff_id })
 }
 
-/// Sends what the registry lacks, and the manifest. Tells whether the very image was there under its tag.
+/// Pushes missing blobs and the manifest. Returns whether the same image existed under its tag.
 async fn deliver(
     registries: &Registries,
     request: &Request,
@@ -245,7 +246,7 @@ async fn deliver(
         return Ok(Was::There);
     }
     match again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
-        // It said that it has blobs which it has forgotten.
+        // It claimed to have blobs that it has lost.
         Err(Error::Registry(error)) if error.fault.lacks_parts() => {
             send_all(registries, parts, config, Trust::Nothing).await?;
             again(|| own.push_manifest(tag, MANIFEST, manifest)).await?;
@@ -255,7 +256,7 @@ async fn deliver(
     Ok(Was::Missing)
 }
 
-/// Whether a registry is believed that it has a blob.
+/// Whether to trust a registry that claims to have a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     Registry,
@@ -303,7 +304,7 @@ async fn send(registries: &Registries, part: &Part, trust: Trust) -> Result<Was,
     }
 }
 
-/// Tries again what may succeed the next time, twice.
+/// Retries temporary failures, twice.
 async fn again<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, crate::registry::Error>>,
@@ -319,7 +320,7 @@ where
     attempt().await.map_err(Error::Registry)
 }
 
-/// A file of at most `limit` bytes that is no link.
+/// A file of at most `limit` bytes that is not a link.
 fn plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let metadata = path.symlink_metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() <= limit)?;
     let mut bytes = Vec::new();

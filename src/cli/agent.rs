@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{Error, Exit, connection::Connection, identity::Identity, logs, stop};
-use crate::{agent, function, notification::Teller, pulse, source};
+use crate::{agent, function, liveness, notification::Emitter, source};
 
 /// Arguments of `agent`.
 #[derive(clap::Args, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     logs::start(arguments.log_format, "info");
-    // Whatever is wrong with them is told before anything begins.
+    // Invalid variables are reported before anything starts.
     let functions =
         function::Settings::from_env(function::Settings::default(), variables()).map_err(Error::Settings)?;
     let stop = stop::on_signal()?;
@@ -48,15 +48,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         source,
         functions,
         elect: true,
-        standstill: pulse::STANDSTILL,
+        stuck_after: liveness::STUCK_AFTER,
         nudge: agent::Nudge::default(),
     };
-    agent::run(settings, cluster, Teller::default(), stop).await?;
+    agent::run(settings, cluster, Emitter::default(), stop).await?;
     Ok(Exit::Fine)
 }
 
-/// The environment. What is no text is shown as near to it as can be: no setting is understood so, and none is passed
-/// over.
+/// The environment. Variables that are not UTF-8 are converted lossily: no setting accepts them, and none is ignored.
 fn variables() -> impl Iterator<Item = (String, String)> {
     let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))

@@ -1,4 +1,4 @@
-//! `mainstay build`: what the containers of a build Job run, each with one JSON object as its termination message.
+//! `mainstay build`: the programs of a build Job's containers, each with one JSON object as its termination message.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -106,7 +106,7 @@ async fn fetch(arguments: Fetch) -> Result<(), BuildFailure> {
         (digest, true) => format!("the dependencies {digest} of the previous image"),
         (digest, false) => format!("the dependencies {digest} to install"),
     };
-    // The log is for people; that nobody reads it is no failure.
+    // The log is informational: if it cannot be written, that is no failure.
     let _ = output::print(&format!("{} files{from}; {dependencies}\n", fetched.files));
     report(&FetchReport { dependencies: fetched.dependencies, reused: fetched.reused });
     Ok(())
@@ -129,7 +129,7 @@ fn request(arguments: Fetch) -> Result<fetch::Request, BuildFailure> {
 }
 
 fn in_git(arguments: &Fetch) -> Result<InGit, source::Error> {
-    // What is missing is empty, and no empty text reads; the parser of the arguments has seen to it.
+    // A missing value is an empty text, which does not parse; the argument parser has checked it.
     let text = |argument: &Option<String>| argument.clone().unwrap_or_default();
     Ok(InGit {
         url: text(&arguments.url).parse()?,
@@ -150,7 +150,7 @@ fn internal(message: &str) -> BuildFailure {
     BuildFailure { reason: FailureReason::Internal, message: message.to_owned(), retry: false }
 }
 
-/// Leaves the message where the cluster picks it up; a machine without such a place goes without.
+/// Writes the termination message; skipped on machines without its directory.
 fn report(message: &impl Serialize) {
     let named = env::var_os(TERMINATION_LOG_ENV);
     let path = named.as_ref().map_or(Path::new(TERMINATION_LOG), Path::new);

@@ -1,4 +1,4 @@
-//! Which cluster a command talks to, and in which namespace.
+//! The cluster and the namespace of a command.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -17,7 +17,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Reads the configuration; makes no request yet.
+    /// Reads the configuration; sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
         let origin = match &self.kubeconfig {
             Some(path) => Origin::Kubeconfig { path: Some(path.clone()), context: None },
@@ -26,13 +26,13 @@ impl Connection {
         Ok(Cluster::from_origin(&origin).await?)
     }
 
-    /// The namespace that is meant.
+    /// The namespace of the command.
     pub(super) fn namespace(&self, cluster: &Cluster) -> String {
         self.namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned())
     }
 }
 
-/// The served kind of one of our own resources.
+/// The served kind of one of Mainstay's resources.
 pub(super) async fn own_kind<R>(cluster: &Cluster) -> Result<Arc<Kind>, Error>
 where
     R: kube::Resource<DynamicType = ()>,

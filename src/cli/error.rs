@@ -1,4 +1,4 @@
-//! What a command attempted in vain.
+//! Failures of commands.
 
 use std::io;
 
@@ -32,7 +32,7 @@ pub(super) enum Error {
     #[error("there is no GitSync in the namespace {namespace}")]
     NoSync { namespace: String },
     #[error("these environment variables cannot be used:\n{}", .0.iter().map(|refused| format!("  {refused}")).collect::<Vec<_>>().join("\n"))]
-    Settings(Vec<crate::function::Refused>),
+    Settings(Vec<crate::function::InvalidVariable>),
     #[error("the agent ended")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]
@@ -51,7 +51,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// What the user can do about it.
+    /// The hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::NotInstalled { .. } => Some("install the definitions: mainstay crd | kubectl apply -f -".into()),

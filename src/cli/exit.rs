@@ -1,4 +1,4 @@
-//! How a command ends: its exit code, and what is printed when it failed.
+//! The end of a command: its exit code, and the output of its failure.
 
 use std::{
     error::Error as _,
@@ -8,10 +8,10 @@ use std::{
 
 use super::{Error, output};
 
-/// The exit code of a command that could do its work.
+/// The exit code of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Exit {
-    /// Everything is as it should be.
+    /// No differences.
     Fine = 0,
     /// There are differences, or something is not in sync.
     Differs = 1,
@@ -25,7 +25,7 @@ impl From<Exit> for ExitCode {
 
 /// Prints a failure on standard error: the attempt, its causes indented, then the hint. Exit code 2.
 pub(super) fn report(error: &Error) -> ExitCode {
-    // Nothing is left to do when even standard error is closed.
+    // Errors of standard error cannot be reported.
     let _ = io::stderr().lock().write_all(output::harmless(&text(error)).as_bytes());
     ExitCode::from(2)
 }

@@ -1,11 +1,11 @@
-//! Who this process is in the Lease, where nobody gave it a name: one that a process which takes its place has, too, so
-//! that it goes on at once; and never two that run at the same time.
+//! The identity of this process in the Lease if none is configured: stable across restarts, so that a restarted agent
+//! continues at once, and unique among running processes.
 //!
-//! The name is kept in the data directory, in a file that is locked for as long as the process lives. Who does not get
-//! the lock runs beside somebody who has it, and takes a name for itself alone; so does who has no such file.
+//! The identity is stored in the data directory, in a file that is locked as long as the process lives. A process that
+//! cannot get the lock, or has no such file, uses a random identity.
 //!
-//! Invariant: of two processes that run at the same time no two have the same name: the system gives a lock to one of
-//! them, and takes it away when that one has ended, however it ended.
+//! Invariant: no two running processes have the same identity: the operating system grants the lock to one of them, and
+//! releases it at its end.
 
 use std::{
     fs::{self, File},
@@ -13,12 +13,12 @@ use std::{
     path::Path,
 };
 
-/// File of the data directory that holds the name.
+/// File in the data directory with the identity.
 const FILE: &str = "identity";
-/// Longest name that is believed.
+/// Maximum length of a stored identity.
 const LONGEST: u64 = 200;
 
-/// A name, which is this process's for as long as this is held.
+/// An identity, reserved as long as this is held.
 #[derive(Debug)]
 pub(super) struct Identity {
     name: String,
@@ -26,12 +26,12 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// One that was given, such as the pod's uid. Whoever gives it sees to it that no other process has it.
+    /// A configured identity, such as the pod's uid, which must be unique.
     pub(super) fn given(name: String) -> Self {
         Self { name, _lock: None }
     }
 
-    /// The one of this data directory, or one that nobody else has.
+    /// The identity stored in this data directory, or a random one.
     pub(super) fn of(data: &Path) -> Self {
         let made = made_up();
         match kept(data, &made) {
@@ -40,27 +40,27 @@ impl Identity {
                 let why = error.to_string();
                 tracing::debug!(
                     why,
-                    "no name is kept in the data directory: a restart waits until the Lease has run out"
+                    "the data directory holds no identity: after a restart, the agent waits until the Lease has expired"
                 );
                 Self::given(made)
             }
         }
     }
 
-    /// The name.
+    /// The identity.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// The host's name and a random part, for two agents of one host are two agents.
+/// The host's name and a random part, because a host may run several agents.
 fn made_up() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     format!("{}_{:08x}", if host.is_empty() { "mainstay" } else { host }, fastrand::u32(..))
 }
 
-/// The name that the directory keeps (`new` from now on, if it keeps none), and the lock on it.
+/// The identity stored in the directory (`new` if there is none), and the lock on it.
 fn kept(data: &Path, new: &str) -> io::Result<(String, File)> {
     fs::create_dir_all(data)?;
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(data.join(FILE))?;
@@ -68,7 +68,7 @@ fn kept(data: &Path, new: &str) -> io::Result<(String, File)> {
     let mut name = String::new();
     (&mut file).take(LONGEST).read_to_string(&mut name)?;
     let host = new.rsplit_once('_').map_or(new, |(host, _)| host);
-    // A directory that was copied to another host names a process of the first one.
+    // A directory that was copied to another host contains the identity of the first one.
     if name.rsplit_once('_').is_none_or(|(of, random)| of != host || random.is_empty()) {
         file.set_len(0)?;
         file.rewind()?;

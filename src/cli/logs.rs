@@ -1,8 +1,8 @@
 //! Logs: to standard error, filtered by `RUST_LOG`.
 //!
-//! Invariant: the Kubernetes client's own target stays at ERROR, for below it would log whole answers, which may be
-//! Secrets. Its lines about failed requests are left out: whoever asked reports the failure, once. So are the lines of the
-//! SSH client, in which servers have their say.
+//! Invariant: the target of the Kubernetes client stays at ERROR, because below it logs whole answers, which may be
+//! Secrets. Its messages about failed requests are filtered out because callers report failures. So are messages of the
+//! SSH client, which contain texts of servers.
 
 use std::io::IsTerminal as _;
 
@@ -33,6 +33,6 @@ pub(super) fn start(format: Format, default: &str) {
         Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
         Format::Json => lines.json().boxed(),
     };
-    // Fails only if logging was started before, which then goes on.
+    // Fails only if logging was started before, which then continues.
     let _ = tracing_subscriber::registry().with(lines.with_filter(safe)).with(filter).try_init();
 }

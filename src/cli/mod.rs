@@ -1,9 +1,8 @@
 //! The command line: one file per command, each from its arguments to an exit code.
 //!
-//! Invariant: standard output carries only what was asked for; everything else goes to standard error.
+//! Invariant: standard output contains only the result; everything else is written to standard error.
 //!
-//! Deliberately absent: knowledge of how syncing works. Commands talk to the API server; only `agent` and `dev` start
-//! the agent itself.
+//! Deliberately absent: how syncing works. Commands use the API server; only `agent` and `dev` start the agent itself.
 
 mod agent;
 #[cfg(feature = "dev")]
@@ -67,7 +66,7 @@ enum Command {
 /// Threads for what blocks: far more than all that a remote can hold together, so that files, packs and the API server's
 /// own name always find one. They exist only while they work.
 const BLOCKING_THREADS: usize = 128;
-const _: () = assert!(BLOCKING_THREADS >= 2 * crate::source::MOST_THREADS);
+const _: () = assert!(BLOCKING_THREADS >= 2 * crate::source::MAX_THREADS);
 
 /// Reads the arguments of the process, runs the command and reports how it went: 0 fine, 1 differences or not in
 /// sync, 2 failed.

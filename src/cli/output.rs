@@ -1,6 +1,6 @@
 //! Standard output: plain text and JSON lines.
 //!
-//! Invariant: what repositories and servers say cannot drive the terminal: control characters are shown, not sent.
+//! Invariant: texts from repositories and servers cannot control the terminal: control characters are replaced.
 
 use std::{
     borrow::Cow,
@@ -9,7 +9,7 @@ use std::{
 
 use super::Error;
 
-/// Writes `text`. A reader that has gone away (`| head`) is not an error.
+/// Writes `text`. A closed pipe (`| head`) is not an error.
 pub(super) fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     match out.write_all(harmless(text).as_bytes()).and_then(|()| out.flush()) {

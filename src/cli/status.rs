@@ -1,4 +1,4 @@
-//! `mainstay status`: what a GitSync follows, what it applied, what fails, what was put back, what is paused.
+//! `mainstay status`: repository, commits, failures, reverts and pauses of a GitSync.
 
 use super::{
     Error, Exit,
@@ -44,7 +44,7 @@ fn in_sync(sync: &GitSync) -> bool {
     ready.is_some_and(|ready| ready.status == "True") && !sync.spec.suspend
 }
 
-/// The whole report about one GitSync.
+/// The report about one GitSync.
 fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Timestamp) -> String {
     let spec = &sync.spec;
     let status = sync.status.clone().unwrap_or_default();
@@ -52,7 +52,7 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<11} {value}\n"));
     let address = match repository {
         None => format!("(GitRepository {} does not exist)", spec.git_repository),
-        // An address may carry a password; what parses is shown without.
+        // An address may contain a password; a parsed one is shown without it.
         Some(repository) => RemoteUrl::parse(&repository.spec.url)
             .map_or_else(|_| "(the address cannot be read)".to_owned(), |url| url.to_string()),
     };
@@ -65,7 +65,7 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     }
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {
-        // What says the same as Ready says nothing.
+        // A condition with the same message as Ready is not repeated.
         let news =
             condition.status == "True" && condition.type_ != "Healthy" && Some(&condition.message) != ready.as_ref();
         if condition.type_ == "Ready" || news {
@@ -134,7 +134,7 @@ fn times(number: i64) -> String {
     }
 }
 
-/// A length of time as people say it.
+/// A duration for people.
 fn ago(seconds: i64) -> String {
     match seconds.max(0) {
         s @ 0..=119 => format!("{s} s"),

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM become one token; whoever holds it ends in order.
+//! SIGINT and SIGTERM cancel a token.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;

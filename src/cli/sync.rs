@@ -1,6 +1,6 @@
-//! `mainstay sync`: ask the agent for a sync now, wait until it has acted, and say what came of it.
+//! `mainstay sync`: requests a sync, waits until the agent has performed it, and prints the result.
 //!
-//! Deliberately absent: any syncing. The annotation asks, the status answers.
+//! Deliberately absent: any syncing. The annotation requests it, the status shows the result.
 
 use std::time::Duration;
 
@@ -67,13 +67,13 @@ async fn request(cluster: &Cluster, kind: &std::sync::Arc<Kind>, before: &GitSyn
             WatchEvent::Deleted(_) => return Err(Error::Missing { what: syncs::name(before) }),
             // The watch tries again by itself until our deadline.
             WatchEvent::Unreadable(_, error) => return Err(error.into()),
-            WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Trouble(_) | WatchEvent::Resumed => {}
+            WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
         }
     }
     Err(Error::NotAnswered { seconds: Duration::ZERO.as_secs() })
 }
 
-/// What the sync came to, in words and as an exit code.
+/// The result of the sync as text and exit code.
 fn outcome(before: &GitSync, after: &GitSync) -> (String, Exit) {
     let name = syncs::name(after);
     if after.spec.suspend {

@@ -1,8 +1,8 @@
-//! Writing: server-side apply, create, replace, and the two patches we need.
+//! Writes: server-side apply, create, replace, merge patch and JSON patch.
 //!
 //! Invariant: every write names its field manager and asks for strict field validation, so that a misspelt field is
-//! refused and not dropped.
-//! Deliberately absent: what to write, and what to do about a refusal.
+//! refused instead of dropped.
+//! Deliberately absent: what to write, and how to react to a refusal.
 
 use bytes::Bytes;
 use http::Method;
@@ -17,13 +17,13 @@ use super::kind::Kind;
 use super::request::Call;
 use super::selection::and;
 
-/// Whether a write is kept, or only tried.
+/// Whether a write is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Persistence {
-    /// It is kept.
+    /// It is stored.
     #[default]
     Kept,
-    /// A dry run: defaulting, admission and validation take place, nothing is stored.
+    /// A dry run: defaulting, admission and validation run, nothing is stored.
     DryRun,
 }
 
@@ -32,19 +32,19 @@ pub enum Persistence {
 pub struct Apply<'a> {
     /// Field manager, at most 128 bytes.
     pub manager: &'a str,
-    /// Take over fields that others own, instead of answering 409.
+    /// Take over fields that other managers own, instead of a 409.
     pub force: bool,
-    /// Only try it.
+    /// Whether the apply is a dry run.
     pub dry_run: bool,
 }
 
 impl<'a> Apply<'a> {
-    /// Forced, and kept.
+    /// A forced apply that is stored.
     pub fn forced(manager: &'a str) -> Self {
         Self { manager, force: true, dry_run: false }
     }
 
-    /// Unforced, and kept.
+    /// An unforced apply that is stored.
     pub fn unforced(manager: &'a str) -> Self {
         Self { manager, force: false, dry_run: false }
     }
@@ -57,10 +57,10 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// Which part of an object a patch is about.
+/// The part of an object that a patch changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// The object; its status is left alone where the kind has a status subresource.
+    /// The object. Its status stays as it is if the kind has a status subresource.
     #[default]
     Main,
     /// The status subresource.
@@ -85,8 +85,8 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const JSON: &str = "application/json";
 
 impl Cluster {
-    /// Server-side apply. The answer is the object as it is now; with the resourceVersion it had before if nothing
-    /// changed. `body` needs `apiVersion` and `kind`, and must not have `metadata.managedFields`.
+    /// Server-side apply. Returns the object as it is now; if nothing changed, its resourceVersion is the old one.
+    /// `body` needs `apiVersion` and `kind`, and must not have `metadata.managedFields`.
     pub async fn apply(
         &self,
         kind: &Kind,
@@ -119,7 +119,7 @@ impl Cluster {
         self.write(call.with(Method::PATCH, APPLY_PATCH, body)).await
     }
 
-    /// Creates an object. The answer is the object as it was stored, or would have been.
+    /// Creates an object. Returns the object as stored; for a dry run as it would be stored.
     pub async fn create(
         &self,
         kind: &Kind,
@@ -147,8 +147,8 @@ impl Cluster {
         self.write(call.with(Method::PUT, JSON, body.to_string())).await
     }
 
-    /// JSON merge patch of an object or its status. With `metadata.resourceVersion` in `patch` only if it is still the
-    /// one there.
+    /// JSON merge patch of an object or its status. If `patch` has a `metadata.resourceVersion` that is not the current
+    /// one, the server answers 409.
     pub async fn patch_merge(
         &self,
         kind: &Kind,
@@ -176,8 +176,8 @@ impl Cluster {
         self.write(call.with(Method::PATCH, JSON_PATCH, operations.to_string())).await
     }
 
-    /// Replaces `metadata.managedFields` if the object still has this resourceVersion, else answers a conflict. Servers
-    /// store the list as it is given; that is how ownership is handed over.
+    /// Replaces `metadata.managedFields` if the object still has this resourceVersion, else fails with a conflict.
+    /// Servers store the list as given, which allows handing over field ownership.
     pub async fn rewrite_managed_fields(
         &self,
         kind: &Kind,
@@ -186,7 +186,7 @@ impl Cluster {
         resource_version: &str,
         entries: &Value,
     ) -> Result<Value, Error> {
-        // Not a `test` operation: a failed one answers 422, a wrong version in the patched object the 409 that it is.
+        // Not a `test` operation: a failed test answers 422, a stale resourceVersion in the patched object answers 409.
         let operations = json!([
             { "op": "replace", "path": "/metadata/resourceVersion", "value": resource_version },
             { "op": "replace", "path": "/metadata/managedFields", "value": entries },
@@ -200,7 +200,7 @@ impl Cluster {
     }
 }
 
-/// Parameters of the writes that are not applies.
+/// Query parameters of all writes except applies.
 fn own_write(call: &mut Call, persistence: Persistence) {
     and(&mut call.path, "fieldManager", AGENT_MANAGER);
     and(&mut call.path, "fieldValidation", "Strict");

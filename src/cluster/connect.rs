@@ -1,10 +1,11 @@
-//! A configuration becomes a [`Cluster`]: two clients, because what a watch needs and what a request needs contradict.
+//! Connects to a cluster: a configuration becomes a [`Cluster`] with two clients, because watches and requests need
+//! different timeouts.
 //!
-//! Requests go through one client with a read timeout and without the client's own retries, which may repeat a write
-//! for minutes. Watches go through another without a read timeout but with TCP keepalive, which notices a dead peer
-//! within half a minute even when the stream is silent.
+//! Requests use a client with a read timeout and without the client's own retries, which may repeat a write for
+//! minutes. Watches use a client without a read timeout but with TCP keepalive, which detects a dead peer within half a
+//! minute even on an idle stream.
 //!
-//! Invariant: nothing but this file reads the environment or the kubeconfig.
+//! Invariant: only this file reads the environment and the kubeconfig.
 //! Deliberately absent: impersonation; it will be a header of the request.
 
 use std::path::PathBuf;
@@ -21,20 +22,20 @@ use tower::{BoxError, ServiceBuilder};
 
 use super::count::Requests;
 use super::discover::Discovery;
-use super::error::{Attempt, Cause, Error, Subject};
+use super::error::{Attempt, Cause, Error, Target};
 use super::request::transport;
 use super::watch::Unstreamed;
 
-/// Silence on a connection after which a request is given up.
+/// A request fails after this time without data.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch's dead peer is noticed after 15 s + 3 × 5 s of silence.
+/// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// The pod's service account. What an agent in a cluster must use: a stray kubeconfig never wins over it.
+    /// The pod's service account. An agent in a cluster must use this, so that a stray kubeconfig never wins.
     InCluster,
     /// A kubeconfig: this file, else `$KUBECONFIG`, else `~/.kube/config`; this context, else the current one.
     Kubeconfig {
@@ -67,13 +68,13 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Reads the configuration and connects. No request is made yet.
+    /// Reads the configuration and creates the clients. Sends no request yet.
     pub async fn from_origin(origin: &Origin) -> Result<Self, Error> {
         Self::connect(read_config(origin).await?)
     }
 
-    /// Connects with a configuration. Its timeouts and retries are replaced by ours. No request is made yet; must be
-    /// called within a tokio runtime.
+    /// Creates the clients from a configuration, with our timeouts and retries. Sends no request yet. Must be called
+    /// within a tokio runtime.
     pub fn connect(mut config: Config) -> Result<Self, Error> {
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -86,7 +87,7 @@ impl Cluster {
         Ok(Self::from_clients(unary, watches))
     }
 
-    /// Uses finished clients: one for requests, one for watches (they may be clones of one client).
+    /// Uses existing clients: one for requests, one for watches. They may be clones of one client.
     pub fn from_clients(unary: Client, watches: Client) -> Self {
         Self(Arc::new(Inner {
             unary,
@@ -97,12 +98,12 @@ impl Cluster {
         }))
     }
 
-    /// How many requests were sent, by verb and resource.
+    /// The number of requests sent, by verb and resource.
     pub fn requests(&self) -> &Requests {
         &self.0.requests
     }
 
-    /// The namespace that the kubeconfig's context or the pod names, else `default`.
+    /// The namespace of the kubeconfig's context or of the pod, else `default`.
     pub fn default_namespace(&self) -> &str {
         self.0.unary.default_namespace()
     }
@@ -111,7 +112,7 @@ impl Cluster {
 fn setup(error: kube::Error) -> Error {
     Error::new(
         Attempt::Connect,
-        Subject::Cluster,
+        Target::Cluster,
         match transport(error) {
             Cause::Unreachable(error) => Cause::Configuration(error),
             cause => cause,
@@ -120,7 +121,7 @@ fn setup(error: kube::Error) -> Error {
 }
 
 fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(Attempt::Connect, Subject::Cluster, Cause::Configuration(Box::new(error)))
+    Error::new(Attempt::Connect, Target::Cluster, Cause::Configuration(Box::new(error)))
 }
 
 async fn read_config(origin: &Origin) -> Result<Config, Error> {
@@ -143,7 +144,7 @@ async fn read_config(origin: &Origin) -> Result<Config, Error> {
     }
 }
 
-/// The client library reads proxy variables only for kubeconfigs; pods behind an egress proxy need them as well.
+/// The client library reads proxy variables only for kubeconfigs; pods behind an egress proxy need them, too.
 fn in_cluster(proxy: &ProxySettings) -> Result<Config, Error> {
     let mut config = Config::incluster().map_err(unusable)?;
     let host = config.cluster_url.host().unwrap_or_default().to_owned();
@@ -151,8 +152,8 @@ fn in_cluster(proxy: &ProxySettings) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// Connections of watches: HTTP/1.1, TCP keepalive, no decompression, no read timeout. Behind a proxy the library's own
-/// stack is used, and the watch's own deadline alone notices a dead connection.
+/// The client for watches: HTTP/1.1, TCP keepalive, no decompression, no read timeout. Behind a proxy it is the
+/// library's own stack, and only the watch's deadline detects a dead connection.
 fn watch_client(config: Config) -> kube::Result<Client> {
     if config.proxy_url.is_some() {
         return Ok(ClientBuilder::try_from(config)?.build());
@@ -175,7 +176,7 @@ fn watch_client(config: Config) -> kube::Result<Client> {
     Ok(Client::new(service, config.default_namespace))
 }
 
-/// The proxy variables, as other programs read them.
+/// The proxy variables, with their usual meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxySettings {
     /// `HTTPS_PROXY`.
@@ -193,7 +194,7 @@ impl ProxySettings {
         Self { https: read("HTTPS_PROXY", "https_proxy"), exceptions: read("NO_PROXY", "no_proxy").unwrap_or_default() }
     }
 
-    /// URL of the proxy through which this host is to be reached, if any. A proxy without a scheme is an HTTP proxy.
+    /// URL of the proxy for this host, if any. A proxy without a scheme is an HTTP proxy.
     pub fn proxy_of(&self, host: &str) -> Option<String> {
         let proxy = self.https.as_deref()?;
         let host = host.trim_matches(['[', ']']);

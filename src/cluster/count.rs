@@ -1,13 +1,13 @@
-//! Counts requests by verb and resource: what the promises about API cost are measured with, and what metrics show.
+//! Counts requests by verb and resource, for metrics and for tests of the API cost.
 //!
-//! Invariant: a request is counted when it is sent, whatever becomes of it; opening a watch is one request.
+//! Invariant: a request is counted when it is sent, whether it succeeds or not; opening a watch is one request.
 //! Deliberately absent: the metrics format; the agent reads [`Requests::snapshot`].
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a request does, in the words of RBAC, with `apply` told apart from other patches.
+/// The verb of a request as in RBAC, except that `apply` is told apart from other patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     /// Read one object, or discovery.
@@ -29,7 +29,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb as metrics spell it.
+    /// The verb as metrics write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -50,14 +50,14 @@ impl fmt::Display for Verb {
     }
 }
 
-/// How many requests of one sort were sent.
+/// The number of requests with one verb to one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// What they did.
+    /// The verb.
     pub verb: Verb,
-    /// To what: plural and group, such as `deployments.apps`; `discovery` for discovery.
+    /// Plural and group, such as `deployments.apps`; `discovery` for discovery.
     pub resource: Arc<str>,
-    /// How many, since the process started.
+    /// Requests since the process started.
     pub count: u64,
 }
 
@@ -82,10 +82,10 @@ impl Requests {
             .collect()
     }
 
-    /// Sum of the counts for which `wanted` says so.
-    pub fn total(&self, wanted: impl Fn(Verb, &str) -> bool) -> u64 {
+    /// The sum of the counts that `selected` selects.
+    pub fn total(&self, selected: impl Fn(Verb, &str) -> bool) -> u64 {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.iter().filter(|((verb, resource), _)| wanted(*verb, resource)).map(|(_, count)| count).sum()
+        counts.iter().filter(|((verb, resource), _)| selected(*verb, resource)).map(|(_, count)| count).sum()
     }
 }
 

@@ -1,6 +1,6 @@
-//! Deleting, under preconditions.
+//! Deletes with preconditions.
 //!
-//! Invariant: what is deleted is the very object that was looked at: uid and, where given, resourceVersion must match.
+//! Invariant: a delete only affects the object that was read: uid and, if given, resourceVersion must match.
 
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use super::error::{Attempt, Error};
 use super::kind::Kind;
 use super::request::Call;
 
-/// What becomes of the objects that the deleted one owns.
+/// What happens to the objects that the deleted one owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
     /// They are deleted afterwards.
@@ -19,11 +19,11 @@ pub enum Propagation {
     Background,
     /// They are deleted first.
     Foreground,
-    /// They stay.
+    /// They are orphaned.
     Orphan,
 }
 
-/// Which object is meant.
+/// The preconditions of a delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guard<'a> {
     /// Only if it has this uid.
@@ -32,19 +32,19 @@ pub struct Guard<'a> {
     pub resource_version: Option<&'a str>,
 }
 
-/// What became of the object.
+/// The result of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It was not there.
+    /// It did not exist.
     Absent,
     /// It is gone.
     Gone,
-    /// It has a deletionTimestamp and waits for finalizers, a grace period, or what it owns.
+    /// It has a deletionTimestamp and waits for finalizers, its grace period or its dependents.
     Terminating,
 }
 
 impl Cluster {
-    /// Deletes an object. A guard that does not match answers a conflict; an object that is not there is no error.
+    /// Deletes an object. A precondition that does not match is a conflict; a missing object is no error.
     pub async fn delete(
         &self,
         kind: &Kind,
@@ -86,8 +86,7 @@ fn options(guard: Guard<'_>, propagation: Propagation) -> Value {
     options
 }
 
-/// Servers answer with a `Status` when the object is gone, and with the object when it is not, or (some kinds) with its
-/// last state.
+/// Servers answer with a `Status` if the object is gone; otherwise, and for some kinds always, with the object.
 fn removal(answer: &Value) -> Removal {
     let metadata = &answer["metadata"];
     let waits = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())

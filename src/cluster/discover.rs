@@ -1,11 +1,10 @@
-//! What the cluster serves: discovery becomes a table from group, version and kind to [`Kind`].
+//! Discovery: which kinds the cluster serves, as a table from group, version and kind to [`Kind`].
 //!
-//! Two requests read everything (aggregated discovery); servers without it are asked group by group. The table is
-//! read again when a kind is missing, at most once per second, and when someone says that a CustomResourceDefinition
-//! changed.
+//! Aggregated discovery takes two requests; servers without it are asked group by group. The table is read again when a
+//! kind is missing, at most once per second, and after [`Cluster::kinds_changed`].
 //!
-//! Invariant: one broken group does not fail the rest. Its kinds stay as they were last known, and a kind of it that
-//! is not known is an error, not an absence: "nobody has this kind" is said only when everybody answered.
+//! Invariant: one broken group does not fail the others. Its kinds stay as they were last known, and an unknown kind of
+//! it is an error. A kind is reported as not served only if every group answered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,19 +21,19 @@ use super::kind::Kind;
 use super::request::Call;
 use super::served::{Aggregated, Head, Legacy, LegacyList, Table};
 
-/// Least time between two readings that a missing kind causes.
+/// Minimum time between two reads that a missing kind causes.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-/// The table and when it was read.
+/// The table and the time of the last read.
 #[derive(Default)]
 pub(super) struct Discovery {
     table: Mutex<Arc<Table>>,
-    /// Someone said that the table is out of date.
+    /// The table is out of date.
     stale: AtomicBool,
-    /// When it was last read; held while it is read, so that readers at the same time share one reading.
+    /// The time of the last read. Locked during a read, so that concurrent callers share it.
     reading: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -45,8 +44,8 @@ impl Discovery {
 }
 
 impl Cluster {
-    /// The kind of this `apiVersion` and `kind`, or `None` if the cluster does not serve it. A kind that is known costs
-    /// no request.
+    /// The kind with this `apiVersion` and `kind`; `None` if the cluster does not serve it. A known kind costs no
+    /// request.
     pub async fn kind(&self, api_version: &str, kind: &str) -> Result<Option<Arc<Kind>>, Error> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let table = self.table_with(|table| table.find(group, version, kind).is_some()).await?;
@@ -59,7 +58,7 @@ impl Cluster {
         }
     }
 
-    /// The version of a kind that the server prefers, or `None` if the cluster does not serve the kind at all.
+    /// The server's preferred version of a kind; `None` if the cluster does not serve the kind.
     pub async fn preferred_kind(&self, group: &str, kind: &str) -> Result<Option<Arc<Kind>>, Error> {
         let find = |table: &Table| -> Option<Arc<Kind>> {
             let mut versions = table.kinds.values().filter(|row| &*row.group == group && &*row.kind == kind);
@@ -69,8 +68,8 @@ impl Cluster {
         Ok(find(&table))
     }
 
-    /// The kind that a person means by a word: kind, plural, singular or short name in any case, with `.group` where
-    /// it is ambiguous (`deploy`, `Deployment`, `deployments.apps`). The core group wins, then the first by name.
+    /// The kind with this name: kind, plural, singular or short name in any case, with `.group` if it is ambiguous
+    /// (`deploy`, `Deployment`, `deployments.apps`). The core group wins, then the first by name.
     pub async fn kind_called(&self, word: &str) -> Result<Option<Arc<Kind>>, Error> {
         let (name, group) = match word.split_once('.') {
             Some((name, group)) => (name.to_lowercase(), Some(group)),
@@ -91,19 +90,19 @@ impl Cluster {
         Ok(find(&table))
     }
 
-    /// Every kind in the version that the server prefers, by group and name. Reads discovery once if it never was.
+    /// Every kind in the server's preferred version, by group and name.
     pub async fn kinds(&self) -> Result<Vec<Arc<Kind>>, Error> {
         let table = self.table_with(|table| !table.kinds.is_empty()).await?;
         Ok(table.kinds.values().filter(|row| row.preferred).cloned().collect())
     }
 
-    /// Says that what the cluster serves may have changed (a CustomResourceDefinition or an APIService did). The next
-    /// question about a kind reads discovery again.
+    /// Marks the table as out of date because a CustomResourceDefinition or an APIService changed. The next lookup
+    /// reads discovery again.
     pub fn kinds_changed(&self) {
         self.0.discovery.stale.store(true, Ordering::Release);
     }
 
-    /// The table; read again if it is out of date, or if it lacks what is wanted and was not read just now.
+    /// The table, read again if it is out of date, or if `has` is false and the last read is long enough ago.
     async fn table_with(&self, has: impl Fn(&Table) -> bool) -> Result<Arc<Table>, Error> {
         let discovery = &self.0.discovery;
         let table = discovery.table();
@@ -113,11 +112,11 @@ impl Cluster {
         let mut read_at = discovery.reading.lock().await;
         let table = discovery.table();
         let found = has(&table);
-        // A reading may have taken place while we waited for the lock.
+        // Another caller may have read it while this one waited for the lock.
         if !discovery.stale.load(Ordering::Acquire) && (found || read_at.is_some_and(|at| at.elapsed() < PAUSE)) {
             return Ok(table);
         }
-        // Before the requests: what changes while they run must cause another reading.
+        // Set before the requests: a change during the read must cause another read.
         discovery.stale.store(false, Ordering::Release);
         match self.read_table(&table).await {
             Ok(fresh) => {
@@ -128,7 +127,7 @@ impl Cluster {
             }
             Err(error) => {
                 discovery.stale.store(true, Ordering::Release);
-                // What is known is better than nothing while the server is away.
+                // While the server is away, the old table is the best there is.
                 if found { Ok(table) } else { Err(error) }
             }
         }
@@ -157,7 +156,7 @@ impl Cluster {
         Ok(table)
     }
 
-    /// Asks for every group and version. One that does not answer is broken; if none answers, the server is away.
+    /// Reads every group version. One that does not answer is broken; if none answers, the server is away.
     async fn read_legacy(&self, roots: Legacy, table: &mut Table) -> Result<(), Error> {
         let mut last = None;
         let mut answered = false;

@@ -1,6 +1,6 @@
-//! The one error of this module: what was attempted, on what, and why it failed.
+//! The error of this module: the attempt, its subject, and the cause.
 //!
-//! Invariant: the error's own text names attempt and subject; the cause is its source, never part of the text.
+//! Invariant: the error's own text names attempt and subject; the cause is its `source`, never part of the text.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::object::Key;
 
 use super::refusal::{Denial, Refusal};
 
-/// What was attempted.
+/// An attempt at something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// Read the configuration, or set up the connection.
+    /// Read the configuration, or create the clients.
     Connect,
-    /// Ask what the cluster serves.
+    /// Discovery.
     Discover,
     /// Read one object.
     Read,
@@ -52,23 +52,23 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// What it was attempted on.
+/// The subject of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// The cluster as such.
+pub enum Target {
+    /// The whole cluster.
     Cluster,
-    /// A collection: plural and group, and the namespace if only one was meant.
+    /// A collection.
     Collection {
-        /// Such as `deployments.apps`.
+        /// Plural and group, such as `deployments.apps`.
         resource: String,
-        /// The namespace, if only one was meant.
+        /// The namespace; `None` for all.
         namespace: Option<String>,
     },
     /// One object.
     Object(Key),
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster => f.write_str("the cluster"),
@@ -79,16 +79,16 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Why it failed.
+/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
-    /// The server answered, and refused.
+    /// The server refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// No complete answer in time. Whether a write took place is unknown.
+    /// No complete answer in time. A write may have been carried out.
     #[error("no answer within {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// The connection could not be made, or broke. Whether a write took place is unknown.
+    /// The connection failed. A write may have been carried out.
     #[error("the API server cannot be reached")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The credentials could not be obtained (token file, exec plugin).
@@ -97,24 +97,24 @@ pub enum Cause {
     /// The kubeconfig or the pod's environment cannot be used.
     #[error("the configuration cannot be used")]
     Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer is not what the API promises. Only the place is kept: what is there may be secret.
+    /// The answer is not valid. Only the position is kept because the content may be secret.
     #[error("the answer cannot be understood (line {line}, column {column})")]
     Unreadable {
-        /// Line of the answer, from 1.
+        /// Line, from 1.
         line: usize,
-        /// Column in that line, from 1.
+        /// Column, from 1.
         column: usize,
     },
-    /// The name or namespace cannot be part of a path: empty, `.` or `..`.
+    /// The name or namespace cannot be part of a path: it is empty, `.` or `..`.
     #[error("the name cannot be used in a request")]
     Unaddressable,
     /// A namespaced object without a namespace.
     #[error("the object names no namespace")]
     NoNamespace,
-    /// The server of this group does not answer discovery, so whether it has the kind is unknown.
+    /// Discovery of this group failed, so it is unknown whether it has the kind.
     #[error("the API group {0} is not available")]
     GroupUnavailable(String),
-    /// A watch's line or a page is larger than any object may be.
+    /// An event of a watch or a page of a list is larger than any object may be.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
 }
@@ -129,21 +129,21 @@ impl From<serde_json::Error> for Cause {
 #[derive(Debug, thiserror::Error)]
 #[error("could not {attempt} {subject}")]
 pub struct Error {
-    /// What was attempted.
+    /// The attempt.
     pub attempt: Attempt,
-    /// On what.
-    pub subject: Box<Subject>,
-    /// Why it failed.
+    /// Its subject.
+    pub subject: Box<Target>,
+    /// The cause.
     #[source]
     pub cause: Box<Cause>,
 }
 
 impl Error {
-    pub(super) fn new(attempt: Attempt, subject: Subject, cause: impl Into<Cause>) -> Self {
+    pub(super) fn new(attempt: Attempt, subject: Target, cause: impl Into<Cause>) -> Self {
         Self { attempt, subject: Box::new(subject), cause: Box::new(cause.into()) }
     }
 
-    /// What kind of failure it is.
+    /// The class of the failure.
     pub fn class(&self) -> Class {
         match &*self.cause {
             Cause::Refused(refusal) => refusal.class(),
@@ -157,7 +157,7 @@ impl Error {
         }
     }
 
-    /// What the server said, if it said something.
+    /// The refusal, if the server answered.
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.cause {
             Cause::Refused(refusal) => Some(refusal),
@@ -173,33 +173,33 @@ impl Error {
     /// The object, if the attempt was about one.
     pub fn key(&self) -> Option<&Key> {
         match &*self.subject {
-            Subject::Object(key) => Some(key),
+            Target::Object(key) => Some(key),
             _ => None,
         }
     }
 
-    /// How long the server wants to be left alone.
+    /// The server's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         self.refusal().and_then(|refusal| refusal.retry_after)
     }
 
-    /// Object, kind or namespace does not exist.
+    /// 404: the object, kind or namespace does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// The namespace that the object should live in does not exist.
+    /// 404: the namespace of the object does not exist.
     pub fn is_namespace_missing(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.code == 404 && refusal.about == "namespaces")
             && self.key().is_some_and(|key| &*key.kind != "Namespace")
     }
 
-    /// Created already.
+    /// 409: the object exists already.
     pub fn is_already_exists(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.code == 409 && refusal.reason == "AlreadyExists")
     }
 
-    /// Someone else wrote first, or owns a field ([`Refusal::conflicts`]).
+    /// 409: another client wrote first, or owns a field ([`Refusal::conflicts`]).
     pub fn is_conflict(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.code == 409 && refusal.reason != "AlreadyExists")
     }
@@ -209,7 +209,7 @@ impl Error {
         self.code() == Some(422)
     }
 
-    /// 403, for whatever reason ([`Refusal::denial`]).
+    /// 403, for any reason ([`Refusal::denial`]).
     pub fn is_forbidden(&self) -> bool {
         self.code() == Some(403)
     }
@@ -219,12 +219,12 @@ impl Error {
         self.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::NamespaceTerminating))
     }
 
-    /// The history or snapshot that was asked for is gone.
+    /// 410: the resource version or the list snapshot has expired.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)
     }
 
-    /// Whether a write may have taken place although it failed.
+    /// Whether a failed write may have been carried out.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(&*self.cause, Cause::TimedOut(_) | Cause::Unreachable(_) | Cause::Unreadable { .. })
     }
@@ -239,7 +239,7 @@ mod tests {
     fn names_the_attempt_and_leaves_the_cause_to_the_chain() {
         let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
         let refusal = Refusal::read(&key, 409, None, br#"{"reason":"Conflict","message":"it moved","code":409}"#);
-        let error = Error::new(Attempt::Apply, Subject::Object(key), refusal);
+        let error = Error::new(Attempt::Apply, Target::Object(key), refusal);
         assert_eq!(error.to_string(), "could not apply Deployment.apps shop/web");
         assert_eq!(
             crate::failure::chain(&error),
@@ -250,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_namespace_is_told_from_a_missing_object() {
+    fn distinguishes_a_missing_namespace_from_a_missing_object() {
         let key = kind("v1", "ConfigMap", "configmaps", true).key(Some("x"), "y");
         let of = |kind: &str| {
             let body = format!(r#"{{"reason":"NotFound","code":404,"details":{{"name":"x","kind":"{kind}"}}}}"#);
-            Error::new(Attempt::Apply, Subject::Object(key.clone()), Refusal::read(&key, 404, None, body.as_bytes()))
+            Error::new(Attempt::Apply, Target::Object(key.clone()), Refusal::read(&key, 404, None, body.as_bytes()))
         };
         assert!(of("namespaces").is_namespace_missing());
         assert!(!of("configmaps").is_namespace_missing());
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn an_answer_that_cannot_be_read_is_not_quoted() {
         let error = serde_json::from_str::<u32>("\"hunter2\"").expect_err("a string is no number");
-        let error = Error::new(Attempt::Read, Subject::Cluster, error);
+        let error = Error::new(Attempt::Read, Target::Cluster, error);
         assert!(!crate::failure::chain(&error).contains("hunter2"));
         assert!(error.is_outcome_unknown());
     }

@@ -1,4 +1,4 @@
-//! A server for tests, at the wire: each request waits until the test answers it.
+//! A fake API server for tests: each request waits until the test answers it.
 
 use bytes::Bytes;
 use futures::channel::{mpsc, oneshot};
@@ -15,7 +15,7 @@ use super::connect::Cluster;
 type Pieces = mpsc::UnboundedReceiver<Result<Frame<Bytes>, std::io::Error>>;
 type Answer = Result<Response<StreamBody<Pieces>>, std::io::Error>;
 
-/// Receives what the cluster under test asks.
+/// Receives the requests of the cluster under test.
 pub(super) struct Server(mpsc::UnboundedReceiver<Asked>);
 
 /// One request.
@@ -27,7 +27,7 @@ pub(super) struct Asked {
 /// The rest of an answer's body. Dropping it ends the body.
 pub(super) struct Pipe(mpsc::UnboundedSender<Result<Frame<Bytes>, std::io::Error>>);
 
-/// A cluster whose requests arrive at the server beside it.
+/// A cluster, and the server that receives its requests.
 pub(super) fn cluster() -> (Cluster, Server) {
     let (asked, server) = mpsc::unbounded();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -42,7 +42,7 @@ pub(super) fn cluster() -> (Cluster, Server) {
     (Cluster::from_clients(client.clone(), client), Server(server))
 }
 
-/// A body and what fills it.
+/// A body, and the pipe that fills it.
 pub(super) async fn stream() -> (Pipe, Body) {
     let (cluster, mut server) = cluster();
     let request = Request::get("/").body(Body::empty()).expect("a request");
@@ -70,17 +70,17 @@ impl Asked {
         Some(value.replace("%3D", "=").replace("%2F", "/"))
     }
 
-    /// Answers with JSON and goes away; gives the request's body.
+    /// Answers with JSON; returns the request's body.
     pub(super) async fn json(self, code: u16, body: &Value) -> Value {
         self.text(code, &body.to_string()).await
     }
 
-    /// Answers with a text; gives the request's body.
+    /// Answers with a text; returns the request's body.
     pub(super) async fn text(self, code: u16, body: &str) -> Value {
         self.answer(Response::builder().status(code), body).await
     }
 
-    /// Answers 429 with a `Retry-After`; gives the request's body.
+    /// Answers 429 with a `Retry-After`; returns the request's body.
     pub(super) async fn busy(self, body: &str, seconds: u32) -> Value {
         self.answer(Response::builder().status(429).header("Retry-After", seconds), body).await
     }
@@ -94,7 +94,7 @@ impl Asked {
         serde_json::from_slice(&asked).unwrap_or(Value::Null)
     }
 
-    /// Answers 200 with a body that is sent piece by piece.
+    /// Answers 200 with a body that the test sends in pieces.
     pub(super) fn stream(self) -> Pipe {
         let (pieces, receiver) = mpsc::unbounded();
         let _ = self.answer.send(Ok(Response::new(StreamBody::new(receiver))));

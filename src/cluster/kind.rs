@@ -1,7 +1,7 @@
-//! One served kind: what discovery says about a group, version and kind, and the paths that follow from it.
+//! A served kind: group, version, kind and capabilities from discovery, and its paths.
 //!
-//! Invariant: a path never leaves its kind: namespace and name are percent-encoded segments, and `.` and `..` are
-//! refused before they get here ([`request`](super::request)).
+//! Invariant: a path never leaves its kind: namespace and name are percent-encoded segments, and
+//! [`request`](super::request) refuses `.` and `..`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,36 +24,35 @@ pub struct Kind {
     pub singular: Arc<str>,
     /// Short names, such as `deploy`.
     pub short_names: Arc<[Arc<str>]>,
-    /// Plural and group, as RBAC messages and metrics spell it: `deployments.apps`, `configmaps`.
+    /// Plural and group as in RBAC messages and metrics: `deployments.apps`, `configmaps`.
     pub resource: Arc<str>,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Whether `status` is a subresource, so that ordinary writes leave it alone.
+    /// Whether it has a status subresource, so that writes to the object leave `status` alone.
     pub has_status: bool,
     /// Whether collections of it can be listed.
     pub listable: bool,
     /// Whether collections of it can be watched.
     pub watchable: bool,
-    /// Whether it can be patched, which applying needs.
+    /// Whether it can be patched and so applied.
     pub patchable: bool,
     /// Whether it can be deleted.
     pub deletable: bool,
-    /// Whether this is the version that the server prefers for this kind.
+    /// Whether this is the server's preferred version of the kind.
     pub preferred: bool,
 }
 
-/// Where the objects of a kind live.
+/// The scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// In namespaces.
+    /// Namespaced.
     Namespaced,
-    /// In the cluster as such.
+    /// Cluster-scoped.
     Cluster,
 }
 
 impl Kind {
-    /// A kind that is known without discovery: the preferred version of its kind, with a status subresource, and with
-    /// all verbs.
+    /// A kind that needs no discovery: the preferred version, with a status subresource and all verbs.
     pub fn fixed(api_version: &str, kind: &str, plural: &str, scope: Scope) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self {
@@ -74,18 +73,18 @@ impl Kind {
         }
     }
 
-    /// A kind that a CustomResourceDefinition defines and the cluster does not serve yet.
+    /// A kind that a CustomResourceDefinition defines and the cluster may not serve yet.
     pub fn custom(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool, has_status: bool) -> Self {
         let scope = if namespaced { Scope::Namespaced } else { Scope::Cluster };
         Self { has_status, ..Self::fixed(&format!("{group}/{version}"), kind, plural, scope) }
     }
 
-    /// `v1`, `apps/v1`.
+    /// `apiVersion`: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether it is the kind of these names.
+    /// Whether this is the kind with these names.
     pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         &*self.group == group && &*self.version == version && &*self.kind == kind
     }
@@ -96,8 +95,8 @@ impl Kind {
         Identity { group: Arc::clone(&self.group), kind: Arc::clone(&self.kind), namespace, name: name.into() }.into()
     }
 
-    /// Path of the collection, or of one object, or of a subresource of it. A namespace given for a cluster-scoped kind
-    /// is passed over, as `kubectl -n` does.
+    /// The path of the collection, of an object or of its subresource. A cluster-scoped kind ignores the namespace, as
+    /// `kubectl -n` does.
     pub(super) fn path(&self, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
         let mut path = String::with_capacity(96);
         if self.group.is_empty() {

@@ -1,14 +1,13 @@
-//! One at a time: a Lease says which of several agents acts.
+//! Leader election with a Lease: only one of several agents acts.
 //!
-//! Whoever holds the Lease renews it every retry period and steps down by itself when it could not for so long that
-//! others may soon take it. Others take it when it has not changed for its duration, judged by their own clock from when
-//! they saw the change: clocks of different machines are never compared.
+//! The holder renews the Lease every retry period and steps down by itself if it could not renew it for
+//! [`Timing::deadline`]. Others take the Lease if it has not changed for its duration, measured by their own clock from
+//! when they saw the change: clocks of different machines are never compared.
 //!
-//! Invariant: every write carries the resourceVersion that was read, so of two that take the Lease at once one succeeds.
-//! Invariant: a [`Term`] ends at most [`Timing::deadline`] after the last renewal was sent, which is before anybody else
-//! may take the Lease; it ends before the Lease is given back.
-//! Deliberately absent: what is done while leading. The caller ends its work before it ends the elector, so that the
-//! next leader does not meet it.
+//! Invariant: every write carries the resourceVersion that was read, so if two take the Lease at once, one succeeds.
+//! Invariant: a [`Term`] ends at most [`Timing::deadline`] after the last renewal was sent, before anybody else may
+//! take the Lease; it ends before the Lease is released.
+//! Deliberately absent: what the leader does. The caller stops that work before it stops the elector.
 
 use std::time::Duration;
 
@@ -23,55 +22,55 @@ use super::connect::Cluster;
 use super::error::Error;
 use super::kind::{Kind, Scope};
 
-/// How long things last.
+/// The durations of leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// For how long the Lease is respected after its last change. Whole seconds.
+    /// Lease duration: how long others respect it after its last change. Whole seconds.
     pub lease: Duration,
-    /// For how long a leader goes on without a renewal; shorter than `lease`.
+    /// Renew deadline: how long a leader continues without a renewal; shorter than `lease`.
     pub deadline: Duration,
-    /// How often it is renewed, and looked at by others.
+    /// Retry period: how often the holder renews it and others read it.
     pub retry: Duration,
 }
 
 impl Default for Timing {
-    /// 15 s, 10 s, 2 s: what Kubernetes' own controllers use.
+    /// 15 s, 10 s, 2 s, as in Kubernetes' own controllers.
     fn default() -> Self {
         Self { lease: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
     }
 }
 
-/// A time of leading.
+/// A time as the leader.
 #[derive(Clone, Debug)]
 pub struct Term {
     ended: CancellationToken,
 }
 
 impl Term {
-    /// Cancelled when the term ends. Work that is done as the leader must stop then.
+    /// Cancelled when the term ends. The leader's work must stop then.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
     }
 }
 
-/// Whether we lead. Clones see the same.
+/// Whether this process leads. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Leadership(watch::Receiver<Option<Term>>);
 
 impl Leadership {
-    /// Whether we lead now.
+    /// Whether this process leads now.
     pub fn is_leading(&self) -> bool {
         self.0.borrow().as_ref().is_some_and(|term| !term.ended.is_cancelled())
     }
 
-    /// Waits until we lead. `None` when the elector has ended.
+    /// Waits until this process leads. `None` if the elector has ended.
     pub async fn term(&mut self) -> Option<Term> {
         let leading = |term: &Option<Term>| term.as_ref().is_some_and(|term| !term.ended.is_cancelled());
         self.0.wait_for(leading).await.ok()?.clone()
     }
 }
 
-/// Takes part in the election for one Lease.
+/// A candidate in the election for one Lease.
 #[derive(Debug)]
 pub struct Elector {
     cluster: Cluster,
@@ -83,45 +82,49 @@ pub struct Elector {
     leading: watch::Sender<Option<Term>>,
 }
 
-/// The Lease as it was last seen to change.
+/// The Lease, and when it was last seen to change.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct ObservedLease {
     spec: Value,
     at: Instant,
 }
 
 /// What to do about the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// It is nobody's: take it.
+enum LeaseAction {
+    /// Take it: it is free or expired.
     Take,
-    /// It is someone else's.
+    /// Wait: another process holds it.
     Wait,
 }
 
-impl Seen {
+impl ObservedLease {
     fn holder(&self) -> &str {
         self.spec["holderIdentity"].as_str().unwrap_or_default()
     }
 }
 
-/// The Lease may be taken when it was given back, is ours from before, or has not changed for its duration since we saw
-/// it change.
-fn decide(seen: &Seen, me: &str, own: Duration, now: Instant) -> Step {
+/// The Lease may be taken if it was released, if we held it before, or if it has not changed for its duration since we
+/// saw it change.
+fn decide(seen: &ObservedLease, me: &str, own: Duration, now: Instant) -> LeaseAction {
     let theirs = seen.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
     let duration = theirs.map_or(own, Duration::from_secs);
-    if seen.holder().is_empty() || seen.holder() == me || now >= seen.at + duration { Step::Take } else { Step::Wait }
-}
-
-/// Remembers when the Lease changed, by our own clock.
-fn observe(seen: Option<Seen>, lease: &Value, now: Instant) -> Seen {
-    match seen {
-        Some(seen) if seen.spec == lease["spec"] => seen,
-        _ => Seen { spec: lease["spec"].clone(), at: now },
+    if seen.holder().is_empty() || seen.holder() == me || now >= seen.at + duration {
+        LeaseAction::Take
+    } else {
+        LeaseAction::Wait
     }
 }
 
-/// The Lease as its holder writes it.
+/// Records when the Lease changed, by our own clock.
+fn observe(seen: Option<ObservedLease>, lease: &Value, now: Instant) -> ObservedLease {
+    match seen {
+        Some(seen) if seen.spec == lease["spec"] => seen,
+        _ => ObservedLease { spec: lease["spec"].clone(), at: now },
+    }
+}
+
+/// The Lease as we write it.
 fn held(lease: &Value, me: &str, timing: Timing, now: Timestamp) -> Value {
     let mut lease = lease.clone();
     let old = &lease["spec"];
@@ -138,7 +141,7 @@ fn held(lease: &Value, me: &str, timing: Timing, now: Timestamp) -> Value {
     lease
 }
 
-/// API servers refuse any other number of digits.
+/// MicroTime: API servers refuse any other number of digits.
 pub(super) fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
@@ -151,9 +154,8 @@ struct Held {
 }
 
 impl Elector {
-    /// Takes part under `identity`, which no other process has that may run at the same time (a pod's uid). Who takes the
-    /// place of a process that has ended has its identity, and so its Lease, at once. Nothing happens before
-    /// [`run`](Self::run).
+    /// A candidate under `identity`, which no other process has that may run at the same time (a pod's uid). A
+    /// restarted process with the same identity takes its Lease at once. Nothing happens before [`run`](Self::run).
     pub fn new(cluster: Cluster, namespace: &str, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
         let (leading, leadership) = watch::channel(None);
         let elector = Self {
@@ -168,8 +170,7 @@ impl Elector {
         (elector, Leadership(leadership))
     }
 
-    /// Takes part until `shutdown` is cancelled; then gives the Lease back if it is ours. Terms end and begin as the
-    /// Lease is lost and taken again.
+    /// Takes part in the election until `shutdown` is cancelled; then releases the Lease if it is ours.
     pub async fn run(self, shutdown: CancellationToken) {
         while let Some(held) = shutdown.run_until_cancelled(self.acquire()).await {
             let term = Term { ended: shutdown.child_token() };
@@ -186,7 +187,7 @@ impl Elector {
         }
     }
 
-    /// Looks at the Lease until it can be taken.
+    /// Polls the Lease until it can be taken.
     async fn acquire(&self) -> Held {
         let mut seen = None;
         let mut failing = false;
@@ -196,7 +197,8 @@ impl Elector {
                 Ok(None) => failing = false,
                 Err(error) => {
                     let error = crate::failure::chain(&error);
-                    // Once: an agent that never leads for lack of a permission must not be silent, nor loud.
+                    // Warn once: an agent that cannot lead for lack of a permission must neither be silent nor flood
+                    // the log.
                     if failing {
                         tracing::debug!(error, "the Lease cannot be taken");
                     } else {
@@ -209,10 +211,10 @@ impl Elector {
         }
     }
 
-    /// Takes the Lease if it may be taken. `None` if not, or if someone else was faster.
-    async fn attempt(&self, seen: &mut Option<Seen>) -> Result<Option<Held>, Error> {
+    /// Takes the Lease if that is allowed. `None` if it is not, or if another process was faster.
+    async fn attempt(&self, seen: &mut Option<ObservedLease>) -> Result<Option<Held>, Error> {
         let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await?;
-        // After the answer: a change is never dated before it took place.
+        // Read the clock after the answer, so that a change is never dated before it happened.
         let answered = Instant::now();
         let written = match found {
             None => {
@@ -228,7 +230,7 @@ impl Elector {
                 let now = observe(seen.take(), &lease, answered);
                 let step = decide(&now, &self.identity, self.timing.lease, answered);
                 *seen = Some(now);
-                if step == Step::Wait {
+                if step == LeaseAction::Wait {
                     return Ok(None);
                 }
                 self.write(&held(&lease, &self.identity, self.timing, Timestamp::now())).await
@@ -252,17 +254,17 @@ impl Elector {
         }
     }
 
-    /// Renews the Lease, again and again until it succeeds. `None` if it is no longer ours.
+    /// Renews the Lease, with retries. `None` if it is no longer ours.
     async fn renew(&self, mut held: Held) -> Option<Held> {
         loop {
             let sent = Instant::now();
             let renewed = self::held(&held.lease, &self.identity, self.timing, Timestamp::now());
-            // A request that hangs must leave time for another one before the deadline.
+            // A hanging request must leave time for another one before the deadline.
             match tokio::time::timeout(self.timing.deadline / 3, self.write(&renewed)).await {
                 Ok(Ok(lease)) => return Some(Held { lease, renewed: sent }),
                 Ok(Err(error)) if error.is_not_found() => return None,
                 Ok(Err(error)) if error.is_conflict() => {
-                    // Perhaps an answer of ours got lost, perhaps someone set a label.
+                    // The answer to our own write may have been lost, or another client set a label.
                     let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await;
                     match found {
                         Ok(Some(lease)) if lease["spec"]["holderIdentity"] == *self.identity => {
@@ -280,16 +282,16 @@ impl Elector {
         }
     }
 
-    /// Gives the Lease back, so that the next leader need not wait.
+    /// Releases the Lease, so that the next leader need not wait.
     async fn release(&self, lease: &Value) {
         let mut lease = lease.clone();
         lease["spec"]["holderIdentity"] = Value::from("");
         lease["spec"]["leaseDurationSeconds"] = Value::from(1);
         lease["spec"]["renewTime"] = Value::from(micro_time(Timestamp::now()));
         if let Ok(Ok(_)) = tokio::time::timeout(self.timing.retry, self.write(&lease)).await {
-            tracing::info!(lease = %self.name, "lease given back");
+            tracing::info!(lease = %self.name, "Lease released");
         } else {
-            tracing::info!(lease = %self.name, "lease not given back; it expires");
+            tracing::info!(lease = %self.name, "Lease not released; it will expire");
         }
     }
 

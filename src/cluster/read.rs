@@ -1,7 +1,7 @@
-//! Reading: one object, or a collection page by page.
+//! Reads: one object, or a collection page by page.
 //!
-//! Invariant: of a collection at most one page is held.
-//! Invariant: an object of a list carries `apiVersion` and `kind` although servers leave them out there.
+//! Invariant: at most one page of a collection is held in memory.
+//! Invariant: an item of a list carries `apiVersion` and `kind`, although servers leave them out there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use super::selection::{Content, Selection, and};
 
 const ONE_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const LIST_METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-/// Objects a page when only metadata is wanted.
+/// Page size of metadata lists.
 const METADATA_PAGE: u32 = 500;
-/// Objects a page otherwise. Small, because an object may have more than a megabyte.
+/// Page size of other lists. Small, because an object may have more than a megabyte.
 pub(super) const WHOLE_PAGE: u32 = 50;
 /// A page above this size makes the next one smaller.
 const LARGE_PAGE: usize = 4 << 20;
@@ -32,11 +32,11 @@ const LARGE_PAGE: usize = 4 << 20;
 /// One page of a collection.
 pub(super) struct Page {
     pub items: VecDeque<Box<RawValue>>,
-    /// Where the next page begins; `None` on the last one.
+    /// Continue token; `None` on the last page.
     pub next: Option<String>,
-    /// Version of the snapshot that all pages of a list belong to.
+    /// Resource version of the snapshot that all pages of a list belong to.
     pub version: String,
-    /// How many objects to ask for next time.
+    /// Page size for the next request.
     pub limit: u32,
 }
 
@@ -105,8 +105,8 @@ impl Cluster {
             .boxed()
     }
 
-    /// Every object of the selection. Ends after the first error. If the list takes so long that the server forgets its
-    /// snapshot, it goes on with what is there then: an object may be missing or come twice that changed meanwhile.
+    /// Every object of the selection. Ends after the first error. If the snapshot of the list expires, it continues
+    /// with the current state: objects that changed meanwhile may be missing or come twice.
     pub fn list(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Value, Error>> {
         let owner = Arc::clone(kind);
         self.list_raw(kind, selection)
@@ -144,7 +144,7 @@ impl Cluster {
         .boxed()
     }
 
-    /// Reads one page. `next` is empty for the first.
+    /// Reads one page. `next` is the continue token, empty for the first page.
     pub(super) async fn page(&self, kind: &Kind, selection: &Selection, next: &str, limit: u32) -> Result<Page, Error> {
         let mut path = selection.path(kind);
         and(&mut path, "limit", &limit.to_string());

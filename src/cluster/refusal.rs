@@ -1,8 +1,8 @@
-//! What the server said when it refused: its `Status` body becomes a [`Refusal`] with a class.
+//! A refusal: the server's `Status` answer, redacted and classified.
 //!
-//! Invariant: texts of the server are redacted as they are read; nothing of the original is kept.
-//! Invariant: every code has a class. A 500 is not always worth repeating: an unknown field in a typed object answers
-//! 500. A 403 is not always a matter of permissions: quotas, terminating namespaces and policies answer 403.
+//! Invariant: texts of the server are redacted as they are read; the original text is not kept.
+//! Invariant: every code has a class. Not every 500 is worth a retry: an unknown field in a typed object answers 500.
+//! Not every 403 is a missing permission: quotas, terminating namespaces and policies answer 403, too.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,33 +12,33 @@ use serde::Deserialize;
 use crate::failure::Class;
 use crate::object::{Key, redact_server_text};
 
-/// What a 403 is about.
+/// The reason of a 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     /// The agent lacks a permission.
     Permission,
-    /// A ResourceQuota is used up.
+    /// A ResourceQuota is exhausted.
     Quota,
     /// The namespace is being deleted.
     NamespaceTerminating,
     /// The CustomResourceDefinition is being deleted.
     DefinitionTerminating,
-    /// An admission plugin, policy or webhook does not want this object.
+    /// An admission plugin, policy or webhook rejects the object.
     Policy,
 }
 
-/// One cause of a refusal: what is wrong with which field.
+/// One cause of a refusal: an invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldCause {
     /// Such as `FieldValueInvalid`.
     pub reason: String,
-    /// Path of the field, such as `spec.selector`; empty when it has none.
+    /// Path of the field, such as `spec.selector`; may be empty.
     pub field: String,
-    /// Redacted text for people; withheld for Secrets.
+    /// Redacted text; withheld for Secrets.
     pub message: String,
 }
 
-/// A field that someone else owns and that an unforced apply wanted to change.
+/// A field of an unforced apply that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldConflict {
     /// Path of the field, such as `.spec.replicas`.
@@ -55,19 +55,19 @@ pub struct Refusal {
     pub code: u16,
     /// Machine-readable reason, such as `NotFound`; the code's name when the server gave none.
     pub reason: String,
-    /// Redacted text for people; withheld for Secrets.
+    /// Redacted text; withheld for Secrets.
     pub message: String,
-    /// What is wrong with which field.
+    /// The invalid fields.
     pub causes: Vec<FieldCause>,
-    /// Who owns what, when an unforced apply conflicts.
+    /// The field conflicts of an unforced apply.
     pub conflicts: Vec<FieldConflict>,
-    /// What a 403 is about; `None` for other codes.
+    /// The reason of a 403; `None` for other codes.
     pub denial: Option<Denial>,
-    /// How long the server wants to be left alone.
+    /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// Plural of the kind that the server talks about, such as `namespaces` in a 404 for a missing namespace.
+    /// Plural of the kind in the server's answer, such as `namespaces` in a 404 for a missing namespace.
     pub about: String,
-    /// Where a list whose continue token has expired can go on, though not consistently.
+    /// Token with which an expired list can continue, though inconsistently.
     pub(super) continue_at: Option<String>,
     class: Class,
 }
@@ -105,7 +105,7 @@ struct RawCause {
     field: String,
 }
 
-/// Beginnings of 500 answers that are about the object, not about the server.
+/// Parts of 500 answers that are caused by the object, not by the server.
 const OBJECT_FAULTS: [&str; 8] = [
     "failed to create typed",
     "field not declared in schema",
@@ -118,7 +118,7 @@ const OBJECT_FAULTS: [&str; 8] = [
 ];
 
 impl Refusal {
-    /// Reads the answer. `key` is what it was about; its kind decides how much of the text may be kept.
+    /// Reads the answer. The kind of `key` decides how much of the text may be kept.
     pub(super) fn read(key: &Key, code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let body: Body =
             serde_json::from_slice(body).unwrap_or_else(|_| Body { message: first_line(body), ..Body::default() });
@@ -152,7 +152,7 @@ impl Refusal {
         }
     }
 
-    /// What kind of failure it is.
+    /// The class of the failure.
     pub fn class(&self) -> Class {
         self.class
     }
@@ -167,7 +167,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The message without values. Of Secrets only which fields are wrong is told, and how.
+/// The message without values. For Secrets only the fields and their reasons.
 fn shown(key: &Key, body: &Body) -> String {
     if body.message.is_empty() {
         return String::new();
@@ -199,7 +199,7 @@ fn denial(body: &Body) -> Denial {
     }
 }
 
-/// `conflict with "kubectl" with subresource "scale" using apps/v1` names the manager `kubectl`.
+/// The manager's name in `conflict with "kubectl" with subresource "scale" using apps/v1`.
 fn conflict(cause: &RawCause) -> Option<FieldConflict> {
     if cause.reason != "FieldManagerConflict" {
         return None;
@@ -225,7 +225,7 @@ fn class(code: u16, denial: Option<Denial>, body: &Body) -> Class {
     }
 }
 
-/// At most 200 bytes of the first line of an answer that is no `Status` (a proxy's page, a plain text).
+/// At most 200 bytes of the first line of an answer that is not a `Status` (a proxy's page, plain text).
 fn first_line(body: &[u8]) -> String {
     let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = &line[..line.len().min(200)];
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_403s_apart() {
+    fn distinguishes_the_reasons_of_a_403() {
         let check = |message: &str, causes: Value, denial: Denial, class: Class| {
             let refusal = read(403, &json!({ "message": message, "details": { "causes": causes } }));
             assert_eq!((refusal.denial, refusal.class()), (Some(denial), class), "{message}");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_answers_that_are_no_status() {
+    fn reads_answers_that_are_not_a_status() {
         let key = kind("v1", "ConfigMap", "configmaps", true).key(None, "b");
         let refusal = Refusal::read(&key, 404, None, b"404 page not found\n");
         assert_eq!(refusal.to_string(), "the API server answered 404 NotFound: 404 page not found");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_wish_to_be_left_alone_from_the_body_too() {
+    fn reads_retry_after_from_the_body_too() {
         let refusal = read(504, &json!({ "details": { "retryAfterSeconds": 3 } }));
         assert_eq!(refusal.retry_after, Some(Duration::from_secs(3)));
     }

@@ -1,8 +1,7 @@
-//! The narrow place through which every request goes: it is addressed, counted, sent with a deadline, and its answer is
-//! either bytes or an [`Error`].
+//! Sends requests: each is addressed, counted, sent with a deadline, and answered by bytes or an [`Error`].
 //!
-//! Invariant: a refused answer's body is read up to 64 KiB and kept only as a redacted [`Refusal`].
-//! Deliberately absent: retries, and any look into bodies that are not refusals.
+//! Invariant: at most 64 KiB of a refused answer's body are read, and only a redacted [`Refusal`] is kept.
+//! Deliberately absent: retries, and parsing of bodies other than refusals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +15,19 @@ use crate::object::Key;
 
 use super::connect::Cluster;
 use super::count::Verb;
-use super::error::{Attempt, Cause, Error, Subject};
+use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
 use super::refusal::Refusal;
 
-/// Deadline of a unary request, from sending it to the last byte of its answer. API servers cut requests at 60 s.
+/// Deadline of a request, from sending it to the last byte of its answer. API servers cut requests at 60 s.
 pub(super) const DEADLINE: Duration = Duration::from_secs(65);
-/// Most bytes of one answer.
-const MOST_BYTES: usize = 128 << 20;
-/// Most bytes of a refusal.
-const MOST_REFUSAL_BYTES: usize = 64 << 10;
+/// Maximum size of an answer.
+const MAX_BYTES: usize = 128 << 20;
+/// Maximum size of a refusal.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 const USER_AGENT: &str = concat!("mainstay/", env!("CARGO_PKG_VERSION"));
-/// What answers are wanted as.
+/// The media type of answers.
 pub(super) const JSON: &str = "application/json";
 
 /// A request before it is sent.
@@ -36,7 +35,7 @@ pub(super) struct Call {
     pub attempt: Attempt,
     pub verb: Verb,
     pub resource: Arc<str>,
-    /// What errors call it, and what decides about redaction.
+    /// Names the subject in errors, and decides about redaction.
     pub key: Key,
     pub method: Method,
     pub path: String,
@@ -46,7 +45,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// A request about one object. Refuses names that a path cannot carry.
+    /// A request about one object. Refuses names that cannot be part of a path.
     pub(super) fn object(
         attempt: Attempt,
         verb: Verb,
@@ -56,7 +55,7 @@ impl Call {
         subresource: Option<&str>,
     ) -> Result<Self, Error> {
         let key = kind.key(namespace, name);
-        let failed = |cause| Error::new(attempt, Subject::Object(key.clone()), cause);
+        let failed = |cause| Error::new(attempt, Target::Object(key.clone()), cause);
         if kind.namespaced && namespace.is_none() {
             return Err(failed(Cause::NoNamespace));
         }
@@ -73,7 +72,7 @@ impl Call {
         Self::new(attempt, verb, Arc::clone(&kind.resource), kind.key(namespace, ""), path)
     }
 
-    /// A GET of anything.
+    /// A GET request.
     pub(super) fn new(attempt: Attempt, verb: Verb, resource: Arc<str>, key: Key, path: String) -> Self {
         Self {
             attempt,
@@ -88,7 +87,7 @@ impl Call {
         }
     }
 
-    /// The same with a body.
+    /// This request with a body.
     pub(super) fn with(mut self, method: Method, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         self.method = method;
         self.content_type = Some(content_type);
@@ -99,12 +98,12 @@ impl Call {
     /// An error of this request.
     pub(super) fn failed(&self, cause: impl Into<Cause>) -> Error {
         let subject = if !self.key.name.is_empty() {
-            Subject::Object(self.key.clone())
+            Target::Object(self.key.clone())
         } else if self.attempt == Attempt::Discover {
-            Subject::Cluster
+            Target::Cluster
         } else {
             let namespace = self.key.namespace.as_deref().map(str::to_owned);
-            Subject::Collection { resource: self.resource.to_string(), namespace }
+            Target::Collection { resource: self.resource.to_string(), namespace }
         };
         Error::new(self.attempt, subject, cause)
     }
@@ -119,7 +118,7 @@ impl Call {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
         if self.verb == Verb::Watch {
-            // Servers from 1.37 on compress watches event by event, which stock decoders read only up to the first.
+            // Servers from 1.37 on compress watches event by event, of which common decoders read only the first.
             request = request.header(header::ACCEPT_ENCODING, "identity");
         }
         request.body(Body::from(self.body.clone())).map_err(|_| self.failed(Cause::Unaddressable))
@@ -131,7 +130,7 @@ impl Cluster {
     pub(super) async fn ask(&self, call: &Call) -> Result<Bytes, Error> {
         let answer = async {
             let response = self.open(call).await?;
-            read_body(response.into_body(), MOST_BYTES).await.map_err(|cause| call.failed(cause))
+            read_body(response.into_body(), MAX_BYTES).await.map_err(|cause| call.failed(cause))
         };
         let Ok(answer) = tokio::time::timeout(DEADLINE, answer).await else {
             return Err(call.failed(Cause::TimedOut(DEADLINE)));
@@ -139,7 +138,7 @@ impl Cluster {
         answer
     }
 
-    /// Sends a request and returns its answer as soon as the headers are there; refusals become errors.
+    /// Sends a request and returns its answer once the headers have arrived; refusals become errors.
     pub(super) async fn open(&self, call: &Call) -> Result<Response<Body>, Error> {
         let client = if call.verb == Verb::Watch { &self.0.watches } else { &self.0.unary };
         let request = call.request()?;
@@ -150,7 +149,7 @@ impl Cluster {
         }
         let code = response.status().as_u16();
         let retry_after = retry_after(response.headers());
-        let body = read_body(response.into_body(), MOST_REFUSAL_BYTES).await.unwrap_or_default();
+        let body = read_body(response.into_body(), MAX_REFUSAL_BYTES).await.unwrap_or_default();
         Err(call.failed(Refusal::read(&call.key, code, retry_after, &body)))
     }
 }
@@ -163,7 +162,7 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, Cause> {
     }
 }
 
-/// What a failure below HTTP is.
+/// The cause of a failure below HTTP.
 pub(super) fn transport(error: kube::Error) -> Cause {
     match error {
         kube::Error::Auth(_) => Cause::Credentials,

@@ -1,8 +1,8 @@
-//! Which objects of a kind a list or a watch is about, and how much of each.
+//! The objects that a list or watch selects, and how much of each it returns.
 
 use super::kind::{Kind, encode};
 
-/// How much of each object is wanted.
+/// How much of each object is returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
     /// Everything.
@@ -12,10 +12,10 @@ pub enum Content {
     Metadata,
 }
 
-/// Which objects of a kind are wanted; the default is all of them.
+/// The selected objects; the default is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Only this namespace; passed over for cluster-scoped kinds.
+    /// Only this namespace; ignored for cluster-scoped kinds.
     pub namespace: Option<String>,
     /// A label selector, such as `app=web,tier!=db`.
     pub labels: Option<String>,
@@ -36,7 +36,7 @@ impl Selection {
         Self { labels: Some(label.to_owned()), ..Self::default() }
     }
 
-    /// The one object of this name.
+    /// The object with this name.
     pub fn named(namespace: Option<&str>, name: &str) -> Self {
         Self {
             namespace: namespace.map(str::to_owned),
@@ -45,21 +45,21 @@ impl Selection {
         }
     }
 
-    /// The same objects in one namespace only.
+    /// This selection within one namespace.
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
     }
 
-    /// The same objects, but only their metadata.
+    /// This selection with metadata only.
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.content = Content::Metadata;
         self
     }
 
-    /// Path of the collection with the selectors as its query; further parameters can be appended with [`and`].
+    /// Path of the collection with the selectors as its query; [`and`] appends further parameters.
     pub(super) fn path(&self, kind: &Kind) -> String {
         let mut path = kind.path(self.namespace.as_deref(), None, None);
         if let Some(labels) = &self.labels {

@@ -1,8 +1,8 @@
-//! Discovery's documents, in both forms that servers speak, become a table of kinds.
+//! Parses both forms of discovery documents into a table of kinds.
 //!
-//! Invariant: unknown fields and values are passed over; a document that says less gives fewer kinds, never an error of
-//! the whole.
-//! Deliberately absent: who asks, and when ([`discover`](super::discover)).
+//! Invariant: unknown fields and values are ignored; an incomplete document gives fewer kinds, never an error of the
+//! whole.
+//! Deliberately absent: requests ([`discover`](super::discover)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::kind::Kind;
 /// Group, version and kind.
 type Name = (Arc<str>, Arc<str>, Arc<str>);
 
-/// Everything that is served, as of one reading.
+/// All kinds that the cluster serves.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// By group, version and kind.
@@ -108,7 +108,8 @@ impl Aggregated {
                     let Some(response) = resource.response_kind.filter(|response| !response.kind.is_empty()) else {
                         continue;
                     };
-                    // Empty means "as the enclosing one"; anything else is another kind's representation.
+                    // Empty means the same as the enclosing version; anything else is the representation of another
+                    // kind.
                     let same = |given: &str, own: &str| given.is_empty() || given == own;
                     if !same(&response.group, &name) || !same(&response.version, &number) {
                         continue;
@@ -209,7 +210,7 @@ impl LegacyList {
     }
 }
 
-/// What both forms of discovery say about a kind.
+/// A kind as both forms of discovery describe it.
 struct Row {
     plural: String,
     singular: String,
@@ -242,7 +243,7 @@ impl Row {
             preferred,
         };
         let name = (Arc::clone(group), Arc::clone(version), Arc::clone(&kind.kind));
-        // Some kinds answer at two paths (a review and its object); the one that can be listed is the object's.
+        // Some kinds are served at two paths (a review and its object); the one that can be listed is the object's.
         match table.kinds.get(&name) {
             Some(known) if known.listable && !kind.listable => {}
             _ => {

@@ -1,8 +1,8 @@
-//! Watching: a kind and a selection become a stream that never ends by itself and never loses a change.
+//! Watches: a kind and a selection become a stream that never ends and never misses a change.
 //!
-//! A watch begins with what is there (a streaming list, `sendInitialEvents`; where that fails, a list in small pages at
-//! once) and goes on with what changes. It survives cut connections, restarted servers, forgotten history and missing
-//! permissions, and says [`WatchEvent::Trouble`] for each attempt that fails.
+//! A watch starts with the current objects (a streaming list with `sendInitialEvents`, or a paginated list if that
+//! fails) and continues with their changes. It survives cut connections, restarted servers, expired resource versions
+//! and missing permissions, and yields [`WatchEvent::Failed`] for each failed attempt.
 //!
 //! Invariant: after [`WatchEvent::Begin`], what was neither [`WatchEvent::Initial`] nor [`WatchEvent::Unreadable`] by
 //! [`WatchEvent::Synced`] was not there at the version that it names.
@@ -20,72 +20,71 @@ use tokio::time::Instant;
 
 use super::connect::Cluster;
 use super::count::Verb;
-use super::error::{Attempt, Cause, Error, Subject};
+use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
-use super::line::{self, Line, Lines, Next};
 use super::object::{self, Read};
 use super::read::{Page, WHOLE_PAGE};
 use super::refusal::Refusal;
 use super::request::{Call, JSON};
 use super::selection::{Content, Selection, and};
+use super::watch_decoder::{self, Decoded, Lines, Next};
 
-use setback::{is_busy, lists_instead, pause};
+use retry::{delay, is_busy, may_list_instead};
 
-mod setback;
+mod retry;
 
-pub(super) use setback::Unstreamed;
+pub(super) use retry::Unstreamed;
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// After how many seconds the server is asked to end a watch, which then resumes: ± 10 %.
+/// The server is asked to end a watch after this time, ±10 %; the watch then resumes.
 const LIFETIME: Duration = Duration::from_secs(240);
-/// How much later than it promised the server may end it before the connection counts as dead.
+/// The connection counts as dead if the server ends the watch this much later than asked.
 const GRACE: Duration = Duration::from_secs(15);
-/// A watch that lived this long was no failure.
+/// A watch that lived this long did not fail.
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
-/// Longest silence before the headers of a watch that is resumed.
+/// Maximum wait for the headers of a resumed watch.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest silence of a streaming list, before the headers and between two events: API servers give up after 3 s to wait
-/// for a cache that is behind.
+/// Maximum silence of a streaming list, before the headers and between two events: API servers wait at most 3 s for a
+/// cache that lags.
 const STREAM_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum WatchEvent {
-    /// A fresh account of what is there begins; whatever was heard before may be out of date.
+    /// A new list of the current objects begins; earlier events may be out of date.
     Begin,
-    /// This object is there.
+    /// An object of that list.
     Initial(Value),
-    /// All that was there at one moment has been told. The resource version of that moment, or "" where the server did
-    /// not say it.
+    /// The list is complete. Its resource version, or "" if the server did not name one.
     Synced(String),
-    /// This object was added to the selection or was changed; the same state may come twice.
+    /// An object was added to the selection or changed; the same state may come twice.
     Applied(Value),
-    /// This object was deleted or left the selection; its state is the last one inside.
+    /// An object was deleted or left the selection; with its last state.
     Deleted(Value),
     /// This object is there, was added or was changed, and cannot be read: its `apiVersion`, `kind` and `metadata` as far
-    /// as they can be. All others are told as ever.
+    /// as they can be. All others are delivered as usual.
     Unreadable(Value, Error),
     /// An attempt failed; the watch goes on by itself after a while.
-    Trouble(Error),
+    Failed(Error),
     /// After a trouble the watch is open again where it was, and has nothing to tell.
     Resumed,
 }
 
 impl Cluster {
-    /// Watches a selection of a kind for as long as the stream is held. With [`Content::Metadata`] the objects are
-    /// `PartialObjectMetadata`. Nothing is asked before the stream is polled.
+    /// Watches a selection of a kind until the stream is dropped. With [`Content::Metadata`] the objects are
+    /// `PartialObjectMetadata`. No request is sent before the stream is polled.
     pub fn watch(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
         let watcher = Watcher {
             cluster: self.clone(),
             kind: Arc::clone(kind),
             selection,
             state: State::Fresh,
-            pause: None,
+            delay: None,
             failures: 0,
             expired: 0,
             lost: false,
             lists_instead: false,
-            troubled: false,
+            failing: false,
         };
         stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await, watcher)) }).boxed()
     }
@@ -96,30 +95,30 @@ struct Watcher {
     kind: Arc<Kind>,
     selection: Selection,
     state: State,
-    /// How long to wait before going on.
-    pause: Option<Duration>,
+    /// Delay before the next attempt.
+    delay: Option<Duration>,
     /// Failed attempts in a row.
     failures: u32,
-    /// Accounts that were begun anew since the last complete one.
+    /// Lists that expired since the last complete one.
     expired: u32,
     /// The connection was lost since the last event: the server may have been replaced by one with another history.
     lost: bool,
-    /// The streaming list has just failed: the next account comes in pages.
+    /// The streaming list has just failed: the next list is paginated.
     lists_instead: bool,
-    /// A trouble was told, and since then nothing that says that it is over.
-    troubled: bool,
+    /// A failure was yielded, and no event since then.
+    failing: bool,
 }
 
 #[derive(Default)]
 enum State {
-    /// A fresh account is to begin.
+    /// The next list has to begin.
     #[default]
     Fresh,
-    /// It was announced; nothing of it is known.
+    /// The list was announced and has not been requested.
     Announced,
-    /// It comes in pages.
+    /// A paginated list.
     Pages(Page),
-    /// It is complete; what happened after this version is wanted.
+    /// The list is complete; the watch continues after this version.
     After(String),
     /// A watch is open.
     Open(Open),
@@ -127,17 +126,17 @@ enum State {
 
 struct Open {
     lines: Lines,
-    /// Version up to which everything was told.
+    /// The version of the last event.
     version: String,
-    /// The account is complete.
+    /// The initial list is complete.
     synced: bool,
     since: Instant,
     deadline: Instant,
-    heard: bool,
+    received: bool,
 }
 
 impl Open {
-    /// Where to go on after it has ended.
+    /// The state to continue from after the watch has ended.
     fn after(self) -> State {
         if self.synced { State::After(self.version) } else { State::Fresh }
     }
@@ -146,7 +145,7 @@ impl Open {
 impl Watcher {
     async fn next(&mut self) -> WatchEvent {
         loop {
-            if let Some(pause) = self.pause.take() {
+            if let Some(pause) = self.delay.take() {
                 tokio::time::sleep(pause).await;
             }
             let event = match std::mem::take(&mut self.state) {
@@ -155,9 +154,9 @@ impl Watcher {
                     Some(WatchEvent::Begin)
                 }
                 State::Announced => self.begin().await,
-                State::Pages(page) => self.turn(page).await,
+                State::Pages(page) => self.next_in_page(page).await,
                 State::After(version) => self.resume(version).await,
-                State::Open(open) => self.hear(open).await,
+                State::Open(open) => self.read_event(open).await,
             };
             if let Some(event) = event {
                 return event;
@@ -165,7 +164,7 @@ impl Watcher {
         }
     }
 
-    /// Opens a watch that tells what is there first, or turns to pages.
+    /// Opens a streaming list, or begins a paginated one.
     async fn begin(&mut self) -> Option<WatchEvent> {
         self.state = State::Pages(first_page());
         if self.lists_instead || self.cluster.0.unstreamed.contains(&self.kind) {
@@ -176,23 +175,23 @@ impl Watcher {
                 self.state = State::Open(open);
                 None
             }
-            Err(error) if lists_instead(&error) => self.list_instead(error),
+            Err(error) if may_list_instead(&error) => self.list_instead(error),
             Err(error) => {
                 self.state = State::Announced;
-                Some(self.trouble(error))
+                Some(self.fail(error))
             }
         }
     }
 
-    /// A streaming list failed: a list comes next, at once unless the server wants to be left alone.
+    /// A streaming list failed: a paginated one follows, at once unless the server sent `Retry-After`.
     fn list_instead(&mut self, error: Error) -> Option<WatchEvent> {
-        tracing::debug!(resource = %self.kind.resource, error = crate::failure::chain(&error), "no streaming list");
+        tracing::debug!(resource = %self.kind.resource, error = crate::failure::chain(&error), "the streaming list failed");
         self.lists_instead = true;
-        error.refusal().is_some_and(is_busy).then(|| self.trouble(error))
+        error.refusal().is_some_and(is_busy).then(|| self.fail(error))
     }
 
-    /// Tells the next object of a page, or turns the page.
-    async fn turn(&mut self, mut page: Page) -> Option<WatchEvent> {
+    /// Yields the next object of the page, or requests the next page.
+    async fn next_in_page(&mut self, mut page: Page) -> Option<WatchEvent> {
         if let Some(item) = page.items.pop_front() {
             return Some(match object::read_item(&self.kind, item.get()) {
                 Ok(Read::Whole(object)) => {
@@ -206,7 +205,7 @@ impl Watcher {
                 // Not even its name is known, so the account could not be complete.
                 Err(error) => {
                     self.state = State::Announced;
-                    self.trouble(self.call(Attempt::List).failed(error))
+                    self.fail(self.call(Attempt::List).failed(error))
                 }
             });
         }
@@ -217,60 +216,61 @@ impl Watcher {
         };
         match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
             Ok(page) => {
-                // Only now it is certain that the failure was not about the kind, the selection or the server as such.
+                // The list succeeded, so the streaming list did not fail because of the kind, the selection or the
+                // server.
                 self.cluster.0.unstreamed.insert(&self.kind);
                 self.failures = 0;
                 self.state = State::Pages(page);
                 None
             }
             Err(error) if error.is_expired() => {
-                self.forgotten();
+                self.expired();
                 None
             }
             Err(error) => {
                 let begins = next.is_empty();
                 self.state = if begins { State::Announced } else { State::Pages(page) };
                 self.lists_instead &= !begins;
-                Some(self.trouble(error))
+                Some(self.fail(error))
             }
         }
     }
 
-    /// Opens a watch that goes on where the last one ended.
+    /// Opens a watch that continues after the last version.
     async fn resume(&mut self, version: String) -> Option<WatchEvent> {
         if self.lost {
             match self.went_back(&version).await {
                 Ok(false) => self.lost = false,
                 Ok(true) => {
                     self.lost = false;
-                    self.forgotten();
+                    self.expired();
                     return None;
                 }
                 Err(error) => {
                     self.state = State::After(version);
-                    return Some(self.trouble(error));
+                    return Some(self.fail(error));
                 }
             }
         }
         match self.open(Some(&version)).await {
             Ok(open) => {
                 self.state = State::Open(open);
-                std::mem::take(&mut self.troubled).then_some(WatchEvent::Resumed)
+                std::mem::take(&mut self.failing).then_some(WatchEvent::Resumed)
             }
             Err(error) if error.is_expired() => {
-                self.forgotten();
+                self.expired();
                 None
             }
             Err(error) => {
-                // A kind that went and came back has another history.
+                // A kind that was deleted and created again has another history.
                 self.state = if error.is_not_found() { State::Fresh } else { State::After(version) };
-                Some(self.trouble(error))
+                Some(self.fail(error))
             }
         }
     }
 
-    /// Whether the server is at an older version than we are: it was restored from a backup, or it is another one.
-    /// Asking it for what happened after our version would be answered with silence.
+    /// Whether the server's version is older than ours: it was restored from a backup, or it is another server. A watch
+    /// from our version would be silent.
     async fn went_back(&mut self, version: &str) -> Result<bool, Error> {
         let anything = Selection {
             namespace: self.selection.namespace.clone(),
@@ -282,14 +282,14 @@ impl Watcher {
                 (Ok(theirs), Ok(ours)) => theirs < ours,
                 _ => false,
             }),
-            // The watch will be answered the same, and its answer is the one that counts.
+            // The watch will fail the same way, and its answer counts.
             Err(error) if error.refusal().is_some() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Reads one line of an open watch.
-    async fn hear(&mut self, mut open: Open) -> Option<WatchEvent> {
+    /// Reads one event of an open watch.
+    async fn read_event(&mut self, mut open: Open) -> Option<WatchEvent> {
         let deadline = if open.synced { open.deadline } else { open.deadline.min(Instant::now() + STREAM_PATIENCE) };
         let line = match open.lines.next(deadline).await {
             Next::Line(line) => line,
@@ -302,42 +302,42 @@ impl Watcher {
                 return self.list_instead(self.call(Attempt::Watch).failed(cause));
             }
             Next::Cut(cause) => {
-                tracing::debug!(resource = %self.kind.resource, cause = %cause, "watch was cut");
+                tracing::debug!(resource = %self.kind.resource, cause = %cause, "the watch broke");
                 self.lost = true;
                 let telling = self.call(Attempt::Watch).failed(cause);
                 self.ended(open);
-                // Connections break; only when nothing comes through any more it is worth telling.
-                return (self.failures >= 3).then(|| self.trouble(telling));
+                // Connections break; that is worth an event only if no reconnection succeeds.
+                return (self.failures >= 3).then(|| self.fail(telling));
             }
         };
-        let line = match line::read(&self.kind.key(None, ""), &line) {
+        let line = match watch_decoder::decode(&self.kind.key(None, ""), &line) {
             Ok(line) => line,
             Err(error) => {
-                // What it said is lost, so everything after the last version must be told anew.
+                // The event is lost, so everything after the last version must be read again.
                 self.state = State::Fresh;
-                return Some(self.trouble(self.call(Attempt::Watch).failed(error)));
+                return Some(self.fail(self.call(Attempt::Watch).failed(error)));
             }
         };
-        if let Line::Refused(refusal) = line {
+        if let Decoded::Refused(refusal) = line {
             return self.refused(open, refusal);
         }
-        open.heard = true;
+        open.received = true;
         let initial = !open.synced;
         if !initial {
             // An account that is not complete may yet break off where the last one did.
             self.failures = 0;
         }
         let (event, version) = match line {
-            Line::Applied { object, version } if initial => (Some(WatchEvent::Initial(object)), version),
-            Line::Applied { object, version } => (Some(WatchEvent::Applied(object)), version),
-            Line::Unreadable { object, version, cause } => (Some(self.unreadable(object, cause)), version),
-            Line::Deleted { object, version } => (Some(WatchEvent::Deleted(object)), version),
-            Line::Bookmark { version, ends_initial } if ends_initial && initial => {
+            Decoded::Applied { object, version } if initial => (Some(WatchEvent::Initial(object)), version),
+            Decoded::Applied { object, version } => (Some(WatchEvent::Applied(object)), version),
+            Decoded::Unreadable { object, version, cause } => (Some(self.unreadable(object, cause)), version),
+            Decoded::Deleted { object, version } => (Some(WatchEvent::Deleted(object)), version),
+            Decoded::Bookmark { version, ends_initial } if ends_initial && initial => {
                 open.synced = true;
                 (Some(self.synced(version.clone())), version)
             }
-            Line::Bookmark { version, .. } => (None, version),
-            Line::Refused(_) | Line::Unknown => (None, String::new()),
+            Decoded::Bookmark { version, .. } => (None, version),
+            Decoded::Refused(_) | Decoded::Unknown => (None, String::new()),
         };
         if !version.is_empty() {
             open.version = version;
@@ -346,20 +346,20 @@ impl Watcher {
         event
     }
 
-    /// A watch has ended without a word. One that ended at once is followed by a pause: whoever ends every watch at once
-    /// must not be asked in a tight loop.
+    /// A watch ended without an error. If it ended at once, a delay follows, so that a server that ends every watch at
+    /// once is not asked in a tight loop.
     fn ended(&mut self, open: Open) {
         if !open.synced {
-            // Once is an accident.
+            // The first time may be an accident.
             self.lists_instead |= self.expired > 0;
-            self.forgotten();
+            self.expired();
             return;
         }
-        if open.heard || open.since.elapsed() >= LONG_ENOUGH {
+        if open.received || open.since.elapsed() >= LONG_ENOUGH {
             self.failures = 0;
         } else {
             self.failures += 1;
-            self.pause = Some(pause(self.failures, None, fastrand::f64()));
+            self.delay = Some(delay(self.failures, None, fastrand::f64()));
         }
         self.state = open.after();
     }
@@ -371,22 +371,22 @@ impl Watcher {
             return self.list_instead(self.call(Attempt::Watch).failed(refusal));
         }
         if refusal.code == 410 {
-            self.forgotten();
+            self.expired();
             return None;
         }
         self.state = open.after();
-        Some(self.trouble(self.call(Attempt::Watch).failed(refusal)))
+        Some(self.fail(self.call(Attempt::Watch).failed(refusal)))
     }
 
     fn synced(&mut self, version: String) -> WatchEvent {
-        (self.failures, self.expired, self.lost, self.troubled) = (0, 0, false, false);
+        (self.failures, self.expired, self.lost, self.failing) = (0, 0, false, false);
         WatchEvent::Synced(version)
     }
 
-    /// The history or snapshot is gone, or an account broke off: begin anew, at once the first time.
-    fn forgotten(&mut self) {
+    /// The resource version or the list snapshot expired: list again, at once the first time.
+    fn expired(&mut self) {
         if self.expired > 0 {
-            self.pause = Some(pause(self.expired, None, fastrand::f64()));
+            self.delay = Some(delay(self.expired, None, fastrand::f64()));
         }
         self.expired += 1;
         self.state = State::Fresh;
@@ -397,15 +397,15 @@ impl Watcher {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
         let name = text("/metadata/name").unwrap_or_default();
         let key = self.kind.key(text("/metadata/namespace"), name);
-        WatchEvent::Unreadable(object, Error::new(Attempt::Read, Subject::Object(key), cause))
+        WatchEvent::Unreadable(object, Error::new(Attempt::Read, Target::Object(key), cause))
     }
 
-    fn trouble(&mut self, error: Error) -> WatchEvent {
+    fn fail(&mut self, error: Error) -> WatchEvent {
         self.failures += 1;
-        self.troubled = true;
+        self.failing = true;
         self.lost |= error.refusal().is_none();
-        self.pause = Some(pause(self.failures, error.refusal(), fastrand::f64()));
-        WatchEvent::Trouble(error)
+        self.delay = Some(delay(self.failures, error.refusal(), fastrand::f64()));
+        WatchEvent::Failed(error)
     }
 
     fn call(&self, attempt: Attempt) -> Call {
@@ -415,7 +415,7 @@ impl Watcher {
         call
     }
 
-    /// Opens a watch after this version, or with what is there first.
+    /// Opens a watch after this version, or a streaming list.
     async fn open(&mut self, after: Option<&str>) -> Result<Open, Error> {
         let lifetime = crate::failure::jitter(LIFETIME, fastrand::f64());
         let mut call = self.call(Attempt::Watch);
@@ -425,7 +425,7 @@ impl Watcher {
         if let Some(version) = after {
             and(&mut call.path, "resourceVersion", version);
         } else {
-            // Without a resourceVersion: at least as new as this request, not just whatever is cached.
+            // Without a resourceVersion: at least as new as this request, not just what the server has cached.
             and(&mut call.path, "sendInitialEvents", "true");
             and(&mut call.path, "resourceVersionMatch", "NotOlderThan");
         }
@@ -440,7 +440,7 @@ impl Watcher {
             synced: after.is_some(),
             since,
             deadline: since + lifetime + GRACE,
-            heard: false,
+            received: false,
         })
     }
 }

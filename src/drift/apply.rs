@@ -199,11 +199,9 @@ impl Drift {
     }
 
     fn report_left(&self, intent: &Intent, error: &Error) {
-        let key = &intent.desired.key;
-        let problem =
-            format!("{key}: what people's tools left in it could not be removed: {}", crate::failure::chain(error));
-        let message = Message::Failed { sync: intent.owner.to_string(), commit: None, problems: vec![problem] };
-        self.announce(&intent.owner, None, "NotRemoved", &message);
+        let (subject, object) = ((&*intent.owner).into(), intent.desired.key.to_string());
+        let message = Message::NotRemoved { subject, object, cause: crate::failure::chain(error) };
+        self.announce(&intent.owner, None, &message);
     }
 
     fn clear_heat(&self, key: &Key, change: Change) {

@@ -20,9 +20,9 @@ use super::summary::Summary;
 use super::watching::Watching;
 use crate::api::git_sync::Revert;
 use crate::cluster::{Cluster, Kind};
+use crate::liveness::Component;
 use crate::notification::Message;
 use crate::object::{Digest, Key};
-use crate::pulse::Part;
 
 /// Locks that serialise the writes to one object.
 const TURNS: usize = 512;
@@ -36,8 +36,6 @@ pub struct Announcement<'a> {
     pub owner: &'a Owner,
     /// The object, where it is about one: what it must be and what it is.
     pub object: Option<(&'a Desired, &'a Value)>,
-    /// CamelCase word for Events.
-    pub reason: &'a str,
     /// What happened.
     pub message: &'a Message,
 }
@@ -81,7 +79,7 @@ pub(super) struct Inner {
     pub(super) queue: Queue,
     started: Instant,
     /// Moves with every revert.
-    pub(super) pulse: Part,
+    pub(super) liveness: Component,
 }
 
 /// Group, version, kind.
@@ -89,7 +87,11 @@ type KindId = (Arc<str>, Arc<str>, Arc<str>);
 
 impl Drift {
     /// Over a cluster. `announce` is called for everything worth telling and must not block.
-    pub fn new(cluster: Cluster, pulse: Part, announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static) -> Self {
+    pub fn new(
+        cluster: Cluster,
+        liveness: Component,
+        announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(Inner {
             cluster,
             announce: Box::new(announce),
@@ -100,7 +102,7 @@ impl Drift {
             autoscalers_known: watch::Sender::new(false),
             queue: Queue::default(),
             started: Instant::now(),
-            pulse,
+            liveness,
         }))
     }
 
@@ -304,15 +306,9 @@ impl Drift {
         notifiers.get(owner).inspect(|notifier| notifier.notify_one());
     }
 
-    pub(super) fn announce(
-        &self,
-        owner: &Owner,
-        object: Option<(&Arc<Desired>, &Value)>,
-        reason: &'static str,
-        message: &Message,
-    ) {
+    pub(super) fn announce(&self, owner: &Owner, object: Option<(&Arc<Desired>, &Value)>, message: &Message) {
         let object = object.map(|(desired, live)| (&**desired, live));
-        (self.0.announce)(&Announcement { owner, object, reason, message });
+        (self.0.announce)(&Announcement { owner, object, message });
     }
 
     /// Watches the objects of a kind from now on, if they are known by a label. The watch, if it was running already.

@@ -233,7 +233,7 @@ impl Drift {
         if let Some(owner) = &owner
             && let Some(_permit) = queue.permit(owner).await
         {
-            self.0.pulse.work(self.put_back_or_report(key, ticket)).await;
+            self.0.liveness.track(self.put_back_or_report(key, ticket)).await;
         }
         queue.queued.fetch_sub(1, Ordering::AcqRel);
         if queue.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {

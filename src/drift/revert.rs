@@ -149,14 +149,14 @@ impl Drift {
             },
         );
         let message = Message::Reverted {
-            sync: owner.to_string(),
+            subject: (&*owner).into(),
             object: key.to_string(),
             fields: fields.clone(),
             changes,
             who: who.clone(),
             millis: latency.as_secs_f64() * 1000.0,
         };
-        self.announce(&owner, Some((desired, answer)), "Reverted", &message);
+        self.announce(&owner, Some((desired, answer)), &message);
         self.warm(&owner, desired, answer, fields, who);
     }
 
@@ -178,10 +178,10 @@ impl Drift {
         let failed = self.ledger().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
         if !reports && attempts >= REMARKABLE {
-            let (sync, object) = (owner.to_string(), key.to_string());
-            let message = Message::NotPutBack { sync, object, fields, cause };
+            let (subject, object) = ((&*owner).into(), key.to_string());
+            let message = Message::NotPutBack { subject, object, fields, cause };
             let live = live.unwrap_or_default();
-            self.announce(&owner, Some((desired, &live)), "RevertFailed", &message);
+            self.announce(&owner, Some((desired, &live)), &message);
         }
         let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(attempts.saturating_sub(1).min(10)));
         let wait = doubled.min(LAST_WAIT).mul_f64(0.9 + 0.2 * fastrand::f64());
@@ -261,9 +261,9 @@ impl Drift {
         let Some(owner) = owner else { return Ok(()) };
         let Found { fields, who, .. } = found;
         let live = live.as_deref().unwrap_or(&Value::Null);
-        let (sync, object) = (owner.to_string(), desired.key.to_string());
-        let message = Message::DriftSeen { sync, object, fields: fields.clone(), who: who.clone() };
-        self.announce(&owner, Some((desired, live)), "DriftSeen", &message);
+        let (subject, object) = ((&*owner).into(), desired.key.to_string());
+        let message = Message::DriftSeen { subject, object, fields: fields.clone(), who: who.clone() };
+        self.announce(&owner, Some((desired, live)), &message);
         if let Some(mut managed) = self.ledger().get_mut(&desired.key) {
             managed.succeeded();
         }
@@ -276,8 +276,8 @@ impl Drift {
         let key = &desired.key;
         let shift = self.ledger().warm(key, self.clock(), &fields, &who);
         if shift == Shift::Contended {
-            let message = Message::Contended { sync: owner.to_string(), object: key.to_string(), fields, who };
-            self.announce(owner, Some((desired, live)), "Contended", &message);
+            let message = Message::Contended { subject: (&**owner).into(), object: key.to_string(), fields, who };
+            self.announce(owner, Some((desired, live)), &message);
         }
         self.changed(owner);
     }
@@ -314,8 +314,8 @@ impl Drift {
     fn tell_pause(&self, key: &Key, paused: bool) {
         let owner = self.ledger().get(key).map(|managed| Arc::clone(&managed.owner));
         if let Some(owner) = owner {
-            let message = Message::Paused { sync: owner.to_string(), object: key.to_string(), paused };
-            self.announce(&owner, None, if paused { "Paused" } else { "Resumed" }, &message);
+            let message = Message::Paused { subject: (&*owner).into(), object: key.to_string(), paused };
+            self.announce(&owner, None, &message);
             self.changed(&owner);
         }
     }

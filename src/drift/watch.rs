@@ -84,7 +84,7 @@ impl Drift {
                 let Some(key) = key_of(kind, &live) else { return };
                 self.miss(kind, &key, resource_version(&live));
             }
-            WatchEvent::Trouble(error) => {
+            WatchEvent::Failed(error) => {
                 tracing::debug!(resource = &*kind.resource, error = crate::failure::chain(&error), "watch failed");
             }
             WatchEvent::Resumed => {}
@@ -146,7 +146,7 @@ impl Drift {
                     continue;
                 }
                 Some(WatchEvent::Synced(_)) if is_there => continue,
-                Some(WatchEvent::Trouble(_) | WatchEvent::Resumed) => continue,
+                Some(WatchEvent::Failed(_) | WatchEvent::Resumed) => continue,
                 Some(WatchEvent::Deleted(_) | WatchEvent::Synced(_)) | None => {}
             }
             break;
@@ -191,7 +191,7 @@ impl Drift {
                 }
                 Some(WatchEvent::Synced(_)) => synced = true,
                 // A cluster that does not let us see its autoscalers is treated as having none.
-                Some(WatchEvent::Trouble(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed) => {
+                Some(WatchEvent::Failed(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed) => {
                     self.autoscalers_are_known();
                 }
                 None => return,

@@ -42,8 +42,8 @@ impl Watching {
         match event {
             WatchEvent::Synced(_) | WatchEvent::Resumed => self.works(),
             // While nothing comes through, no kind is worse off than the others, and nobody could be told.
-            WatchEvent::Trouble(error) if matches!(&*error.cause, Cause::Unreachable(_)) => false,
-            WatchEvent::Trouble(error) => self.failed(crate::failure::chain(error)),
+            WatchEvent::Failed(error) if matches!(&*error.cause, Cause::Unreachable(_)) => false,
+            WatchEvent::Failed(error) => self.failed(crate::failure::chain(error)),
             _ => false,
         }
     }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 /// Doublings after which every backoff has reached its cap.
-const MOST_DOUBLINGS: u32 = 20;
+const MAX_DOUBLINGS: u32 = 20;
 
 /// An exponential backoff: `base` after the first failure, twice as long after each further one, never more than `cap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Backoff {
 
     /// The delay after this many failures in a row (from 1), without jitter.
     pub fn delay(self, failures: u32) -> Duration {
-        let doublings = failures.saturating_sub(1).min(MOST_DOUBLINGS);
+        let doublings = failures.saturating_sub(1).min(MAX_DOUBLINGS);
         self.base.saturating_mul(2_u32.saturating_pow(doublings)).min(self.cap)
     }
 

@@ -1,55 +1,55 @@
-//! What a Function's image is built on.
+//! Base images of Functions.
 //!
-//! Invariant: a base image names its content: nothing, a directory, or an image by its digest. A tag can lead elsewhere
-//! tomorrow, and nobody who could follow it there knows the images that were built on it.
+//! Invariant: a base image names its content: nothing, a directory, or an image by its digest. A tag may point to
+//! another image tomorrow.
 
 use std::fmt;
 
-/// The image below the runtime server's files.
+/// The image below the files of the runtime server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseImage {
-    /// Nothing: the node's own Node.js and Python run the code.
+    /// Empty: the code runs with the Node.js and Python of the node.
     Scratch,
-    /// A directory in the builder image that holds an image in the OCI layout.
+    /// A directory of the builder image that holds an image in the OCI layout.
     Layout(String),
     /// An image in a registry: `repository@sha256:…`.
     Image(String),
 }
 
-/// Why a text names no base image.
+/// Why a text is not a base image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotABase {
-    /// It is no name of an image at all.
-    #[error("it is neither `scratch`, nor `oci:` with an absolute path, nor the name of an image")]
+pub enum InvalidBaseImage {
+    /// It is not an image name.
+    #[error("it is neither `scratch`, nor `oci:` with an absolute path, nor an image name")]
     Malformed,
-    /// Its content is not fixed.
-    #[error("an image is named by its digest: `repository@sha256:…`")]
+    /// It is not pinned by a digest.
+    #[error("the image must be pinned by its digest: `repository@sha256:…`")]
     NoDigest,
 }
 
 impl BaseImage {
-    /// What the operator sets: `scratch`, `oci:/path` or `repository@sha256:…`.
-    pub fn parse(text: &str) -> Result<Self, NotABase> {
+    /// Parses the operator's setting: `scratch`, `oci:/path` or `repository@sha256:…`.
+    pub fn parse(text: &str) -> Result<Self, InvalidBaseImage> {
         if text == "scratch" {
             return Ok(Self::Scratch);
         }
         if let Some(path) = text.strip_prefix("oci:") {
             let plain = path.starts_with('/') && path.len() < 4096 && !path.chars().any(char::is_control);
-            return if plain { Ok(Self::Layout(path.to_owned())) } else { Err(NotABase::Malformed) };
+            return if plain { Ok(Self::Layout(path.to_owned())) } else { Err(InvalidBaseImage::Malformed) };
         }
         Self::chosen(text)
     }
 
-    /// What a Function may choose for itself: an image of a registry, by its digest.
-    pub fn chosen(text: &str) -> Result<Self, NotABase> {
+    /// Parses the choice of a Function: an image in a registry, by its digest.
+    pub fn chosen(text: &str) -> Result<Self, InvalidBaseImage> {
         if !is_reference(text) {
-            return Err(NotABase::Malformed);
+            return Err(InvalidBaseImage::Malformed);
         }
         match text.rsplit_once("@sha256:") {
             Some((_, digest)) if digest.len() == 64 && digest.bytes().all(is_lower_hex) => {
                 Ok(Self::Image(text.to_owned()))
             }
-            _ => Err(NotABase::NoDigest),
+            _ => Err(InvalidBaseImage::NoDigest),
         }
     }
 }
@@ -68,7 +68,7 @@ fn is_lower_hex(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
 
-/// Whether it can be the name of an image. The registry has the last word.
+/// Whether it may be an image name. The registry decides.
 fn is_reference(text: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-/:@[]".contains(&b);
     text.len() <= 512

@@ -11,18 +11,18 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
-use super::build_queue::Lengths;
-use super::family::What;
+use super::build_queue::QueueLengths;
+use super::child_set::ChildKind;
 use super::observe::{self, Cache};
 use super::quotas::Quotas;
 use crate::api::Function;
 use crate::drift::{Announcement, Drift, Owner};
+use crate::liveness::Component;
 use crate::notification::Message;
-use crate::pulse::Part;
 use crate::secrets::Secrets;
 use crate::source::{Repositories, Source};
 
-/// Functions that are written to the cluster at the same time.
+/// Functions that write to the cluster at the same time.
 const AT_ONCE: usize = 16;
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
@@ -32,31 +32,31 @@ pub type Input = watch::Receiver<Option<Arc<Function>>>;
 
 /// What all Functions of an agent share.
 pub struct Context {
-    /// The backward loop, and the one writer of children.
+    /// The drift loop, and the writer of children.
     pub drift: Drift,
     /// Git.
     pub source: Source,
     /// The GitRepositories.
     pub repositories: Arc<Repositories>,
-    /// What the operator decides.
+    /// The operator's settings.
     pub settings: Settings,
     /// Registry and Git credentials.
     pub secrets: Arc<Secrets>,
-    /// Rings when every remote is to be looked at now.
-    pub look_now: watch::Sender<u64>,
+    /// Changes when every remote has to be polled now.
+    pub poll_now: watch::Sender<u64>,
     pub(super) cache: Arc<Cache>,
     pub(super) quotas: Arc<Quotas>,
-    /// Room for passes that write.
-    pub(super) room: Semaphore,
+    /// Permits for Functions that write.
+    pub(super) permits: Semaphore,
     announce: Box<Announce>,
-    /// Moves with every turn of a Function.
-    pub(super) pulse: Part,
-    facts: Mutex<HashMap<Owner, Facts>>,
+    /// Liveness of the reconciles.
+    pub(super) liveness: Component,
+    metrics: Mutex<HashMap<Owner, FunctionMetrics>>,
 }
 
-/// What metrics say of a Function.
+/// The metrics of a Function.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct FunctionMetrics {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -65,25 +65,25 @@ pub struct Facts {
     pub source: &'static str,
     /// Its runtime.
     pub runtime: String,
-    /// For each condition how long it took from the Function's creation until it was True for the first time, if that
-    /// was before the Function was changed for the first time.
+    /// For each condition: the time from the Function's creation until it was True for the first time, if the Function
+    /// was not changed before.
     pub took: [Option<Duration>; 3],
 }
 
-/// How a Function is called in messages.
+/// The owner of a Function's children, as in messages.
 pub fn owner(namespace: &str, name: &str) -> Owner {
     format!("function {namespace}/{name}").into()
 }
 
 impl Context {
-    /// A context with nothing in it yet. `announce` is called for everything worth telling and must not block.
+    /// An empty context. `announce` receives every message and must not block.
     pub fn new(
         drift: Drift,
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
         settings: Settings,
-        pulse: Part,
+        liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -91,47 +91,48 @@ impl Context {
             source,
             repositories,
             secrets,
-            look_now: watch::Sender::new(0),
+            poll_now: watch::Sender::new(0),
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
             quotas: Arc::default(),
-            room: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(AT_ONCE),
             announce: Box::new(announce),
-            pulse,
-            facts: Mutex::default(),
+            liveness,
+            metrics: Mutex::default(),
             settings,
         }
     }
 
-    /// The tasks that watch what Functions need, until `stop`.
+    /// The tasks that watch what Functions depend on, until `stop`.
     pub fn watches(&self, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let cluster = self.drift.cluster();
-        let children = What::ALL.into_iter().map(|what| {
-            observe::follow(Arc::clone(&self.cache), cluster.clone(), self.drift.clone(), what, stop.clone()).boxed()
+        let children = ChildKind::ALL.into_iter().map(|child_kind| {
+            observe::follow(Arc::clone(&self.cache), cluster.clone(), self.drift.clone(), child_kind, stop.clone())
+                .boxed()
         });
         let quotas = Arc::clone(&self.quotas).follow(cluster.clone(), stop.clone());
         children.chain([quotas.boxed()]).collect()
     }
 
-    /// How many builds there are, and how many Functions wait for their turn.
-    pub fn queue_lengths(&self) -> Lengths {
+    /// Lengths of the build queue.
+    pub fn queue_lengths(&self) -> QueueLengths {
         self.cache.queue_lengths()
     }
 
-    /// What metrics say of every Function.
-    pub fn facts(&self) -> Vec<Facts> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    /// The metrics of every Function.
+    pub fn metrics(&self) -> Vec<FunctionMetrics> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    pub(super) fn set_facts(&self, owner: &Owner, facts: Option<Facts>) {
-        let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        match facts {
-            Some(facts) => all.insert(Arc::clone(owner), facts),
+    pub(super) fn set_metrics(&self, owner: &Owner, metrics: Option<FunctionMetrics>) {
+        let mut all = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        match metrics {
+            Some(metrics) => all.insert(Arc::clone(owner), metrics),
             None => all.remove(owner),
         };
     }
 
-    pub(super) fn tell(&self, owner: &Owner, reason: &str, message: &Message) {
-        (self.announce)(&Announcement { owner, object: None, reason, message });
+    pub(super) fn emit(&self, owner: &Owner, message: &Message) {
+        (self.announce)(&Announcement { owner, object: None, message });
     }
 
     #[expect(clippy::unused_self, reason = "the clock is the context's, wherever it comes from")]

@@ -1,14 +1,14 @@
-//! The end of a package manager's log, as far as it may be shown: it can hold whatever a package's own script prints.
+//! The end of a package manager's log, without credentials. The log can hold whatever a package's script prints.
 //!
-//! Invariant: no line that may hold a credential is shown.
+//! Invariant: a line that may hold a credential is not shown.
 
 use std::fmt::Write as _;
 
-/// Lines that are shown.
+/// Maximum number of lines.
 const LINES: usize = 12;
-/// Longest line, in bytes.
+/// Maximum length of a line in bytes.
 const LINE: usize = 300;
-/// What a line has that may hold a credential, in lower case.
+/// A line that contains one of these, in any case, may hold a credential.
 const SECRETIVE: [&str; 10] = [
     "_auth",
     "authorization:",
@@ -21,7 +21,7 @@ const SECRETIVE: [&str; 10] = [
     "secret:",
     "private key",
 ];
-/// What stands in place of such a line.
+/// Replaces such a line.
 const LEFT_OUT: &str = "(a line that may hold a credential is left out)";
 
 /// The last lines of a log, without credentials.

@@ -1,41 +1,39 @@
 //! A Function becomes its children: ConfigMap, build Job, Deployment, Service and autoscaler.
 //!
-//! - [`mod@resolve`]: the specification, the presets and the defaults become a [`ResolvedFunction`], or violations
-//! - [`tag`]: what an image is built from, as one digest, and why the next one is built
-//! - [`children`]: the objects, ready to be applied
-//! - [`stage`]: what is to be done next, for what was [observed](observe)
-//! - [`build_queue`]: who may build now
-//! - [`refusals`]: when a write that was refused is tried again
-//! - [`status`]: what is said of it
+//! One task per Function ([`run`]) reconciles it whenever something may have changed:
 //!
-//! One task per Function ([`run`]) goes through that whenever something may have changed.
+//! - observe: [`observe`] caches the children of all Functions; `polling` and [`git`] read the source; [`mod@resolve`]
+//!   validates the spec
+//! - decide: [`stage`] is the table of stages; [`build_queue`], [`tag`] and [`refusals`] are its inputs
+//! - perform: `perform` writes the [`children`]
+//! - report: `report` writes the [`status`]
 //!
 //! Invariant: only a change of source, dependencies, runtime or base image builds an image.
-//! Invariant: the version that serves is not touched before the next one can be rolled out.
+//! Invariant: the running version is not touched before the next one can be rolled out.
 //!
-//! Deliberately absent: keeping children as they are; that is [`drift`](crate::drift)'s.
+//! Deliberately absent: reverting changed children; that is [`drift`](crate::drift).
 
 mod base;
 pub mod build_queue;
+pub mod child_set;
+pub mod child_state;
 pub mod children;
-#[expect(clippy::disallowed_methods, reason = "the clock of all Functions is here")]
+#[expect(clippy::disallowed_methods, reason = "it is the clock of all Functions")]
 mod context;
-pub mod facts;
-pub mod family;
 pub mod git;
-mod in_the_way;
 mod log_tail;
+mod name_conflict;
 pub mod observe;
-#[expect(clippy::disallowed_methods, reason = "what failed is tried again after a while")]
+#[expect(clippy::disallowed_methods, reason = "failures are retried after a while")]
 mod perform;
-#[expect(clippy::disallowed_methods, reason = "it waits until Git is to be asked again")]
+#[expect(clippy::disallowed_methods, reason = "it waits for the next poll")]
 mod polling;
 pub mod presets;
 mod quantity;
 mod quota;
-#[expect(clippy::disallowed_methods, reason = "whoever was told is left alone for a while")]
+#[expect(clippy::disallowed_methods, reason = "wake-ups are limited in time")]
 mod quotas;
-#[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
+#[expect(clippy::disallowed_methods, reason = "it waits for the first of several events")]
 mod reconcile;
 pub mod refusals;
 mod report;
@@ -51,10 +49,10 @@ pub mod tag;
 mod variables;
 mod violation;
 
-pub use base::{BaseImage, NotABase};
-pub use context::{Context, Facts, Input, owner};
+pub use base::{BaseImage, InvalidBaseImage};
+pub use context::{Context, FunctionMetrics, Input, owner};
 pub use reconcile::{functions, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
-pub use settings::{Least, Settings};
-pub use variables::{Refused, VARIABLES};
+pub use settings::{MinResources, Settings};
+pub use variables::{InvalidVariable, VARIABLES};
 pub use violation::{Violation, reason, text};

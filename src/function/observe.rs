@@ -1,13 +1,13 @@
-//! What is there of every Function: one cache, fed by one watch per kind.
+//! The children of all Functions: one cache, fed by one watch per kind.
 //!
-//! The same watches feed the backward loop, so that an object that was changed by hand is put back at once.
+//! The same watches feed the drift loop, so a manual change is reverted at once.
 //!
-//! Invariant: nothing is listed per Function, and a watch that tells nothing costs nothing.
-//! Invariant: a child counts for the Function of its own namespace that controls it, whatever its labels say: a
-//! reference to another namespace's Function, which anybody can write, leads to nobody.
-//! Invariant: the queue of builds knows every unfinished Job, and which of them is held up: the one whose pods all have
-//! trouble, or that has none because the cluster refuses to make one.
-//! Invariant: what we wrote ourselves is in the cache before anyone decides again.
+//! Invariant: nothing is listed per Function, and an idle watch costs nothing.
+//! Invariant: a child belongs to the Function in its own namespace that controls it, whatever its labels say. An owner
+//! reference to a Function in another namespace, which anybody can write, has no effect.
+//! Invariant: the build queue knows every unfinished Job, and which are held up: all of its pods have a problem, or the
+//! cluster refuses to create one.
+//! Invariant: the cache contains our own writes before the next decision.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,167 +17,177 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::build_queue::{BuildQueue, JobName, Lengths, Pace, Turn};
+use super::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
+use super::child_set::{Child, ChildKind, Children, children_key, read};
+use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
 use super::children;
-use super::facts::{self, Deployment, Identity, Job, Progress, Role};
-use super::family::{Child, Family, What, family_of, read};
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
 use crate::cluster::{Cluster, Selection, WatchEvent};
 use crate::drift::{self, Drift, Owner, Standing};
 
-/// All that is there, and who is told when something changes.
+/// The children of all Functions, and who is notified of changes.
 #[derive(Debug)]
 pub struct Cache {
     inner: Mutex<Inner>,
-    /// Kinds that were seen in full.
-    synced: watch::Sender<HashSet<What>>,
+    /// Kinds whose initial list is complete.
+    synced: watch::Sender<HashSet<ChildKind>>,
 }
 
-/// All by their family's name.
+/// By the key of a Function's children.
 #[derive(Debug)]
 struct Inner {
-    families: HashMap<Arc<str>, Family>,
-    /// Whom to tell, and how the Function is called.
-    bells: HashMap<Arc<str>, (Owner, Arc<Notify>)>,
-    /// Families by the Function's name.
+    children: HashMap<Arc<str>, Children>,
+    /// The Function's name, and how to notify its task.
+    notifiers: HashMap<Arc<str>, (Owner, Arc<Notify>)>,
+    /// Keys by the Function's name.
     names: HashMap<Owner, Arc<str>>,
     queue: BuildQueue,
-    /// UIDs of unfinished Jobs whose pods the cluster is known to refuse.
+    /// UIDs of unfinished Jobs whose pods the cluster refuses.
     refused: HashSet<String>,
 }
 
 impl Cache {
-    /// An empty cache that lets so many builds run at once.
+    /// An empty cache with a build queue for this many concurrent builds.
     pub fn new(builds: usize) -> Self {
-        let (families, bells, names) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let inner = Inner { families, bells, names, queue: BuildQueue::new(builds), refused: HashSet::new() };
+        let (children, notifiers, names) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let inner = Inner { children, notifiers, names, queue: BuildQueue::new(builds), refused: HashSet::new() };
         Self { inner: Mutex::new(inner), synced: watch::Sender::default() }
     }
 
-    /// Waits until everything that was there at one moment is known.
+    /// Waits until the initial lists of all kinds are complete.
     pub async fn complete(&self) {
-        // The sender lives as long as the cache does.
-        let _ = self.synced.subscribe().wait_for(|synced| synced.len() == What::ALL.len()).await;
+        // The sender lives as long as the cache.
+        let _ = self.synced.subscribe().wait_for(|synced| synced.len() == ChildKind::ALL.len()).await;
     }
 
-    /// What is there of a Function.
-    pub fn family(&self, namespace: &str, uid: &str) -> Family {
-        self.lock().families.get(&family_of(namespace, uid)).cloned().unwrap_or_default()
+    /// The children of a Function.
+    pub fn children(&self, namespace: &str, uid: &str) -> Children {
+        self.lock().children.get(&children_key(namespace, uid)).cloned().unwrap_or_default()
     }
 
-    /// Rings when something of a Function changes, or when it may build.
-    pub fn enter(&self, owner: &Owner, namespace: &str, uid: &str) -> Arc<Notify> {
+    /// Registers a Function. Notifies when a child changes, and when a build is admitted.
+    pub fn register(&self, owner: &Owner, namespace: &str, uid: &str) -> Arc<Notify> {
         let mut inner = self.lock();
-        let family = family_of(namespace, uid);
-        inner.names.insert(Arc::clone(owner), Arc::clone(&family));
-        let (_, bell) = inner.bells.entry(family).or_insert_with(|| (Arc::clone(owner), Arc::default()));
-        Arc::clone(bell)
+        let children = children_key(namespace, uid);
+        inner.names.insert(Arc::clone(owner), Arc::clone(&children));
+        let (_, notifier) = inner.notifiers.entry(children).or_insert_with(|| (Arc::clone(owner), Arc::default()));
+        Arc::clone(notifier)
     }
 
-    /// The Function is gone.
-    pub fn leave(&self, owner: &Owner, namespace: &str, uid: &str) {
+    /// Removes a Function.
+    pub fn unregister(&self, owner: &Owner, namespace: &str, uid: &str) {
         let mut inner = self.lock();
-        let family = family_of(namespace, uid);
-        inner.bells.remove(&family);
-        if inner.names.get(owner) == Some(&family) {
+        let children = children_key(namespace, uid);
+        inner.notifiers.remove(&children);
+        if inner.names.get(owner) == Some(&children) {
             inner.names.remove(owner);
         }
         inner.queue.withdraw(owner);
         inner.advance();
     }
 
-    /// A Function wants to build.
-    pub fn ask(&self, owner: &Owner, namespace: &Arc<str>) -> Turn {
-        self.lock().queue.ask(owner, namespace)
+    /// Puts a Function into the build queue.
+    pub fn enqueue(&self, owner: &Owner, namespace: &Arc<str>) -> Admission {
+        self.lock().queue.enqueue(owner, namespace)
     }
 
-    /// A Function does not want to build any more, or has created its Job.
+    /// The place of a Function in the build queue.
+    pub fn admission(&self, owner: &Owner) -> Admission {
+        self.lock().queue.admission(owner)
+    }
+
+    /// Removes a Function from the build queue, because it need not build or has created its Job.
     pub fn withdraw(&self, owner: &Owner) {
         let mut inner = self.lock();
         inner.queue.withdraw(owner);
         inner.advance();
     }
 
-    /// Why this Job has no pod is known: it is held up until it has one.
-    pub fn refused_a_pod(&self, namespace: &str, uid: &str, job: &Identity) {
+    /// Marks a Job as held up because its pod is refused, until it has one.
+    pub fn set_held_up(&self, namespace: &str, uid: &str, job: &ChildIdentity) {
         let mut inner = self.lock();
-        let family = family_of(namespace, uid);
-        if inner.families.get(&family).is_some_and(|family| family.jobs.iter().any(|one| one.identity.uid == job.uid)) {
+        let children = children_key(namespace, uid);
+        if inner
+            .children
+            .get(&children)
+            .is_some_and(|children| children.jobs.iter().any(|one| one.identity.uid == job.uid))
+        {
             inner.refused.insert(job.uid.clone());
-            inner.count_builds(&family);
+            inner.count_builds(&children);
         }
     }
 
-    /// How many builds and how many Functions that wait there are.
-    pub fn queue_lengths(&self) -> Lengths {
+    /// The lengths of the build queue.
+    pub fn queue_lengths(&self) -> QueueLengths {
         self.lock().queue.lengths()
     }
 
-    /// An object is there, as a watch or the answer to a write says.
-    pub fn note(&self, what: What, live: &Value) -> Option<(Arc<str>, String)> {
-        let (uid, child) = read(what, live)?;
-        Some(self.enlist(uid, child))
+    /// Inserts or updates an object from a watch event or the answer to a write.
+    pub fn upsert(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
+        let (uid, child) = read(child_kind, live)?;
+        Some(self.insert_child(uid, child))
     }
 
-    /// An object was there before the watch: an agent before this one may have applied it.
-    fn note_first(&self, what: What, live: &Value) -> Option<(Arc<str>, String)> {
-        let (uid, mut child) = read(what, live)?;
+    /// Inserts an object of an initial list, which an earlier agent may have applied.
+    fn upsert_initial(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
+        let (uid, mut child) = read(child_kind, live)?;
         if let Child::Plain(_, identity) | Child::Deployment(Deployment { identity, .. }) = &mut child {
-            let is_kept = !identity.terminating && !drift::is_added_to(children::reserved(what), live);
+            let is_kept = !identity.terminating && !drift::is_added_to(children::reserved(child_kind), live);
             identity.standing = Standing::of(live).filter(|_| is_kept);
         }
-        Some(self.enlist(uid, child))
+        Some(self.insert_child(uid, child))
     }
 
-    fn enlist(&self, uid: Arc<str>, child: Child) -> (Arc<str>, String) {
+    fn insert_child(&self, uid: Arc<str>, child: Child) -> (Arc<str>, String) {
         let name = child.identity().name.clone();
         let mut inner = self.lock();
         inner.put(&uid, child);
-        inner.ring(&uid);
+        inner.notify(&uid);
         (uid, name)
     }
 
-    /// Whether an object is still at this version.
-    pub(super) fn is_at(&self, what: What, namespace: &str, uid: &str, name: &str, version: &str) -> bool {
+    /// Whether an object still has this resource version.
+    pub(super) fn is_at(&self, child_kind: ChildKind, namespace: &str, uid: &str, name: &str, version: &str) -> bool {
         let inner = self.lock();
-        let Some(family) = inner.families.get(&family_of(namespace, uid)) else { return false };
-        family.identities(what).any(|identity| identity.name == name && identity.version == version)
+        let Some(children) = inner.children.get(&children_key(namespace, uid)) else { return false };
+        children.identities(child_kind).any(|identity| identity.name == name && identity.version == version)
     }
 
-    /// An object is gone.
-    pub fn drop_child(&self, what: What, live: &Value) {
-        let Some((uid, child)) = read(what, live) else { return };
+    /// Removes a deleted object.
+    pub fn remove_object(&self, child_kind: ChildKind, live: &Value) {
+        let Some((uid, child)) = read(child_kind, live) else { return };
         let mut inner = self.lock();
-        inner.remove(&uid, what, |identity| {
+        inner.remove(&uid, child_kind, |identity| {
             identity.name == child.identity().name && identity.uid == child.identity().uid
         });
-        inner.ring(&uid);
+        inner.notify(&uid);
     }
 
-    /// For which Function a Job was made that has come to its end.
+    /// The Function of a Job that has ended.
     fn owner_of_ended(&self, job: &Value) -> Option<Owner> {
-        let (family, _) = read(What::Job, job).filter(|_| facts::job(job).progress != Progress::Running)?;
-        self.lock().bells.get(&family).map(|(owner, _)| Arc::clone(owner))
+        let (children, _) =
+            read(ChildKind::Job, job).filter(|_| child_state::job(job).progress != Progress::Running)?;
+        self.lock().notifiers.get(&children).map(|(owner, _)| Arc::clone(owner))
     }
 
-    /// An object of a Function was deleted by us.
-    pub fn drop_identity(&self, what: What, namespace: &str, uid: &str, gone: &Identity) {
-        let family = family_of(namespace, uid);
-        self.lock().remove(&family, what, |identity| identity.name == gone.name && identity.uid == gone.uid);
+    /// Removes an object that we deleted.
+    pub fn remove_deleted(&self, child_kind: ChildKind, namespace: &str, uid: &str, gone: &ChildIdentity) {
+        let children = children_key(namespace, uid);
+        self.lock().remove(&children, child_kind, |identity| identity.name == gone.name && identity.uid == gone.uid);
     }
 
-    /// Of this kind, nothing is there but these.
-    fn keep_only(&self, what: What, present: &HashSet<(Arc<str>, String)>) {
+    /// Removes all objects of a kind but these.
+    fn retain_only(&self, child_kind: ChildKind, present: &HashSet<(Arc<str>, String)>) {
         let mut inner = self.lock();
-        let all = inner.families.keys().cloned().collect::<Vec<_>>();
+        let all = inner.children.keys().cloned().collect::<Vec<_>>();
         for uid in all {
-            let is_gone = |identity: &Identity| !present.contains(&(Arc::clone(&uid), identity.name.clone()));
-            if inner.remove(&uid, what, is_gone) {
-                inner.ring(&uid);
+            let is_gone = |identity: &ChildIdentity| !present.contains(&(Arc::clone(&uid), identity.name.clone()));
+            if inner.remove(&uid, child_kind, is_gone) {
+                inner.notify(&uid);
             }
         }
         drop(inner);
-        self.synced.send_modify(|synced| _ = synced.insert(what));
+        self.synced.send_modify(|synced| _ = synced.insert(child_kind));
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -186,16 +196,16 @@ impl Cache {
 }
 
 impl Inner {
-    fn ring(&self, uid: &str) {
-        if let Some((_, bell)) = self.bells.get(uid) {
-            bell.notify_one();
+    fn notify(&self, uid: &str) {
+        if let Some((_, notifier)) = self.notifiers.get(uid) {
+            notifier.notify_one();
         }
     }
 
     fn advance(&mut self) {
         for owner in self.queue.advance() {
-            if let Some((_, bell)) = self.names.get(&owner).and_then(|uid| self.bells.get(uid)) {
-                bell.notify_one();
+            if let Some((_, notifier)) = self.names.get(&owner).and_then(|uid| self.notifiers.get(uid)) {
+                notifier.notify_one();
             }
         }
     }
@@ -206,39 +216,39 @@ impl Inner {
             Child::Pod(pod) => pod.role != Role::Serving,
             _ => false,
         };
-        self.families.entry(Arc::clone(uid)).or_default().put(child);
+        self.children.entry(Arc::clone(uid)).or_default().put(child);
         if builds {
             self.count_builds(uid);
         }
     }
 
-    /// Tells the queue how the builds of a Function get on, and rings who may begin because of it.
-    fn count_builds(&mut self, family: &str) {
-        let Some(family) = self.families.get(family) else { return };
-        for job in &family.jobs {
+    /// Updates the builds of a Function in the queue, and notifies those that are admitted by that.
+    fn count_builds(&mut self, children: &str) {
+        let Some(children) = self.children.get(children) else { return };
+        for job in &children.jobs {
             let uid = &job.identity.uid;
-            let mut pods = family.pods.iter().filter(|pod| pod.is_of(uid) && !pod.over).peekable();
+            let mut pods = children.pods.iter().filter(|pod| pod.is_of(uid) && !pod.over).peekable();
             if pods.peek().is_some() {
                 self.refused.remove(uid);
             }
             if job.progress != Progress::Running || job.identity.terminating {
                 self.refused.remove(uid);
                 self.queue.ended(&name_in_queue(job));
-            } else if self.refused.contains(uid) || pods.peek().is_some() && pods.all(|pod| pod.trouble.is_some()) {
-                self.queue.runs(&name_in_queue(job), Pace::HeldUp);
+            } else if self.refused.contains(uid) || pods.peek().is_some() && pods.all(|pod| pod.problem.is_some()) {
+                self.queue.runs(&name_in_queue(job), BuildState::HeldUp);
             } else {
-                self.queue.runs(&name_in_queue(job), Pace::Works);
+                self.queue.runs(&name_in_queue(job), BuildState::Running);
             }
         }
         self.advance();
     }
 
-    /// Takes out those of a kind that are gone; whether there were any.
-    fn remove(&mut self, uid: &Arc<str>, what: What, is_gone: impl Fn(&Identity) -> bool) -> bool {
-        let Some(family) = self.families.get_mut(uid) else { return false };
-        let gone = family.remove(what, is_gone);
-        if family.is_empty() {
-            self.families.remove(uid);
+    /// Removes the children of a kind that are gone. Returns whether there were any.
+    fn remove(&mut self, uid: &Arc<str>, child_kind: ChildKind, is_gone: impl Fn(&ChildIdentity) -> bool) -> bool {
+        let Some(children) = self.children.get_mut(uid) else { return false };
+        let gone = children.remove(child_kind, is_gone);
+        if children.is_empty() {
+            self.children.remove(uid);
         }
         for child in &gone {
             if let Child::Job(job) = child {
@@ -246,9 +256,9 @@ impl Inner {
                 self.queue.ended(&name_in_queue(job));
             }
         }
-        match what {
-            What::Job => self.advance(),
-            What::Pod if !gone.is_empty() => self.count_builds(uid),
+        match child_kind {
+            ChildKind::Job => self.advance(),
+            ChildKind::Pod if !gone.is_empty() => self.count_builds(uid),
             _ => {}
         }
         !gone.is_empty()
@@ -259,39 +269,39 @@ fn name_in_queue(job: &Job) -> JobName {
     (Arc::clone(&job.namespace), job.identity.name.as_str().into())
 }
 
-/// Follows all children of one kind until `stop`, for the cache and for the backward loop.
-pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, what: What, stop: CancellationToken) {
-    let kind = what.kind();
+/// Watches all children of one kind until `stop`, for the cache and for the drift loop.
+pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, child_kind: ChildKind, stop: CancellationToken) {
+    let kind = child_kind.kind();
     let mut events = cluster.watch(&kind, Selection::labelled(MANAGED_BY, FUNCTION_CONTROLLER));
     let mut missing = HashSet::new();
     let mut present = HashSet::new();
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         match &event {
             WatchEvent::Begin => present.clear(),
-            WatchEvent::Initial(live) => present.extend(cache.note_first(what, live)),
+            WatchEvent::Initial(live) => present.extend(cache.upsert_initial(child_kind, live)),
             WatchEvent::Applied(live) => {
-                cache.note(what, live);
-                if what == What::Job
+                cache.upsert(child_kind, live);
+                if child_kind == ChildKind::Job
                     && let Some(owner) = cache.owner_of_ended(live)
                 {
-                    // Whoever deletes it from now on does not want it back.
-                    let identity = facts::identity(live);
+                    // From now on, a deletion of it is not reverted.
+                    let identity = child_state::identity(live);
                     let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str);
                     drift.forget(&owner, &kind.key(namespace, &identity.name));
                 }
             }
-            WatchEvent::Deleted(live) => cache.drop_child(what, live),
+            WatchEvent::Deleted(live) => cache.remove_object(child_kind, live),
             WatchEvent::Unreadable(live, error) => {
                 tracing::warn!(why = crate::failure::chain(error), "a child cannot be read");
-                present.extend(read(what, live).map(|(uid, child)| (uid, child.identity().name.clone())));
+                present.extend(read(child_kind, live).map(|(uid, child)| (uid, child.identity().name.clone())));
             }
-            WatchEvent::Synced(_) => cache.keep_only(what, &std::mem::take(&mut present)),
-            WatchEvent::Trouble(error) => {
+            WatchEvent::Synced(_) => cache.retain_only(child_kind, &std::mem::take(&mut present)),
+            WatchEvent::Failed(error) => {
                 tracing::debug!(resource = &*kind.resource, why = crate::failure::chain(error), "watch failed");
             }
             WatchEvent::Resumed => {}
         }
-        if what != What::Pod {
+        if child_kind != ChildKind::Pod {
             drift.hear(&kind, event, &mut missing);
         }
     }
@@ -314,14 +324,14 @@ mod tests {
     #[test]
     fn a_child_in_another_namespace_or_of_another_kind_of_function_is_nobodys() {
         let (cache, version) = (Cache::new(1), "serverless.kyma-project.io/v1alpha1");
-        cache.note(What::Job, &job("theirs", version));
-        cache.note(What::Job, &job("ours", "example.org/v1"));
-        assert_eq!(cache.family("ours", "1"), Family::default());
-        cache.note(What::Job, &job("ours", version));
-        cache.note(What::Job, &job("theirs", version));
-        let jobs = cache.family("ours", "1").jobs;
+        cache.upsert(ChildKind::Job, &job("theirs", version));
+        cache.upsert(ChildKind::Job, &job("ours", "example.org/v1"));
+        assert_eq!(cache.children("ours", "1"), Children::default());
+        cache.upsert(ChildKind::Job, &job("ours", version));
+        cache.upsert(ChildKind::Job, &job("theirs", version));
+        let jobs = cache.children("ours", "1").jobs;
         assert_eq!(jobs.iter().map(|job| &*job.identity.uid).collect::<Vec<_>>(), ["ours"]);
-        cache.drop_child(What::Job, &job("theirs", version));
-        assert_eq!(cache.family("ours", "1").jobs.len(), 1);
+        cache.remove_object(ChildKind::Job, &job("theirs", version));
+        assert_eq!(cache.children("ours", "1").jobs.len(), 1);
     }
 }

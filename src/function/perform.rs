@@ -1,8 +1,8 @@
-//! Carries a decision out: writes and deletes children, and says what became of it.
+//! Performs a decision: writes and deletes children, and collects the condition updates.
 //!
-//! Invariant: what exists under a child's name and is not the Function's own is left as it is, also when it was created
-//! after this was looked at.
-//! Invariant: a refused write ends the pass and is said.
+//! Invariant: an object under a child's name that the Function does not control is left as it is, even if it was
+//! created after the observation.
+//! Invariant: a refused write ends the reconcile and is reported in a condition.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
+use super::child_set::ChildKind;
+use super::child_state::{ChildIdentity, Job};
 use super::context::Context;
-use super::facts::{Identity, Job};
-use super::family::What;
-use super::in_the_way::InTheWay;
+use super::name_conflict::NameConflict;
 use super::reconcile::Task;
-use super::refusals::{Cause, Refused, Write};
-use super::stage::{Decision, Put, Said, Step};
-use super::status::Pass;
+use super::refusals::{RefusalCause, RefusedWrite, Write};
+use super::stage::{ConditionUpdate, Decision, Put, Step};
+use super::status::Reconciled;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::names::HANDOVER_MANAGER;
 use crate::cluster::{Apply, Error, Guard, Kind, Propagation, Scope, Selection};
@@ -27,32 +27,32 @@ use crate::drift::{Change, Intent, Owner, is_paused};
 use crate::failure::chain;
 use crate::object::Key;
 
-/// How often somebody asks why a Job has no pod.
-const ASK_WHY: Duration = Duration::from_secs(30);
+/// How often the Events of a Job without a pod are read.
+const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Reasons of Events that say that a Job is over, which is no reason for it to have no pod: its pod went because of that,
-/// and what kept that pod from its work is still what there is to say.
+/// Reasons of Events that report the end of a Job. They do not explain why it has no pod: the pod was deleted because
+/// of the end, and its own problem is still the cause.
 const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
 
-/// What became of a decision.
+/// The result of performing a decision.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// What was said, and what still holds.
-    pub(super) pass: Pass,
-    /// Whether the pass ended early because a write was refused, now or before.
+    /// The condition updates.
+    pub(super) reconciled: Reconciled,
+    /// Whether it ended early because a write was refused, now or before.
     pub(super) is_cut: bool,
-    /// The write that was refused, why, and what is said of it.
-    refused: Option<(Write, Cause, Option<Said>)>,
+    /// The refused write, the cause, and the condition update.
+    refused: Option<(Write, RefusalCause, Option<ConditionUpdate>)>,
     /// Whether a Job was created.
     pub(super) started: bool,
-    /// What is under break glass: it is written when that ends.
+    /// Children under break glass, which are written when that ends.
     paused: Vec<Key>,
-    /// What has the name of a child and is somebody else's.
-    in_the_way: Option<(Arc<Kind>, Key)>,
+    /// An object that has the name of a child and belongs to another owner.
+    name_conflict: Option<(Arc<Kind>, Key)>,
     changed: Vec<Type>,
 }
 
-/// One Function's hands.
+/// Writes the children of one Function.
 pub(super) struct Performer<'a> {
     pub(super) context: &'a Context,
     pub(super) owner: &'a Owner,
@@ -61,117 +61,117 @@ pub(super) struct Performer<'a> {
 }
 
 impl Task {
-    /// Does what was decided, and what follows from it for the next pass.
+    /// Performs the decision, and keeps the state for the next reconcile.
     pub(super) async fn perform(&mut self, decision: &Decision) -> Outcome {
         let context = Arc::clone(&self.context);
         let (owner, namespace, uid) = (Arc::clone(&self.owner), Arc::clone(&self.namespace), self.uid.clone());
-        let hands = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
-        let _room = context.room.acquire().await;
-        let mut outcome = hands.perform(decision).await;
-        // A write that only waits has not looked at what is in its way.
+        let performer = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
+        let _permit = context.permits.acquire().await;
+        let mut outcome = performer.perform(decision).await;
+        // A write that is still waiting has not looked for a name conflict.
         if outcome.refused.is_some() || !outcome.is_cut {
-            self.follow(outcome.in_the_way.take());
+            self.follow(outcome.name_conflict.take());
         }
         self.remember(decision, &mut outcome);
-        let by_quota = self.memory.refused.as_ref().is_some_and(Refused::is_by_quota);
+        let by_quota = self.state.refused.as_ref().is_some_and(RefusedWrite::is_by_quota);
         let waiting = self.quota.take().filter(|_| by_quota);
         self.quota = waiting.or_else(|| by_quota.then(|| context.quotas.wait(&namespace)));
         self.paused.extend(outcome.paused.drain(..));
-        if let Some(job) = &decision.podless
-            && self.asked_why.is_none_or(|asked| asked.elapsed() >= ASK_WHY)
+        if let Some(job) = &decision.without_pod
+            && self.events_read.is_none_or(|asked| asked.elapsed() >= EVENTS_INTERVAL)
         {
-            let why = hands.why_podless(job).await;
-            self.asked_why = Some(Instant::now());
+            let why = performer.pod_problem(job).await;
+            self.events_read = Some(Instant::now());
             if why.is_some() {
-                self.context.cache.refused_a_pod(&namespace, &uid, &job.identity);
+                self.context.cache.set_held_up(&namespace, &uid, &job.identity);
             }
-            self.memory.trouble = why.map(|why| (job.identity.uid.clone(), why)).or(self.memory.trouble.take());
-            self.look_within(if self.memory.trouble.is_some() { Duration::ZERO } else { ASK_WHY });
-        } else if decision.podless.is_some() {
-            self.memory.trouble.clone_from(&decision.memory.trouble);
-            self.look_within(ASK_WHY);
+            self.state.problem = why.map(|why| (job.identity.uid.clone(), why)).or(self.state.problem.take());
+            self.requeue_within(if self.state.problem.is_some() { Duration::ZERO } else { EVENTS_INTERVAL });
+        } else if decision.without_pod.is_some() {
+            self.state.problem.clone_from(&decision.state.problem);
+            self.requeue_within(EVENTS_INTERVAL);
         }
         if !decision.in_queue || outcome.started || outcome.is_cut {
             self.context.cache.withdraw(&self.owner);
         }
-        if let Some(wait) = decision.look_again {
-            self.look_within(wait);
+        if let Some(wait) = decision.requeue_after {
+            self.requeue_within(wait);
         }
         outcome
     }
 
-    /// What the next pass has to know of this one.
+    /// Keeps the state for the next reconcile.
     fn remember(&mut self, decision: &Decision, outcome: &mut Outcome) {
-        let before = self.memory.refused.take();
-        self.memory = decision.memory.clone();
-        let Some((write, cause, said)) = outcome.refused.take() else {
-            // A pass that came to its end was refused nothing.
-            self.memory.refused = before.filter(|_| outcome.is_cut);
+        let before = self.state.refused.take();
+        self.state = decision.state.clone();
+        let Some((write, cause, update)) = outcome.refused.take() else {
+            // A complete reconcile had no refused write.
+            self.state.refused = before.filter(|_| outcome.is_cut);
             return;
         };
         let now = self.context.now();
         let when = (now, self.context.settings.requeue, fastrand::f64());
-        let refused = Refused::after(before.as_ref(), write.clone(), cause, said, when);
-        outcome.pass.said.extend(refused.said().cloned());
-        self.look_within(refused.holds(&write, now).unwrap_or_default());
-        self.memory.refused = Some(refused);
+        let refused = RefusedWrite::after(before.as_ref(), write.clone(), cause, update, when);
+        outcome.reconciled.updates.extend(refused.update().cloned());
+        self.requeue_within(refused.holds(&write, now).unwrap_or_default());
+        self.state.refused = Some(refused);
     }
 
-    /// Follows what is in the way of a child, so that its end is not missed.
+    /// Watches the object that conflicts with a child's name.
     fn follow(&mut self, other: Option<(Arc<Kind>, Key)>) {
         let Some((kind, key)) = other else {
-            self.in_the_way = None;
+            self.name_conflict = None;
             return;
         };
-        if !self.in_the_way.as_ref().is_some_and(|known| known.is(&key)) {
-            self.in_the_way = Some(InTheWay::follow(self.context.drift.cluster(), &kind, key));
+        if !self.name_conflict.as_ref().is_some_and(|known| known.is(&key)) {
+            self.name_conflict = Some(NameConflict::follow(self.context.drift.cluster(), &kind, key));
         }
     }
 }
 
 impl Performer<'_> {
-    /// Does the steps one after the other.
+    /// Performs the steps in order.
     pub(super) async fn perform(&self, decision: &Decision) -> Outcome {
         let mut outcome = Outcome::default();
         for (at, step) in decision.steps.iter().enumerate() {
             let done = match step {
-                Step::Say(said) => {
-                    outcome.pass.said.push(said.clone());
+                Step::SetCondition(update) => {
+                    outcome.reconciled.updates.push(update.clone());
                     Ok(())
                 }
-                Step::Affirm(kind) => {
-                    outcome.pass.affirmed.push(*kind);
+                Step::ConfirmCondition(kind) => {
+                    outcome.reconciled.confirmed.push(*kind);
                     Ok(())
                 }
-                Step::SayUnlessChanged(said) => {
-                    if !outcome.changed.contains(&said.condition) {
-                        outcome.pass.said.push(said.clone());
+                Step::SetConditionUnlessWritten(update) => {
+                    if !outcome.changed.contains(&update.condition) {
+                        outcome.reconciled.updates.push(update.clone());
                     }
                     Ok(())
                 }
                 Step::Put(put) => self.put(put, &mut outcome).await,
-                Step::Refused(said) => {
-                    outcome.pass.said.extend(said.clone());
+                Step::Refused(update) => {
+                    outcome.reconciled.updates.extend(update.clone());
                     outcome.is_cut = true;
                     Ok(())
                 }
-                Step::Delete { what, identity } => self.delete(*what, identity).await,
+                Step::Delete { child_kind, identity } => self.delete(*child_kind, identity).await,
                 Step::HandOver { deployment, replicas } => self.hand_over(deployment, *replicas).await,
             };
             if let Err(error) = done {
                 self.refuse(step, &error, &mut outcome);
             }
             if outcome.is_cut {
-                outcome.pass.record = Some(decision.record_at(at).clone());
+                outcome.reconciled.record = Some(decision.record_at(at).clone());
                 return outcome;
             }
         }
-        outcome.pass.record = Some(decision.record.clone());
+        outcome.reconciled.record = Some(decision.record.clone());
         outcome
     }
 
     fn refuse(&self, step: &Step, error: &Error, outcome: &mut Outcome) {
-        let said = if let Step::Put(put) = step {
+        let update = if let Step::Put(put) = step {
             if !error.is_outcome_unknown() {
                 self.context.drift.forget_unapplied(self.owner, &put.desired.key);
             }
@@ -180,24 +180,24 @@ impl Performer<'_> {
             tracing::warn!(function = &**self.owner, why = chain(error), "a step failed");
             None
         };
-        outcome.refused = Write::of(step, self.namespace).map(|write| (write, Cause::of(error), said));
+        outcome.refused = Write::of(step, self.namespace).map(|write| (write, RefusalCause::of(error), update));
         outcome.is_cut = true;
     }
 
     async fn put(&self, put: &Put, outcome: &mut Outcome) -> Result<(), Error> {
-        if self.stands(put).await {
+        if self.is_applied(put).await {
             return Ok(());
         }
         let desired = &put.desired;
         let (cluster, name) = (self.context.drift.cluster(), &*desired.key.name);
         let mut known = put.version.clone();
-        // Of what is not kept yet nobody has seen whether it may be touched.
+        // An object that is not managed yet may belong to another owner.
         let is_kept = self.context.drift.desired(&desired.key).is_some();
         if (known.is_none() || !is_kept)
             && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await?
         {
-            if let Some(whose) = self.anothers(&live) {
-                self.refuse_anothers(put, &whose, outcome);
+            if let Some(whose) = self.foreign_owner(&live) {
+                self.refuse_foreign(put, &whose, outcome);
                 return Ok(());
             }
             if is_paused(&live, Timestamp::now()) {
@@ -217,52 +217,52 @@ impl Performer<'_> {
         let done = self.context.drift.put(intent).await?;
         if done.change == Change::Anothers {
             self.context.drift.forget(self.owner, &desired.key);
-            self.refuse_anothers(put, "somebody else, who has just created it", outcome);
+            self.refuse_foreign(put, "another client, which has just created it", outcome);
             return Ok(());
         }
         if done.change == Change::Paused {
             outcome.paused.push(desired.key.clone());
             return Ok(());
         }
-        self.context.cache.note(put.what, &done.answer);
+        self.context.cache.upsert(put.child_kind, &done.answer);
         let [created, updated] = put.reasons;
         let kind = &desired.kind.kind;
         let version = done.answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        let said = match done.change {
-            // A new agent's first look at it.
+        let update = match done.change {
+            // A new agent's first apply changed nothing.
             Change::Changed if known.is_some() && version == known.as_deref() => return Ok(()),
             Change::Created => (created, format!("{kind} {name} created")),
             Change::Changed => (updated, format!("{kind} {name} updated")),
             Change::Unchanged | Change::Paused | Change::Terminating | Change::Anothers => return Ok(()),
         };
-        outcome.started |= put.what == What::Job;
+        outcome.started |= put.child_kind == ChildKind::Job;
         outcome.changed.push(put.condition);
         let holds = put.serves || put.condition == Type::ConfigurationReady;
         let status = if holds { Status::True } else { Status::Unknown };
-        let said = Said::new(put.condition, status, said.0, said.1 + &put.note);
-        outcome.pass.said.push(Said { done: true, outdated: put.outdated, ..said });
+        let update = ConditionUpdate::new(put.condition, status, update.0, update.1 + &put.note);
+        outcome.reconciled.updates.push(ConditionUpdate { done: true, outdated: put.outdated, ..update });
         Ok(())
     }
 
-    /// Whether an earlier agent left the object as it would be applied; then it is kept so.
-    async fn stands(&self, put: &Put) -> bool {
+    /// Whether an earlier agent already applied the object like this; then it is managed without a write.
+    async fn is_applied(&self, put: &Put) -> bool {
         let (Some((uid, standing)), Some(version)) = (&put.standing, &put.version) else { return false };
         let desired = &put.desired;
-        // Nobody kept it when a newer state of it was heard of.
+        // A newer state that was seen meanwhile was not managed yet.
         self.context.drift.keep_standing(self.owner, desired, uid, standing).await
-            && self.context.cache.is_at(put.what, self.namespace, self.uid, &desired.key.name, version)
+            && self.context.cache.is_at(put.child_kind, self.namespace, self.uid, &desired.key.name, version)
     }
 
-    fn refuse_anothers(&self, put: &Put, whose: &str, outcome: &mut Outcome) {
+    fn refuse_foreign(&self, put: &Put, whose: &str, outcome: &mut Outcome) {
         let (kind, name, namespace) = (&put.desired.kind.kind, &put.desired.key.name, self.namespace);
         let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
-        outcome.refused = Some((Write::apply(&put.desired), Cause::anothers(), Some(refusal(put, message))));
+        outcome.refused = Some((Write::apply(&put.desired), RefusalCause::foreign(), Some(refusal(put, message))));
         outcome.is_cut = true;
-        outcome.in_the_way = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
+        outcome.name_conflict = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
     }
 
-    /// Whose an object is, if it is not the Function's own.
-    fn anothers(&self, live: &ObjectMeta) -> Option<String> {
+    /// The owner of an object that the Function does not control; `None` if it does.
+    fn foreign_owner(&self, live: &ObjectMeta) -> Option<String> {
         let owners = live.owner_references.as_deref().unwrap_or_default();
         match owners.iter().find(|owner| owner.controller == Some(true)) {
             Some(owner) if owner.uid == self.uid => None,
@@ -270,13 +270,13 @@ impl Performer<'_> {
             None => {
                 let managers = live.managed_fields.as_deref().unwrap_or_default();
                 let manager = managers.iter().rev().find_map(|entry| entry.manager.as_deref());
-                Some(format!("somebody else (written by {})", manager.unwrap_or("an unknown manager")))
+                Some(format!("another owner (written by {})", manager.unwrap_or("an unknown manager")))
             }
         }
     }
 
-    async fn delete(&self, what: What, identity: &Identity) -> Result<(), Error> {
-        let (kind, drift) = (what.kind(), &self.context.drift);
+    async fn delete(&self, child_kind: ChildKind, identity: &ChildIdentity) -> Result<(), Error> {
+        let (kind, drift) = (child_kind.kind(), &self.context.drift);
         let key = kind.key(Some(self.namespace), &identity.name);
         drift.tombstone(self.owner, &key);
         let _alone = drift.alone_with(&key).await;
@@ -285,17 +285,17 @@ impl Performer<'_> {
             drift.cluster().delete(&kind, Some(self.namespace), &identity.name, guard, Propagation::Background).await;
         match deleted {
             Ok(_) => {}
-            // Another object has the name by now.
+            // The object was replaced by another one with the same name.
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(error),
         }
         drift.forget(self.owner, &key);
-        self.context.cache.drop_identity(what, self.namespace, self.uid, identity);
+        self.context.cache.remove_deleted(child_kind, self.namespace, self.uid, identity);
         Ok(())
     }
 
     async fn hand_over(&self, deployment: &str, replicas: i64) -> Result<(), Error> {
-        let kind = What::Deployment.kind();
+        let kind = ChildKind::Deployment.kind();
         let body = json!({
             "apiVersion": kind.api_version(), "kind": &*kind.kind,
             "metadata": {"name": deployment, "namespace": self.namespace}, "spec": {"replicas": replicas},
@@ -304,14 +304,14 @@ impl Performer<'_> {
         let how = Apply::unforced(HANDOVER_MANAGER);
         match cluster.apply(&kind, Some(self.namespace), deployment, &body, how).await {
             Ok(_) => Ok(()),
-            // Somebody else has come to own the number: it will not fall.
+            // Another manager owns the field by now: it keeps its value.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Why a Job has no pod: the newest complaint in its Events.
-    pub(super) async fn why_podless(&self, job: &Job) -> Option<String> {
+    /// Why a Job has no pod: the newest Warning among its Events.
+    pub(super) async fn pod_problem(&self, job: &Job) -> Option<String> {
         let kind = Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
         let selection = Selection {
             namespace: Some(self.namespace.to_owned()),
@@ -335,22 +335,22 @@ impl Performer<'_> {
     }
 }
 
-fn refusal(put: &Put, message: String) -> Said {
-    Said { outdated: put.outdated, ..failed(put.what, put.condition, message) }
+fn refusal(put: &Put, message: String) -> ConditionUpdate {
+    ConditionUpdate { outdated: put.outdated, ..failed(put.child_kind, put.condition, message) }
 }
 
-fn failed(what: What, condition: Type, message: String) -> Said {
-    let reason = if what == What::Service { Reason::ServiceFailed } else { Reason::ApplyFailed };
-    Said::new(condition, Status::False, reason, message)
+fn failed(child_kind: ChildKind, condition: Type, message: String) -> ConditionUpdate {
+    let reason = if child_kind == ChildKind::Service { Reason::ServiceFailed } else { Reason::ApplyFailed };
+    ConditionUpdate::new(condition, Status::False, reason, message)
 }
 
-/// What is said of a child that somebody has changed and that cannot be put back.
-pub(super) fn not_put_back(key: &Key, why: &str) -> Option<Said> {
-    let what = What::ALL.into_iter().find(|what| what.kind().kind == key.kind)?;
-    let condition = match what {
-        What::ConfigMap => Type::ConfigurationReady,
-        What::Job => Type::BuildReady,
-        What::Pod | What::Deployment | What::Service | What::Autoscaler => Type::Running,
+/// The condition update for a child that cannot be reverted.
+pub(super) fn not_put_back(key: &Key, why: &str) -> Option<ConditionUpdate> {
+    let child_kind = ChildKind::ALL.into_iter().find(|child_kind| child_kind.kind().kind == key.kind)?;
+    let condition = match child_kind {
+        ChildKind::ConfigMap => Type::ConfigurationReady,
+        ChildKind::Job => Type::BuildReady,
+        ChildKind::Pod | ChildKind::Deployment | ChildKind::Service | ChildKind::Autoscaler => Type::Running,
     };
-    Some(failed(what, condition, format!("{} {} cannot be put back: {why}", key.kind, key.name)))
+    Some(failed(child_kind, condition, format!("{} {} cannot be put back: {why}", key.kind, key.name)))
 }

@@ -1,60 +1,60 @@
-//! When a Git Function's remote is looked at, and what is known of its source between two looks.
+//! When the remote of a Git Function is polled, and the source that is known in between.
 //!
-//! Invariant: while Git cannot be read, what was found last will do.
-//! Invariant: a remote is asked when it is time to, when somebody wants to know, and when a build found its branch
-//! elsewhere; everything else takes what is known.
+//! Invariant: while Git cannot be read, the last result is used.
+//! Invariant: the remote is asked at its interval, on request, and when a build found its branch moved; otherwise the
+//! last result is used.
 //!
-//! Deliberately absent: how Git is read; that is `git`'s.
+//! Deliberately absent: how Git is read; that is `git`.
 
 use std::time::{Duration, Instant};
 
+use super::child_set::Children;
+use super::child_state::{Job, Role};
 use super::context::Context;
-use super::facts::{Job, Role};
-use super::family::Family;
-use super::git::{self, Access, Tree, Unread, Wanted};
+use super::git::{self, Access, GitLocation, SourceError, Tree};
 use super::retry::Retry;
 use super::{Code, ResolvedFunction};
 use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
 use crate::failure::{Class, jitter};
 use crate::secrets::Followed;
-use crate::source::{Reader, ReaderKind, Remote};
+use crate::source::{Consumer, ConsumerKind, Remote};
 
-/// Where the source is, for the stages.
+/// The source of a Function.
 pub(super) enum Source {
-    /// In the Function itself.
+    /// Inline.
     Inline,
     /// In Git.
     Git(Box<(Tree, Access)>),
 }
 
-/// What is known of one Function's remote.
+/// The state of polling one Function's remote.
 pub(super) struct Polling {
-    reader: Reader,
-    /// The Secret that opens the remote, where there is one.
+    consumer: Consumer,
+    /// The Secret of the remote, if there is one.
     secret: Option<Followed>,
-    /// The remote as it was last known; `None`: it is not known.
+    /// The remote, if known.
     remote: Option<Remote>,
-    /// What was last found.
+    /// The last result.
     tree: Option<Tree>,
-    /// Why it could not be read the last time.
-    unread: Option<Unread>,
+    /// The error of the last poll.
+    unread: Option<SourceError>,
     retry: Retry,
     next: Instant,
-    /// Whether somebody wants to know what is at the remote now, rather than it being time to look.
+    /// Whether the next poll was requested, so that cached lookups do not count.
     anew: bool,
-    /// The Job for whose sake the reference was looked up again.
+    /// The Job that found its branch moved and caused a poll.
     resolved_for: Option<String>,
 }
 
 impl Polling {
-    /// Begins with what the status says was found last.
+    /// Starts with the result in the status.
     pub(super) fn new(namespace: &str, name: &str, status: &FunctionStatus) -> Self {
         Self {
             secret: None,
             remote: None,
-            tree: git::remembered(namespace, status),
-            reader: Reader::new(ReaderKind::Function, namespace, name),
+            tree: git::last_resolved(namespace, status),
+            consumer: Consumer::new(ConsumerKind::Function, namespace, name),
             unread: None,
             retry: Retry::default(),
             next: Instant::now(),
@@ -63,82 +63,81 @@ impl Polling {
         }
     }
 
-    /// Somebody wants to know what is at the remote now.
-    pub(super) fn look_now(&mut self) {
+    /// Requests a poll now.
+    pub(super) fn poll_now(&mut self) {
         self.anew = true;
         self.next = Instant::now();
     }
 
-    /// When it is time to look; `None` when there is nothing to look at.
+    /// Time of the next poll; `None` for an inline Function.
     pub(super) fn due(&self) -> Option<Instant> {
         (self.tree.is_some() || self.unread.is_some()).then_some(self.next)
     }
 
-    /// Why Git could not be read the last time.
-    pub(super) fn unread(&self) -> Option<&Unread> {
+    /// The error of the last poll.
+    pub(super) fn unread(&self) -> Option<&SourceError> {
         self.unread.as_ref()
     }
 
-    /// The Secret that opens the remote, where there is one.
+    /// The Secret of the remote, if there is one.
     pub(super) fn secret(&self) -> Option<&Followed> {
         self.secret.as_ref()
     }
 
-    /// The same, to wait for it.
+    /// The Secret of the remote, to wait for its changes.
     pub(super) fn secret_mut(&mut self) -> Option<&mut Followed> {
         self.secret.as_mut()
     }
 
-    /// The Function reads nothing any more.
+    /// The Function is gone: it uses no remote any more.
     pub(super) fn end(&mut self, context: &Context) {
         (self.secret, self.remote) = (None, None);
-        context.source.reads(&self.reader, None);
+        context.source.set_remote(&self.consumer, None);
     }
 
-    /// Says what the Function reads, as far as it can be told.
-    pub(super) async fn tell(&mut self, context: &Context, function: &ResolvedFunction) {
-        if let Some(wanted) = wanted(function)
-            && let Ok((remote, _)) = git::remote(context, &mut self.secret, &wanted).await
+    /// Sets the remote that the Function uses, if it can be determined.
+    pub(super) async fn set_remote(&mut self, context: &Context, function: &ResolvedFunction) {
+        if let Some(location) = location(function)
+            && let Ok((remote, _)) = git::remote(context, &mut self.secret, &location).await
         {
-            context.source.reads(&self.reader, Some(&remote));
+            context.source.set_remote(&self.consumer, Some(&remote));
         }
     }
 
-    /// After a pass: whoever wants to know what the Function reads need not wait for another one, unless that can be
-    /// told later and cannot now.
-    pub(super) fn tried(&self, context: &Context) {
-        let may_tell = self.unread.as_ref().is_some_and(|unread| unread.class == Class::Unavailable);
-        if !may_tell && self.secret.as_ref().is_none_or(|secret| secret.taken().is_settled()) {
-            context.source.heard(&self.reader);
+    /// After a reconcile: the remote is determined, or cannot be, unless a later attempt may still succeed.
+    pub(super) fn attempted(&self, context: &Context) {
+        let may_succeed_later = self.unread.as_ref().is_some_and(|unread| unread.class == Class::Unavailable);
+        if !may_succeed_later && self.secret.as_ref().is_none_or(|secret| secret.taken().is_settled()) {
+            context.source.resolved(&self.consumer);
         }
     }
 
-    /// Where the code is: for a Git Function the tree that its reference leads to, looked up if it is time to.
+    /// The source: for a Git Function the tree that its reference resolves to, polled if that is due.
     pub(super) async fn source(
         &mut self,
         context: &Context,
         function: &ResolvedFunction,
-        family: &Family,
-    ) -> Result<Source, Unread> {
-        let Some(wanted) = wanted(function) else {
+        children: &Children,
+    ) -> Result<Source, SourceError> {
+        let Some(location) = location(function) else {
             self.end(context);
             (self.tree, self.unread) = (None, None);
             return Ok(Source::Inline);
         };
-        self.tree = self.tree.take().filter(|tree| tree.wanted == wanted);
-        let moved = moved(family).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
-        let found = match git::remote(context, &mut self.secret, &wanted).await {
+        self.tree = self.tree.take().filter(|tree| tree.location == location);
+        let moved = moved(children).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
+        let found = match git::remote(context, &mut self.secret, &location).await {
             Ok((remote, access)) => {
-                context.source.reads(&self.reader, Some(&remote));
+                context.source.set_remote(&self.consumer, Some(&remote));
                 if let (None, Some(tree)) = (&self.remote, &self.tree) {
-                    git::remind(context, &remote, tree);
+                    git::hint(context, &remote, tree);
                 }
                 if self.remote.as_ref() != Some(&remote) {
-                    // Another address or a corrected password may be what helps.
-                    self.look_now();
+                    // The error may be gone with another address or a corrected password.
+                    self.poll_now();
                     self.remote = Some(remote.clone());
                 }
-                let found = self.look(context, &remote, &wanted, moved).await;
+                let found = self.poll(context, &remote, &location, moved).await;
                 found.map(|tree| (tree, access.clone())).map_err(|unread| (unread, Some(access)))
             }
             Err(unread) => {
@@ -162,27 +161,27 @@ impl Polling {
         }
     }
 
-    /// The tree that the reference leads to: what is known, or what is there now when it is time to look or when a build
-    /// says that the branch has moved.
-    async fn look(
+    /// The tree that the reference resolves to: the last result, or a new one if a poll is due or a build found the
+    /// branch moved.
+    async fn poll(
         &mut self,
         context: &Context,
         remote: &Remote,
-        wanted: &Wanted,
+        location: &GitLocation,
         moved: Option<&Job>,
-    ) -> Result<Tree, Unread> {
+    ) -> Result<Tree, SourceError> {
         let due = self.next <= Instant::now() || moved.is_some();
         match (&self.tree, &self.unread) {
             (Some(tree), _) if !due => return Ok(tree.clone()),
-            // A server that wants to be left alone is, whatever else happens here.
+            // Honour the server's `Retry-After`, whatever else happens.
             (None, Some(unread)) if !due => return Err(unread.clone()),
             _ => {}
         }
-        // A poll takes what another Function's poll of the same remote has just found.
+        // A regular poll accepts the lookup of another Function with the same remote.
         let anew = self.anew || self.retry.is_due() || moved.is_some();
         let interval = context.settings.git_interval;
         let max_age = if anew { Duration::ZERO } else { interval.mul_f64(0.8) };
-        let found = git::tree(context, remote, wanted, self.tree.as_ref(), max_age).await;
+        let found = git::tree(context, remote, location, self.tree.as_ref(), max_age).await;
         match &found {
             Ok(_) => {
                 self.retry.succeeded();
@@ -194,16 +193,16 @@ impl Polling {
         found
     }
 
-    fn failed(&mut self, first: Duration, unread: &Unread) {
+    fn failed(&mut self, first: Duration, unread: &SourceError) {
         self.next = Instant::now() + self.retry.failed(unread, first, fastrand::f64());
         self.unread = Some(unread.clone());
     }
 }
 
-/// What a Git Function is to be built from; `None` for an inline one.
-fn wanted(function: &ResolvedFunction) -> Option<Wanted> {
+/// The Git source in the spec; `None` for an inline Function.
+fn location(function: &ResolvedFunction) -> Option<GitLocation> {
     let Code::Git { repository, reference, base_dir } = &function.code else { return None };
-    Some(Wanted {
+    Some(GitLocation {
         namespace: function.namespace.clone(),
         repository: repository.clone(),
         reference: reference.to_string(),
@@ -211,13 +210,13 @@ fn wanted(function: &ResolvedFunction) -> Option<Wanted> {
     })
 }
 
-/// The Job that failed because its branch has moved on.
-fn moved(family: &Family) -> Option<&Job> {
-    family.jobs.iter().find(|job| {
-        let pods = family.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
+/// The Job that failed because its branch has moved.
+fn moved(children: &Children) -> Option<&Job> {
+    children.jobs.iter().find(|job| {
+        let pods = children.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
         let mut ends = pods.filter_map(|pod| pod.end.as_ref());
         ends.any(
-            |end| matches!(&end.said, Termination::Failed(failure) if failure.reason == FailureReason::BranchMoved),
+            |end| matches!(&end.termination, Termination::Failed(failure) if failure.reason == FailureReason::BranchMoved),
         )
     })
 }
@@ -227,13 +226,13 @@ mod tests {
     use super::*;
     use crate::api::function_conditions::Reason;
 
-    /// So long that what the test itself takes is nothing beside it.
+    /// Long enough that the duration of the test does not matter.
     const FIRST: Duration = Duration::from_secs(1_000_000);
 
-    /// How long Pollings that fail together wait, in hundredths of the first wait, after each of their failures.
+    /// The delays of several Functions that fail together, in hundredths of the first delay, per failure.
     fn waits(failures: usize) -> Vec<Vec<u64>> {
         let (class, message) = (Class::Unavailable, String::new());
-        let unread = Unread { reason: Reason::SourceUpdateFailed, message, class, retry_after: None };
+        let unread = SourceError { reason: Reason::SourceUpdateFailed, message, class, retry_after: None };
         let wait = |polling: &mut Polling| {
             polling.failed(FIRST, &unread);
             polling.next.duration_since(Instant::now()).as_secs().div_ceil(10_000)
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_failed_together_wait_longer_each_time_and_do_not_come_back_together() {
+    fn functions_that_fail_together_back_off_and_do_not_retry_together() {
         let all = waits(6);
         for (at, wait) in [100, 200, 400, 800, 1000, 1000].into_iter().enumerate() {
             let each = || all.iter().map(|waits| waits[at]);

@@ -1,4 +1,4 @@
-//! Presets: named groups of values that a Function gets when it says nothing itself, chosen by its labels.
+//! Presets: named defaults for the numbers of pods and resources, which a Function's labels choose.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::api::Amount;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReplicasPreset {
-    /// Fewest.
+    /// Minimum.
     #[serde(default)]
     pub min: Option<i64>,
-    /// Most.
+    /// Maximum.
     #[serde(default)]
     pub max: Option<i64>,
 }
@@ -23,21 +23,21 @@ pub struct ReplicasPreset {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResourcesPreset {
-    /// Reserved CPU.
+    /// CPU request.
     #[serde(default)]
     pub request_cpu: Option<Amount>,
-    /// Reserved memory.
+    /// Memory request.
     #[serde(default)]
     pub request_memory: Option<Amount>,
-    /// Most CPU.
+    /// CPU limit.
     #[serde(default)]
     pub limit_cpu: Option<Amount>,
-    /// Most memory.
+    /// Memory limit.
     #[serde(default)]
     pub limit_memory: Option<Amount>,
 }
 
-/// Presets by name, and the one that is used when no label names another.
+/// Presets by name, and the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presets<T> {
     /// All of them.
@@ -46,12 +46,12 @@ pub struct Presets<T> {
     pub default: String,
 }
 
-/// What a label chose.
+/// The result of choosing by a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chosen<'a, T> {
-    /// A preset that exists, or the default one.
+    /// An existing preset, or the default.
     Known(&'a T),
-    /// A name that no preset has; the default one is used.
+    /// The label names a preset that does not exist; the default is used.
     Unknown(&'a T),
 }
 
@@ -61,7 +61,7 @@ impl<T> Presets<T> {
         Self { all, default: default.to_owned() }
     }
 
-    /// The default preset; `None` when there is none of its name, which [`Settings`](super::Settings) never has.
+    /// The default preset; [`Settings`](super::Settings) always has one.
     pub fn fallback(&self) -> Option<&T> {
         self.all.get(&self.default)
     }
@@ -88,7 +88,7 @@ impl ResourcesPreset {
         [request_cpu, request_memory, limit_cpu, limit_memory].map(Option::as_ref)
     }
 
-    /// This preset; what it lacks, or has as zero, comes from `fallback`.
+    /// This preset; what is missing or zero comes from `fallback`.
     pub(super) fn or(&self, fallback: &Self) -> Self {
         let pick = |own: &Option<Amount>, other: &Option<Amount>| {
             let own = own.as_ref().filter(|amount| !Quantity::parse(&amount.0).is_some_and(Quantity::is_zero));
@@ -102,7 +102,7 @@ impl ResourcesPreset {
         }
     }
 
-    /// This preset with at least so much memory as its limit.
+    /// This preset with a memory limit of at least `least`.
     pub(super) fn with_memory(mut self, least: &Amount) -> Self {
         let size = |amount: &Amount| Quantity::parse(&amount.0);
         if let Some(limit) = self.limit_memory.as_mut().filter(|limit| size(limit) < size(least)) {
@@ -121,14 +121,14 @@ impl ResourcesPreset {
     }
 }
 
-/// Numbers of pods: `S` is the default.
+/// Numbers of pods: the default is `S`.
 pub fn replicas() -> Presets<ReplicasPreset> {
     let of = |min, max| ReplicasPreset { min: Some(min), max: Some(max) };
     Presets::of("S", [("S", of(1, 1)), ("M", of(1, 2)), ("L", of(1, 5)), ("XL", of(1, 10))])
 }
 
-/// CPU and memory of a running pod: `M` is the default. A limit of memory below what a runtime needs
-/// ([`least_memory`](crate::runtimes::Runtime::least_memory)) is raised to that for its Functions.
+/// Resources of a serving pod: the default is `M`. A memory limit below the runtime's minimum
+/// ([`least_memory`](crate::runtimes::Runtime::least_memory)) is raised to it.
 pub fn function() -> Presets<ResourcesPreset> {
     let of = ResourcesPreset::of;
     Presets::of(
@@ -143,7 +143,7 @@ pub fn function() -> Presets<ResourcesPreset> {
     )
 }
 
-/// CPU and memory of a build: `normal` is the default.
+/// Resources of a build: the default is `normal`.
 pub fn build() -> Presets<ResourcesPreset> {
     let of = ResourcesPreset::of;
     Presets::of(

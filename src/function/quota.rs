@@ -1,6 +1,6 @@
-//! What ResourceQuotas leave to be used: in which namespace there is more of it than before.
+//! Tracks ResourceQuotas, and finds the namespaces whose quotas allow more than before.
 //!
-//! Invariant: what only uses up more is no reason to try anything again.
+//! Invariant: a change that only uses up more of a quota is not reported.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,18 +12,18 @@ use crate::cluster::WatchEvent;
 /// Namespace and name of a ResourceQuota.
 type Name = (String, String);
 
-/// What a watch has told of ResourceQuotas so far.
+/// The ResourceQuotas as seen by their watch.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     known: HashMap<Name, Quota>,
-    /// Those that a fresh list has shown so far.
+    /// Those in the current list.
     fresh: HashSet<Name>,
 }
 
 /// One ResourceQuota.
 #[derive(Debug, Default, PartialEq)]
 struct Quota {
-    /// What may be used: as it is wanted, and as it is enforced.
+    /// `spec.hard` and `status.hard`.
     hard: [Amounts; 2],
     used: Amounts,
 }
@@ -31,8 +31,8 @@ struct Quota {
 type Amounts = BTreeMap<String, Quantity>;
 
 impl Quotas {
-    /// Takes in an event; the namespaces in which something can be used now that could not be before.
-    pub(super) fn hear(&mut self, event: &WatchEvent) -> Vec<String> {
+    /// Handles an event. Returns the namespaces whose quotas allow more than before.
+    pub(super) fn observe(&mut self, event: &WatchEvent) -> Vec<String> {
         match event {
             WatchEvent::Begin => {
                 self.fresh.clear();
@@ -64,7 +64,7 @@ impl Quotas {
                 let gone = self.known.extract_if(|name, _| !fresh.contains(name));
                 gone.map(|((namespace, _), _)| namespace).collect()
             }
-            WatchEvent::Trouble(_) | WatchEvent::Resumed => Vec::new(),
+            WatchEvent::Failed(_) | WatchEvent::Resumed => Vec::new(),
         }
     }
 }
@@ -105,14 +105,14 @@ mod tests {
         })
     }
 
-    /// Where there is more room after the last of these events.
-    fn eased(events: impl IntoIterator<Item = WatchEvent>) -> Vec<String> {
+    /// The namespaces that allow more after the last of these events.
+    fn raised(events: impl IntoIterator<Item = WatchEvent>) -> Vec<String> {
         let mut quotas = Quotas::default();
-        events.into_iter().map(|event| quotas.hear(&event)).last().unwrap_or_default()
+        events.into_iter().map(|event| quotas.observe(&event)).last().unwrap_or_default()
     }
 
     fn after_first(event: WatchEvent) -> Vec<String> {
-        eased([Begin, Initial(quota("a", "1", "1")), Synced(String::new()), event])
+        raised([Begin, Initial(quota("a", "1", "1")), Synced(String::new()), event])
     }
 
     #[test]
@@ -125,10 +125,10 @@ mod tests {
         other["spec"]["hard"] = json!({"count/jobs.batch": "1"});
         assert_eq!(after_first(Applied(other)), ["a"], "what was limited is not any more");
         let missed = [Begin, Initial(quota("a", "1", "1")), Synced(String::new()), Begin, Synced(String::new())];
-        assert_eq!(eased(missed), ["a"], "deleted while nobody watched");
+        assert_eq!(raised(missed), ["a"], "deleted while nobody watched");
         let missed =
             [Begin, Initial(quota("a", "1", "1")), Synced(String::new()), Begin, Initial(quota("a", "2", "1"))];
-        assert_eq!(eased(missed), ["a"], "raised while nobody watched");
+        assert_eq!(raised(missed), ["a"], "raised while nobody watched");
     }
 
     #[test]
@@ -140,6 +140,6 @@ mod tests {
         assert_eq!(after_first(Applied(quota("a", "1", "2"))), none);
         assert_eq!(after_first(Applied(quota("b", "9", "0"))), none);
         assert_eq!(after_first(Resumed), none);
-        assert_eq!(eased([Begin, Initial(quota("a", "1", "1")), Synced(String::new())]), none);
+        assert_eq!(raised([Begin, Initial(quota("a", "1", "1")), Synced(String::new())]), none);
     }
 }

@@ -1,7 +1,7 @@
-//! The ResourceQuotas, for Functions of which a quota has refused something: they are told when there is room again.
+//! Wakes Functions whose writes were refused by a ResourceQuota when the quota allows more.
 //!
-//! Invariant: nothing is watched while no quota refuses anything; however many wait, there is one watch.
-//! Invariant: a quota that changes all the time wakes nobody more often than every two seconds.
+//! Invariant: quotas are watched only while a Function waits for one; there is one watch for all.
+//! Invariant: a quota that keeps changing wakes a Function at most every two seconds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::quota;
 use crate::cluster::{Cluster, Kind, Scope, Selection};
 
-/// How long at least one who was told is left alone.
+/// Minimum time between two wake-ups of a Function.
 const PACE: Duration = Duration::from_secs(2);
 
-/// Those who wait for room.
+/// The waiting Functions.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     /// By namespace.
@@ -26,22 +26,22 @@ pub(super) struct Quotas {
     begun: Notify,
 }
 
-/// Waits for room in one namespace, for as long as it is held.
+/// Waits for the quotas of one namespace until it is dropped.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    eased: watch::Receiver<()>,
+    raised: watch::Receiver<()>,
     next: Instant,
 }
 
 impl Quotas {
-    /// Begins to wait for room in a namespace.
+    /// Starts to wait for the quotas of a namespace.
     pub(super) fn wait(&self, namespace: &str) -> Waiting {
-        let eased = self.lock().entry(namespace.to_owned()).or_default().subscribe();
+        let raised = self.lock().entry(namespace.to_owned()).or_default().subscribe();
         self.begun.notify_one();
-        Waiting { eased, next: Instant::now() }
+        Waiting { raised, next: Instant::now() }
     }
 
-    /// Watches the ResourceQuotas whenever somebody waits, until `stop`.
+    /// Watches the ResourceQuotas while a Function waits, until `stop`.
     pub(super) async fn follow(self: Arc<Self>, cluster: Cluster, stop: CancellationToken) {
         let kind = Arc::new(Kind::fixed("v1", "ResourceQuota", "resourcequotas", Scope::Namespaced));
         loop {
@@ -54,20 +54,20 @@ impl Quotas {
             let mut events = cluster.watch(&kind, Selection::default());
             while self.is_awaited() {
                 let Some(Some(event)) = stop.run_until_cancelled(events.next()).await else { return };
-                for namespace in known.hear(&event) {
-                    self.tell(&namespace);
+                for namespace in known.observe(&event) {
+                    self.wake(&namespace);
                 }
             }
         }
     }
 
-    fn tell(&self, namespace: &str) {
+    fn wake(&self, namespace: &str) {
         if let Some(sender) = self.lock().get(namespace) {
             sender.send_replace(());
         }
     }
 
-    /// Whether anybody waits.
+    /// Whether a Function waits.
     fn is_awaited(&self) -> bool {
         let mut waiting = self.lock();
         waiting.retain(|_, sender| sender.receiver_count() > 0);
@@ -80,11 +80,11 @@ impl Quotas {
 }
 
 impl Waiting {
-    /// Waits until there is more room than before. What was told meanwhile is not lost when nobody waits any more.
-    pub(super) async fn eased(&mut self) {
+    /// Waits until the quotas allow more than before. Cancel-safe.
+    pub(super) async fn raised(&mut self) {
         sleep_until(self.next.into()).await;
-        if self.eased.changed().await.is_err() {
-            // The sender lives as long as somebody waits, and as the agent does.
+        if self.raised.changed().await.is_err() {
+            // The sender lives as long as this and the agent do.
             std::future::pending::<()>().await;
         }
         self.next = Instant::now() + PACE;

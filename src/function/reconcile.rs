@@ -1,7 +1,7 @@
-//! The task of one Function: waits until something may have changed, makes a pass, and reports it.
+//! The task of one Function: waits until something changed, reconciles, and reports.
 //!
-//! Invariant: every pass ends in a status, on success and on failure alike; one that changes nothing writes nothing.
-//! Invariant: waiting costs nothing: no request is made because time passed, but for the ref lookup at the remote.
+//! Invariant: every reconcile ends in a status, whether it succeeds or fails; if nothing changed, nothing is written.
+//! Invariant: waiting sends no requests, except for the ref lookup at the remote.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::pending;
@@ -11,18 +11,19 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::build_queue::Admission;
+use super::child_set::Children;
+use super::child_state::{Job, Progress};
 use super::context::{Context, Input, owner};
-use super::facts::{Job, Progress};
-use super::family::Family;
-use super::in_the_way::InTheWay;
+use super::name_conflict::NameConflict;
 use super::perform;
 use super::polling::{Polling, Source};
 use super::quotas::Waiting;
-use super::refusals::Refused;
+use super::refusals::RefusedWrite;
 use super::repository;
 use super::resolve::{reason, resolve, text};
-use super::stage::{self, Decision, Memory, Observed, Said, Wanted};
-use super::status::Pass;
+use super::stage::{self, ConditionUpdate, Decision, Observed, ReconcileState, Resolved};
+use super::status::Reconciled;
 use super::tag;
 use crate::api::DriftPolicy;
 use crate::api::Function;
@@ -33,19 +34,19 @@ use crate::cluster::Kind;
 use crate::drift::{Owner, Policy};
 use crate::object::Key;
 use crate::secrets::{Followed, Known};
-use crate::source::{Reader, ReaderKind};
+use crate::source::{Consumer, ConsumerKind};
 
 const FAR: Duration = Duration::from_secs(86_400);
 
-/// Keeps the children of one Function as they must be until it is gone or `stop` is cancelled.
+/// Reconciles one Function until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let Some(first) = input.borrow().clone() else {
-        context.source.reads(&Reader::new(ReaderKind::Function, &namespace, &name), None);
+        context.source.set_remote(&Consumer::new(ConsumerKind::Function, &namespace, &name), None);
         return;
     };
     let uid = first.metadata.uid.clone().unwrap_or_default();
     let owner = owner(&namespace, &name);
-    let bell = context.cache.enter(&owner, &namespace, &uid);
+    let notifier = context.cache.register(&owner, &namespace, &uid);
     if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
         return;
     }
@@ -54,38 +55,38 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.drift.set_policy(&owner, policy, 0, Vec::new());
     let drifted = context.drift.notifier(&owner);
     let mut repositories = context.repositories.listen();
-    let mut look_now = context.look_now.subscribe();
+    let mut poll_now = context.poll_now.subscribe();
     let mut repository = None;
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
         let found = Some(task.repository_of(&function));
         if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
-            task.polling.look_now();
+            task.polling.poll_now();
         }
-        if look_now.has_changed().unwrap_or(false) {
-            look_now.mark_unchanged();
-            task.polling.look_now();
+        if poll_now.has_changed().unwrap_or(false) {
+            poll_now.mark_unchanged();
+            task.polling.poll_now();
         }
         if function.metadata.deletion_timestamp.is_some() {
-            // Its children go with it, by their owner references.
+            // Its children are garbage collected by their owner references.
             break;
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = context.pulse.work(task.turn(&function)) => {}
+            () = context.liveness.track(task.reconcile(&function)) => {}
         }
         loop {
             let due = task.due();
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = input.changed() => if changed.is_err() { return },
-                () = bell.notified() => {}
+                () = notifier.notified() => {}
                 () = drifted.notified() => if !(task.may_resume() | task.fails_otherwise()) { continue },
-                // Whoever changes an object that others read costs them nothing but this look.
+                // A change of another object costs only this comparison.
                 _ = repositories.changed() => if Some(task.repository_of(&function)) == repository { continue },
                 () = task.others_changed() => {}
-                _ = look_now.changed() => look_now.mark_changed(),
+                _ = poll_now.changed() => poll_now.mark_changed(),
                 () = sleep_until(due.into()) => {}
             }
             break;
@@ -93,9 +94,9 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     }
     context.drift.forget_owner(&owner);
     task.polling.end(&context);
-    context.set_facts(&owner, None);
-    context.cache.leave(&owner, &namespace, &uid);
-    // What is being deleted stays so; whoever takes its name has another task.
+    context.set_metrics(&owner, None);
+    context.cache.unregister(&owner, &namespace, &uid);
+    // Nothing is written while it is being deleted; a new Function with this name has another task.
     while input.borrow_and_update().is_some() {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -109,34 +110,34 @@ pub(super) struct Task {
     pub(super) owner: Owner,
     pub(super) namespace: Arc<str>,
     pub(super) uid: String,
-    /// The status as it is written.
+    /// The status as last written.
     pub(super) status: FunctionStatus,
-    pub(super) memory: Memory,
+    pub(super) state: ReconcileState,
     polling: Polling,
-    /// How often in a row the status could not be written.
-    pub(super) unwritten: u32,
+    /// Failures in a row to write the status.
+    pub(super) failed_writes: u32,
     due: Option<Instant>,
-    /// What of the Function the last pass was made for.
-    seen: Option<Seen>,
-    /// Those of the registries and of packages, in the order of [`Settings::secrets`](super::Settings::secrets).
+    /// The parts of the Function that the last reconcile saw.
+    seen: Option<ObservedSpec>,
+    /// The registry and package Secrets, in the order of [`Settings::secrets`](super::Settings::secrets).
     secrets: [Followed; 3],
     credentials: Vec<Known>,
-    pub(super) asked_why: Option<Instant>,
-    /// Children under break glass that are not as they have to be.
+    pub(super) events_read: Option<Instant>,
+    /// Changed children under break glass.
     pub(super) paused: HashSet<Key>,
-    /// What has the name of a child and is somebody else's.
-    pub(super) in_the_way: Option<InTheWay>,
-    /// Room for what a quota has refused.
+    /// The object that has the name of a child and belongs to another owner.
+    pub(super) name_conflict: Option<NameConflict>,
+    /// Waits for the quota that refused a write.
     pub(super) quota: Option<Waiting>,
-    /// Children that somebody has changed and that cannot be put back, with the cause.
+    /// Changed children that cannot be reverted, with the cause.
     not_put_back: Vec<(Key, String)>,
-    /// How long the conditions took to become True.
+    /// How long each condition took to become True.
     pub(super) took: [Option<Duration>; 3],
 }
 
-/// What of a Function makes a pass worth while.
+/// The parts of a Function whose change resets retries.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct ObservedSpec {
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
@@ -154,14 +155,14 @@ impl Task {
             namespace: namespace.into(),
             uid,
             status,
-            memory: Memory::default(),
-            unwritten: 0,
+            state: ReconcileState::default(),
+            failed_writes: 0,
             due: None,
             seen: None,
             credentials: Vec::new(),
-            asked_why: None,
+            events_read: None,
             paused: HashSet::new(),
-            in_the_way: None,
+            name_conflict: None,
             quota: None,
             not_put_back: Vec::new(),
             took: [None; 3],
@@ -173,7 +174,7 @@ impl Task {
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
 
-    /// The GitRepository that a Git Function names, or why it is not known whether there is one.
+    /// The GitRepository of a Git Function; an error if it is unknown whether it exists.
     fn repository_of(&self, function: &Function) -> Result<Option<GitRepositorySpec>, String> {
         let is_git = function.spec.kind.as_deref() == Some("git");
         let Some(source) = Some(function.spec.source.trim()).filter(|_| is_git) else { return Ok(None) };
@@ -185,32 +186,32 @@ impl Task {
         }
     }
 
-    /// Waits until a Secret changes, what is in the way of a child is gone, or there is room again in a quota.
+    /// Waits until a Secret changes, a name conflict is gone, or a quota allows more.
     async fn others_changed(&mut self) {
         let gone = async {
-            match &mut self.in_the_way {
+            match &mut self.name_conflict {
                 Some(other) => other.gone().await,
                 None => pending().await,
             }
         };
-        let eased = async {
+        let raised = async {
             match &mut self.quota {
-                Some(waiting) => waiting.eased().await,
+                Some(waiting) => waiting.raised().await,
                 None => pending().await,
             }
         };
         tokio::select! {
             () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secret_mut())) => return,
             () = gone => {}
-            () = eased => {}
+            () = raised => {}
         }
-        // What was refused for it need not wait any longer.
-        self.memory.refused.iter_mut().for_each(Refused::hurry);
+        // The write that was refused for it may be retried.
+        self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
     }
 
-    /// One pass and its report.
-    async fn turn(&mut self, function: &Function) {
-        let seen = Seen {
+    /// Reconciles once and reports.
+    async fn reconcile(&mut self, function: &Function) {
+        let seen = ObservedSpec {
             generation: function.metadata.generation,
             labels: function.metadata.labels.clone(),
             annotations: function.metadata.annotations.clone(),
@@ -218,133 +219,143 @@ impl Task {
         let changed = self.seen.as_ref() != Some(&seen);
         if changed {
             self.seen = Some(seen);
-            self.polling.look_now();
+            self.polling.poll_now();
         }
         self.due = None;
         self.not_put_back = self.context.drift.not_put_back(&self.owner);
         let mut function = function.clone();
         function.status = Some(self.status.clone());
-        let pass = self.pass(&function, changed).await;
-        self.polling.tried(&self.context);
-        self.report(&function, &pass).await;
+        let reconciled = self.attempt(&function, changed).await;
+        self.polling.attempted(&self.context);
+        self.report(&function, &reconciled).await;
     }
 
-    /// Whether break glass has ended for a child that waited for it.
+    /// Whether break glass ended for a changed child.
     fn may_resume(&mut self) -> bool {
         let (waiting, drift) = (self.paused.len(), &self.context.drift);
         self.paused.retain(|key| drift.is_paused(key));
         self.paused.len() < waiting
     }
 
-    /// Whether other children than before cannot be put back, or for another reason.
+    /// Whether the children that cannot be reverted changed.
     fn fails_otherwise(&self) -> bool {
         self.context.drift.not_put_back(&self.owner) != self.not_put_back
     }
 
-    pub(super) fn look_within(&mut self, wait: Duration) {
+    pub(super) fn requeue_within(&mut self, wait: Duration) {
         let at = Instant::now() + wait;
         self.due = Some(self.due.map_or(at, |known| known.min(at)));
     }
 
-    async fn pass(&mut self, function: &Function, changed: bool) -> Pass {
-        let refused = |reason: Reason, message: String| Pass {
-            said: vec![Said::new(Type::ConfigurationReady, Status::False, reason, message)],
-            ..Pass::default()
+    async fn attempt(&mut self, function: &Function, changed: bool) -> Reconciled {
+        let refused = |reason: Reason, message: String| Reconciled {
+            updates: vec![ConditionUpdate::new(Type::ConfigurationReady, Status::False, reason, message)],
+            ..Reconciled::default()
         };
-        let resolved = match resolve(function, &self.context.settings) {
-            Ok(resolved) => resolved,
+        let spec = match resolve(function, &self.context.settings) {
+            Ok(spec) => spec,
             Err(violations) => {
                 self.context.cache.withdraw(&self.owner);
                 return refused(reason(&violations), text(&violations));
             }
         };
-        let runtime = resolved.runtime.name.to_owned();
-        let warnings = resolved.warnings.clone();
-        let mut pass = Pass { runtime: Some(runtime), warnings: Some(warnings), ..Pass::default() };
+        let runtime = spec.runtime.name.to_owned();
+        let warnings = spec.warnings.clone();
+        let mut reconciled = Reconciled { runtime: Some(runtime), warnings: Some(warnings), ..Reconciled::default() };
         let [external, default, packages] = &mut self.secrets;
         let (external, default, _) = tokio::join!(external.known(), default.known(), packages.known());
-        let repository = match repository::choose(&self.context.settings, &external, &default, &resolved) {
+        let repository = match repository::choose(&self.context.settings, &external, &default, &spec) {
             Ok(repository) => repository,
             Err(why) => {
                 self.context.cache.withdraw(&self.owner);
-                self.polling.tell(&self.context, &resolved).await;
-                let Pass { said, .. } = refused(Reason::RegistryNotConfigured, why);
-                return Pass { said, ..pass };
+                self.polling.set_remote(&self.context, &spec).await;
+                let Reconciled { updates, .. } = refused(Reason::RegistryNotConfigured, why);
+                return Reconciled { updates, ..reconciled };
             }
         };
-        let family = self.context.cache.family(&self.namespace, &self.uid);
-        let source = match self.polling.source(&self.context, &resolved, &family).await {
+        let children = self.context.cache.children(&self.namespace, &self.uid);
+        let source = match self.polling.source(&self.context, &spec, &children).await {
             Ok(source) => source,
             Err(unread) => {
                 self.context.cache.withdraw(&self.owner);
-                let Pass { said, .. } = refused(unread.reason, unread.message);
-                return Pass { said, ..pass };
+                let Reconciled { updates, .. } = refused(unread.reason, unread.message);
+                return Reconciled { updates, ..reconciled };
             }
         };
-        self.note_credentials(&family, changed);
+        self.note_credentials(&children, changed);
         let (tree, access) = match &source {
             Source::Inline => (None, None),
             Source::Git(found) => (Some(&found.0), Some(&found.1)),
         };
-        let recipe = tag::recipe(&resolved, tree.map(|tree| tree.tree.as_str()), &self.context.settings.platform);
-        let wanted = Wanted {
-            function: &resolved,
+        let recipe = tag::recipe(&spec, tree.map(|tree| tree.tree.as_str()), &self.context.settings.platform);
+        let resolved = Resolved {
+            function: &spec,
             recipe: &recipe,
             repository: &repository,
             git: tree.zip(access),
             settings: &self.context.settings,
         };
-        let mut decision = self.decide(&wanted, &family);
-        if let Some(unread) = self.polling.unread().filter(|_| tree.is_some()) {
-            decision.blame(Said::new(Type::ConfigurationReady, Status::False, unread.reason, &unread.message));
+        let cache = &self.context.cache;
+        let admission = cache.admission(&self.owner);
+        let mut decision = self.decide(&resolved, &children, admission);
+        if decision.in_queue && admission == Admission::Absent {
+            decision = self.decide(&resolved, &children, cache.enqueue(&self.owner, &self.namespace));
         }
-        for said in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
-            decision.blame(said);
+        if let Some(unread) = self.polling.unread().filter(|_| tree.is_some()) {
+            decision.attribute(ConditionUpdate::new(
+                Type::ConfigurationReady,
+                Status::False,
+                unread.reason,
+                &unread.message,
+            ));
+        }
+        for update in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
+            decision.attribute(update);
         }
         let outcome = self.perform(&decision).await;
-        pass.source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
-        pass.record.clone_from(&outcome.pass.record);
-        pass.said = outcome.pass.said;
-        pass.affirmed = outcome.pass.affirmed;
-        pass
+        reconciled.source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
+        reconciled.record.clone_from(&outcome.reconciled.record);
+        reconciled.updates = outcome.reconciled.updates;
+        reconciled.confirmed = outcome.reconciled.confirmed;
+        reconciled
     }
 
-    fn decide(&self, wanted: &Wanted<'_>, family: &Family) -> Decision {
-        let (drift, cache) = (&self.context.drift, &self.context.cache);
+    fn decide(&self, resolved: &Resolved<'_>, children: &Children, admission: Admission) -> Decision {
+        let drift = &self.context.drift;
         let observed = Observed {
-            family,
+            children,
             status: &self.status,
             kept: &|key| drift.kept_at(&self.owner, key),
-            turn: &|| cache.ask(&self.owner, &self.namespace),
-            memory: &self.memory,
+            admission,
+            state: &self.state,
         };
-        stage::drive(wanted, &observed, self.context.now())
+        stage::decide(resolved, &observed, self.context.now())
     }
 
-    /// A build that failed, or will fail, is tried again at once when something changed that may be the reason.
-    fn note_credentials(&mut self, family: &Family, changed: bool) {
+    /// After a change that may fix it, a failed build is retried at once, and so is one that fails later.
+    fn note_credentials(&mut self, children: &Children, changed: bool) {
         let known = self.secrets.iter().chain(self.polling.secret()).map(|secret| secret.taken().clone());
         let known = known.collect::<Vec<_>>();
         let first = self.credentials.is_empty();
         let differ = std::mem::replace(&mut self.credentials, known) != self.credentials;
         if differ || changed {
-            // What was refused before may not be now.
-            self.memory.refused.iter_mut().for_each(Refused::hurry);
+            // The refused write may be accepted now.
+            self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
         }
         if !first && (differ || changed) {
-            // One that runs has begun with the old credentials: it may fail for that.
+            // A running build started with the old credentials and may fail for that.
             let may_fail = |job: &&Job| match job.progress {
                 Progress::Failed { .. } => true,
                 Progress::Running => differ,
                 Progress::Complete => false,
             };
-            let newest = family.jobs.iter().filter(may_fail).max_by_key(|job| (job.created, job.attempt));
-            self.memory.retry_now = newest.map(|job| job.identity.name.clone());
+            let newest = children.jobs.iter().filter(may_fail).max_by_key(|job| (job.created, job.attempt));
+            self.state.retry_now = newest.map(|job| job.identity.name.clone());
         }
     }
 }
 
-/// The kind of Functions.
+/// The kind Function.
 pub fn functions() -> Kind {
     Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true)
 }

@@ -1,16 +1,16 @@
-//! Reports a pass: the status that it leaves, what metrics say of the Function, and what is news.
+//! Reports a reconcile: writes the status, updates metrics, and emits messages.
 //!
-//! Invariant: a status that does not change is not written.
+//! Invariant: an unchanged status is not written.
 //!
-//! Deliberately absent: what a status says; that is `status`'s.
+//! Deliberately absent: the content of the status; that is `status`.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::context::Facts;
+use super::context::FunctionMetrics;
 use super::reconcile::{Task, functions};
-use super::status::{self, Pass};
+use super::status::{self, Reconciled};
 use crate::api::Function;
 use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{self, Type};
@@ -18,31 +18,31 @@ use crate::cluster::Part;
 use crate::failure::chain;
 use crate::notification::Message;
 
-/// How long at least after a status could not be written it is tried again.
-const WRITE_AGAIN: Duration = Duration::from_secs(2);
-/// How long after a status was refused as such.
-const UNWRITABLE: Duration = Duration::from_secs(300);
+/// Minimum delay before a failed status write is retried.
+const MIN_WRITE_DELAY: Duration = Duration::from_secs(2);
+/// Delay after the status was refused as invalid.
+const INVALID_STATUS_DELAY: Duration = Duration::from_secs(300);
 
 impl Task {
-    fn set_facts(&mut self, function: &Function) {
+    fn set_metrics(&mut self, function: &Function) {
         let known = std::mem::take(&mut self.took);
         let now = took(function, &self.status);
         self.took = std::array::from_fn(|at| known[at].or(now[at]));
-        let facts = Facts {
+        let metrics = FunctionMetrics {
             namespace: self.namespace.to_string(),
             name: function.metadata.name.clone().unwrap_or_default(),
             source: if function.spec.kind.as_deref() == Some("git") { "git" } else { "inline" },
             runtime: self.status.runtime.clone().unwrap_or_default(),
             took: self.took,
         };
-        self.context.set_facts(&self.owner, Some(facts));
+        self.context.set_metrics(&self.owner, Some(metrics));
     }
 
-    /// Writes the status if it changed, and tells what is news.
-    pub(super) async fn report(&mut self, function: &Function, pass: &Pass) {
+    /// Writes the status if it changed, and emits messages.
+    pub(super) async fn report(&mut self, function: &Function, reconciled: &Reconciled) {
         let now: Timestamp = self.context.now();
-        let (new, news) = status::after(&self.status, function, pass, now);
-        let unheard = status::unheard(&self.status, pass).collect::<Vec<_>>();
+        let (new, emitted) = status::after(&self.status, function, reconciled, now);
+        let unreported = status::unreported(&self.status, reconciled).collect::<Vec<_>>();
         if new != self.status {
             let name = function.metadata.name.as_deref().unwrap_or_default();
             let patch = status::patch(&self.status, &new);
@@ -52,35 +52,35 @@ impl Task {
                 Err(error) if error.is_not_found() => return,
                 Err(error) => {
                     tracing::warn!(function = &*self.owner, why = chain(&error), "status not written");
-                    self.unwritten += 1;
+                    self.failed_writes += 1;
                     let backoff = error.class().backoff();
-                    let wait = backoff.map_or(UNWRITABLE, |b| b.delay(self.unwritten)).max(WRITE_AGAIN);
-                    self.look_within(wait.max(error.retry_after().unwrap_or_default()));
+                    let wait =
+                        backoff.map_or(INVALID_STATUS_DELAY, |b| b.delay(self.failed_writes)).max(MIN_WRITE_DELAY);
+                    self.requeue_within(wait.max(error.retry_after().unwrap_or_default()));
                     return;
                 }
             }
-            self.unwritten = 0;
+            self.failed_writes = 0;
             self.status = new;
         }
-        self.set_facts(function);
-        for warning in unheard {
+        self.set_metrics(function);
+        for warning in unreported {
             let message = Message::Noticed {
-                function: self.owner.to_string(),
+                subject: (&*self.owner).into(),
                 reason: warning.reason.to_owned(),
                 message: warning.message.clone(),
             };
-            self.context.tell(&self.owner, warning.reason, &message);
+            self.context.emit(&self.owner, &message);
         }
-        for said in news {
-            let reason = said.reason.as_str();
+        for update in emitted {
             let message = Message::Stage {
-                function: self.owner.to_string(),
-                condition: said.condition.as_str().to_owned(),
-                status: said.status.as_str().to_owned(),
-                reason: reason.clone(),
-                message: said.message,
+                subject: (&*self.owner).into(),
+                condition: update.condition.as_str().to_owned(),
+                status: update.status.as_str().to_owned(),
+                reason: update.reason.as_str(),
+                message: update.message,
             };
-            self.context.tell(&self.owner, &reason, &message);
+            self.context.emit(&self.owner, &message);
         }
     }
 }

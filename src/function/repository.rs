@@ -1,11 +1,11 @@
-//! Where the images of a Function are kept: what the registry Secrets of its namespace say.
+//! Chooses the image repository of a Function from the registry Secrets of its namespace.
 
 use super::stage::Repository;
 use super::{ResolvedFunction, Settings};
 use crate::registry;
 use crate::secrets::Known;
 
-/// The repository, by what is known of the external registry's Secret and of the default one's, or why there is none.
+/// The repository according to the external registry's Secret, else the default one's; or why there is none.
 pub(super) fn choose(
     settings: &Settings,
     external: &Known,
@@ -14,7 +14,7 @@ pub(super) fn choose(
 ) -> Result<Repository, String> {
     let names = [&settings.external_registry_secret, &settings.default_registry_secret];
     for (name, known) in names.into_iter().zip([external, default]) {
-        // Until it is known that there is none, the other one is not taken for it.
+        // While it is unknown whether the external one exists, the default one is not used.
         if let (false, Some((_, problem))) = (matches!(known, Known::Absent), known.problem()) {
             return Err(format!("Secret \"{name}\" {problem}"));
         }

@@ -1,9 +1,9 @@
-//! A Function, the presets and the defaults become a [`ResolvedFunction`], or every reason why they cannot.
+//! Resolves a Function with presets and defaults to a [`ResolvedFunction`], or to all of its violations.
 //!
-//! Invariant: this is the only place that refuses a Function; whatever is resolved can be built into children.
+//! Invariant: this is the only place that refuses a Function; children can be built from whatever is resolved.
 //! Invariant: all violations are found, not only the first.
 //!
-//! Deliberately absent: whether a GitRepository, a Secret or a registry exists. That is observed, not decided.
+//! Deliberately absent: whether a GitRepository, a Secret or a registry exists. That is observed.
 
 mod code;
 mod env;
@@ -14,7 +14,7 @@ use std::fmt;
 
 use kube::ResourceExt as _;
 
-use super::base::{BaseImage, NotABase};
+use super::base::{BaseImage, InvalidBaseImage};
 pub use super::settings::Settings;
 use super::syntax;
 use super::violation::shown;
@@ -24,7 +24,7 @@ use crate::api::{Function, names};
 use crate::runtimes::{self, Runtime};
 use crate::source::{BaseDir, Reference};
 
-/// A Function with every default filled in and every rule kept.
+/// A valid Function with all defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedFunction {
     /// Its namespace.
@@ -35,73 +35,73 @@ pub struct ResolvedFunction {
     pub uid: String,
     /// Its `metadata.generation`.
     pub generation: Option<i64>,
-    /// Labels of every child: the Function's own, and those by which its children are found.
+    /// Labels of every child: the Function's own, and those that identify its children.
     pub labels: BTreeMap<String, String>,
-    /// Labels of the pods that serve.
+    /// Labels of the serving pods.
     pub pod_labels: BTreeMap<String, String>,
-    /// The runtime as it was asked for, or the default one.
+    /// The runtime of the spec, or the default.
     pub runtime: &'static Runtime,
-    /// What its image is built on.
+    /// The base image.
     pub base: BaseImage,
-    /// Where its code is.
+    /// The source.
     pub code: Code,
-    /// Environment of the pods that serve, in order, each name once.
+    /// Environment of the serving pods, in order, with unique names.
     pub env: Vec<EnvVar>,
-    /// CPU and memory of a pod that serves.
+    /// Resources of a serving pod.
     pub resources: Resources,
-    /// CPU and memory of the build.
+    /// Resources of the build.
     pub build_resources: Resources,
-    /// How many pods serve.
+    /// Number of serving pods.
     pub replicas: Replicas,
-    /// Value of the annotation that asks for another build.
+    /// Value of the annotation that requests another build.
     pub rebuild: Option<String>,
-    /// What the user should know although the Function works.
+    /// Problems that do not prevent the Function from working.
     pub warnings: Vec<Warning>,
 }
 
-/// Where the code of a Function is.
+/// The source of a Function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// In the Function itself.
+    /// Inline.
     Inline {
-        /// Text of the handler file.
+        /// Content of the handler file.
         source: String,
-        /// Text of the dependency file; empty text stands for none in Python, `{}` in Node.js.
+        /// Content of the dependency file; without dependencies it is empty for Python and `{}` for Node.js.
         dependencies: String,
     },
     /// In a Git repository.
     Git {
         /// Name of the GitRepository in the same namespace.
         repository: String,
-        /// What to follow.
+        /// The reference.
         reference: Reference,
-        /// Directory that holds the files.
+        /// The directory of the source.
         base_dir: BaseDir,
     },
 }
 
-/// How many pods serve.
+/// Number of serving pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// Fewest.
+    /// Minimum.
     pub min: i64,
-    /// Most.
+    /// Maximum.
     pub max: i64,
 }
 
 impl Replicas {
-    /// Whether an autoscaler chooses the number.
+    /// Whether an autoscaler sets the number.
     pub fn are_scaled(self) -> bool {
         self.min != self.max
     }
 }
 
-/// Something that works, but perhaps not as it was meant.
+/// A problem that does not prevent the Function from working.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Warning {
     /// Reason of the Event.
     pub reason: &'static str,
-    /// What was found and what is done about it.
+    /// The problem, and how it is handled.
     pub message: String,
 }
 
@@ -112,12 +112,12 @@ impl fmt::Display for Warning {
 }
 
 impl ResolvedFunction {
-    /// The labels by which all children are found.
+    /// The labels that select all children.
     pub fn selector(&self) -> BTreeMap<String, String> {
         internal_labels(&self.name, &self.uid)
     }
 
-    /// The labels by which the Service and the Deployment find the pods that serve.
+    /// The labels that select the serving pods.
     pub fn pod_selector(&self) -> BTreeMap<String, String> {
         let mut labels = self.selector();
         labels.insert(names::RESOURCE.to_owned(), names::DEPLOYMENT.to_owned());
@@ -130,7 +130,7 @@ impl ResolvedFunction {
     }
 }
 
-/// The Function with everything decided that the object alone decides.
+/// Resolves a Function as far as it depends on the object and the settings alone.
 pub fn resolve(function: &Function, settings: &Settings) -> Result<ResolvedFunction, Vec<Violation>> {
     let mut found = Findings::default();
     let spec = &function.spec;
@@ -172,10 +172,10 @@ pub fn resolve(function: &Function, settings: &Settings) -> Result<ResolvedFunct
     })
 }
 
-/// Most warnings that are told: each is an Event, and a Function can name a variable twice very often.
-const MOST_WARNINGS: usize = 20;
+/// Maximum number of warnings: each is an Event, and a Function can contain very many duplicate variables.
+const MAX_WARNINGS: usize = 20;
 
-/// What was found on the way.
+/// Violations and warnings found so far.
 #[derive(Default)]
 struct Findings {
     violations: Vec<Violation>,
@@ -188,7 +188,7 @@ impl Findings {
     }
 
     fn warn(&mut self, reason: &'static str, message: String) {
-        if self.warnings.len() < MOST_WARNINGS {
+        if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(Warning { reason, message });
         }
     }
@@ -200,9 +200,9 @@ fn internal_labels(name: &str, uid: &str) -> BTreeMap<String, String> {
         .into()
 }
 
-/// The Function's labels under those by which its children are found. Two sorts stay behind: Mainstay's own, because
-/// they would say that a GitSync applied the children, and the one that marks serving pods, because the pods of builds
-/// carry these labels, too.
+/// The Function's labels, overridden by those that identify its children. Two kinds are left out: Mainstay's own, which
+/// would mark the children as applied by a GitSync, and the one that marks serving pods, because the pods of builds get
+/// these labels, too.
 fn labels(function: &Function, internal: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let own = function.labels().iter().filter(|(key, _)| !is_ours(key) && *key != names::RESOURCE);
     let mut labels: BTreeMap<_, _> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -238,7 +238,7 @@ fn pod_labels(
 
 fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut Findings) -> Option<&'static Runtime> {
     let given = function.spec.runtime.as_deref().filter(|name| !name.is_empty());
-    // A Function that left the choice to the default keeps what it was built with.
+    // A Function without a runtime keeps the one that it was built with.
     let kept = function.status.as_ref().and_then(|status| status.runtime.as_deref()).filter(|name| !name.is_empty());
     let name = given.or_else(|| kept.filter(|name| runtimes::find(name).is_some()));
     let name = name.unwrap_or(&settings.default_runtime);
@@ -263,7 +263,7 @@ fn base(
     found: &mut Findings,
 ) -> Option<BaseImage> {
     if let Some(image) = spec.runtime_image_override.as_deref().filter(|image| !image.is_empty()) {
-        return BaseImage::chosen(image).map_err(|why| found.wrong(not_a_base(image, why))).ok();
+        return BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok();
     }
     let base = [runtime.name, runtime.runs_as, "*"].into_iter().find_map(|name| settings.base_images.get(name));
     if base.is_none() {
@@ -274,12 +274,12 @@ fn base(
     base.cloned()
 }
 
-/// What is wrong with the base image that a Function chose, and what to write instead.
-fn not_a_base(image: &str, why: NotABase) -> Violation {
+/// The violation for an invalid base image, with what to write instead.
+fn invalid_base_image(image: &str, why: InvalidBaseImage) -> Violation {
     let (path, image) = ("spec.runtimeImageOverride", shown(image));
     match why {
-        NotABase::Malformed => Violation::invalid(format!("\"{image}\" is not the name of an image"), path),
-        NotABase::NoDigest => {
+        InvalidBaseImage::Malformed => Violation::invalid(format!("\"{image}\" is not the name of an image"), path),
+        InvalidBaseImage::NoDigest => {
             let name = image.split_once('@').map_or(image.as_str(), |(name, _)| name);
             let details = format!(
                 "write it with its digest, as {name}@sha256:…: a tag can name another image tomorrow, and no build would \

@@ -1,20 +1,20 @@
-//! Requests and limits: what is missing is filled in from a preset, what is there is checked.
+//! Requests and limits: missing ones are filled in from a preset, given ones are validated.
 
 use std::collections::BTreeMap;
 
 use super::presets::ResourcesPreset;
 use super::quantity::{Quantity, RULE};
-use super::settings::Least;
+use super::settings::MinResources;
 use super::violation::{Violation, shown};
 use crate::api::Amount;
 use crate::api::function::Resources;
 
-/// The resources with CPU and memory filled in. A request that is missing is never above the given limit, a limit that
-/// is missing never below the request. Of other resources a missing request is the limit.
+/// The resources with CPU and memory filled in. A missing request never exceeds the given limit, a missing limit is
+/// never below the request. For other resources a missing request is the limit.
 pub(super) fn complete(
     given: Option<&Resources>,
     preset: &ResourcesPreset,
-    least: &Least,
+    least: &MinResources,
     path: &str,
     violations: &mut Vec<Violation>,
 ) -> Resources {
@@ -26,8 +26,8 @@ pub(super) fn complete(
     let (request, limit) = (preset.request_cpu.as_ref(), preset.limit_cpu.as_ref());
     fill(&mut requests, &mut limits, "cpu", request, limit);
     check(&requests, &limits, least, path, violations);
-    // What the cluster would make of it in every pod. Said here it is ours, and no request that somebody adds by hand can
-    // contradict the limit.
+    // The API server would default it in every pod. Set here, we own the field, and no request that is added by hand
+    // can contradict the limit.
     for (name, limit) in &limits {
         requests.entry(name.clone()).or_insert_with(|| limit.clone());
     }
@@ -54,13 +54,13 @@ fn fill(
     }
 }
 
-/// The limit that is given for a resource, if it is less than `least`.
+/// The given limit of a resource, if it is less than `least`.
 pub(super) fn limit_below<'a>(given: Option<&'a Resources>, name: &str, least: &Amount) -> Option<&'a Amount> {
     let limit = given?.limits.as_ref()?.get(name).filter(|limit| !is_unset(Some(limit)))?;
     (size(limit)? < size(least)?).then_some(limit)
 }
 
-/// Nothing, or a zero: both are filled in.
+/// Whether the amount is missing or zero, and so filled in.
 fn is_unset(amount: Option<&Amount>) -> bool {
     amount.is_none_or(|amount| Quantity::parse(&amount.0).is_some_and(Quantity::is_zero))
 }
@@ -86,7 +86,7 @@ fn size(amount: &Amount) -> Option<Quantity> {
 fn check(
     requests: &BTreeMap<String, Amount>,
     limits: &BTreeMap<String, Amount>,
-    least: &Least,
+    least: &MinResources,
     path: &str,
     violations: &mut Vec<Violation>,
 ) {

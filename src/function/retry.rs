@@ -1,36 +1,36 @@
-//! How long to wait after Git could not be read: twice as long each time, to a limit; never less than the server asks
-//! for, and never for ever, because what is missing today may be pushed tomorrow.
+//! The delay after Git could not be read: exponential, never less than the server's `Retry-After`, and never infinite,
+//! because a missing reference may be pushed later.
 //!
-//! Deliberately absent: clocks and chance, which come in as arguments.
+//! Deliberately absent: clocks and randomness, which are arguments.
 
 use std::time::Duration;
 
-use super::git::Unread;
+use super::git::SourceError;
 use crate::failure::{Backoff, Class};
 
-/// Longest wait between two attempts, as a multiple of the first.
-const LONGEST: u32 = 10;
+/// The cap, as a multiple of the first delay.
+const MAX_FACTOR: u32 = 10;
 
-/// How often in a row Git could not be read.
+/// Failures in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Retry {
     failures: u32,
 }
 
 impl Retry {
-    /// It could not be read once more. The wait before the next attempt: `first` at first, give or take 10 % as `chance`
-    /// (0 to 1) has it, so that those who failed together do not come back together.
-    pub(super) fn failed(&mut self, unread: &Unread, first: Duration, chance: f64) -> Duration {
+    /// Records a failure. Returns the delay before the next attempt, which starts with `first`, with jitter by `chance`
+    /// (0 to 1).
+    pub(super) fn failed(&mut self, unread: &SourceError, first: Duration, chance: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let backoff = match unread.class {
             // A missing object usually appears soon.
             Class::NotReady => Backoff::new(Duration::from_secs(1), first.min(Duration::from_secs(120))),
-            _ => Backoff::new(first, first.saturating_mul(LONGEST)),
+            _ => Backoff::new(first, first.saturating_mul(MAX_FACTOR)),
         };
         backoff.jittered(self.failures, chance).max(unread.retry_after.unwrap_or_default())
     }
 
-    /// It could be read.
+    /// Records a success.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
@@ -48,12 +48,12 @@ mod tests {
 
     const FIRST: Duration = Duration::from_secs(30);
 
-    fn unread(class: Class, retry_after: Option<u64>) -> Unread {
+    fn unread(class: Class, retry_after: Option<u64>) -> SourceError {
         let retry_after = retry_after.map(Duration::from_secs);
-        Unread { reason: Reason::SourceUpdateFailed, message: String::new(), class, retry_after }
+        SourceError { reason: Reason::SourceUpdateFailed, message: String::new(), class, retry_after }
     }
 
-    fn seconds(retry: &mut Retry, unread: &Unread, chance: f64) -> u64 {
+    fn seconds(retry: &mut Retry, unread: &SourceError, chance: f64) -> u64 {
         retry.failed(unread, FIRST, chance).as_secs()
     }
 
@@ -69,27 +69,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_awaited_is_looked_for_more_often_than_what_failed() {
+    fn missing_objects_are_polled_more_often_than_failures() {
         let mut retry = Retry::default();
         let waits: Vec<_> = (0..7).map(|_| seconds(&mut retry, &unread(Class::NotReady, None), 0.5)).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
     }
 
     #[test]
-    fn those_who_failed_together_come_back_a_tenth_earlier_or_later() {
+    fn jitter_is_a_tenth() {
         let wait = |chance| Retry::default().failed(&unread(Class::Unavailable, None), FIRST, chance);
         assert_eq!((wait(0.0), wait(1.0)), (Duration::from_secs(27), Duration::from_secs(33)));
     }
 
     #[test]
-    fn a_server_is_left_alone_for_as_long_as_it_asks() {
+    fn honours_retry_after() {
         let mut retry = Retry::default();
         assert_eq!(seconds(&mut retry, &unread(Class::Unavailable, Some(500)), 0.0), 500);
         assert_eq!(seconds(&mut retry, &unread(Class::Unavailable, Some(5)), 0.5), 60, "it is longer anyway");
     }
 
     #[test]
-    fn begins_anew_after_a_success() {
+    fn starts_again_after_a_success() {
         let mut retry = Retry::default();
         for _ in 0..5 {
             seconds(&mut retry, &unread(Class::Unavailable, None), 0.5);

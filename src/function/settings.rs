@@ -1,6 +1,6 @@
-//! What the operator of the agent decides about Functions.
+//! The operator's settings for Functions.
 //!
-//! Deliberately absent: reading the environment. The variables come in as values.
+//! Deliberately absent: reading the environment. The variables are arguments.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,60 +10,60 @@ use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
 use crate::api::{Amount, names};
 use crate::runtimes;
 
-/// The settings; [`Settings::default`] is what is shipped.
+/// The settings; [`Settings::default`] is what Mainstay ships with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Image that holds the program `mainstay`, for the containers of build Jobs.
+    /// Image with the program `mainstay`, for the containers of build Jobs.
     pub builder_image: String,
-    /// Images that Functions are built on, by runtime; `*` stands for all other runtimes.
+    /// Base images by runtime; `*` is for all others.
     pub base_images: BTreeMap<String, BaseImage>,
     /// Platform of the images, as `linux/amd64`.
     pub platform: String,
-    /// Runtime of Functions that name none.
+    /// Default runtime.
     pub default_runtime: String,
-    /// Numbers of pods.
+    /// Presets for numbers of pods.
     pub replicas: Presets<ReplicasPreset>,
-    /// CPU and memory of running pods.
+    /// Presets for resources of serving pods.
     pub resources: Presets<ResourcesPreset>,
-    /// CPU and memory of builds.
+    /// Presets for resources of builds.
     pub build_resources: Presets<ResourcesPreset>,
-    /// Smallest number of pods that a Function may ask for.
+    /// Smallest allowed number of pods.
     pub min_replicas: i64,
-    /// Least CPU and memory of a running pod.
-    pub min_resources: Least,
-    /// Least CPU and memory of a build.
-    pub min_build_resources: Least,
-    /// Names of environment variables that Functions may not set.
+    /// Smallest allowed resources of a serving pod.
+    pub min_resources: MinResources,
+    /// Smallest allowed resources of a build.
+    pub min_build_resources: MinResources,
+    /// Environment variables that Functions must not set.
     pub reserved_env: Vec<String>,
-    /// Registry Secret that wins when a namespace has it.
+    /// Registry Secret that takes precedence in a namespace that has it.
     pub external_registry_secret: String,
-    /// Registry Secret that is used otherwise.
+    /// Default registry Secret.
     pub default_registry_secret: String,
     /// Secret with the configuration of package registries.
     pub package_registry_secret: String,
-    /// Service account of the running pods; the namespace's default one when `None`.
+    /// Service account of serving pods; `None` is the namespace's default.
     pub service_account: Option<String>,
-    /// Service account of the build pods; the namespace's default one when `None`.
+    /// Service account of build pods; `None` is the namespace's default.
     pub build_service_account: Option<String>,
-    /// Builds that may work at the same time, in the whole cluster.
+    /// Maximum number of concurrent builds in the cluster.
     pub max_simultaneous_jobs: usize,
-    /// CPU utilisation that autoscalers aim at, in percent of the requested CPU.
+    /// Target CPU utilisation of autoscalers, in percent of the CPU request.
     pub target_cpu_percentage: i64,
-    /// First delay before a failed build or a failed pass is tried again.
+    /// First delay before a failed build or a refused write is retried.
     pub requeue: Duration,
-    /// First delay before Git is asked again after a failure.
+    /// First delay before Git is read again after a failure.
     pub git_fetch_requeue: Duration,
-    /// How often the reference of a Git Function is looked up.
+    /// Polling interval of Git Functions.
     pub git_interval: Duration,
-    /// How long a build may take.
+    /// Deadline of a build.
     pub build_deadline: Duration,
     /// How long a finished build Job is kept.
     pub build_ttl: Duration,
 }
 
-/// Least CPU and memory that may be asked for.
+/// Smallest allowed CPU and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Least {
+pub struct MinResources {
     /// CPU.
     pub cpu: Amount,
     /// Memory.
@@ -71,8 +71,7 @@ pub struct Least {
 }
 
 impl Settings {
-    /// The Secrets that every Function needs: those of the external and of the default registry for images, and the
-    /// packages'.
+    /// The Secrets that every Function uses: external registry, default registry, packages.
     pub fn secrets(&self) -> [&str; 3] {
         [&self.external_registry_secret, &self.default_registry_secret, &self.package_registry_secret]
     }
@@ -89,8 +88,8 @@ impl Default for Settings {
             resources: presets::function(),
             build_resources: presets::build(),
             min_replicas: 1,
-            min_resources: Least { cpu: "10m".into(), memory: "16Mi".into() },
-            min_build_resources: Least { cpu: "200m".into(), memory: "200Mi".into() },
+            min_resources: MinResources { cpu: "10m".into(), memory: "16Mi".into() },
+            min_build_resources: MinResources { cpu: "200m".into(), memory: "200Mi".into() },
             reserved_env: ["FUNC_RUNTIME", "FUNC_HANDLER", "FUNC_PORT", "MOD_NAME", "NODE_PATH", "PYTHONPATH"]
                 .map(str::to_owned)
                 .to_vec(),

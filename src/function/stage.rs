@@ -1,12 +1,12 @@
-//! What is to be done next for a Function: the table of its stages, and what drives it.
+//! Decides the next steps for a Function: the table of its stages.
 //!
-//! A pass goes through the stages in order: source, build, Deployment, Service, autoscaler, and whether it runs. Each
-//! adds to the decision what is to be written and what is to be said; several children may be written in one pass.
+//! A reconcile runs the stages in order: source, build, Deployment, Service, autoscaler, Running. Each adds writes and
+//! condition updates to the decision; one reconcile may write several children.
 //!
-//! Invariant: the Deployment is not touched before the image that it is to run is built.
-//! Invariant: only what the Function controls is deleted, and only by its UID.
+//! Invariant: the Deployment is not touched before its image is built.
+//! Invariant: only children that the Function controls are deleted, and only by their UID.
 //!
-//! Deliberately absent: what a refused write means; `perform` says it, and the next pass decides again.
+//! Deliberately absent: reactions to a refused write; `perform` reports it, and the next reconcile decides again.
 
 mod build;
 mod serving;
@@ -21,11 +21,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::build_queue::Turn;
-use super::facts::{Identity, Job};
-use super::family::{Family, What};
+use super::build_queue::Admission;
+use super::child_set::{ChildKind, Children};
+use super::child_state::{ChildIdentity, Job};
 use super::git::{Access, Tree};
-use super::refusals::{Refused, Write};
+use super::refusals::{RefusedWrite, Write};
 use super::tag::Recipe;
 use super::{ResolvedFunction, Settings, children};
 use crate::api::function::{Built, FunctionStatus};
@@ -34,148 +34,148 @@ use crate::api::names::MANAGED_BY;
 use crate::drift::{Desired, Mark, Standing};
 use crate::object::{Digest, Key, Object, Place};
 
-/// Where the images of a Function are kept.
+/// The image repository of a Function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// Where builds push to, without a tag.
+    /// The address for builds, without tag.
     pub push: String,
-    /// Where nodes pull from, without a tag.
+    /// The address for nodes, without tag.
     pub pull: String,
-    /// The Secret with the credentials.
+    /// The Secret with its credentials.
     pub secret: String,
 }
 
-/// What a Function must become, with everything that had to be looked up.
+/// A resolved Function with its recipe, its repository and its source.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct Resolved<'a> {
     /// The Function.
     pub function: &'a ResolvedFunction,
-    /// What its image is built from.
+    /// The inputs of its image.
     pub recipe: &'a Recipe,
-    /// Where its images are.
+    /// Its image repository.
     pub repository: &'a Repository,
     /// Its source in Git.
     pub git: Option<(&'a Tree, &'a Access)>,
-    /// What the operator decides.
+    /// The operator's settings.
     pub settings: &'a Settings,
 }
 
-/// What is known of a Function and its children.
+/// The observed state of a Function and its children.
 pub struct Observed<'a> {
-    /// The children that are there.
-    pub family: &'a Family,
-    /// What was last said.
+    /// The existing children.
+    pub children: &'a Children,
+    /// The current status.
     pub status: &'a FunctionStatus,
-    /// The document that an object is kept at, if it is kept.
+    /// The digest of the document that an object is kept at, if it is managed.
     pub kept: &'a dyn Fn(&Key) -> Option<Digest>,
-    /// Takes part in the queue of builds.
-    pub turn: &'a dyn Fn() -> Turn,
-    /// What is remembered from one pass to the next.
-    pub memory: &'a Memory,
+    /// Its place in the build queue.
+    pub admission: Admission,
+    /// State from the last reconcile.
+    pub state: &'a ReconcileState,
 }
 
-/// What is remembered from one pass to the next. A new agent begins without it.
+/// State that is kept from one reconcile to the next. A new agent starts without it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Memory {
-    /// When the position in the queue was last told.
-    pub queue_told: Option<Timestamp>,
-    /// When a Job was first seen complete without its report.
+pub struct ReconcileState {
+    /// When the position in the queue was last reported.
+    pub queue_reported: Option<Timestamp>,
+    /// UID of a complete Job without a report, and since when.
     pub report_awaited: Option<(String, Timestamp)>,
-    /// The last trouble of a Job's pods, which are gone when the Job's deadline is over.
-    pub trouble: Option<(String, String)>,
-    /// The Job whose inputs or credentials have changed since it failed or began: it is followed by another one as soon
-    /// as it has failed or does nothing.
+    /// UID of a Job, and the last problem of its pods, which are deleted at the Job's deadline.
+    pub problem: Option<(String, String)>,
+    /// Name of the Job whose inputs or credentials have changed since it started: it is replaced as soon as it has
+    /// failed or is held up.
     pub retry_now: Option<String>,
-    /// Tag of an image, and why the last build of it failed, as it is said while it is tried again.
+    /// Tag of an image, and why its last build failed, as reported during the next one.
     pub failed: Option<(String, String)>,
-    /// The write that was refused the last time.
-    pub refused: Option<Refused>,
+    /// The last refused write.
+    pub refused: Option<RefusedWrite>,
 }
 
-/// Something that is said of a Function.
+/// A new state of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    /// About what.
+pub struct ConditionUpdate {
+    /// The condition.
     pub condition: Type,
-    /// Whether it is so.
+    /// Its status.
     pub status: Status,
-    /// Why.
+    /// Its reason.
     pub reason: Reason,
-    /// For people.
+    /// Its message.
     pub message: String,
-    /// Whether it is about what an earlier generation asked for.
+    /// Whether it is about an earlier generation.
     pub outdated: bool,
-    /// Whether it is something that was just done: it is news even when the same was said before.
+    /// Whether it reports an action, which is emitted even if the condition is unchanged.
     pub done: bool,
 }
 
-impl Said {
-    /// One of them.
+impl ConditionUpdate {
+    /// An update that reports no action.
     pub fn new(condition: Type, status: Status, reason: Reason, message: impl Into<String>) -> Self {
         Self { condition, status, reason, message: message.into(), outdated: false, done: false }
     }
 }
 
-/// One thing to do.
+/// One step of a decision.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Something is known.
-    Say(Said),
-    /// What was last said of this condition is still so.
-    Affirm(Type),
-    /// Something is known, unless a write of this pass has just changed it.
-    SayUnlessChanged(Said),
-    /// An object is to be as its document says.
+    /// Set a condition.
+    SetCondition(ConditionUpdate),
+    /// Confirm a condition for this generation.
+    ConfirmCondition(Type),
+    /// Set a condition unless a write of this reconcile has set it.
+    SetConditionUnlessWritten(ConditionUpdate),
+    /// Apply an object.
     Put(Box<Put>),
-    /// An object has to go.
+    /// Delete an object.
     Delete {
         /// Its kind.
-        what: What,
-        /// Which one.
-        identity: Identity,
+        child_kind: ChildKind,
+        /// The object.
+        identity: ChildIdentity,
     },
-    /// A write was refused and is not tried again yet: nothing can follow.
-    Refused(Option<Said>),
-    /// The number of pods is handed over to an autoscaler.
+    /// A write was refused and is not retried yet: the reconcile ends.
+    Refused(Option<ConditionUpdate>),
+    /// Hand `spec.replicas` over to an autoscaler.
     HandOver {
         /// Name of the Deployment.
         deployment: String,
-        /// Number of pods now.
+        /// Current number of pods.
         replicas: i64,
     },
 }
 
-/// An object is to be as its document says.
+/// An apply of a child.
 #[derive(Clone, Debug)]
 pub struct Put {
     /// Its kind.
-    pub what: What,
-    /// What it must be.
+    pub child_kind: ChildKind,
+    /// The desired object.
     pub desired: Arc<Desired>,
-    /// Resource version that it is known to have, if it is known to be there and ours.
+    /// Its resource version, if it is known to exist and to be ours.
     pub version: Option<String>,
-    /// Its UID, and what an earlier agent applied of it, if that was looked at.
+    /// Its UID and what an earlier agent applied, if that is known.
     pub standing: Option<(String, Standing)>,
-    /// What it is about.
+    /// The condition that it belongs to.
     pub condition: Type,
-    /// What is said when it was created, and when it was changed.
+    /// The condition's reasons after creation and after a change.
     pub reasons: [Reason; 2],
-    /// Whether what it is about is still what an earlier generation asked for.
+    /// Whether the condition still is about an earlier generation.
     pub outdated: bool,
-    /// Whether what ran before goes on serving while this is carried out.
+    /// Whether the previous version keeps serving meanwhile.
     pub serves: bool,
-    /// What else is to be said of it once it is done.
+    /// Appended to the condition's message.
     pub note: String,
 }
 
-/// What is recorded of builds.
+/// The record of builds in the status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// The image that is there.
+    /// The image that was built.
     pub built: Option<Built>,
-    /// Tag that is being built, with the attempt.
+    /// Tag and attempt of the current build.
     pub building: Option<(String, i64)>,
-    /// When a failed build is tried again.
+    /// When a failed build is retried.
     pub retry_at: Option<Timestamp>,
     /// Position in the queue.
     pub queue: Option<usize>,
@@ -183,23 +183,24 @@ pub struct Record {
     pub image: Option<String>,
 }
 
-/// What is to be done.
+/// The decision of a reconcile.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// In this order; the first that fails ends the pass.
+    /// The steps, in order; the first that fails ends the reconcile.
     pub steps: Vec<Step>,
-    /// What is recorded, also when a step fails.
+    /// The build record, also if a step fails.
     pub record: Record,
-    /// What is recorded instead when the Job is not created: a build that could not begin is no attempt.
+    /// The record if the Job is not created: a build that could not start is not an attempt.
     pub without_job: Option<Box<Record>>,
-    /// Whether the Function takes part in the queue.
+    /// Whether the Function needs a place in the build queue. An action: the Function is queued if this is set, and
+    /// removed otherwise.
     pub in_queue: bool,
-    /// When to look again although nothing happened.
-    pub look_again: Option<Duration>,
-    /// What is to be remembered.
-    pub memory: Memory,
-    /// A Job that runs and has no pod: why is not known yet.
-    pub podless: Option<Job>,
+    /// When to reconcile again even if nothing happens.
+    pub requeue_after: Option<Duration>,
+    /// State for the next reconcile.
+    pub state: ReconcileState,
+    /// A running Job without a pod, for which the cause has to be read.
+    pub without_pod: Option<Job>,
     /// The image to run.
     image: Option<Image>,
 }
@@ -211,150 +212,155 @@ struct Image {
 }
 
 /// The stages, in order.
-const STAGES: [fn(&Wanted<'_>, &Observed<'_>, Timestamp, &mut Decision); 6] =
-    [source::look, build::look, serving::deployment, serving::service, serving::autoscaler, serving::running];
+const STAGES: [fn(&Resolved<'_>, &Observed<'_>, Timestamp, &mut Decision); 6] =
+    [source::source, build::image, serving::deployment, serving::service, serving::autoscaler, serving::running];
 
-/// What is to be done for a Function now.
-pub fn drive(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp) -> Decision {
+/// Decides the next steps for a Function.
+pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) -> Decision {
     let old = observed.status;
     let mut decision = Decision {
         record: Record { built: old.built.clone(), image: old.image.clone(), ..Record::default() },
-        memory: Memory {
-            retry_now: observed.memory.retry_now.clone(),
-            refused: observed.memory.refused.clone(),
-            ..Memory::default()
+        state: ReconcileState {
+            retry_now: observed.state.retry_now.clone(),
+            refused: observed.state.refused.clone(),
+            ..ReconcileState::default()
         },
         ..Decision::default()
     };
     for stage in STAGES {
-        stage(wanted, observed, now, &mut decision);
+        stage(resolved, observed, now, &mut decision);
     }
-    decision.wait_for_refused(&wanted.function.namespace, now);
+    decision.wait_for_refused(&resolved.function.namespace, now);
     decision
 }
 
 impl Decision {
-    fn say(&mut self, condition: Type, status: Status, reason: Reason, message: impl Into<String>) {
-        self.steps.push(Step::Say(Said::new(condition, status, reason, message)));
+    fn set_condition(&mut self, condition: Type, status: Status, reason: Reason, message: impl Into<String>) {
+        self.steps.push(Step::SetCondition(ConditionUpdate::new(condition, status, reason, message)));
     }
 
-    /// Says that something was just done.
-    fn done(&mut self, condition: Type, status: Status, reason: Reason, message: impl Into<String>) {
-        self.steps.push(Step::Say(Said { done: true, ..Said::new(condition, status, reason, message) }));
+    /// Sets a condition to report an action.
+    fn report_action(&mut self, condition: Type, status: Status, reason: Reason, message: impl Into<String>) {
+        self.steps.push(Step::SetCondition(ConditionUpdate {
+            done: true,
+            ..ConditionUpdate::new(condition, status, reason, message)
+        }));
     }
 
-    /// Says this of a condition, whatever else was to be said of it.
-    pub fn blame(&mut self, mut said: Said) {
-        said.outdated |= self.steps.iter().any(|step| match step {
-            Step::Say(other) | Step::SayUnlessChanged(other) => other.condition == said.condition && other.outdated,
+    /// Attributes a problem to a condition, in place of its other updates.
+    pub fn attribute(&mut self, mut update: ConditionUpdate) {
+        update.outdated |= self.steps.iter().any(|step| match step {
+            Step::SetCondition(other) | Step::SetConditionUnlessWritten(other) => {
+                other.condition == update.condition && other.outdated
+            }
             _ => false,
         });
         self.steps.retain(|step| match step {
-            Step::Say(other) | Step::SayUnlessChanged(other) => other.condition != said.condition,
-            Step::Affirm(kind) => *kind != said.condition,
+            Step::SetCondition(other) | Step::SetConditionUnlessWritten(other) => other.condition != update.condition,
+            Step::ConfirmCondition(kind) => *kind != update.condition,
             _ => true,
         });
-        self.steps.insert(0, Step::Say(said));
+        self.steps.insert(0, Step::SetCondition(update));
     }
 
-    fn delete(&mut self, what: What, identity: &Identity) {
+    fn delete(&mut self, child_kind: ChildKind, identity: &ChildIdentity) {
         if !identity.terminating {
-            self.steps.push(Step::Delete { what, identity: identity.clone() });
+            self.steps.push(Step::Delete { child_kind, identity: identity.clone() });
         }
     }
 
-    /// Ends before the write that was refused and is not to be tried yet.
+    /// Ends the decision before a refused write that must not be retried yet.
     fn wait_for_refused(&mut self, namespace: &str, now: Timestamp) {
-        let Some(refused) = &self.memory.refused else { return };
+        let Some(refused) = &self.state.refused else { return };
         let held = |step: &Step| refused.holds(&Write::of(step, namespace)?, now);
         let Some((at, wait)) = self.steps.iter().enumerate().find_map(|(at, step)| Some((at, held(step)?))) else {
             return;
         };
-        let mut said = refused.said().cloned();
+        let mut update = refused.update().cloned();
         if let Step::Put(put) = &self.steps[at] {
-            said = said.map(|said| Said { outdated: put.outdated, ..said });
+            update = update.map(|update| ConditionUpdate { outdated: put.outdated, ..update });
         }
         self.record = self.record_at(at).clone();
         self.steps.truncate(at);
-        // Pods are not handed over before what they are handed over for can be written.
+        // Replicas are not handed over before the write that they are handed over for.
         self.steps.pop_if(|last| matches!(last, Step::HandOver { .. }));
-        self.steps.push(Step::Refused(said));
-        self.look_within(wait);
+        self.steps.push(Step::Refused(update));
+        self.requeue_within(wait);
     }
 
-    /// What is recorded when the pass ends with the step at this place, without having carried it out.
+    /// The record if the reconcile ends at this step, without performing it.
     pub(super) fn record_at(&self, at: usize) -> &Record {
-        let creates_job = |step: &Step| matches!(step, Step::Put(put) if put.what == What::Job);
+        let creates_job = |step: &Step| matches!(step, Step::Put(put) if put.child_kind == ChildKind::Job);
         let lacks_job = self.steps.iter().skip(at).any(creates_job);
         self.without_job.as_deref().filter(|_| lacks_job).unwrap_or(&self.record)
     }
 
-    fn look_within(&mut self, wait: Duration) {
-        self.look_again = Some(self.look_again.map_or(wait, |known| known.min(wait)));
+    fn requeue_within(&mut self, wait: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(wait, |known| known.min(wait)));
     }
 
-    fn puts(&self, what: What) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Put(put) if put.what == what))
+    fn puts(&self, child_kind: ChildKind) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Put(put) if put.child_kind == child_kind))
     }
 }
 
 impl Observed<'_> {
-    /// Whether this was last said of the condition.
+    /// Whether the condition has this status and reason.
     fn says(&self, condition: Type, status: Status, reason: Reason) -> bool {
-        let said = function_conditions::find(&self.status.conditions, condition);
-        said.is_some_and(|said| said.status == status.as_str() && said.reason == reason.as_str())
+        let update = function_conditions::find(&self.status.conditions, condition);
+        update.is_some_and(|update| update.status == status.as_str() && update.reason == reason.as_str())
     }
 
-    /// Whether the condition was last said to be so.
+    /// Whether the condition is True.
     fn holds(&self, condition: Type) -> bool {
-        let said = function_conditions::find(&self.status.conditions, condition);
-        said.is_some_and(|said| said.status == Status::True.as_str())
+        let update = function_conditions::find(&self.status.conditions, condition);
+        update.is_some_and(|update| update.status == Status::True.as_str())
     }
 }
 
-/// A document, as the object that it is to be.
-fn desired(what: What, function: &ResolvedFunction, document: &Value) -> Option<Arc<Desired>> {
+/// The desired object of a document.
+fn desired(child_kind: ChildKind, function: &ResolvedFunction, document: &Value) -> Option<Arc<Desired>> {
     let place = Place::file(format!("Function {}/{}", function.namespace, function.name));
     let object = Object::from_value(document, place).ok()?;
-    let kind = what.kind();
+    let kind = child_kind.kind();
     let key = kind.key(Some(&function.namespace), &object.key.name);
-    let reserved = children::reserved(what);
+    let reserved = children::reserved(child_kind);
     let mark = Mark::Controller { uid: function.uid.as_str().into(), watched_by: MANAGED_BY, reserved };
     Some(Arc::new(Desired { key, kind, object: Arc::new(object), mark }))
 }
 
-/// Has an object be as its document says; whether there is anything to do.
+/// Adds the apply of a document. Returns whether there is anything to write.
 fn put(
     decision: &mut Decision,
     observed: &Observed<'_>,
-    wanted: &Wanted<'_>,
-    what: What,
+    resolved: &Resolved<'_>,
+    child_kind: ChildKind,
     document: &Value,
-    there: &[&Identity],
-    said: (Type, [Reason; 2]),
+    there: &[&ChildIdentity],
+    update: (Type, [Reason; 2]),
 ) -> bool {
-    let Some(desired) = desired(what, wanted.function, document) else { return false };
+    let Some(desired) = desired(child_kind, resolved.function, document) else { return false };
     let known = there.iter().find(|identity| *identity.name == *desired.key.name);
     if (observed.kept)(&desired.key) == Some(desired.source()) {
         return false;
     }
-    let (condition, reasons) = said;
+    let (condition, reasons) = update;
     let version = known.map(|identity| identity.version.clone());
     let standing = known.and_then(|identity| Some((identity.uid.clone(), identity.standing?)));
-    let serves = condition == Type::Running && serving::goes_on(wanted, observed);
-    // Without an image it is the old one that serves, whatever is written of the other children.
+    let serves = condition == Type::Running && serving::goes_on(resolved, observed);
+    // Without a new image, the old one serves, whatever is written to the other children.
     let outdated = condition == Type::Running && (serves || decision.image.is_none());
-    let put = Put { what, desired, version, standing, condition, reasons, outdated, serves, note: String::new() };
+    let put = Put { child_kind, desired, version, standing, condition, reasons, outdated, serves, note: String::new() };
     decision.steps.push(Step::Put(Box::new(put)));
     true
 }
 
-/// The one to keep of several: that with the right name, else the first. The others are removed.
-fn one_of(decision: &mut Decision, what: What, there: &[&Identity], name: String) -> String {
+/// The child to keep: the one with the right name, else the first. Deletes the others.
+fn one_of(decision: &mut Decision, child_kind: ChildKind, there: &[&ChildIdentity], name: String) -> String {
     let kept = there.iter().find(|identity| identity.name == name).or(there.first());
     let name = kept.map_or(name, |identity| identity.name.clone());
     for other in there.iter().filter(|identity| identity.name != name) {
-        decision.delete(what, other);
+        decision.delete(child_kind, other);
     }
     name
 }

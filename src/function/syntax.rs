@@ -1,6 +1,6 @@
-//! Which names, labels and variables the API takes, and what it says about the others.
+//! The syntax of names, labels and variables in the API, with the API's own error messages.
 //!
-//! The words are the API's own, so that a refusal reads the same wherever it comes from.
+//! So a violation reads the same wherever it is found.
 
 use super::violation::shown;
 
@@ -20,13 +20,13 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const ENV: &str = "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', \
      and must not start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or 'MyEnvName1', regex used for \
      validation is '[-._a-zA-Z][-._a-zA-Z0-9]*')";
-/// Longest name, label value, and name part of a label's key.
-const LONGEST: usize = 63;
+/// Maximum length of a name, a label value, and the name part of a label key.
+const MAX_LENGTH: usize = 63;
 
-/// What is wrong with a name that has to be a DNS label by RFC 1035, as a Service's has to be.
+/// The errors of a name that must be an RFC 1035 DNS label, as for a Service.
 pub(super) fn dns_label(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    if name.len() > LONGEST {
+    if name.len() > MAX_LENGTH {
         wrong.push(TOO_LONG.to_owned());
     }
     let starts = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
@@ -36,20 +36,20 @@ pub(super) fn dns_label(name: &str) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with the name of an object, such as a GitRepository.
+/// The error of an object name, such as that of a GitRepository.
 pub(super) fn subdomain(name: &str) -> Option<&'static str> {
     let part =
         |part: &str| !part.is_empty() && part.bytes().all(is_dns) && !part.starts_with('-') && !part.ends_with('-');
     (name.len() > 253 || !name.split('.').all(part)).then_some(SUBDOMAIN)
 }
 
-/// What is wrong with a label: the field and the words, for its key and for its value.
+/// The errors of a label's key and value.
 pub(super) fn label(key: &str, value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for words in label_key(key) {
         wrong.push(format!("Invalid value: \"{}\": {words}", shown(key)));
     }
-    if value.len() > LONGEST {
+    if value.len() > MAX_LENGTH {
         wrong.push(format!("Invalid value: \"{}\": {TOO_LONG}", shown(value)));
     }
     if !value.is_empty() && !is_name(value) {
@@ -78,7 +78,7 @@ fn label_key(key: &str) -> Vec<String> {
     };
     if name.is_empty() {
         wrong.push("name part must be non-empty".to_owned());
-    } else if name.len() > LONGEST {
+    } else if name.len() > MAX_LENGTH {
         wrong.push(format!("name part {TOO_LONG}"));
     }
     if !is_name(name) {
@@ -87,7 +87,7 @@ fn label_key(key: &str) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with the name of an environment variable.
+/// The errors of an environment variable's name.
 pub(super) fn env_name(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let digit = name.bytes().next().is_none_or(|b| b.is_ascii_digit());

@@ -1,10 +1,10 @@
-//! What an image is built from, as one digest: its tag. And why the next image is built.
+//! The tag of an image: a digest of everything it is built from. And the causes of a build.
 //!
-//! Invariant: equal inputs give equal tags on every machine, and inputs that differ in any way give different ones;
-//! every part is preceded by its length, so that no two sequences of parts read the same.
+//! Invariant: equal inputs give equal tags on every machine, different inputs give different ones. Every part is
+//! prefixed with its length, so that no two sequences of parts are encoded the same.
 //!
 //! Deliberately not among the inputs: environment, labels, numbers of pods, passwords, other directories of the
-//! repository, and the registry: it holds the image, it does not change it.
+//! repository, and the registry, which only stores the image.
 
 use std::fmt;
 
@@ -14,35 +14,35 @@ use super::{Code, ResolvedFunction};
 use crate::api::build::IMAGE_FORMAT;
 use crate::api::function::{Built, Inputs};
 
-/// What an image is built from, ready to be compared.
+/// The inputs of an image as digests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// The image's tag: 64 hexadecimal digits.
     pub tag: String,
-    /// Digests of the inputs, to tell why a build is made.
+    /// Digests of the inputs, to determine the causes of a build.
     pub inputs: Inputs,
 }
 
 /// Why an image is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// The source changed, or was never built.
+pub enum BuildCause {
+    /// The source changed or is new.
     Source,
     /// The dependencies changed.
     Deps,
-    /// The runtime, or what Mainstay adds to it, changed.
+    /// The runtime, or the files that Mainstay adds to it, changed.
     Runtime,
     /// The base image changed.
     Base,
-    /// Another registry is to hold the image.
+    /// The registry changed.
     Registry,
     /// The annotation `mainstay.dev/rebuild` changed.
     Requested,
-    /// The last build failed, or its image cannot be trusted.
+    /// The last build failed, or its image is not known to be valid.
     Retry,
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for BuildCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Source => "SOURCE",
@@ -56,8 +56,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The recipe of a Function's image. `tree` is the Git tree of `baseDir`, in hexadecimal digits; inline Functions have
-/// none.
+/// The recipe of a Function's image. `tree` is the Git tree of `baseDir` in hexadecimal digits; `None` for inline
+/// Functions.
 pub fn recipe(function: &ResolvedFunction, tree: Option<&str>, platform: &str) -> Recipe {
     let (source, deps): (Vec<&str>, Vec<&str>) = match &function.code {
         Code::Inline { source, dependencies } => (vec!["inline", source], vec![dependencies]),
@@ -91,7 +91,7 @@ pub fn recipe(function: &ResolvedFunction, tree: Option<&str>, platform: &str) -
     }
 }
 
-/// The parts, each after its length as eight bytes.
+/// The parts, each prefixed with its length in eight bytes.
 fn prefixed(parts: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());
     for part in parts {
@@ -101,24 +101,24 @@ fn prefixed(parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Why this recipe has to be built for this repository although `built` exists; empty when it has not.
-pub fn causes(recipe: &Recipe, repository: &str, built: Option<&Built>) -> Vec<Cause> {
-    let Some(built) = built else { return vec![Cause::Source] };
+/// Why this recipe has to be built for this repository although `built` exists; empty if it need not be.
+pub fn causes(recipe: &Recipe, repository: &str, built: Option<&Built>) -> Vec<BuildCause> {
+    let Some(built) = built else { return vec![BuildCause::Source] };
     let (new, old) = (&recipe.inputs, &built.inputs);
     let mut causes: Vec<_> = [
-        (new.source != old.source, Cause::Source),
-        (new.deps != old.deps, Cause::Deps),
-        (new.runtime != old.runtime, Cause::Runtime),
-        (new.base != old.base, Cause::Base),
-        (built.repository != repository, Cause::Registry),
-        (new.requested != old.requested, Cause::Requested),
+        (new.source != old.source, BuildCause::Source),
+        (new.deps != old.deps, BuildCause::Deps),
+        (new.runtime != old.runtime, BuildCause::Runtime),
+        (new.base != old.base, BuildCause::Base),
+        (built.repository != repository, BuildCause::Registry),
+        (new.requested != old.requested, BuildCause::Requested),
     ]
     .into_iter()
     .filter_map(|(differs, cause)| differs.then_some(cause))
     .collect();
-    // Short digests can agree by accident, and a status can be edited; the tag has the last word.
+    // Short digests can collide, and a status can be edited; the tag decides.
     if causes.is_empty() && recipe.tag != built.tag {
-        causes.push(Cause::Source);
+        causes.push(BuildCause::Source);
     }
     causes
 }

@@ -1,8 +1,8 @@
-//! The settings as environment variables: those of the first system that still mean something, and ours.
+//! Settings from environment variables: those of Kyma's Functions that still apply, and Mainstay's own.
 //!
-//! Invariant: a variable that is not understood is told, never ignored; an empty one stands for the default.
+//! Invariant: an invalid variable is reported, never ignored; an empty one means the default.
 
-mod strays;
+mod unknown;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use super::{BaseImage, Settings};
 use crate::api::{Amount, Span};
 use crate::runtimes;
 
-/// A variable that cannot be used.
+/// An invalid variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {why}")]
-pub struct Refused {
+pub struct InvalidVariable {
     /// Name of the variable.
     pub name: String,
-    /// Why it cannot be used.
+    /// Why it is invalid.
     pub why: String,
 }
 
-/// Puts the value of one variable into the settings, or says what is wrong with it.
+/// Sets a variable's value in the settings, or says why it is invalid.
 type Set = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// Jobs count their time in whole seconds.
+/// Jobs measure their deadline in whole seconds.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(1);
-/// What a build reports goes with its Job: without it the image is not known, and built again and again.
+/// The build's report is deleted with its Job: if that is too early, the image is unknown and built again and again.
 const SHORTEST_TTL: Duration = Duration::from_secs(60);
 
 /// All variables.
@@ -72,18 +72,21 @@ pub const VARIABLES: &[(&str, Set)] = &[
 ];
 
 impl Settings {
-    /// `base` changed by these variables; other variables than [`VARIABLES`] may be among them. All that is wrong is
-    /// told.
-    pub fn from_env(base: Self, variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, Vec<Refused>> {
+    /// `base` with the values of these variables, which may include others than [`VARIABLES`]. Reports all invalid
+    /// ones.
+    pub fn from_env(
+        base: Self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Vec<InvalidVariable>> {
         let mut settings = base;
         let mut refused = Vec::new();
         for (name, value) in variables {
             let outcome = match VARIABLES.iter().find(|(known, _)| *known == name) {
                 Some(_) if value.is_empty() => Ok(()),
                 Some((_, set)) => set(&mut settings, value.trim()),
-                None => strays::refuse(&name, &value),
+                None => unknown::refuse(&name, &value),
             };
-            refused.extend(outcome.err().map(|why| Refused { name, why }));
+            refused.extend(outcome.err().map(|why| InvalidVariable { name, why }));
         }
         refused.extend(incomplete(&settings));
         refused.sort_by(|a, b| a.name.cmp(&b.name));
@@ -91,9 +94,9 @@ impl Settings {
     }
 }
 
-/// Every default preset has to be there and to be complete: all others are completed from it.
-fn incomplete(settings: &Settings) -> Vec<Refused> {
-    let refuse = |kind: &str, default: &str, why: &str| Refused {
+/// Every default preset must exist and be complete, because all others are completed from it.
+fn incomplete(settings: &Settings) -> Vec<InvalidVariable> {
+    let refuse = |kind: &str, default: &str, why: &str| InvalidVariable {
         name: format!("WEBHOOK_DEFAULTING_{kind}_DEFAULT_PRESET"),
         why: format!("the preset \"{default}\" {why}"),
     };
@@ -116,7 +119,7 @@ fn flaw(presets: &Presets<ResourcesPreset>) -> Option<String> {
     let Some(fallback) = presets.fallback() else { return Some("does not exist".to_owned()) };
     let wrong = |amount: &Amount| Quantity::parse(&amount.0).is_none();
     if let Some(amount) = presets.all.values().flat_map(ResourcesPreset::amounts).flatten().find(|a| wrong(a)) {
-        return Some(format!("stands beside one with \"{amount}\", which is no quantity"));
+        return Some(format!("is used with a preset that has \"{amount}\", which is not a quantity"));
     }
     fallback.amounts().iter().any(Option::is_none).then(|| "lacks a request or a limit".to_owned())
 }
@@ -129,21 +132,21 @@ fn text(field: &mut String, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn parsed<T: std::str::FromStr>(field: &mut T, value: &str, wanted: &str) -> Result<(), String> {
-    *field = value.parse().map_err(|_| format!("\"{value}\" is not {wanted}"))?;
+fn parsed<T: std::str::FromStr>(field: &mut T, value: &str, expected: &str) -> Result<(), String> {
+    *field = value.parse().map_err(|_| format!("\"{value}\" is not {expected}"))?;
     Ok(())
 }
 
 fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(field: &mut T, value: &str) -> Result<(), String> {
-    let wanted = "a whole number from 1 on";
-    parsed(field, value, wanted)?;
-    if *field < T::from(1) { Err(format!("\"{value}\" is not {wanted}")) } else { Ok(()) }
+    let expected = "a whole number of at least 1";
+    parsed(field, value, expected)?;
+    if *field < T::from(1) { Err(format!("\"{value}\" is not {expected}")) } else { Ok(()) }
 }
 
 fn duration(field: &mut Duration, value: &str) -> Result<(), String> {
     let span: Span = value.parse().map_err(|error: crate::api::duration::NotADuration| error.to_string())?;
     if span.0.is_zero() {
-        return Err("it must be longer than nothing".to_owned());
+        return Err("it must be longer than 0s".to_owned());
     }
     *field = span.0;
     Ok(())
@@ -160,7 +163,7 @@ fn long_enough(field: &mut Duration, value: &str, least: Duration) -> Result<(),
 }
 
 fn amount(field: &mut Amount, value: &str) -> Result<(), String> {
-    Quantity::parse(value).ok_or_else(|| format!("\"{value}\" is no quantity"))?;
+    Quantity::parse(value).ok_or_else(|| format!("\"{value}\" is not a quantity"))?;
     *field = value.into();
     Ok(())
 }
@@ -169,13 +172,12 @@ fn platform(field: &mut String, value: &str) -> Result<(), String> {
     let part = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     match value.split('/').collect::<Vec<_>>()[..] {
         [os, architecture] if part(os) && part(architecture) => text(field, value),
-        _ => Err(format!("\"{value}\" is not written like linux/amd64")),
+        _ => Err(format!("\"{value}\" is not a platform such as linux/amd64")),
     }
 }
 
 fn map<T: DeserializeOwned>(field: &mut BTreeMap<String, T>, value: &str) -> Result<(), String> {
-    *field =
-        serde_json::from_str(value).map_err(|error| format!("it is not the JSON object that is wanted: {error}"))?;
+    *field = serde_json::from_str(value).map_err(|error| format!("it is not the expected JSON object: {error}"))?;
     Ok(())
 }
 

@@ -1,51 +1,50 @@
-//! What is wrong with a Function, in the words that its users know: `message: paths`, and details in the next line.
+//! Violations: what is wrong with a Function, as `message: paths`, with details in the next line.
 //!
-//! The form is that of the defaulting and validating webhook of the Functions' first system: equal messages are merged,
-//! the lines are sorted.
+//! The format is that of the webhooks of Kyma's Functions: equal messages are merged, and the lines are sorted.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::api::function_conditions::Reason;
 
-/// Longest part of a user's text that a message repeats, in bytes.
+/// Maximum bytes of a user's text that a message repeats.
 const SHOWN: usize = 200;
 
-/// One thing that is wrong and that only the user can put right.
+/// A problem that only the user can fix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// More about it, or what to do; may be empty.
+    /// Details, or what to do; may be empty.
     pub details: String,
-    /// Fields that it is about, such as `spec.source`.
+    /// The affected fields, such as `spec.source`.
     pub paths: Vec<String>,
     /// The condition's reason.
     pub reason: Reason,
 }
 
 impl Violation {
-    /// A field that has to be there.
+    /// A required field is missing.
     pub(super) fn missing(path: &str) -> Self {
         Self::new("missing field(s)".into(), path)
     }
 
-    /// A field with a wrong value.
+    /// A field has an invalid value.
     pub(super) fn invalid(what: impl fmt::Display, path: &str) -> Self {
         Self::new(format!("invalid value: {what}"), path)
     }
 
-    /// A key with a wrong name.
+    /// A key has an invalid name.
     pub(super) fn key(name: &str, path: &str, details: String) -> Self {
         Self { details, ..Self::new(format!("invalid key name \"{}\"", shown(name)), path) }
     }
 
-    /// A runtime that cannot be had.
+    /// A runtime is not available.
     pub(super) fn runtime(what: impl fmt::Display, path: &str, details: String) -> Self {
         Self { details, reason: Reason::RuntimeNotSupported, ..Self::invalid(what, path) }
     }
 
-    /// The same with details.
+    /// This violation with details.
     pub(super) fn because(self, details: impl Into<String>) -> Self {
         Self { details: details.into(), ..self }
     }
@@ -65,7 +64,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All violations as one text for the condition and the webhook's answer.
+/// All violations as one text, for the condition and the webhook's answer.
 pub fn text(violations: &[Violation]) -> String {
     let mut merged: BTreeMap<(&str, &str), Vec<&String>> = BTreeMap::new();
     for violation in violations {
@@ -80,13 +79,13 @@ pub fn text(violations: &[Violation]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The reason that the condition gives: the runtime's when nothing else is wrong.
+/// The condition's reason: that of the runtime only if nothing else is wrong.
 pub fn reason(violations: &[Violation]) -> Reason {
     let first = violations.first().map_or(Reason::SpecInvalid, |violation| violation.reason);
     if violations.iter().all(|violation| violation.reason == first) { first } else { Reason::SpecInvalid }
 }
 
-/// A user's text, as far as a message repeats it.
+/// The part of a user's text that a message repeats.
 pub(super) fn shown(text: &str) -> String {
     let short = crate::api::conditions::cut(text, SHOWN);
     let clean: String = short.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn blames_the_runtime_only_when_nothing_else_is_wrong() {
+    fn the_reason_is_the_runtime_only_if_nothing_else_is_wrong() {
         let runtime = Violation::runtime("cannot find runtime: x", "spec.runtime", String::new());
         assert_eq!(reason(std::slice::from_ref(&runtime)), Reason::RuntimeNotSupported);
         assert_eq!(reason(&[runtime, Violation::missing("spec.source")]), Reason::SpecInvalid);

@@ -20,7 +20,7 @@ use super::prune::{Deletion, Unproven, may_delete};
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
 use crate::drift::{Desired, Drift, Intent, Owner, Put, released};
-use crate::object::{Digest, Key, prune_order};
+use crate::object::{Digest, Key, is_established, prune_order};
 
 /// Applies in flight at once.
 const AT_ONCE: usize = 16;
@@ -169,11 +169,6 @@ async fn settle(cluster: &Cluster, desired: &Arc<Desired>, put: Put) -> Applied 
     }
     cluster.kinds_changed();
     Applied::Done(put)
-}
-
-fn is_established(definition: &Value) -> bool {
-    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
 /// The inventory's entry for an object that was applied.

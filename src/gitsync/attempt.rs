@@ -120,7 +120,7 @@ impl Attempt<'_> {
         if self.memory.seen.is_none() {
             let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
             if let Some(commit) = seen {
-                self.source().remind(remote, &reference, commit);
+                self.source().hint(remote, &reference, commit);
             }
         }
         let found = match self.source().lookup(remote, &reference, max_age).await {
@@ -131,13 +131,9 @@ impl Attempt<'_> {
             }
         };
         if self.memory.seen.is_none_or(|(commit, _)| commit != found.commit) {
-            let sync = self.owner.to_string();
             self.memory.seen = Some((found.commit, Instant::now()));
-            self.context.tell(
-                self.owner,
-                "CommitSeen",
-                &Message::CommitSeen { sync, commit: found.commit.to_string() },
-            );
+            let message = Message::CommitSeen { subject: (&**self.owner).into(), commit: found.commit.to_string() };
+            self.context.emit(self.owner, &message);
             self.memory.failed.clear();
         }
         let question = Question {

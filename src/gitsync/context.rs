@@ -10,9 +10,9 @@ use super::registry::Registry;
 use super::resolve::Reach;
 use crate::api::GitSync;
 use crate::drift::{Announcement, Drift, Owner};
+use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
-use crate::pulse::Part;
 use crate::secrets::Secrets;
 use crate::source::{Repositories, Source};
 
@@ -34,7 +34,7 @@ pub struct Context {
     /// Who manages and wants what.
     pub registry: Registry,
     /// What files decoded to.
-    pub memory: Arc<manifest::Memory>,
+    pub memory: Arc<manifest::DecodeCache>,
     /// Bounds of decoding.
     pub limits: manifest::Limits,
     /// Namespaces whose GitSyncs may touch everything.
@@ -44,7 +44,7 @@ pub struct Context {
     /// Rings when every remote is to be looked at now.
     pub look_now: watch::Sender<u64>,
     /// Moves with every turn of a GitSync.
-    pub(super) pulse: Part,
+    pub(super) liveness: Component,
     facts: Mutex<HashMap<Owner, SyncFacts>>,
 }
 
@@ -65,7 +65,7 @@ impl Context {
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
         trusted: Vec<String>,
-        pulse: Part,
+        liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
         let started = Instant::now();
@@ -80,7 +80,7 @@ impl Context {
             trusted,
             announce: Box::new(announce),
             look_now: watch::Sender::new(0),
-            pulse,
+            liveness,
             facts: Mutex::default(),
         }
     }
@@ -96,8 +96,8 @@ impl Context {
         self.registry.enter(owner, super::label(namespace, name), confined_to);
     }
 
-    pub(super) fn tell(&self, owner: &Owner, reason: &'static str, message: &Message) {
-        (self.announce)(&Announcement { owner, object: None, reason, message });
+    pub(super) fn emit(&self, owner: &Owner, message: &Message) {
+        (self.announce)(&Announcement { owner, object: None, message });
     }
 
     /// What metrics say of every GitSync.

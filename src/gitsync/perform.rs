@@ -236,7 +236,7 @@ impl Attempt<'_> {
         let restarted = said.as_deref() == Some(&question.commit.to_string()) && tally.touched() == 0;
         if (new && !restarted) || tally.touched() > 0 {
             let message = Message::CommitApplied {
-                sync: self.owner.to_string(),
+                subject: (&**self.owner).into(),
                 commit: question.commit.to_string(),
                 created: tally.created,
                 changed: tally.changed,
@@ -244,7 +244,7 @@ impl Attempt<'_> {
                 pruned: tally.pruned,
                 millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             };
-            self.context.tell(self.owner, "Applied", &message);
+            self.context.emit(self.owner, &message);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::api::conditions::Reason;
 use crate::api::names::ALLOW_PRUNE;
 use crate::drift::Desired;
 use crate::manifest::{self, Problem};
-use crate::source::{BaseDir, Found, Reference, Remote, Snapshot};
+use crate::source::{BaseDir, Reference, Remote, ResolvedRef, Snapshot};
 
 /// Problems that one message names.
 const SHOWN_PROBLEMS: usize = 20;
@@ -21,7 +21,7 @@ impl Attempt<'_> {
     pub(super) async fn wanted(
         &mut self,
         remote: &Remote,
-        found: &Found,
+        found: &ResolvedRef,
         base_dir: &BaseDir,
         question: &Question,
     ) -> Result<Wanted, Refused> {

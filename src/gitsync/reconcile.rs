@@ -24,7 +24,7 @@ use crate::api::{GitRepository, GitSync};
 use crate::drift::{Owner, Policy};
 use crate::failure::Class;
 use crate::secrets::{Followed, Known};
-use crate::source::{self, Reader, ReaderKind, Remote, RemoteUrl};
+use crate::source::{self, Consumer, ConsumerKind, Remote, RemoteUrl};
 
 /// Conflicts in a row that are nobody's concern.
 const CONFLICTS: u32 = 5;
@@ -40,9 +40,9 @@ const FAR: Duration = Duration::from_secs(86_400);
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let owner: Owner = format!("{namespace}/{name}").into();
-    let reader = Reader::new(ReaderKind::GitSync, &namespace, &name);
+    let consumer = Consumer::new(ConsumerKind::GitSync, &namespace, &name);
     let mut task = Task {
-        reader: reader.clone(),
+        consumer: consumer.clone(),
         label: attempt::label(&namespace, &name),
         context: Arc::clone(&context),
         owner: Arc::clone(&owner),
@@ -85,7 +85,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            end = context.pulse.work(task.turn(&sync)) => if end == Turn::Over { break },
+            end = context.liveness.track(task.turn(&sync)) => if end == Turn::Over { break },
         }
         let due = task.due();
         tokio::select! {
@@ -103,14 +103,14 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.drift.forget_owner(&owner);
     context.registry.remove(&owner);
     context.set_facts(&owner, None);
-    context.source.reads(&reader, None);
+    context.source.set_remote(&consumer, None);
 }
 
 /// The task of one GitSync.
 pub(super) struct Task {
     pub(super) context: Arc<Context>,
     pub(super) owner: Owner,
-    reader: Reader,
+    consumer: Consumer,
     pub(super) label: Arc<str>,
     pub(super) memory: Memory,
     /// The Secret with the credentials, where there is one.
@@ -225,7 +225,7 @@ impl Task {
 
     async fn end(&mut self, sync: &GitSync) -> Turn {
         self.context.registry.update(&self.owner, |row| row.tried = true);
-        self.context.source.reads(&self.reader, None);
+        self.context.source.set_remote(&self.consumer, None);
         if !has_finalizer(sync) {
             self.attempt(sync).farewell(true).await;
             return Turn::Over;
@@ -258,7 +258,7 @@ impl Task {
         // Where nothing can be told now that could be told later, it is waited for.
         let may_tell = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
         if !outcome.as_ref().is_err_and(may_tell) && self.secret.as_ref().is_none_or(|s| s.taken().is_settled()) {
-            self.context.source.heard(&self.reader);
+            self.context.source.resolved(&self.consumer);
         }
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.request = if requested { asked } else { None };
@@ -345,7 +345,7 @@ impl Task {
         // What is suspended goes on with the mirror that it has.
         let remote = self.remote(sync, repository).await;
         if let Ok(remote) = &remote {
-            self.context.source.reads(&self.reader, Some(remote));
+            self.context.source.set_remote(&self.consumer, Some(remote));
         }
         if sync.spec.suspend {
             self.context.registry.update(&self.owner, |row| row.suspended = true);

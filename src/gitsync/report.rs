@@ -43,8 +43,8 @@ impl Task {
         };
         if !problems.is_empty() {
             let commit = self.memory.seen.map(|(commit, _)| commit.to_string());
-            let message = Message::Failed { sync: self.owner.to_string(), commit, problems };
-            self.context.tell(&self.owner, "Failed", &message);
+            let message = Message::Failed { subject: (&*self.owner).into(), commit, problems };
+            self.context.emit(&self.owner, &message);
         }
     }
 

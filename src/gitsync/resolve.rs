@@ -86,7 +86,7 @@ pub fn resolve(
         if let Some(other) = first.insert(key.clone(), object) {
             problems.push(problem(
                 object,
-                format!("{key} stands twice, the other is at {}", other.place),
+                format!("{key} is defined twice; first at {}", other.place),
                 "remove one of the two",
             ));
             continue;

@@ -1,10 +1,10 @@
-//! A listing of files becomes desired objects and problems.
+//! Decodes the files of a commit: a listing becomes desired objects and problems.
 //!
-//! Invariant: objects come in the order of paths, documents and items, so that equal trees decode equally.
-//! Invariant: every problem of the listing is found, up to the limit on their number; a problem never hides an object of
-//! another file. Only a commit that takes too long to read is not read to its end.
+//! Invariant: objects are in the order of paths, documents and items, so equal trees give equal results.
+//! Invariant: all problems are found, up to a limit on their number; a problem never hides an object of another file.
+//! Only a commit that takes too long is not read to its end.
 //!
-//! Blocks while it reads; one document is in flight.
+//! Blocks while it reads; one document at a time is in memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -13,27 +13,27 @@ use std::sync::Arc;
 use super::ignore::Ignored;
 use super::kustomize::Directories;
 use super::limits::{Deadline, larger_than};
-use super::{Limits, Memory, Problem, file};
+use super::{DecodeCache, Limits, Problem, file};
 use crate::api::names;
 use crate::object::{Key, Names, Object, Place};
 use crate::source::{self, Entry, EntryKind};
 
-/// What a commit holds.
+/// The decoded content of a commit.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// The desired objects, normalised; not to be used when there is any problem.
+    /// The desired objects, normalised; not to be used if there is any problem.
     pub objects: Vec<Arc<Object>>,
-    /// Everything that is wrong.
+    /// All problems.
     pub problems: Vec<Problem>,
 }
 
-/// Decodes a listing, whose paths are relative to the repository's root and lie under the base directory.
+/// Decodes a listing, whose paths are relative to the repository's root and below the base directory.
 ///
-/// Fails only when a file cannot be read; what is wrong in the files are the problems.
+/// Fails only if a file cannot be read; invalid content is a problem.
 pub fn decode(
     listing: &[Entry],
     read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
-    memory: &Memory,
+    cache: &DecodeCache,
     limits: &Limits,
 ) -> Result<Decoded, source::Error> {
     let mut decoded = Decoded::default();
@@ -69,7 +69,7 @@ pub fn decode(
             decoded.problems.push(Problem::new(Place::file(path), what, Some("split it")));
             continue;
         }
-        if let Some(objects) = memory.recall(entry.id, &path) {
+        if let Some(objects) = cache.get(entry.id, &path) {
             documents += objects.len();
             decoded.objects.extend(objects);
             continue;
@@ -77,18 +77,18 @@ pub fn decode(
         let found = file::read(&path, read(entry)?, limits.documents.saturating_sub(documents), limits, &mut shared);
         documents += found.documents;
         if found.problems.is_empty() {
-            memory.remember(entry.id, &path, &found.objects);
+            cache.insert(entry.id, &path, &found.objects);
         }
         decoded.objects.extend(found.objects);
         decoded.problems.extend(found.problems);
     }
     decoded.problems.extend(duplicates(decoded.objects.iter().map(|object| (&object.key, &**object))));
-    memory.forget_unused();
+    cache.drop_unused();
     shorten(&mut decoded.problems, limits.problems);
     Ok(decoded)
 }
 
-/// A problem for every object whose key another one has already; both places are named.
+/// A problem for every object that is defined twice; it names both places.
 pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> Vec<Problem> {
     let mut first: HashMap<&Key, &Object> = HashMap::new();
     let mut problems = Vec::new();
@@ -98,7 +98,7 @@ pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> V
                 slot.insert(object);
             }
             Slot::Occupied(slot) => {
-                let what = format!("{key} is already written in {}", slot.get().place);
+                let what = format!("{key} is defined twice; first at {}", slot.get().place);
                 problems.push(Problem::new(object.place.clone(), what, Some("keep one of the two")));
             }
         }
@@ -131,7 +131,7 @@ fn ignore_rules(
 
 fn takes_too_long(entry: &Entry) -> Problem {
     let hint = "spread the files over several GitSyncs, each with a baseDir of its own";
-    Problem::new(Place::file(&*entry.path), "reading the files takes too long: it was given up here", Some(hint))
+    Problem::new(Place::file(&*entry.path), "timed out while reading the files, at this one", Some(hint))
 }
 
 fn not_a_file(kind: EntryKind) -> Option<&'static str> {

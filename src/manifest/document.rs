@@ -1,5 +1,5 @@
-//! A document's value becomes objects: lists are unpacked, what is marked to be left out is left out, the rest is
-//! normalised and checked.
+//! The value of a document becomes objects: lists are unpacked, ignored objects are left out, the rest is normalised
+//! and validated.
 
 use std::sync::Arc;
 
@@ -12,38 +12,38 @@ use crate::object::{Flaw, Names, Object, Place, Step, path_text};
 
 const NOT_A_MANIFEST: Option<&str> = Some("if it is not a manifest, name it in .mainstayignore");
 
-/// Where the document stands.
+/// The position of the document.
 pub(super) struct At<'d> {
     pub(super) file: &'d Arc<str>,
     pub(super) document: u32,
-    /// Where its value begins.
+    /// The start of its value.
     pub(super) mark: Mark,
-    /// Where the items of a list begin.
+    /// The starts of a list's items.
     pub(super) items: &'d [Mark],
 }
 
-/// Flaws of one document that are listed: a list can have a million items.
-const MOST_FLAWS: usize = 1000;
+/// Maximum number of flaws of one document: a list can have a million items.
+const MAX_FLAWS: usize = 1000;
 
-/// What a document holds.
+/// The content of a document.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct DocumentContent {
     pub(super) objects: Vec<Arc<Object>>,
-    /// What is wrong, by path in the document.
+    /// The flaws, by path in the document.
     pub(super) flaws: Vec<Flaw>,
 }
 
-impl Found {
+impl DocumentContent {
     fn flaw(&mut self, flaw: Flaw) {
-        if self.flaws.len() < MOST_FLAWS {
+        if self.flaws.len() < MAX_FLAWS {
             self.flaws.push(flaw);
         }
     }
 }
 
 /// The objects of a document.
-pub(super) fn objects(value: Value, at: &At<'_>, names: &mut Names) -> Found {
-    let mut found = Found::default();
+pub(super) fn objects(value: Value, at: &At<'_>, names: &mut Names) -> DocumentContent {
+    let mut found = DocumentContent::default();
     match value {
         Value::Null => {}
         Value::Object(map) => add(map, at, at.mark, &mut Vec::new(), names, &mut found),
@@ -58,7 +58,7 @@ fn add(
     mark: Mark,
     path: &mut Vec<Step>,
     names: &mut Names,
-    found: &mut Found,
+    found: &mut DocumentContent,
 ) {
     if !map.contains_key("apiVersion") && !map.contains_key("kind") {
         let what = match path_text(path) {
@@ -91,7 +91,7 @@ fn left_out(map: &Map<String, Value>) -> bool {
     annotations.and_then(|annotations| annotations.get(names::FLUX_IGNORE)).and_then(Value::as_str) == Some("true")
 }
 
-/// The items, if it is a list: its kind ends in `List` and it has `items` and no name.
+/// The items if it is a list: its kind ends in `List`, and it has `items` and no name.
 fn take_items(map: &mut Map<String, Value>) -> Option<Vec<Value>> {
     let kind = map.get("kind")?.as_str()?;
     if !kind.ends_with("List") || map.get("metadata").is_some_and(|metadata| metadata.get("name").is_some()) {
@@ -113,9 +113,9 @@ fn unpack(
     mark: Mark,
     path: &mut Vec<Step>,
     names: &mut Names,
-    found: &mut Found,
+    found: &mut DocumentContent,
 ) {
-    // The items of a `ConfigMapList` are ConfigMaps and need not say so.
+    // The items of a `ConfigMapList` are ConfigMaps and need no kind.
     let implied =
         list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List")).unwrap_or_default();
     let outermost = path.is_empty();

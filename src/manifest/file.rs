@@ -1,30 +1,30 @@
-//! A file's bytes become objects and problems, one document in flight.
+//! The bytes of a file become objects and problems, with one document at a time in memory.
 //!
-//! Invariant: one broken document hides no other document's problems; a file that is broken as a whole (too large, not
-//! UTF-8) is one problem.
+//! Invariant: a broken document does not hide problems of other documents; a file that is broken as a whole (too large,
+//! not UTF-8) is one problem.
 //!
-//! Documents are separated as `kubectl` separates them, by lines that begin with `---`; a file that begins with `{` is a
-//! row of JSON documents, or else YAML.
+//! Documents are separated as in `kubectl`, by lines that begin with `---`. A file that begins with `{` is a sequence
+//! of JSON documents, or else YAML.
 
 use std::sync::Arc;
 
 use super::Problem;
-use super::document::{At, Found, objects};
+use super::document::{At, DocumentContent, objects};
 use super::json::{self, Json};
 use super::limits::{Budget, Limits, Spent, larger_than};
 use super::load::{Loaded, load, locate};
 use super::tokens::{Fault, Mark, Yaml};
 use crate::object::{Flaw, Names, Object, Place, Step};
 
-/// Flaws of one document whose exact place is looked up.
-const MOST_LOOKUPS: usize = 50;
+/// Flaws of one document whose exact position is looked up.
+const MAX_LOOKUPS: usize = 50;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) objects: Vec<Arc<Object>>,
     pub(super) problems: Vec<Problem>,
-    /// Documents with content.
+    /// Number of documents with content.
     pub(super) documents: usize,
 }
 
@@ -65,7 +65,7 @@ struct Reader<'r> {
     read: Read,
 }
 
-/// Whether to go on with the file.
+/// Whether to continue with the file.
 #[derive(PartialEq, Eq)]
 enum Next {
     Document,
@@ -138,7 +138,7 @@ impl Reader<'_> {
         self.document(loaded, &here, |path| locate(&mut tokens(), path))
     }
 
-    /// Reads the text as JSON documents; false when it is not JSON and may be YAML.
+    /// Reads the text as JSON documents; false if it is not JSON and may be YAML.
     fn json(&mut self, text: &str, only: bool) -> bool {
         let mut tokens = Json::new(text, self.limits.document);
         let mut number = 0;
@@ -167,7 +167,7 @@ impl Reader<'_> {
         true
     }
 
-    /// Takes the objects out of a document that was loaded.
+    /// Takes the objects from a loaded document.
     fn document(&mut self, loaded: Loaded, here: &Here, locate: impl Fn(&[Step]) -> Option<Mark>) -> Next {
         let Loaded { value, mark, items, faults, cost, aliased, cut_short, out_of_time } = loaded;
         if faults.is_empty() && value.is_null() {
@@ -179,9 +179,9 @@ impl Reader<'_> {
         for fault in faults {
             self.problem(here.number, here.lines_before, fault);
         }
-        // The objects' JSON is made while the value is still there.
+        // The JSON of the objects is created while the value still exists.
         let reserve = cost.min(3 * here.bytes + aliased);
-        let mut found = Found::default();
+        let mut found = DocumentContent::default();
         if !cut_short && self.budget.take(reserve).is_ok() {
             let shifted = |mark: &Mark| Mark { line: mark.line.saturating_add(here.lines_before), ..*mark };
             let marks: Vec<Mark> = items.iter().map(shifted).collect();
@@ -194,7 +194,7 @@ impl Reader<'_> {
         }
         self.budget.give_back(cost);
         self.flaws(found.flaws, here, mark, &items, locate);
-        // An item of a list is as good as a document.
+        // An item of a list counts as a document.
         self.read.documents += found.objects.len().saturating_sub(1);
         if self.read.documents > self.documents {
             let most = self.limits.documents;
@@ -211,8 +211,8 @@ impl Reader<'_> {
         if out_of_time || self.read.problems.len() >= self.limits.problems { Next::Stop } else { Next::Document }
     }
 
-    /// Reports what is wrong with a document's value. Looking up where a path leads reads the document again, so only
-    /// the first are looked up; the others point at their list's item, or at the document.
+    /// Reports the flaws of a document's value. Locating a path reads the document again, so only the first flaws are
+    /// located; the others point at their list's item, or at the document.
     fn flaws(
         &mut self,
         flaws: Vec<Flaw>,
@@ -223,7 +223,7 @@ impl Reader<'_> {
     ) {
         for (count, Flaw { path, what, hint }) in flaws.into_iter().enumerate() {
             let looked_up =
-                if count < MOST_LOOKUPS && self.budget.look_at_clock().is_ok() { locate(&path) } else { None };
+                if count < MAX_LOOKUPS && self.budget.look_at_clock().is_ok() { locate(&path) } else { None };
             let item = match path.get(1) {
                 Some(Step::Item(item)) => items.get(*item).copied(),
                 _ => None,
@@ -244,14 +244,14 @@ impl Reader<'_> {
     }
 }
 
-/// A document's number and place in its file, and its size.
+/// The number, position and size of a document.
 struct Here {
     number: usize,
     lines_before: u32,
     bytes: usize,
 }
 
-/// The first character that YAML does not allow anywhere.
+/// The first character that YAML does not allow.
 fn control_character(text: &str) -> Option<Fault> {
     let forbidden = |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
     let at = text.find(forbidden)?;
@@ -269,11 +269,11 @@ struct Chunk<'t> {
     /// From 1.
     number: usize,
     lines_before: u32,
-    /// Set when the separator before it has text behind it; the chunk is not read then.
+    /// The position of text behind the separator; such a chunk is not read.
     bad_separator: Option<Mark>,
 }
 
-/// Cuts a text at its separators.
+/// Splits a text at its separators.
 fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
     let mut rest = Some(text);
     let (mut number, mut lines, mut bad_separator) = (0, 0u32, None);
@@ -295,7 +295,7 @@ fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
         }
         let text = &here[..end];
         let blank = text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#'));
-        // What stands before the first separator counts only if it is a document.
+        // Text before the first separator counts only if it is a document.
         if number > 0 || !blank {
             number += 1;
         }

@@ -1,7 +1,7 @@
-//! What the `.mainstayignore` files leave out, in gitignore's syntax and with its rules.
+//! Applies `.mainstayignore` files, with the syntax and rules of gitignore.
 //!
-//! Invariant: a file in a deeper directory has the last word, but nothing inside a directory that is left out can be
-//! taken in again.
+//! Invariant: a file in a deeper directory takes precedence, but nothing inside an ignored directory can be included
+//! again.
 
 use std::collections::HashMap;
 
@@ -10,29 +10,29 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use super::Problem;
 use crate::object::Place;
 
-/// Bytes and lines of one ignore file; patterns are compiled, so they cost more than their text.
-const MOST_BYTES: usize = 64 * 1024;
-const MOST_LINES: usize = 2000;
+/// Maximum bytes and lines of one ignore file; patterns are compiled, so they cost more than their text.
+const MAX_BYTES: usize = 64 * 1024;
+const MAX_LINES: usize = 2000;
 
 /// The rules of all ignore files.
 #[derive(Default)]
 pub(super) struct Ignored {
     /// By directory, as `apps/web`; the root is empty.
     rules: HashMap<String, Gitignore>,
-    /// Directories that were asked for before.
+    /// Directories that were checked before.
     directories: HashMap<String, bool>,
 }
 
 impl Ignored {
-    /// Adds the rules of one file; returns what is wrong with it.
+    /// Adds the rules of one file; returns its problems.
     pub(super) fn add(&mut self, path: &str, bytes: &[u8]) -> Vec<Problem> {
         let problem = |line: usize, what: &str| {
             let line = u32::try_from(line).unwrap_or(u32::MAX);
             Problem::new(Place { line, ..Place::file(path) }, what, None)
         };
         let Ok(text) = std::str::from_utf8(bytes) else { return vec![problem(0, "the file is not UTF-8 text")] };
-        if text.len() > MOST_BYTES || text.lines().count() > MOST_LINES {
-            return vec![problem(0, &format!("the file has more than {MOST_BYTES} bytes or {MOST_LINES} lines"))];
+        if text.len() > MAX_BYTES || text.lines().count() > MAX_LINES {
+            return vec![problem(0, &format!("the file has more than {MAX_BYTES} bytes or {MAX_LINES} lines"))];
         }
         let directory = parent(path);
         let mut builder = GitignoreBuilder::new(if directory.is_empty() { "." } else { directory });
@@ -51,7 +51,7 @@ impl Ignored {
         problems
     }
 
-    /// Whether a file is left out, by its own name or with a directory that it is in.
+    /// Whether a file is ignored, by itself or with one of its directories.
     pub(super) fn leaves_out(&mut self, path: &str) -> bool {
         !self.rules.is_empty() && (self.leaves_out_directory(parent(path)) || self.decided(path, false))
     }
@@ -63,7 +63,7 @@ impl Ignored {
         if let Some(known) = self.directories.get(path) {
             return *known;
         }
-        // From the top down and not recursively: a path can have thousands of directories.
+        // Top down and not recursive: a path can have thousands of directories.
         let mut out = false;
         for (end, _) in path.match_indices('/').chain([(path.len(), "")]) {
             let directory = &path[..end];
@@ -76,7 +76,7 @@ impl Ignored {
         out
     }
 
-    /// What the nearest rule says of a path itself.
+    /// The result of the nearest rule that matches the path itself.
     fn decided(&self, path: &str, directory: bool) -> bool {
         let mut above = path;
         while !above.is_empty() {

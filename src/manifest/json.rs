@@ -1,4 +1,4 @@
-//! The tokens of JSON documents, one after the other in one text.
+//! The tokens of a sequence of JSON documents.
 //!
 //! Invariant: positions count bytes of the line, from 1.
 
@@ -8,20 +8,20 @@ use super::limits::larger_than;
 use super::scalar::Scalar;
 use super::tokens::{Fault, Mark, Token, Tokens};
 
-/// How every fault of syntax begins.
+/// Prefix of every syntax error.
 pub(super) const INVALID: &str = "invalid JSON: ";
 
-/// What may come next.
+/// What may follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Value,
-    /// A value or the end of a list that has just begun.
+    /// A value or the end of an empty list.
     FirstItem,
     Key,
-    /// A key or the end of a map that has just begun.
+    /// A key or the end of an empty map.
     FirstKey,
     Colon,
-    /// A comma or the end of what is open.
+    /// A comma or the end of the open list or map.
     More,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Json<'t> {
 }
 
 impl<'t> Json<'t> {
-    /// A reader whose documents may have `longest` bytes each.
+    /// A reader for documents of at most `longest` bytes.
     pub(super) fn new(text: &'t str, longest: usize) -> Self {
         Self {
             text,
@@ -55,7 +55,7 @@ impl<'t> Json<'t> {
         }
     }
 
-    /// Moves to the next document; whether there is one.
+    /// Moves to the next document. Returns whether there is one.
     pub(super) fn next_document(&mut self) -> bool {
         self.skip_space();
         self.begun = false;
@@ -65,12 +65,12 @@ impl<'t> Json<'t> {
         self.at < self.text.len()
     }
 
-    /// Where the reader stands: byte, and position.
+    /// The current byte and position.
     pub(super) fn here(&self) -> (usize, Mark) {
         (self.at, self.mark())
     }
 
-    /// Moves to a place that [`Json::here`] returned.
+    /// Moves to a position that [`Json::here`] returned.
     pub(super) fn go_to(&mut self, (at, mark): (usize, Mark)) {
         self.at = at;
         self.line = mark.line;
@@ -100,7 +100,7 @@ impl<'t> Json<'t> {
         Fault::new(self.mark(), format!("{INVALID}{what}"))
     }
 
-    /// The text in quotes that begins here.
+    /// The string that begins here.
     fn string(&mut self) -> Result<Cow<'t, str>, Fault> {
         let bytes = self.text.as_bytes();
         let mut end = self.at + 1;

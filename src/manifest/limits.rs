@@ -1,9 +1,9 @@
-//! How much one commit may ask of us.
+//! Limits on decoding one commit.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bounds of decoding. A commit that passes one gets a problem that names it.
+/// The limits. A commit that exceeds one gets a problem that names it.
 #[derive(Clone)]
 pub struct Limits {
     /// Bytes of a document.
@@ -14,21 +14,21 @@ pub struct Limits {
     pub depth: usize,
     /// Documents in all files together.
     pub documents: usize,
-    /// Time for all files together: a thread is held for as long.
+    /// Time for all files, because it occupies a thread.
     pub time: Duration,
     /// Time for one file.
     pub file_time: Duration,
-    /// Bytes of memory for one file: its text, what is kept of it, and the document in flight.
+    /// Memory for one file: its text, its objects, and the current document.
     pub file_memory: usize,
-    /// Problems that are listed; what comes after is counted.
+    /// Problems that are listed; further ones are counted.
     pub problems: usize,
-    /// Time since any fixed moment; handed in because what decides has no clock.
+    /// Time since a fixed moment; an argument because deciding code has no clock.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
 impl Limits {
-    /// The bounds that the agent uses: 3 MiB a document, 16 MiB a file, depth 100, 100 000 documents, 5 min for all files,
-    /// 2 s and 64 MiB for any one file.
+    /// The agent's limits: 3 MiB per document, 16 MiB per file, depth 100, 100 000 documents, 5 min for all files, 2 s
+    /// and 64 MiB for one file.
     pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self {
             document: 3 << 20,
@@ -76,7 +76,7 @@ impl<'l> Deadline<'l> {
     }
 }
 
-/// How a size limit is named, as `larger than 3 MiB`.
+/// A size limit as text: `larger than 3 MiB`.
 pub(super) fn larger_than(bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("larger than {bytes} bytes"),
@@ -84,7 +84,7 @@ pub(super) fn larger_than(bytes: usize) -> String {
     }
 }
 
-/// What is left of a file's time and memory.
+/// The remaining time and memory of a file.
 pub(super) struct Budget<'l> {
     limits: &'l Limits,
     until: Duration,
@@ -92,7 +92,7 @@ pub(super) struct Budget<'l> {
     steps: u32,
 }
 
-/// A file's time or memory is used up.
+/// A file's time or memory is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spent {
     Time,
@@ -102,7 +102,7 @@ pub(super) enum Spent {
 impl Spent {
     pub(super) fn what(self) -> &'static str {
         match self {
-            Self::Time => "reading the file takes too long",
+            Self::Time => "timed out while reading the file",
             Self::Memory => "the document takes too much memory",
         }
     }
@@ -119,7 +119,7 @@ impl<'l> Budget<'l> {
         self.limits
     }
 
-    /// One more small step; every few hundred look at the clock.
+    /// Counts a small step; the clock is read every few hundred steps.
     pub(super) fn step(&mut self) -> Result<(), Spent> {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(256) { self.look_at_clock() } else { Ok(()) }
@@ -129,7 +129,7 @@ impl<'l> Budget<'l> {
         if (self.limits.clock)() > self.until { Err(Spent::Time) } else { Ok(()) }
     }
 
-    /// Takes memory for something; [`Budget::give_back`] returns it.
+    /// Takes memory, which [`Budget::give_back`] returns.
     pub(super) fn take(&mut self, bytes: usize) -> Result<(), Spent> {
         self.memory = self.memory.checked_sub(bytes).ok_or(Spent::Memory)?;
         Ok(())

@@ -1,8 +1,8 @@
-//! A document's tokens become a value, and a path in it becomes a position.
+//! The tokens of a document become a value, and a path in it becomes a position.
 //!
-//! Invariant: depth, time and memory stay within the budget, with aliases counted as what they stand for.
-//! Invariant: a merge (`<<`) acts where it stands, as for `kubectl`: it overrides keys above it and is overridden by keys
-//! below it; of several sources the first wins.
+//! Invariant: depth, time and memory stay within the budget; an alias counts like the value that it refers to.
+//! Invariant: a merge (`<<`) takes effect at its position, as in `kubectl`: it overrides keys above it and is
+//! overridden by keys below it; of several sources the first wins.
 
 use std::collections::HashMap;
 use std::mem;
@@ -13,34 +13,34 @@ use super::limits::{Budget, Spent};
 use super::tokens::{Fault, Mark, Token, Tokens};
 use crate::object::Step;
 
-/// Memory of a value, and what a list spends on an item while it grows.
+/// Memory of a value, including what a growing list reserves for it.
 const VALUE: usize = 3 * size_of::<Value>();
 /// Memory of an anchor, here and in the parser, besides its value.
 const ANCHOR: usize = 256;
 /// Memory of a map with a few entries, and of each further entry.
 const MAP: usize = 640;
 const ENTRY: usize = 64;
-/// Faults of one document that do not end its reading.
-const MOST_FAULTS: usize = 50;
+/// Maximum number of faults of one document that do not end its reading.
+const MAX_FAULTS: usize = 50;
 
-/// A document that was read, or as much as could be.
+/// A loaded document, as far as it could be read.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
-    /// The value; null when the document is empty or could not be read.
+    /// The value; null if the document is empty or could not be read.
     pub(super) value: Value,
-    /// Where it begins.
+    /// The start of the document.
     pub(super) mark: Mark,
-    /// Where the items of its top-level `items` begin.
+    /// The starts of the items in its top-level `items`.
     pub(super) items: Vec<Mark>,
-    /// Everything that is wrong with it.
+    /// All faults.
     pub(super) faults: Vec<Fault>,
-    /// The budget that it took, to be given back when the value is dropped.
+    /// The memory that it took, to be returned when the value is dropped.
     pub(super) cost: usize,
-    /// The part of it that aliases stand for.
+    /// The part of it that aliases took.
     pub(super) aliased: usize,
-    /// Set when it was not read to its end.
+    /// Whether it was not read to its end.
     pub(super) cut_short: bool,
-    /// Set when the file's time is used up.
+    /// Whether the file's time is exhausted.
     pub(super) out_of_time: bool,
 }
 
@@ -55,12 +55,12 @@ struct Loader<'b, 'l, T> {
     budget: &'b mut Budget<'l>,
     anchors: HashMap<usize, Anchored>,
     loaded: Loaded,
-    /// Tokens read so far, which number the maps for the search of a key's first place.
+    /// Tokens read so far, which number the maps for finding a key's first position.
     read: usize,
     duplicates: Vec<(usize, String, Mark)>,
 }
 
-/// Reads one document. `again` starts its tokens anew and is called only when something is wrong.
+/// Loads one document. `again` restarts its tokens and is called only if there is a fault.
 pub(super) fn load<'t, T: Tokens<'t>>(tokens: &mut T, again: impl Fn() -> T, budget: &mut Budget<'_>) -> Loaded {
     let before = budget.left();
     let mut loader =
@@ -75,7 +75,7 @@ pub(super) fn load<'t, T: Tokens<'t>>(tokens: &mut T, again: impl Fn() -> T, bud
     for (map, key, mark) in duplicates {
         let first = first_key(&mut again(), map, &key).map_or(0, |mark| mark.line);
         loaded.faults.push(
-            Fault::new(mark, format!("the key {} is already on line {first}", shown(&key)))
+            Fault::new(mark, format!("the key {} is defined twice; first on line {first}", shown(&key)))
                 .with_hint("keep one of the two"),
         );
     }
@@ -124,12 +124,12 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
     }
 
     fn note(&mut self, fault: Fault) {
-        if self.loaded.faults.len() < MOST_FAULTS {
+        if self.loaded.faults.len() < MAX_FAULTS {
             self.loaded.faults.push(fault);
         }
     }
 
-    /// The value that begins with this token, what it costs, and how deeply it is nested.
+    /// The value that begins with this token, its memory, and its depth.
     fn node(&mut self, token: Token<'t>, mark: Mark, depth: usize) -> Result<Node, Fault> {
         self.budget.step().map_err(|spent| self.spent(spent, mark))?;
         let (node, anchor) = match token {
@@ -157,7 +157,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
 
     fn alias(&mut self, anchor: usize, mark: Mark, depth: usize) -> Result<Node, Fault> {
         let Some(Anchored { cost, height, .. }) = self.anchors.get(&anchor) else {
-            return Err(Fault::new(mark, "the alias stands inside what it refers to"));
+            return Err(Fault::new(mark, "the alias is inside the value that it refers to"));
         };
         let (cost, height) = (*cost, *height);
         self.nested(mark, depth + height)?;
@@ -199,7 +199,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         self.spend(MAP, mark)?;
         let number = self.read;
         let (mut map, mut cost, mut height) = (Map::new(), MAP, 0);
-        // Which keys came from a merge, and so may be written again.
+        // Keys that came from a merge and so may be defined again.
         let mut merged: Option<Vec<String>> = None;
         loop {
             let (token, mark) = self.next()?;
@@ -225,7 +225,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
                 let from_merge = merged.as_mut().is_some_and(|merged| {
                     merged.binary_search(&key).is_ok_and(|at| !merged.remove(at).is_empty() || key.is_empty())
                 });
-                if !from_merge && map.contains_key(&key) && self.duplicates.len() < MOST_FAULTS {
+                if !from_merge && map.contains_key(&key) && self.duplicates.len() < MAX_FAULTS {
                     self.duplicates.push((number, key.clone(), mark));
                 }
                 map.insert(key, value);
@@ -233,7 +233,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         }
     }
 
-    /// The text of a key; none when it has no meaning, which is noted.
+    /// The text of a key; `None` after a fault.
     fn key(&mut self, token: Token<'t>, mark: Mark, depth: usize) -> Result<Option<String>, Fault> {
         let key = match token {
             Token::Scalar { value: Ok(scalar), anchor, .. } => {
@@ -269,7 +269,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
             Value::Array(sources) => sources,
             source => vec![source],
         };
-        // The first source wins over the later ones, all of them win over what stands above.
+        // The first source wins over later ones, and all win over keys above.
         for source in sources.into_iter().rev() {
             let Value::Object(mut source) = source else {
                 self.note(Fault::new(mark, "a merge (`<<`) needs a map, or a list of maps"));
@@ -288,7 +288,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
     }
 }
 
-/// Where a path leads: the position of its last key or item, or of the nearest thing above it that the text has.
+/// The position of a path: of its last key or item, or of the nearest parent that is in the text.
 pub(super) fn locate<'t>(tokens: &mut impl Tokens<'t>, path: &[Step]) -> Option<Mark> {
     let (mut token, mut best) = tokens.next().ok()??;
     for step in path {
@@ -346,7 +346,7 @@ fn skip<'t>(tokens: &mut impl Tokens<'t>, token: &Token<'t>) -> Option<()> {
     Some(())
 }
 
-/// Where a key first stands in the map that begins with token number `map`.
+/// The first position of a key in the map that begins with token number `map`.
 fn first_key<'t>(tokens: &mut impl Tokens<'t>, map: usize, wanted: &str) -> Option<Mark> {
     for _ in 0..=map {
         tokens.next().ok()??;

@@ -1,14 +1,15 @@
-//! A Git commit's files become desired objects, each with its file, document and line.
+//! The files of a Git commit become desired objects, each with its file, document and line.
 //!
-//! [`decode`] reads YAML and JSON manifests as `kubectl` would, leaves out what `.mainstayignore` names, and returns
-//! everything that is wrong at once. What a file decoded to is remembered by its blob id in [`Memory`].
+//! [`decode`] reads YAML and JSON manifests as `kubectl` does, leaves out what `.mainstayignore` names, and returns all
+//! problems at once. [`DecodeCache`] caches decoded files by their blob id.
 //!
-//! Invariant: no byte string makes it panic or take more than the [`Limits`].
-//! Invariant: no problem quotes a value, only keys and positions: any file may hold a Secret.
+//! Invariant: no input causes a panic or exceeds the [`Limits`].
+//! Invariant: no problem quotes a value, only keys and positions, because any file may contain a Secret.
 //!
-//! Deliberately absent: whether a kind exists (the planner asks the server), and building a kustomization.
+//! Deliberately absent: whether a kind exists (the plan asks the server), and building a kustomization.
 
 mod decode;
+mod decode_cache;
 mod document;
 mod file;
 mod ignore;
@@ -16,7 +17,6 @@ mod json;
 mod kustomize;
 mod limits;
 mod load;
-mod memory;
 mod normalise;
 mod problem;
 mod scalar;
@@ -26,6 +26,6 @@ mod tokens;
 mod tests;
 
 pub use decode::{Decoded, decode, duplicates};
+pub use decode_cache::DecodeCache;
 pub use limits::Limits;
-pub use memory::Memory;
 pub use problem::Problem;

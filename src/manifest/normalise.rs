@@ -1,7 +1,7 @@
-//! A document as it is written becomes one whose every field we can own and compare with what is live.
+//! Normalises a document, so that every field of it can be owned and compared with the live object.
 //!
-//! Secret `stringData` is folded into `data`; fields that the server sets are taken out; empty placeholders of fields that
-//! the cluster fills are taken out. What cannot be normalised is a flaw that names the field and nothing of its value.
+//! Secret `stringData` is folded into `data`; fields that the server sets are removed; so are empty placeholders of
+//! fields that the cluster fills in. What cannot be normalised is a flaw that names the field, not its value.
 //!
 //! Deliberately absent: `status`, whose removal needs discovery ([`crate::object::strip_status`]).
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::api::names;
 use crate::object::{Flaw, Step, path_text, split_api_version};
 
-/// As Kubernetes reads it: padding is needed, left-over bits are not looked at.
+/// As in Kubernetes: padding is required, trailing bits are ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -21,8 +21,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// Entries of one map that are reported.
-const MOST_ENTRIES: usize = 50;
+/// Maximum number of entries of one map that are reported.
+const MAX_ENTRIES: usize = 50;
 
 /// Metadata that the server sets.
 const SERVER_METADATA: &[&str] = &[
@@ -36,11 +36,11 @@ const SERVER_METADATA: &[&str] = &[
     "selfLink",
 ];
 
-/// Where objects hold the metadata of other objects, whose `creationTimestamp: null` generators leave behind.
+/// Fields that contain metadata of other objects, in which generators leave `creationTimestamp: null`.
 const TEMPLATES: &[&str] =
     &["/spec/template/metadata", "/spec/jobTemplate/metadata", "/spec/jobTemplate/spec/template/metadata"];
 
-/// Changes the object in place and returns what is wrong with it.
+/// Changes the object in place and returns its flaws.
 pub(super) fn normalise(object: &mut Map<String, Value>) -> Vec<Flaw> {
     let mut flaws = Vec::new();
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -82,7 +82,7 @@ fn metadata(object: &mut Map<String, Value>, flaws: &mut Vec<Flaw>) {
             metadata.remove(field);
         }
     }
-    // The agent sets the first itself, and believes the second.
+    // The agent sets the first itself, and trusts the second.
     if let Some(Value::Object(labels)) = metadata.get_mut("labels") {
         labels.remove(names::SYNC_LABEL);
         if labels.contains_key(names::INVENTORY_LABEL) {
@@ -117,7 +117,7 @@ fn templates(object: &mut Map<String, Value>) {
     }
 }
 
-/// Takes fields out that hold only a placeholder.
+/// Removes fields that hold only a placeholder.
 fn strip(map: Option<&mut Value>, fields: &[&str]) {
     let Some(Value::Object(map)) = map else { return };
     for field in fields {
@@ -130,7 +130,7 @@ fn strip(map: Option<&mut Value>, fields: &[&str]) {
 fn placeholder(field: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
-        // An encoded line break is what generators write for "to be filled".
+        // Generators write an encoded line break as a placeholder.
         Value::String(text) => text.is_empty() || field == "caBundle" && text == "Cg==",
         Value::Array(items) => items.is_empty(),
         Value::Number(number) => number.as_i64() == Some(0),
@@ -181,7 +181,7 @@ fn check_entries(field: &str, entries: &Value, flaws: &mut Vec<Flaw>, well_forme
         Value::String(_) => Some((key, "is not base64", "write plain text under stringData")),
         _ => Some((key, "is not a string", "put the value in quotes")),
     });
-    for (key, wrong, hint) in wrong.take(MOST_ENTRIES) {
+    for (key, wrong, hint) in wrong.take(MAX_ENTRIES) {
         let path = vec![Step::Key(field.into()), Step::Key(key.clone())];
         let what = format!("{} {wrong}", path_text(&path));
         flaws.push(Flaw::new(path, what, Some(hint)));

@@ -1,15 +1,15 @@
-//! What is wrong with a manifest.
+//! Problems of a manifest.
 
 use std::fmt;
 
 use crate::object::Place;
 
-/// Something that a user has to put right in the repository.
+/// A problem that the user has to fix in the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// What is wrong; quotes keys, never values.
+    /// The problem; quotes keys, never values.
     pub what: String,
     /// What to do about it.
     pub hint: Option<String>,

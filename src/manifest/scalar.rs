@@ -1,7 +1,7 @@
-//! What a scalar of a YAML document means, and what it becomes as a value or as a key.
+//! The meaning of a YAML scalar, as a value or as a key.
 //!
-//! Invariant: the meaning is the one that `kubectl` gives it (YAML 1.1 with Go's numbers), not that of YAML 1.2: `on` is
-//! true, `0777` is 511, `1_000` is 1000, `12e34567` is a string. The table in the tests is compared with `kubectl` itself.
+//! Invariant: the meaning is that of `kubectl` (YAML 1.1 with Go's numbers), not that of YAML 1.2: `on` is true, `0777`
+//! is 511, `1_000` is 1000, `12e34567` is a string. The table in the tests is compared with `kubectl` itself.
 
 use std::borrow::Cow;
 
@@ -13,20 +13,20 @@ pub(super) enum Scalar<'a> {
     Null,
     Bool(bool),
     Int(i64),
-    /// A whole number beyond `i64`.
+    /// An integer beyond `i64`.
     Large(u64),
     Float(f64),
     Text(Cow<'a, str>),
 }
 
-/// Why a scalar has no meaning in a manifest.
+/// Why a scalar is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// Infinite or not a number: JSON cannot say it.
+    /// Infinite or not a number, which JSON does not have.
     NotFinite,
-    /// Its tag asks for something that its text is not.
+    /// The text does not fit its tag.
     Tag,
-    /// Not a key that JSON could have.
+    /// Not a JSON key.
     Key,
 }
 
@@ -40,7 +40,7 @@ impl Unusable {
     }
 }
 
-/// The meaning of a scalar. `tag` is the suffix of a `tag:yaml.org,2002:` tag; `foreign` says that it has another one.
+/// The meaning of a scalar. `tag` is the suffix of a `tag:yaml.org,2002:` tag; `foreign` if it has another one.
 pub(super) fn resolve<'a>(
     text: Cow<'a, str>,
     plain: bool,
@@ -84,12 +84,12 @@ fn resolve_plain(text: Cow<'_, str>) -> Scalar<'_> {
         ".nan" | ".NaN" | ".NAN" => return Scalar::Float(f64::NAN),
         _ => {}
     }
-    // Anything longer than the longest float that somebody would write is a string; the bound keeps parsing linear.
+    // A text that is longer than any useful float is a string; the limit keeps parsing linear.
     if text.len() > 512 || !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return Scalar::Text(text);
     }
     let compact: Cow<'_, str> = if text.contains('_') { text.replace('_', "").into() } else { Cow::Borrowed(&*text) };
-    // A leading dot is judged with its underscores, which must then stand between digits.
+    // A leading dot is parsed with its underscores, which must be between digits.
     let misplaced = text.starts_with('.') && !underscores_between_digits(&text);
     if !misplaced {
         if let Some(number) = whole(&compact) {

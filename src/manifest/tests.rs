@@ -31,14 +31,14 @@ fn listing(files: &[(&str, &[u8])]) -> Vec<Entry> {
         .collect()
 }
 
-fn decode_bytes(files: &[(&str, &[u8])], memory: &Memory, limits: &Limits) -> Decoded {
+fn decode_bytes(files: &[(&str, &[u8])], cache: &DecodeCache, limits: &Limits) -> Decoded {
     let mut read = |entry: &Entry| Ok(files.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec());
-    decode(&listing(files), &mut read, memory, limits).unwrap()
+    decode(&listing(files), &mut read, cache, limits).unwrap()
 }
 
 fn decode_files(files: &[(&str, &str)]) -> Decoded {
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_bytes())).collect();
-    decode_bytes(&files, &Memory::default(), &limits())
+    decode_bytes(&files, &DecodeCache::default(), &limits())
 }
 
 /// Objects with their places, then problems, one to a line.
@@ -126,14 +126,14 @@ fn reports_everything_at_once() {
 1.yaml, document 5, line 13, column 1: the document is not an object (if it is not a manifest, name it in .mainstayignore)
 2.yaml, document 1, line 7, column 5: metadata.labels.true is a boolean, not a string (put the value in quotes)
 2.yaml, document 1, line 8, column 5: metadata.labels.version is a number, not a string (put the value in quotes)
-2.yaml, document 1, line 11, column 3: the key "a" is already on line 10 (keep one of the two)
+2.yaml, document 1, line 11, column 3: the key "a" is defined twice; first on line 10 (keep one of the two)
 3.yaml, document 1, line 7, column 5: metadata.name is a number, not a string (put the value in quotes)
 3.yaml, document 1, line 8, column 3: items[1] is not an object
 3.yaml, document 1, line 9, column 3: items[2] has neither apiVersion nor kind (if it is not a manifest, name it in .mainstayignore)
 4.yaml, document 1, line 1, column 4: invalid YAML: unclosed bracket '['
 4.yaml, document 2, line 3, column 5: invalid YAML: mapping values are not allowed in this context (quote values that contain `: `, and check the indentation)
 4.yaml, document 3, line 4, column 4: there is text after the document separator `---` (put it on the next line)
-4.yaml, document 4, line 8, column 2: a tab stands where YAML does not allow one (indent with spaces)"#,
+4.yaml, document 4, line 8, column 2: YAML does not allow a tab here (indent with spaces)"#,
     );
 }
 
@@ -159,7 +159,7 @@ fn names_both_places_of_an_object_that_is_written_twice() {
         "
 Deployment.apps shop/a @ a.yaml, document 1, line 1, column 1
 Deployment.apps shop/a @ b/c.yaml, document 1, line 2, column 1
-b/c.yaml, document 1, line 2, column 1: Deployment.apps shop/a is already written in a.yaml, document 1, line 1, column 1 (keep one of the two)",
+b/c.yaml, document 1, line 2, column 1: Deployment.apps shop/a is defined twice; first at a.yaml, document 1, line 1, column 1 (keep one of the two)",
     );
 }
 
@@ -187,7 +187,7 @@ fn says_that_kustomizations_links_and_submodules_are_not_followed() {
     entries[3].kind = EntryKind::Symlink;
     entries[4].kind = EntryKind::Submodule;
     let mut read = |entry: &Entry| -> Result<Vec<u8>, source::Error> { panic!("{} is read", entry.path) };
-    let decoded = decode(&entries, &mut read, &Memory::default(), &limits()).unwrap();
+    let decoded = decode(&entries, &mut read, &DecodeCache::default(), &limits()).unwrap();
     assert_eq!(
         shown(&decoded),
         "\
@@ -205,7 +205,7 @@ fn refuses_bytes_that_are_not_text() {
         ("c.yaml", b"\xff\xfea\0"),
         ("d.yaml", b"a: b\n---\na: \x07\n"),
     ];
-    let decoded = decode_bytes(files, &Memory::default(), &limits());
+    let decoded = decode_bytes(files, &DecodeCache::default(), &limits());
     assert_eq!(
         shown(&decoded),
         "\
@@ -264,7 +264,7 @@ fn hostile_documents_end_in_a_problem_within_the_limits() {
         (deep_alias, "nested more than 100 deep"),
         (format!("a: {}\n", "x".repeat(4 << 20)), "the document is larger than 3 MiB"),
         (format!("{{\"a\": \"{}\"}}", "x".repeat(4 << 20)), "larger than 3 MiB"),
-        ("a: &a [*a]\n".into(), "the alias stands inside what it refers to"),
+        ("a: &a [*a]\n".into(), "the alias is inside the value that it refers to"),
         (merges, "the document takes too much memory"),
         (format!("[{}]", "1,".repeat(1_500_000)), "the document takes too much memory"),
         ("? [a]\n: b\n".into(), "a key must be a string, a number or a boolean"),
@@ -284,12 +284,12 @@ fn hostile_documents_end_in_a_problem_within_the_limits() {
 fn a_million_documents_are_too_many() {
     let limits = Limits { documents: 1000, ..limits() };
     let many = "a: b\n---\n".repeat(1_000_000);
-    let decoded = decode_bytes(&[("a.yaml", many.as_bytes())], &Memory::default(), &limits);
+    let decoded = decode_bytes(&[("a.yaml", many.as_bytes())], &DecodeCache::default(), &limits);
     assert!(decoded.problems.len() <= 1001);
     let fine = (0..600).fold(String::new(), |text, n| format!("{text}---\n{}", config_map(&format!("a{n}"))));
     let more = (0..600).fold(String::new(), |text, n| format!("{text}---\n{}", config_map(&format!("b{n}"))));
     let decoded =
-        decode_bytes(&[("a.yaml", fine.as_bytes()), ("b.yaml", more.as_bytes())], &Memory::default(), &limits);
+        decode_bytes(&[("a.yaml", fine.as_bytes()), ("b.yaml", more.as_bytes())], &DecodeCache::default(), &limits);
     assert_eq!(
         decoded.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["b.yaml: there are more than 1000 documents (split the repository)"]
@@ -302,8 +302,8 @@ fn a_file_that_takes_too_long_is_a_problem() {
     let ticks = AtomicU64::new(0);
     let limits = Limits::new(move || Duration::from_millis(100 * ticks.fetch_add(1, Ordering::Relaxed)));
     let slow = format!("apiVersion: v1\nkind: X\nmetadata: {{name: a}}\nspec: [{}]\n", "a, ".repeat(20_000));
-    let decoded = decode_bytes(&[("a.yaml", slow.as_bytes())], &Memory::default(), &limits);
-    assert!(shown(&decoded).contains("reading the file takes too long (split the file)"), "{}", shown(&decoded));
+    let decoded = decode_bytes(&[("a.yaml", slow.as_bytes())], &DecodeCache::default(), &limits);
+    assert!(shown(&decoded).contains("timed out while reading the file (split the file)"), "{}", shown(&decoded));
 }
 
 #[test]
@@ -311,34 +311,34 @@ fn files_too_large_are_not_even_read() {
     let mut entries = listing(&[("a.yaml", b"")]);
     entries[0].size = 17 << 20;
     let mut read = |entry: &Entry| -> Result<Vec<u8>, source::Error> { panic!("{} is read", entry.path) };
-    let decoded = decode(&entries, &mut read, &Memory::default(), &limits()).unwrap();
+    let decoded = decode(&entries, &mut read, &DecodeCache::default(), &limits()).unwrap();
     assert_eq!(shown(&decoded), "a.yaml: the file is larger than 16 MiB (split it)");
 }
 
 #[test]
 fn reads_only_files_whose_content_nobody_holds() {
-    let memory = Memory::default();
+    let cache = DecodeCache::default();
     let (a, b, c) = (config_map("a"), config_map("b"), config_map("c"));
     let first: Vec<(&str, &[u8])> = vec![("a.yaml", a.as_bytes()), ("b.yaml", b.as_bytes())];
     let second: Vec<(&str, &[u8])> = vec![("a.yaml", a.as_bytes()), ("b.yaml", c.as_bytes())];
-    let held = decode_bytes(&first, &memory, &limits());
-    assert_eq!(memory.files(), 2);
+    let held = decode_bytes(&first, &cache, &limits());
+    assert_eq!(cache.files(), 2);
 
     let mut reads = Vec::new();
     let mut read = |entry: &Entry| {
         reads.push(entry.path.clone());
         Ok(c.as_bytes().to_vec())
     };
-    let next = decode(&listing(&second), &mut read, &memory, &limits()).unwrap();
+    let next = decode(&listing(&second), &mut read, &cache, &limits()).unwrap();
     assert_eq!(reads, ["b.yaml"]);
     assert!(std::sync::Arc::ptr_eq(&held.objects[0], &next.objects[0]));
 
     drop(held);
-    let again = decode_bytes(&second, &memory, &limits());
-    assert_eq!(memory.files(), 2, "what only the first holder used is gone");
+    let again = decode_bytes(&second, &cache, &limits());
+    assert_eq!(cache.files(), 2, "what only the first holder used is gone");
     drop((next, again));
-    decode_bytes(&[], &memory, &limits());
-    assert_eq!(memory.files(), 0);
+    decode_bytes(&[], &cache, &limits());
+    assert_eq!(cache.files(), 0);
 }
 
 #[test]
@@ -379,7 +379,7 @@ mod properties {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
-            let found = decode_bytes(&[("a.yaml", &bytes), ("b.json", &bytes)], &Memory::default(), &small());
+            let found = decode_bytes(&[("a.yaml", &bytes), ("b.json", &bytes)], &DecodeCache::default(), &small());
             prop_assert!(found.problems.len() <= 1001);
         }
 
@@ -392,7 +392,7 @@ mod properties {
             ], 0..80)
         ) {
             let text = words.concat();
-            let found = decode_bytes(&[("a.yaml", text.as_bytes()), ("b.json", text.as_bytes())], &Memory::default(), &small());
+            let found = decode_bytes(&[("a.yaml", text.as_bytes()), ("b.json", text.as_bytes())], &DecodeCache::default(), &small());
             for problem in &found.problems {
                 prop_assert!(problem.place.line as usize <= text.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count() + 1, "{problem}");
             }
@@ -402,7 +402,7 @@ mod properties {
         fn json_documents_round_trip(spec in json(4), pretty in any::<bool>()) {
             let value = serde_json::json!({"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "a"}, "spec": spec});
             let text = if pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() };
-            let found = decode_bytes(&[("a.json", text.as_bytes())], &Memory::default(), &limits());
+            let found = decode_bytes(&[("a.json", text.as_bytes())], &DecodeCache::default(), &limits());
             prop_assert_eq!(&found.problems, &[]);
             prop_assert_eq!(found.objects[0].value(), value);
         }
@@ -422,13 +422,13 @@ fn a_commit_that_takes_too_long_is_given_up_and_says_where() {
             seconds.fetch_add(seconds_each, Ordering::Relaxed);
             Ok(files.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec())
         };
-        decode(&listing(&files), &mut read, &Memory::default(), &limits).unwrap()
+        decode(&listing(&files), &mut read, &DecodeCache::default(), &limits).unwrap()
     };
     let cut_short = decode_in(1);
     assert_eq!(cut_short.objects.len(), 4, "{:?}", cut_short.problems);
     assert_eq!(
         shown(&cut_short).lines().last().unwrap(),
-        "e.yaml: reading the files takes too long: it was given up here (spread the files over several GitSyncs, each \
+        "e.yaml: timed out while reading the files, at this one (spread the files over several GitSyncs, each \
          with a baseDir of its own)"
     );
     assert_eq!(cut_short.problems.len(), 1);

@@ -127,7 +127,7 @@ fn scan_fault(kind: &ErrorKind, mark: Mark) -> Fault {
         | ErrorKind::TabInIndentation
         | ErrorKind::TabAtBlockScalarStart
         | ErrorKind::TabInPlainScalar => {
-            Fault::new(mark, "a tab stands where YAML does not allow one").with_hint("indent with spaces")
+            Fault::new(mark, "YAML does not allow a tab here").with_hint("indent with spaces")
         }
         ErrorKind::UnknownAnchor => Fault::new(mark, "the alias refers to an anchor that the document does not have"),
         ErrorKind::RecursionLimitExceeded => Fault::new(mark, "the document is nested too deeply"),

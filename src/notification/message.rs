@@ -1,62 +1,102 @@
-//! The messages, serialised as one JSON object each.
+//! The messages: what happened, to which resource, and how sinks present it.
+//!
+//! Each message states its severity, reason and text in one place, [`Message::describe`]. Each serialises to one JSON
+//! object, with its name in the field `event`.
 
 use std::fmt;
 
 use serde::Serialize;
-use tokio::sync::broadcast;
 
 use crate::api::git_sync::{UNKNOWN, WHOLE_OBJECT};
 
-/// How many messages a slow listener may lag behind before it misses some.
-const CAPACITY: usize = 1024;
+/// The resource that a message is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Subject {
+    /// `namespace/name` of a GitSync.
+    #[serde(rename = "sync")]
+    GitSync(String),
+    /// `namespace/name` of a Function.
+    #[serde(rename = "function")]
+    Function(String),
+}
 
-/// One thing that happened.
+/// How much attention a message needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// For the log only, at level `debug`.
+    Debug,
+    /// Normal operation.
+    Info,
+    /// Somebody may have to act.
+    Warning,
+}
+
+/// How sinks present a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// How much attention it needs.
+    pub severity: Severity,
+    /// Why it was sent, as one CamelCase word: the reason of Kubernetes Events.
+    pub reason: String,
+    /// What the agent was doing, as one CamelCase word: the action of Kubernetes Events.
+    pub action: &'static str,
+    /// What happened, without the subject and the object. May have several lines.
+    pub text: String,
+    /// Messages with the same subject, object, reason and key are aggregated to one Kubernetes Event with a count.
+    pub aggregation_key: String,
+}
+
+/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Message {
-    /// The remote's ref moved.
+    /// The reference of a GitSync leads to another commit.
     CommitSeen {
-        /// `namespace/name` of the GitSync.
-        sync: String,
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Subject,
         /// Full commit id.
         commit: String,
     },
     /// A commit was applied in full.
     CommitApplied {
-        /// `namespace/name` of the GitSync.
-        sync: String,
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Subject,
         /// Full commit id.
         commit: String,
         /// Objects that were created.
         created: usize,
         /// Objects that were changed.
         changed: usize,
-        /// Objects that were already as the commit says.
+        /// Objects that already had the desired state.
         unchanged: usize,
         /// Objects that were deleted.
         pruned: usize,
-        /// From the moment the ref was seen to the last write's answer.
+        /// Time from the ref lookup to the answer of the last write.
         millis: u64,
     },
-    /// An object was put back.
+    /// An object was reverted to its desired state.
     Reverted {
-        /// `namespace/name` of the GitSync.
-        sync: String,
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Subject,
         /// The object.
         object: String,
-        /// The field paths that were put back; `(object)` when it had been deleted.
+        /// The field paths that were reverted; `(object)` if it had been deleted.
         fields: Vec<String>,
-        /// What was found and restored; empty for Secrets.
+        /// The values before and after; empty for Secrets.
         changes: Vec<Change>,
         /// Field manager that made the change, or `unknown`.
         who: String,
-        /// From the receipt of the change to the answer of the restoring write.
+        /// Time from the watch event to the answer of the write that reverted it.
         millis: f64,
     },
-    /// Drift was seen and, by policy, left.
+    /// Drift was detected and, by policy, not reverted.
     DriftSeen {
-        /// `namespace/name` of the GitSync.
-        sync: String,
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Subject,
         /// The object.
         object: String,
         /// The field paths that differ.
@@ -64,41 +104,55 @@ pub enum Message {
         /// Field manager that made the change, or `unknown`.
         who: String,
     },
-    /// Somebody keeps writing to the same fields; the reverts are slowed.
+    /// Another client keeps writing to the same fields, so reverts of this object are slowed down.
     Contended {
-        /// `namespace/name` of the GitSync.
-        sync: String,
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Subject,
         /// The object.
         object: String,
-        /// The field paths fought over.
+        /// The contended field paths.
         fields: Vec<String>,
-        /// The other manager.
+        /// The other field manager.
         who: String,
     },
-    /// An object could not be put back, and not for the first time.
+    /// An object could not be reverted repeatedly.
     NotPutBack {
-        /// `namespace/name` of the GitSync.
-        sync: String,
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Subject,
         /// The object.
         object: String,
-        /// The field paths that stay changed.
+        /// The field paths that remain changed.
         fields: Vec<String>,
-        /// Why, without values.
+        /// The error, without values.
+        cause: String,
+    },
+    /// Fields that other tools left in an object could not be removed at adoption.
+    NotRemoved {
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Subject,
+        /// The object.
+        object: String,
+        /// The error, without values.
         cause: String,
     },
     /// An attempt failed, in whole or in part.
     Failed {
-        /// `namespace/name` of the GitSync.
-        sync: String,
-        /// The commit, where one was known.
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Subject,
+        /// The commit, if it was known.
         commit: Option<String>,
-        /// What and why, one line each.
+        /// One line per problem.
         problems: Vec<String>,
     },
-    /// A Function came further, or did not.
+    /// A condition of a Function changed.
     Stage {
-        /// `function namespace/name`.
-        function: String,
+        /// The Function.
+        #[serde(flatten)]
+        subject: Subject,
         /// Type of the condition.
         condition: String,
         /// `True`, `False` or `Unknown`.
@@ -108,19 +162,21 @@ pub enum Message {
         /// Message of the condition.
         message: String,
     },
-    /// A Function works, but perhaps not as it was meant.
+    /// A Function works, but a setting of it has no effect or may be a mistake.
     Noticed {
-        /// `function namespace/name`.
-        function: String,
-        /// CamelCase word for what was found.
+        /// The Function.
+        #[serde(flatten)]
+        subject: Subject,
+        /// CamelCase word for the problem.
         reason: String,
-        /// What was found and what is done about it.
+        /// The problem, and how it is handled.
         message: String,
     },
-    /// Break glass began or ended on an object.
+    /// Reverts of an object were paused or resumed (break glass).
     Paused {
-        /// `namespace/name` of the GitSync.
-        sync: String,
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Subject,
         /// The object.
         object: String,
         /// Whether it is paused now.
@@ -133,84 +189,165 @@ pub enum Message {
 pub struct Change {
     /// Path of the field.
     pub field: String,
-    /// What was found, as compact JSON, or `absent`.
+    /// The live value as compact JSON, or `absent`.
     pub found: String,
-    /// What was restored, as compact JSON, or `absent`.
+    /// The desired value as compact JSON, or `absent`.
     pub restored: String,
 }
 
-impl fmt::Display for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let short = |commit: &str| commit.chars().take(8).collect::<String>();
+impl Message {
+    /// Severity, reason and text: the one place that decides how a message is presented.
+    pub fn describe(&self) -> Description {
+        use Severity::{Debug, Info, Warning};
+        let describe = |severity, reason: &str, action, key: String, text| Description {
+            severity,
+            reason: reason.to_owned(),
+            action,
+            text,
+            aggregation_key: key,
+        };
         match self {
-            Self::CommitSeen { sync, commit } => write!(f, "{sync}: commit {} seen", short(commit)),
-            Self::CommitApplied { sync, commit, created, changed, unchanged, pruned, millis } => write!(
-                f,
-                "{sync}: commit {} applied: {created} created, {changed} changed, {unchanged} unchanged, {pruned} pruned \
-                 ({millis} ms)",
-                short(commit)
-            ),
-            Self::Reverted { sync, object, fields, who, millis, .. } if fields == &[WHOLE_OBJECT] => {
-                let who = if who == UNKNOWN { "somebody" } else { who };
-                write!(f, "{sync}: {object} created again (deleted by {who}, {millis:.1} ms)")
+            Self::CommitSeen { commit, .. } => {
+                describe(Debug, "CommitSeen", "Apply", commit.clone(), format!("commit {} seen", short(commit)))
             }
-            Self::Reverted { sync, object, fields, who, millis, changes } => {
-                write!(f, "{sync}: {object} put back: {} (changed by {who}, {millis:.1} ms)", fields.join(", "))?;
-                for change in changes {
-                    write!(f, "\n    {}: {} → {}", change.field, change.found, change.restored)?;
-                }
-                Ok(())
+            Self::CommitApplied { commit, created, changed, unchanged, pruned, millis, .. } => {
+                let text = format!(
+                    "commit {} applied: {created} created, {changed} changed, {unchanged} unchanged, {pruned} pruned \
+                     ({millis} ms)",
+                    short(commit)
+                );
+                describe(Info, "Applied", "Apply", commit.clone(), text)
             }
-            Self::DriftSeen { sync, object, fields, who } => {
-                write!(f, "{sync}: {object} differs and is left so: {} (changed by {who})", fields.join(", "))
+            Self::Reverted { fields, who, millis, .. } => {
+                let text = if fields == &[WHOLE_OBJECT] {
+                    let who = if who == UNKNOWN { "somebody" } else { who };
+                    format!("created again (deleted by {who}, {millis:.1} ms)")
+                } else {
+                    format!("put back {} (changed by {who}, {millis:.1} ms)", fields.join(", "))
+                };
+                describe(Info, "Reverted", "Revert", change_key(fields, who), text)
             }
-            Self::Contended { sync, object, fields, who } => {
-                write!(f, "{sync}: {who} keeps writing to {object}: {}; slowing down", fields.join(", "))
+            Self::DriftSeen { fields, who, .. } => {
+                let text = format!("differs in {} (changed by {who}), left as it is by policy", fields.join(", "));
+                describe(Warning, "DriftSeen", "Revert", change_key(fields, who), text)
             }
-            Self::NotPutBack { sync, object, fields, cause } => {
-                write!(f, "{sync}: {object} cannot be put back: {}: {cause}", fields.join(", "))
+            Self::Contended { fields, who, .. } => {
+                let text = format!("{who} keeps writing to {}: reverts slow down", fields.join(", "));
+                describe(Warning, "Contended", "Revert", change_key(fields, who), text)
             }
-            Self::Failed { sync, commit, problems } => {
-                write!(f, "{sync}: failed")?;
-                if let Some(commit) = commit {
-                    write!(f, " at commit {}", short(commit))?;
-                }
-                for problem in problems {
-                    write!(f, "\n    {problem}")?;
-                }
-                Ok(())
+            Self::NotPutBack { fields, cause, .. } => {
+                let text = format!("cannot put back {}: {cause}", fields.join(", "));
+                describe(Warning, "RevertFailed", "Revert", fields.join(","), text)
             }
-            Self::Stage { function, condition, reason, message, .. } => {
-                write!(f, "{function}  {condition}  {reason}  {}", message.replace('\n', "\n    "))
+            Self::NotRemoved { cause, .. } => {
+                let text = format!("fields that other tools left in it cannot be removed: {cause}");
+                describe(Warning, "NotRemoved", "Apply", text.clone(), text)
             }
-            Self::Noticed { function, reason, message } => write!(f, "{function}  {reason}  {message}"),
-            Self::Paused { sync, object, paused } => {
-                write!(f, "{sync}: {object} {}", if *paused { "paused" } else { "resumed" })
+            Self::Failed { commit, problems, .. } => {
+                let at = commit.as_deref().map(|commit| format!(" at commit {}", short(commit))).unwrap_or_default();
+                let text = format!("failed{at}\n{}", problems.join("\n"));
+                describe(Warning, "Failed", "Apply", problems.first().cloned().unwrap_or_default(), text)
             }
+            Self::Stage { status, reason, message, .. } => {
+                let severity = if status == "False" { Warning } else { Info };
+                // The position in the build queue changes too often for an Event each time.
+                let queued = *reason == crate::api::function_conditions::Reason::JobQueued.as_str();
+                let key = if queued { reason.clone() } else { message.clone() };
+                describe(severity, reason, "Reconcile", key, message.clone())
+            }
+            Self::Noticed { reason, message, .. } => {
+                describe(Warning, reason, "Reconcile", message.clone(), message.clone())
+            }
+            Self::Paused { paused, .. } => {
+                let (reason, text) = if *paused {
+                    ("Paused", "paused (break glass)")
+                } else {
+                    ("Resumed", "resumed (break glass ended)")
+                };
+                describe(Info, reason, "Pause", String::new(), text.to_owned())
+            }
+        }
+    }
+
+    /// The resource that it is about.
+    pub fn subject(&self) -> &Subject {
+        match self {
+            Self::CommitSeen { subject, .. }
+            | Self::CommitApplied { subject, .. }
+            | Self::Reverted { subject, .. }
+            | Self::DriftSeen { subject, .. }
+            | Self::Contended { subject, .. }
+            | Self::NotPutBack { subject, .. }
+            | Self::NotRemoved { subject, .. }
+            | Self::Failed { subject, .. }
+            | Self::Stage { subject, .. }
+            | Self::Noticed { subject, .. }
+            | Self::Paused { subject, .. } => subject,
+        }
+    }
+
+    /// The managed object that it is about, if it is about one.
+    pub fn object(&self) -> Option<&str> {
+        match self {
+            Self::Reverted { object, .. }
+            | Self::DriftSeen { object, .. }
+            | Self::Contended { object, .. }
+            | Self::NotPutBack { object, .. }
+            | Self::NotRemoved { object, .. }
+            | Self::Paused { object, .. } => Some(object),
+            _ => None,
         }
     }
 }
 
-/// Sends messages to whoever listens.
-#[derive(Clone, Debug)]
-pub struct Teller(broadcast::Sender<Message>);
+/// Aggregates the Events about the same fields and the same writer.
+fn change_key(fields: &[String], who: &str) -> String {
+    format!("{} {who}", fields.join(","))
+}
 
-impl Default for Teller {
-    fn default() -> Self {
-        Self(broadcast::Sender::new(CAPACITY))
+fn short(commit: &str) -> String {
+    commit.chars().take(8).collect()
+}
+
+impl From<&str> for Subject {
+    /// From the name of an owner: `namespace/name`, or `function namespace/name`.
+    fn from(owner: &str) -> Self {
+        match owner.strip_prefix("function ") {
+            Some(function) => Self::Function(function.to_owned()),
+            None => Self::GitSync(owner.to_owned()),
+        }
     }
 }
 
-impl Teller {
-    /// Tells it to everyone who listens now.
-    pub fn tell(&self, message: Message) {
-        // An error only says that nobody listens.
-        let _ = self.0.send(message);
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GitSync(name) => f.write_str(name),
+            Self::Function(name) => write!(f, "function {name}"),
+        }
     }
+}
 
-    /// Listens from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Message> {
-        self.0.subscribe()
+impl fmt::Display for Message {
+    /// Subject, object and text for terminals and logs; lines after the first are indented.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (subject, Description { reason, text, .. }) = (self.subject(), self.describe());
+        let text = text.replace('\n', "\n    ");
+        match self {
+            Self::Stage { condition, .. } => return write!(f, "{subject}  {condition}  {reason}  {text}"),
+            Self::Noticed { .. } => return write!(f, "{subject}  {reason}  {text}"),
+            _ => {}
+        }
+        match self.object() {
+            Some(object) => write!(f, "{subject}: {object}: {text}")?,
+            None => write!(f, "{subject}: {text}")?,
+        }
+        if let Self::Reverted { changes, .. } = self {
+            for change in changes {
+                write!(f, "\n    {}: {} → {}", change.field, change.found, change.restored)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -219,24 +356,55 @@ mod tests {
     use super::*;
 
     fn reverted(field: &str, who: &str, changes: Vec<Change>) -> Message {
-        let (sync, object) = ("a/b".to_owned(), "Service shop/api".to_owned());
-        Message::Reverted { sync, object, fields: vec![field.to_owned()], who: who.to_owned(), millis: 2.04, changes }
+        let (subject, object) = (Subject::from("a/b"), "Service shop/api".to_owned());
+        let (fields, who) = (vec![field.to_owned()], who.to_owned());
+        Message::Reverted { subject, object, fields, who, millis: 2.04, changes }
     }
 
     #[test]
-    fn what_was_deleted_is_told_from_what_was_changed() {
+    fn a_revert_names_the_fields_or_says_that_the_object_was_deleted() {
         let deleted = reverted(WHOLE_OBJECT, UNKNOWN, Vec::new());
-        assert_eq!(deleted.to_string(), "a/b: Service shop/api created again (deleted by somebody, 2.0 ms)");
+        assert_eq!(deleted.to_string(), "a/b: Service shop/api: created again (deleted by somebody, 2.0 ms)");
         let change = Change { field: "spec.type".into(), found: "x".into(), restored: "y".into() };
-        let told = "a/b: Service shop/api put back: spec.type (changed by kubectl, 2.0 ms)\n    spec.type: x → y";
-        assert_eq!(reverted("spec.type", "kubectl", vec![change]).to_string(), told);
+        let text = "a/b: Service shop/api: put back spec.type (changed by kubectl, 2.0 ms)\n    spec.type: x → y";
+        assert_eq!(reverted("spec.type", "kubectl", vec![change]).to_string(), text);
     }
 
     #[test]
     fn lines_after_the_first_are_indented() {
         let text = || "x".to_owned();
-        let (kind, message) = ("ApplyFailed".to_owned(), "one\ntwo".to_owned());
-        let stage = Message::Stage { function: text(), condition: text(), status: text(), reason: kind, message };
-        assert_eq!(stage.to_string(), "x  x  ApplyFailed  one\n    two");
+        let (reason, message) = ("ApplyFailed".to_owned(), "one\ntwo".to_owned());
+        let subject = Subject::from("function x/y");
+        let stage = Message::Stage { subject, condition: text(), status: text(), reason, message };
+        assert_eq!(stage.to_string(), "function x/y  x  ApplyFailed  one\n    two");
+        let (problems, commit) = (vec!["a".to_owned(), "b".to_owned()], Some("0123456789".to_owned()));
+        let failed = Message::Failed { subject: "a/b".into(), commit, problems };
+        assert_eq!(failed.to_string(), "a/b: failed at commit 01234567\n    a\n    b");
+    }
+
+    #[test]
+    fn json_names_the_event_and_the_kind_of_its_subject() {
+        let paused = |owner: &str| {
+            let message = Message::Paused { subject: owner.into(), object: "Service a/b".into(), paused: true };
+            serde_json::to_string(&message).unwrap()
+        };
+        assert_eq!(paused("a/b"), r#"{"event":"paused","sync":"a/b","object":"Service a/b","paused":true}"#);
+        assert_eq!(
+            paused("function a/b"),
+            r#"{"event":"paused","function":"a/b","object":"Service a/b","paused":true}"#
+        );
+    }
+
+    #[test]
+    fn positions_in_the_build_queue_are_aggregated_and_other_texts_are_not() {
+        let key = |reason: &str, message: &str| {
+            let (condition, status) = ("BuildReady".to_owned(), "Unknown".to_owned());
+            let (reason, message) = (reason.to_owned(), message.to_owned());
+            Message::Stage { subject: "function a/b".into(), condition, status, reason, message }
+                .describe()
+                .aggregation_key
+        };
+        assert_eq!(key("JobQueued", "position 1"), key("JobQueued", "position 2"));
+        assert_ne!(key("JobFailed", "one"), key("JobFailed", "two"));
     }
 }

@@ -1,12 +1,15 @@
-//! What is worth telling: the messages of both loops, and the stream on which they go out.
+//! Messages about what the agent did, and the stream on which they are emitted.
 //!
-//! A message is a value; who listens (Kubernetes Events, metrics, the terminal of `mainstay dev`) is wired in `agent`.
+//! A [`Message`] is a value that knows its severity, reason and text. The sinks (log, Kubernetes Events, metrics, the
+//! terminal of `mainstay dev`) are wired in `agent`.
 //!
-//! Invariant: telling never waits and never fails; a listener that is too slow misses messages and is told how many.
+//! Invariant: emitting never waits and never fails; a subscriber that is too slow misses messages and learns how many.
 //! Invariant: no message holds a value of a Secret.
 //!
-//! Deliberately absent: channels to the outside world (chat, webhooks).
+//! Deliberately absent: sinks outside the cluster (chat, webhooks).
 
+mod emitter;
 mod message;
 
-pub use message::{Change, Message, Teller};
+pub use emitter::Emitter;
+pub use message::{Change, Description, Message, Severity, Subject};

@@ -1,10 +1,10 @@
-//! One desired object, as its document wrote it.
+//! A desired object as in its manifest.
 //!
-//! Invariant: an [`Object`] is a JSON object with a well-formed `apiVersion`, `kind` and `metadata.name`, nested at most
-//! [`DEPTH`] deep, whose labels and annotations are maps of strings; nobody has to check that again.
-//! Invariant: the content is kept once, as compact JSON with sorted keys, and the digest is that of those bytes.
+//! Invariant: an [`Object`] is a JSON object with a well-formed `apiVersion`, `kind` and `metadata.name`, nested at
+//! most [`DEPTH`] deep, whose labels and annotations are maps of strings. No other code has to check that.
+//! Invariant: the content is stored once, as compact JSON with sorted keys, and the digest is that of those bytes.
 //!
-//! Deliberately absent: any change of the content; `manifest` normalises before it makes an object.
+//! Deliberately absent: changes of the content; `manifest` normalises it before it creates an object.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::{Digest, Key, Place};
 /// How deeply an object may be nested.
 const DEPTH: usize = 110;
 
-/// One object that should be in the cluster.
+/// A desired object.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Identity; the namespace as it is written, `None` where none is.
+    /// Its key; the namespace as in the manifest, `None` if it has none.
     pub key: Key,
     /// `apiVersion`, as `apps/v1`.
     pub api_version: Arc<str>,
-    /// Where it is written.
+    /// Its place in the repository.
     pub place: Place,
     /// Digest of the content.
     pub digest: Digest,
@@ -40,13 +40,13 @@ pub enum Step {
     Item(usize),
 }
 
-/// Why a value is not an object. Names fields, never values.
+/// Why a value is not a valid object. Names fields, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Flaw {
-    /// Where in the value.
+    /// Path in the value.
     pub path: Vec<Step>,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
     /// What to do about it.
     pub hint: Option<&'static str>,
@@ -59,19 +59,19 @@ impl Flaw {
     }
 }
 
-/// Entries of one map that are reported.
-const MOST_ENTRIES: usize = 50;
+/// Maximum number of entries of one map that are reported.
+const MAX_ENTRIES: usize = 50;
 
 const QUOTE: Option<&str> = Some("put the value in quotes");
 const ADD_FIELD: Option<&str> = Some("every manifest needs apiVersion, kind and metadata.name");
 
 impl Object {
-    /// The object that a value describes, or everything that keeps it from being one.
+    /// The object in a value, or all of its flaws.
     pub fn from_value(value: &Value, place: Place) -> Result<Self, Vec<Flaw>> {
         Self::sharing_names(value, place, &mut Names::default())
     }
 
-    /// As [`Object::from_value`], with the words of the key shared with other objects.
+    /// As [`Object::from_value`], sharing the strings of the key with other objects.
     pub fn sharing_names(value: &Value, place: Place, names: &mut Names) -> Result<Self, Vec<Flaw>> {
         let Value::Object(map) = value else {
             return Err(vec![Flaw::new(vec![], "the document is not an object", ADD_FIELD)]);
@@ -101,7 +101,7 @@ impl Object {
         })
     }
 
-    /// The content, parsed anew.
+    /// The content, parsed.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).expect("the bytes were written from a value of bounded depth")
     }
@@ -117,21 +117,21 @@ impl Object {
     }
 }
 
-/// Names the object and its place; the content may be a Secret's.
+/// Shows key and place only, because the content may be that of a Secret.
 impl std::fmt::Debug for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Object({} at {}, {})", self.key, self.place, self.digest)
     }
 }
 
-/// Takes `status` out of a value; for kinds with a status subresource, whose status an apply does not touch.
+/// Removes `status` from a value, for kinds with a status subresource, which an apply ignores.
 pub fn strip_status(value: &mut Value) {
     if let Value::Object(map) = value {
         map.remove("status");
     }
 }
 
-/// A path as people write it: `metadata.labels["app/x"]`, `items[3].kind`.
+/// A path as users write it: `metadata.labels["app/x"]`, `items[3].kind`.
 pub fn path_text(path: &[Step]) -> String {
     let mut text = String::new();
     for step in path {
@@ -153,7 +153,7 @@ fn path(parents: &[&str], key: &str) -> Vec<Step> {
     parents.iter().chain([&key]).map(|step| Step::Key((*step).to_owned())).collect()
 }
 
-/// A required, non-empty string of a given form.
+/// A required, non-empty string with a given form.
 fn required<'v>(
     map: &'v Map<String, Value>,
     field: &str,
@@ -174,7 +174,7 @@ fn required<'v>(
     None
 }
 
-/// Name and namespace, and whether everything in the metadata has the type that it must have.
+/// Name and namespace, after checking the types of the metadata.
 fn metadata<'v>(map: &'v Map<String, Value>, flaws: &mut Vec<Flaw>) -> (Option<&'v str>, Option<&'v str>) {
     let metadata = match map.get("metadata") {
         Some(Value::Object(metadata)) => metadata,
@@ -228,7 +228,7 @@ fn string_map(metadata: &Map<String, Value>, field: &str, flaws: &mut Vec<Flaw>)
             return;
         }
     };
-    for (key, value) in entries.iter().filter(|(_, value)| !value.is_string()).take(MOST_ENTRIES) {
+    for (key, value) in entries.iter().filter(|(_, value)| !value.is_string()).take(MAX_ENTRIES) {
         let at = path(&["metadata", field], key);
         let what = format!("{} is {}, not a string", path_text(&at), type_name(value));
         flaws.push(Flaw::new(at, what, QUOTE));
@@ -246,7 +246,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// `group/version` or `version`, of the characters of DNS names: it becomes part of a URL.
+/// Whether it is `group/version` or `version` with the characters of DNS names, because it becomes part of a URL.
 fn well_formed_api_version(text: &str) -> bool {
     let word = |text: &str| {
         !text.is_empty()
@@ -266,7 +266,7 @@ fn well_formed_kind(text: &str) -> bool {
     text.len() <= 253 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Kubernetes' least rule for names: they are one segment of a URL's path.
+/// Kubernetes' minimum rule for names: one segment of a URL's path.
 fn path_segment(text: &str) -> bool {
     text != "." && text != ".." && text.len() <= 253 && !text.contains(['/', '%']) && !text.contains(char::is_control)
 }

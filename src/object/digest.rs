@@ -1,16 +1,16 @@
-//! A fingerprint of content.
+//! A digest of content.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-/// The first half of a SHA-256: enough that nobody finds two contents with the same digest by chance, and half the size in
-/// an inventory. Shown and parsed as 32 hexadecimal digits.
+/// The first half of a SHA-256: enough to make accidental collisions impossible, and half the size in an inventory.
+/// Shown and parsed as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 16]);
 
-/// Text that is not 32 hexadecimal digits.
+/// A text that is not 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is 32 hexadecimal digits")]
 pub struct ParseDigestError;

@@ -1,37 +1,37 @@
-//! Whether a live object is healthy, in kstatus' sense: what `kubectl wait` and other tools would say of it.
+//! Whether a live object is healthy, as defined by kstatus and `kubectl wait`.
 //!
-//! Where kstatus and Flux differ Flux is followed: a Job is healthy when it is complete, not when it has started.
+//! Where kstatus and Flux differ, Flux is followed: a Job is healthy when it is complete, not when it has started.
 //!
-//! Deliberately absent: time. kstatus calls a Pod failed that nobody could schedule for 15 s; here it is on its way, and
-//! the waiting has a timeout of its own.
+//! Deliberately absent: time. kstatus reports a Pod that was not scheduled for 15 s as failed; here it is progressing,
+//! and waiting has its own timeout.
 
 use serde_json::Value;
 
 use super::Key;
 use super::redact::redact_server_text;
 
-/// How an object is doing.
+/// The health of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
     /// As it should be.
     Healthy,
-    /// On its way; says what is awaited.
+    /// Not yet healthy; with the reason.
     Progressing(String),
-    /// It says itself that it failed.
+    /// It reports a failure; with the reason.
     Failed(String),
 }
 
 use Health::{Failed, Healthy, Progressing};
 
-/// How an object is doing.
+/// The health of a live object.
 pub fn health(key: &Key, live: &Value) -> Health {
     let object = Live { key, value: live };
-    // What holds for every kind comes first; the first rule that does not say "healthy" decides.
+    // Rules for every kind come first; the first rule that does not say "healthy" decides.
     let rules: [fn(&Live<'_>) -> Health; 2] = [general, rule_of(key)];
     rules.iter().map(|rule| rule(&object)).find(|health| *health != Healthy).unwrap_or(Healthy)
 }
 
-/// What is special about a kind.
+/// The rules of a kind.
 fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
     match (&*key.group, &*key.kind) {
         ("apps", "Deployment") => deployment,
@@ -73,7 +73,7 @@ impl<'v> Live<'v> {
         self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A count of the status; 0 when it is not there.
+    /// A number in the status; 0 if it is missing.
     fn count(&self, field: &str) -> i64 {
         self.at("/status").and_then(|status| status.get(field)).and_then(Value::as_i64).unwrap_or(0)
     }
@@ -91,7 +91,7 @@ impl<'v> Live<'v> {
         self.condition(kind).filter(|condition| condition.value["status"] == status)
     }
 
-    /// A condition in words, without the values that its message may quote.
+    /// A condition as text, without values in its message.
     fn words(&self, condition: &Condition<'_>) -> String {
         let text = |field: &str| condition.value[field].as_str().unwrap_or_default();
         let mut words = format!("{} is {}", text("type"), text("status"));
@@ -104,10 +104,10 @@ impl<'v> Live<'v> {
         words
     }
 
-    /// Progressing when less than `wanted` replicas are as `state` says.
-    fn at_least(&self, wanted: i64, field: &str, state: &str) -> Health {
+    /// Progressing if fewer than `desired` replicas have this `state`.
+    fn at_least(&self, desired: i64, field: &str, state: &str) -> Health {
         let have = self.count(field);
-        if have < wanted { Progressing(format!("{have} of {wanted} replicas are {state}")) } else { Healthy }
+        if have < desired { Progressing(format!("{have} of {desired} replicas are {state}")) } else { Healthy }
     }
 
     fn at_most(&self, most: i64) -> Health {
@@ -122,7 +122,7 @@ impl Condition<'_> {
     }
 }
 
-/// The first that is not healthy.
+/// The first result that is not healthy.
 fn first(checks: impl IntoIterator<Item = Health>) -> Health {
     checks.into_iter().find(|health| *health != Healthy).unwrap_or(Healthy)
 }
@@ -149,14 +149,14 @@ fn deployment(object: &Live<'_>) -> Health {
     if let Some(condition) = progressing.filter(|condition| condition.reason() == "ProgressDeadlineExceeded") {
         return Failed(object.words(&condition));
     }
-    let wanted = object.replicas();
+    let desired = object.replicas();
     let updated = object.count("updatedReplicas");
     let counts = first([
-        object.at_least(wanted, "replicas", "created"),
-        object.at_least(wanted, "updatedReplicas", "updated"),
+        object.at_least(desired, "replicas", "created"),
+        object.at_least(desired, "updatedReplicas", "updated"),
         object.at_most(updated),
         object.at_least(updated, "availableReplicas", "available"),
-        object.at_least(wanted, "readyReplicas", "ready"),
+        object.at_least(desired, "readyReplicas", "ready"),
     ]);
     match (counts, object.is("ReplicaFailure", "True")) {
         (Healthy, _) if object.is("Available", "True").is_none() => Progressing("it is not available".into()),
@@ -169,41 +169,41 @@ fn stateful_set(object: &Live<'_>) -> Health {
     if object.text("/spec/updateStrategy/type") == "OnDelete" {
         return Healthy;
     }
-    let wanted = object.replicas();
+    let desired = object.replicas();
     let counts = first([
-        object.at_least(wanted, "replicas", "created"),
-        object.at_least(wanted, "readyReplicas", "ready"),
-        object.at_most(wanted),
+        object.at_least(desired, "replicas", "created"),
+        object.at_least(desired, "readyReplicas", "ready"),
+        object.at_most(desired),
     ]);
     if counts != Healthy {
         return counts;
     }
     if let Some(partition) = object.number("/spec/updateStrategy/rollingUpdate/partition") {
-        return object.at_least(wanted - partition, "updatedReplicas", "updated");
+        return object.at_least(desired - partition, "updatedReplicas", "updated");
     }
     if object.text("/status/currentRevision") != object.text("/status/updateRevision") {
         return Progressing("it is rolling out".into());
     }
-    object.at_least(wanted, "currentReplicas", "of the current revision")
+    object.at_least(desired, "currentReplicas", "of the current revision")
 }
 
 fn daemon_set(object: &Live<'_>) -> Health {
     if object.number("/status/observedGeneration").is_none() {
         return Progressing("its controller has not seen it".into());
     }
-    let Some(wanted) = object.number("/status/desiredNumberScheduled") else {
+    let Some(desired) = object.number("/status/desiredNumberScheduled") else {
         return Progressing("its controller has not counted the nodes".into());
     };
     let updated = if object.text("/spec/updateStrategy/type") == "OnDelete" {
         Healthy
     } else {
-        object.at_least(wanted, "updatedNumberScheduled", "updated")
+        object.at_least(desired, "updatedNumberScheduled", "updated")
     };
     first([
-        object.at_least(wanted, "currentNumberScheduled", "created"),
+        object.at_least(desired, "currentNumberScheduled", "created"),
         updated,
-        object.at_least(wanted, "numberAvailable", "available"),
-        object.at_least(wanted, "numberReady", "ready"),
+        object.at_least(desired, "numberAvailable", "available"),
+        object.at_least(desired, "numberReady", "ready"),
     ])
 }
 
@@ -211,13 +211,13 @@ fn replica_set(object: &Live<'_>) -> Health {
     if let Some(condition) = object.is("ReplicaFailure", "True") {
         return Progressing(object.words(&condition));
     }
-    let wanted = object.replicas();
+    let desired = object.replicas();
     first([
-        object.at_least(wanted, "replicas", "created"),
-        object.at_least(wanted, "fullyLabeledReplicas", "labelled"),
-        object.at_least(wanted, "availableReplicas", "available"),
-        object.at_least(wanted, "readyReplicas", "ready"),
-        object.at_most(wanted),
+        object.at_least(desired, "replicas", "created"),
+        object.at_least(desired, "fullyLabeledReplicas", "labelled"),
+        object.at_least(desired, "availableReplicas", "available"),
+        object.at_least(desired, "readyReplicas", "ready"),
+        object.at_most(desired),
     ])
 }
 
@@ -274,7 +274,7 @@ fn claim(object: &Live<'_>) -> Health {
 }
 
 fn service(object: &Live<'_>) -> Health {
-    // Whether a load balancer ever gets an address is up to the world outside the cluster.
+    // Whether a load balancer gets an address depends on the environment.
     if object.text("/spec/type") == "LoadBalancer" && object.text("/spec/clusterIP").is_empty() {
         return Progressing("the service has no address".into());
     }
@@ -286,6 +286,12 @@ fn namespace(object: &Live<'_>) -> Health {
         return Progressing("it is being deleted".into());
     }
     Healthy
+}
+
+/// Whether a live CustomResourceDefinition is served.
+pub fn is_established(definition: &Value) -> bool {
+    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
 fn definition(object: &Live<'_>) -> Health {
@@ -310,11 +316,11 @@ fn api_service(object: &Live<'_>) -> Health {
 }
 
 fn autoscaler(object: &Live<'_>) -> Health {
-    // Whether there are metrics is up to what else is installed; whether the target can be scaled is not.
+    // Whether there are metrics depends on what else is installed; whether the target can be scaled does not.
     object.is("AbleToScale", "False").map_or(Healthy, |condition| Progressing(object.words(&condition)))
 }
 
-/// One that is wrong is tried again as long as it is, so that it never says that it failed for good.
+/// A Function is retried for ever, so it never fails for good.
 fn function(object: &Live<'_>) -> Health {
     first(["ConfigurationReady", "BuildReady", "Running"].map(|kind| match object.condition(kind) {
         Some(condition) if condition.value["status"] == "True" => Healthy,

@@ -1,31 +1,31 @@
-//! What an object is called.
+//! The identity of an object.
 //!
-//! Invariant: a key has no version; `apps/v1` and `apps/v1beta1` of one name are one object.
+//! Invariant: a key has no version: `apps/v1` and `apps/v1beta1` with one name are one object.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Identity of an object, as large as a pointer: it stands in many tables for as long as the object is managed.
+/// The identity of an object. Pointer-sized, because it is in many tables as long as the object is managed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<Identity>);
 
-/// What a [`Key`] is made of.
+/// The parts of a [`Key`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// API group; empty for the core group.
     pub group: Arc<str>,
     /// Kind, as `Deployment`.
     pub kind: Arc<str>,
-    /// Namespace; `None` for what is cluster-scoped, or for what has none written.
+    /// Namespace; `None` for cluster-scoped objects, and if none is written.
     pub namespace: Option<Arc<str>>,
     /// Name.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// A key from its parts; an empty namespace is none.
+    /// A key from its parts; an empty namespace is `None`.
     pub fn new(
         group: impl Into<Arc<str>>,
         kind: impl Into<Arc<str>>,
@@ -36,7 +36,7 @@ impl Key {
         Identity { group: group.into(), kind: kind.into(), namespace, name: name.into() }.into()
     }
 
-    /// The same object in this namespace, or in none.
+    /// The key with this namespace.
     #[must_use]
     pub fn in_namespace(&self, namespace: Option<Arc<str>>) -> Self {
         if self.namespace == namespace {
@@ -45,7 +45,7 @@ impl Key {
         Identity { namespace, ..Identity::clone(self) }.into()
     }
 
-    /// Whether it is of this group and kind.
+    /// Whether it has this group and kind.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         &*self.kind == kind && &*self.group == group
     }
@@ -85,12 +85,12 @@ pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.rsplit_once('/').unwrap_or(("", api_version))
 }
 
-/// Words that many objects share (groups, kinds, namespaces), each kept once.
+/// Strings that many objects share (groups, kinds, namespaces), each stored once.
 #[derive(Debug, Default)]
 pub struct Names(HashSet<Arc<str>>);
 
 impl Names {
-    /// The shared copy of a word.
+    /// The shared copy of a string.
     pub fn intern(&mut self, word: &str) -> Arc<str> {
         if let Some(known) = self.0.get(word) {
             return Arc::clone(known);

@@ -1,15 +1,15 @@
-//! Words for any Kubernetes object: what it is called, where it was written, what it says, and when its turn is.
+//! Types for any Kubernetes object: identity, place in the repository, content, order and health.
 //!
 //! - [`Key`]: identity, without a version: two versions of one kind are one object
 //! - [`Place`]: file, document, line and column
-//! - [`Object`]: one desired object, kept once as compact JSON
+//! - [`Object`]: a desired object, stored once as compact JSON
 //! - [`Digest`]: half a SHA-256
 //! - [`stage`]: the order of applying and pruning
-//! - [`health`]: how a live object is doing
+//! - [`health`]: the health of a live object
 //! - [`Secret`]: a value that is not shown
-//! - [`redact_server_text`]: what of a server's message may be shown
+//! - [`redact_server_text`]: removes values from a server's message
 //!
-//! Deliberately absent: the server's knowledge (plural names, scope, schemas); that is `cluster`'s.
+//! Deliberately absent: what only the server knows (plural names, scope, schemas); that is `cluster`.
 
 mod desired;
 mod digest;
@@ -22,7 +22,7 @@ mod secret;
 
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};
-pub use health::{Health, health};
+pub use health::{Health, health, is_established};
 pub use key::{Identity, Key, Names, split_api_version};
 pub use order::{Stage, prune_order, stage};
 pub use place::Place;

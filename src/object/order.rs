@@ -1,23 +1,23 @@
-//! Whose turn it is: order comes from what an object is, never from file names.
+//! The order of applying, which depends on kinds, never on file names.
 //!
-//! Invariant: pruning goes in exactly the reverse order.
+//! Invariant: pruning uses exactly the reverse order.
 
 use std::cmp::Reverse;
 
 use super::Key;
 
-/// A place in the order of applying: stages one after the other, and within a stage the lower ranks first. Objects of equal
-/// stage and rank do not need each other.
+/// A position in the order of applying: stages one after the other, and within a stage the lower ranks first. Objects
+/// with equal stage and rank do not depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stage {
     /// 1 Namespaces and CustomResourceDefinitions; 2 cluster-scoped definitions; 3 configuration, identity and limits;
     /// 4 workloads and custom resources; 5 webhook configurations, admission policies, APIServices.
     pub number: u8,
-    /// 0, or 1 for what names something of rank 0 and is refused without it (bindings).
+    /// 0, or 1 for objects that are refused unless an object of rank 0 that they name exists (bindings).
     pub rank: u8,
 }
 
-/// What is not a workload or a custom resource: group, kind, stage, rank.
+/// All kinds but workloads and custom resources: group, kind, stage, rank.
 const ORDER: &[(&str, &str, u8, u8)] = &[
     ("", "Namespace", 1, 0),
     ("apiextensions.k8s.io", "CustomResourceDefinition", 1, 0),
@@ -62,7 +62,7 @@ pub fn stage(key: &Key) -> Stage {
         .map_or(Stage { number: 4, rank: 0 }, |&(_, _, number, rank)| Stage { number, rank })
 }
 
-/// Sort key of pruning: what was applied last goes first.
+/// Sort key of pruning: what was applied last is pruned first.
 pub fn prune_order(key: &Key) -> Reverse<Stage> {
     Reverse(stage(key))
 }

@@ -1,4 +1,4 @@
-//! Where something stands in a repository.
+//! A position in a repository.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 pub struct Place {
     /// Path of the file, relative to the repository's root.
     pub file: Arc<str>,
-    /// Number of the document in the file, from 1; 0 when the file as a whole is meant.
+    /// Number of the document in the file, from 1; 0 for the whole file.
     pub document: u32,
-    /// Line in the file, from 1; 0 when the file as a whole is meant.
+    /// Line in the file, from 1; 0 for the whole file.
     pub line: u32,
-    /// Column in characters, from 1; 0 when the line as a whole is meant.
+    /// Column in characters, from 1; 0 for the whole line.
     pub column: u32,
 }
 
 impl Place {
-    /// The file as a whole.
+    /// The whole file.
     pub fn file(file: impl Into<Arc<str>>) -> Self {
         Self { file: file.into(), document: 0, line: 0, column: 0 }
     }

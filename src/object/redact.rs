@@ -1,48 +1,48 @@
-//! What of a server's message may be shown: a message can quote values, and a value can be a secret.
+//! Removes values from a server's message, because a value may be a secret.
 //!
-//! Invariant: no text about a Secret is passed on; from any other text each quoted value is cut out, and at most
-//! [`MOST`] bytes of one line are left.
+//! Invariant: no text about a Secret is passed on. From any other text each quoted value is removed, and at most
+//! [`MAX_SHOWN`] bytes of one line remain.
 
 use super::Key;
 
-/// Bytes of a server's message that are kept.
-const MOST: usize = 512;
-/// Bytes of a server's message that are looked at: the values in it can be whole pod templates.
-const LOOKED_AT: usize = 64 * 1024;
-/// What stands in place of a text about a Secret.
+/// Bytes of a server's message that remain.
+const MAX_SHOWN: usize = 512;
+/// Bytes of a server's message that are scanned: the values in it can be whole pod templates.
+const MAX_SCANNED: usize = 64 * 1024;
+/// Replaces a text about a Secret.
 const WITHHELD: &str = "(the server's text is withheld: it may quote the Secret)";
-/// What stands in place of a value.
+/// Replaces a value.
 const CUT: &str = "…";
 /// What API servers write before a value.
 const MARKERS: &[&str] =
     &["Invalid value: ", "Unsupported value: ", "Duplicate value: ", "Not found: ", "{Value:", "Value:\""];
 
-/// A server's message about an object, without the values that it quotes.
+/// A server's message about an object, without values.
 pub fn redact_server_text(key: &Key, text: &str) -> String {
     if key.is("", "Secret") {
         return WITHHELD.to_owned();
     }
-    let text = truncated(text, LOOKED_AT);
+    let text = truncated(text, MAX_SCANNED);
     let mut kept = String::new();
     let mut rest = text;
     while let Some((at, marker)) = next_marker(rest) {
         kept.push_str(&rest[..at + marker.len()]);
         kept.push_str(CUT);
         rest = &rest[at + marker.len()..];
-        // A struct dump's marker swallowed the bracket or quote that its value ends with.
+        // The marker of a struct dump includes the bracket or quote that opens its value.
         let open = match *marker {
             "{Value:" => Some('}'),
             "Value:\"" => Some('"'),
             _ => None,
         };
         rest = &rest[value_length(rest, open)..];
-        if kept.len() > MOST {
+        if kept.len() > MAX_SHOWN {
             break;
         }
     }
     kept.push_str(rest);
     let line: String = kept.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let short = truncated(&line, MOST - CUT.len());
+    let short = truncated(&line, MAX_SHOWN - CUT.len());
     if short.len() < line.len() { format!("{short}{CUT}") } else { line }
 }
 
@@ -54,7 +54,7 @@ fn truncated(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// The earliest marker; of two at one place the longer.
+/// The first marker; of two at one position the longer.
 fn next_marker(text: &str) -> Option<(usize, &'static &'static str)> {
     MARKERS
         .iter()
@@ -62,8 +62,8 @@ fn next_marker(text: &str) -> Option<(usize, &'static &'static str)> {
         .min_by_key(|(at, marker)| (*at, usize::MAX - marker.len()))
 }
 
-/// How many bytes the value at the start of `text` takes: to its closing quote, to its last closing bracket, or to the
-/// `: ` or `, ` after a bare word. A value without an end takes everything.
+/// The length of the value at the start of `text`: to its closing quote, its last closing bracket, or the `: ` or `, `
+/// after a bare word. A value without an end takes everything.
 fn value_length(text: &str, open: Option<char>) -> usize {
     let mut closers: Vec<char> = Vec::new();
     let mut quote = None;
@@ -107,7 +107,7 @@ fn value_length(text: &str, open: Option<char>) -> usize {
     text.len()
 }
 
-/// Whether what follows a closed value is not part of it.
+/// Whether the rest after a closed value is not part of it.
 fn ends_value(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([':', ',', ']', '\n', ' '])
 }

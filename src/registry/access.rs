@@ -1,4 +1,4 @@
-//! The Secret of a build becomes the way to talk to a registry: scheme, login, and certificates.
+//! Access to a registry from the Secret of a build: scheme, login and certificates.
 
 use super::Address;
 use super::choice::{self, Problem, SecretData};
@@ -6,23 +6,23 @@ use super::docker_config::{self, Login};
 use super::image_ref::ImageRef;
 use crate::object::Secret;
 
-/// How a registry is talked to.
+/// The scheme of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Plain HTTP: registries inside the cluster or on this machine, and no others.
+    /// Plain HTTP, only for registries inside the cluster or on this machine.
     Http,
     /// HTTPS.
     Https,
 }
 
-/// What it takes to talk to the registry of one image.
+/// Access to the registry of one image.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// How.
+    /// The scheme.
     pub scheme: Scheme,
-    /// User name and password; `None`: anonymously.
+    /// User name and password; `None` for anonymous access.
     pub login: Option<Login>,
-    /// PEM of certificates that are trusted besides the system's; empty for none.
+    /// PEM of additional trusted certificates; empty for none.
     pub authorities: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl Access {
         Ok(Self { scheme, login, authorities })
     }
 
-    /// Access to another registry, where a base image is: only a login that is listed for its very host is used.
+    /// Access to another registry, that of a base image: only a login for exactly its host is used.
     pub fn foreign(data: &SecretData, image: &ImageRef) -> Self {
         let scheme = if is_loopback(&image.registry) { Scheme::Http } else { Scheme::Https };
         Self { scheme, login: listed(data, image), authorities: Vec::new() }
@@ -64,8 +64,7 @@ fn listed(data: &SecretData, image: &ImageRef) -> Option<Login> {
     docker_config::login(&data.get(".dockerconfigjson")?.0, image)
 }
 
-/// `username` and `password`, when one of the Secret's addresses is that of the image: a Secret that meanwhile is about
-/// another registry has none for this one.
+/// `username` and `password` if the Secret is about the image's registry.
 fn given(data: &SecretData, image: &ImageRef) -> Option<Login> {
     let address = |key| choice::text(data, key).and_then(|text| Address::parse(text).ok());
     let addresses = ["registryAddress", "pushRegAddr", "serverAddress"].into_iter().filter_map(address);

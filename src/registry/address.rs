@@ -1,4 +1,4 @@
-//! A registry address of a Secret becomes a prefix of image names.
+//! A registry address from a Secret becomes a prefix of image names.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use super::image_ref::{self, ImageRef, ParseImageRefError};
 
 const DOCKER_HUB: &str = "docker.io";
 
-/// Where images are pushed to or pulled from: a host and maybe a path that all names begin with.
+/// The address that images are pushed to or pulled from: a host and a path prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Host and port.
     host: String,
-    /// Empty, or a path without slashes at its ends.
+    /// Empty, or a path without leading and trailing slashes.
     path: String,
 }
 
@@ -24,7 +24,7 @@ impl Address {
         let text = text.trim_end_matches('/');
         let (host, path) = text.split_once('/').unwrap_or((text, ""));
         let (host, path) = if image_ref::names_host(host) { (host, path) } else { (DOCKER_HUB, text) };
-        // What Docker's configuration calls Docker Hub.
+        // Docker's configuration names Docker Hub like this.
         let (host, path) = match (host, path) {
             ("index.docker.io" | "registry-1.docker.io", "v1" | "v2") => (DOCKER_HUB, ""),
             ("index.docker.io" | "registry-1.docker.io", path) => (DOCKER_HUB, path),
@@ -44,9 +44,9 @@ impl Address {
         &self.host
     }
 
-    /// The image of a Function: one repository for each, under the name that Kyma gives it.
+    /// The image repository of a Function, with the name that Kyma gives it.
     ///
-    /// Two Functions may share a repository (`a-b/c` and `a/b-c`); their tags differ, and what runs is pinned by digest.
+    /// Two Functions may share a repository (`a-b/c` and `a/b-c`); their tags differ, and images run by digest.
     pub fn image(&self, namespace: &str, function: &str, tag: &str) -> Result<ImageRef, ParseImageRefError> {
         format!("{self}/{namespace}-{function}:{tag}").parse()
     }

@@ -1,6 +1,6 @@
-//! The registry Secrets of a namespace become the addresses that images are pushed to and pulled from.
+//! Chooses the registry of a namespace from its Secrets: the addresses for pushing and pulling.
 //!
-//! Deliberately absent: credentials. The agent never talks to a registry; builds and nodes have the Secret.
+//! Deliberately absent: credentials. The agent never connects to a registry; builds and nodes have the Secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,18 +16,18 @@ pub type SecretData = BTreeMap<String, ByteString>;
 /// The registry of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registry {
-    /// Name of the Secret that is used.
+    /// Name of the chosen Secret.
     pub secret: &'static str,
-    /// Where builds push to.
+    /// The address for builds.
     pub push: Address,
-    /// Where nodes pull from.
+    /// The address for nodes.
     pub pull: Address,
 }
 
 /// Why there is no registry, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong; names keys, never values.
+    /// The problem; names keys, never values.
     pub what: String,
     /// What to do about it.
     pub hint: String,
@@ -39,12 +39,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Chooses the registry: the Secret that a user put into the namespace wins over the one that is there without them.
+/// Chooses the registry: the user's Secret takes precedence over the default one.
 ///
 /// `external` and `default` are the data of `serverless-registry-config` and `serverless-registry-config-default`;
-/// `None`: there is no such Secret. Of the default one, `isInternal: "true"` tells pushing (`registryAddress`) from
-/// pulling (`serverAddress`); the later names of both, `pushRegAddr` and `pullRegAddr`, are understood. A Secret that
-/// is there but cannot be used is a problem and never a reason to take the other one.
+/// `None` if the Secret does not exist. In the default one, `isInternal: "true"` distinguishes the address for pushing
+/// (`registryAddress`) from that for pulling (`serverAddress`); their newer names `pushRegAddr` and `pullRegAddr` are
+/// supported. A Secret that exists but is invalid is a problem; the other one is not used instead.
 pub fn choose(external: Option<&SecretData>, default: Option<&SecretData>) -> Result<Registry, Problem> {
     if let Some(data) = external {
         let push = address(EXTERNAL_REGISTRY_SECRET, data, &["registryAddress"])?;
@@ -70,12 +70,12 @@ pub fn choose(external: Option<&SecretData>, default: Option<&SecretData>) -> Re
     Ok(Registry { secret: DEFAULT_REGISTRY_SECRET, push, pull })
 }
 
-/// Whether the Secret says that its registry is inside the cluster, where plain HTTP will do.
+/// Whether the registry is inside the cluster and may use plain HTTP.
 pub(super) fn is_internal(data: &SecretData) -> bool {
     text(data, "isInternal").is_some_and(|text| text == "true")
 }
 
-/// A value as text, without what `echo` leaves at its end.
+/// A value as text, without the line break that `echo` leaves.
 pub(super) fn text<'a>(data: &'a SecretData, key: &str) -> Option<&'a str> {
     data.get(key).and_then(|value| std::str::from_utf8(&value.0).ok()).map(str::trim)
 }

@@ -1,4 +1,4 @@
-//! `.dockerconfigjson`: logins for registries, as Docker and the kubelet keep them.
+//! `.dockerconfigjson`: the logins for registries, in the format of Docker and the kubelet.
 
 use std::collections::BTreeMap;
 
@@ -34,22 +34,22 @@ struct Entry {
     password: String,
 }
 
-/// The file for one registry, as Kyma's webhook writes it.
+/// The file for one registry, in the form that Kyma's webhook writes.
 pub fn docker_config(server: &str, login: &Login) -> String {
     let auth = BASE64_STANDARD.encode(format!("{}:{}", login.username, login.password.expose()));
     json!({"auths": {server: {"auth": auth}}}).to_string()
 }
 
-/// The login for an image: that of the entry with its host and the longest path that its name begins with.
+/// The login for an image: the entry with its host and the longest path that is a prefix of its name.
 ///
-/// Entries that cannot be read are passed over; a file that cannot be read has no login.
+/// Unreadable entries are skipped; an unreadable file has no login.
 pub fn login(file: &[u8], image: &ImageRef) -> Option<Login> {
     let file: File = serde_json::from_slice(file).ok()?;
     let fits = |(key, entry): (&String, &Entry)| Some((path_for(key, image)?, entry.login()?));
     file.auths.iter().filter_map(fits).max_by_key(|(path, _)| *path).map(|(_, login)| login)
 }
 
-/// Length of the path of a key, when the key is about the image.
+/// Length of the path of a key that matches the image.
 fn path_for(key: &str, image: &ImageRef) -> Option<usize> {
     let key = key.split_once("://").map_or(key, |(_, rest)| rest).trim_end_matches('/');
     let (host, path) = key.split_once('/').unwrap_or((key, ""));
@@ -59,7 +59,7 @@ fn path_for(key: &str, image: &ImageRef) -> Option<usize> {
     (whole && canonical(host) == canonical(&image.registry)).then_some(path.len())
 }
 
-/// One name for Docker Hub's many.
+/// The canonical name of Docker Hub.
 fn canonical(host: &str) -> &str {
     if matches!(host, "index.docker.io" | "registry-1.docker.io") { "docker.io" } else { host }
 }

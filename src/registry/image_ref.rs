@@ -1,6 +1,6 @@
-//! Texts become references of images.
+//! Parses image references.
 //!
-//! Invariant: an [`ImageRef`] can be put into a URL as it is.
+//! Invariant: an [`ImageRef`] can be used in a URL as it is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Host of references that name none, as every client reads them.
+/// The default host of references, as in every client.
 const DOCKER_HUB: &str = "docker.io";
-const LONGEST_REPOSITORY: usize = 255;
-const LONGEST_TAG: usize = 128;
+const MAX_REPOSITORY: usize = 255;
+const MAX_TAG: usize = 128;
 
 /// A SHA-256 digest, `sha256:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ impl Digest {
         Self::finished(Sha256::new_with_prefix(bytes))
     }
 
-    /// The digest of what a hasher has seen.
+    /// The digest of a hasher's input.
     pub fn finished(hasher: Sha256) -> Self {
         Self(format!("sha256:{}", hex::encode(hasher.finalize())))
     }
@@ -70,7 +70,7 @@ impl From<Digest> for String {
     }
 }
 
-/// What is wrong with the reference of an image.
+/// Why a text is not an image reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseImageRefError {
     /// The host or its port.
@@ -87,27 +87,27 @@ pub enum ParseImageRefError {
     Digest,
 }
 
-/// Which image: `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]`.
+/// An image reference: `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ImageRef {
-    /// Host and port of the registry, `docker.io` when the text had none.
+    /// Host and port of the registry; the default is `docker.io`.
     pub registry: String,
     /// Name of the repository in that registry.
     pub repository: String,
     /// Tag.
     pub tag: Option<String>,
-    /// Digest; it wins over the tag.
+    /// Digest; takes precedence over the tag.
     pub digest: Option<Digest>,
 }
 
 impl ImageRef {
-    /// The same image, pinned to a digest.
+    /// This image, pinned to a digest.
     #[must_use]
     pub fn at(&self, digest: Digest) -> Self {
         Self { digest: Some(digest), ..self.clone() }
     }
 
-    /// What a manifest is asked for by: the digest, or the tag, or `latest`.
+    /// The reference in manifest requests: the digest, the tag, or `latest`.
     pub fn reference(&self) -> &str {
         let tag = || self.tag.as_deref().unwrap_or("latest");
         self.digest.as_ref().map_or_else(tag, Digest::as_str)
@@ -158,7 +158,7 @@ impl FromStr for ImageRef {
     }
 }
 
-/// Whether the first part of a reference is a host, as every client tells: it has a dot or a colon, or is `localhost`.
+/// Whether the first part of a reference is a host, by the usual rule: it contains a dot or a colon, or is `localhost`.
 pub(super) fn names_host(part: &str) -> bool {
     part.contains(['.', ':']) || part == "localhost"
 }
@@ -185,12 +185,12 @@ fn is_port(text: &str) -> bool {
 fn is_tag(tag: &str) -> bool {
     let first = tag.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
     let inside = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-    first && tag.len() <= LONGEST_TAG && tag.bytes().all(inside)
+    first && tag.len() <= MAX_TAG && tag.bytes().all(inside)
 }
 
 /// Parts of `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`, joined by slashes.
 pub(super) fn is_repository(name: &str) -> bool {
-    !name.is_empty() && name.len() <= LONGEST_REPOSITORY && name.split('/').all(is_part)
+    !name.is_empty() && name.len() <= MAX_REPOSITORY && name.split('/').all(is_part)
 }
 
 fn is_part(part: &str) -> bool {

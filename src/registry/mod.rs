@@ -1,16 +1,16 @@
-//! Image registries: names of images, the choice of the registry, its credentials, and a client of its API.
+//! Image registries: image names, the choice of the registry, its credentials, and a client of its API.
 //!
-//! - [`ImageRef`], [`Digest`]: which image
-//! - [`choose`]: which registry a namespace pushes to and pulls from
-//! - [`Access`]: how to talk to a registry, from the Secret that a build has
+//! - [`ImageRef`], [`Digest`]: image references
+//! - [`choose`]: the registry that a namespace pushes to and pulls from
+//! - [`Access`]: scheme and login of a registry, from the Secret of a build
 //! - [`Client`]: the OCI distribution API
 //!
-//! Invariant: credentials go to the host they were given for and to no other, and over plain HTTP only to a registry
-//! that is said to be internal or is on this machine.
-//! Invariant: what is read by digest has that digest.
+//! Invariant: credentials are sent only to the host that they were given for, and over plain HTTP only to a registry
+//! that is internal or on this machine.
+//! Invariant: content that is read by digest has that digest.
 //!
-//! Deliberately absent: the crate `oci-client`, which sends credentials to a token server that a registry names over
-//! plain HTTP, and reads answers without a bound.
+//! Deliberately absent: the crate `oci-client`, which sends credentials to a token server over plain HTTP if the
+//! registry says so, and reads answers without a limit.
 
 mod access;
 mod address;

@@ -1,18 +1,19 @@
-//! The Secrets that GitSyncs and Functions need, each watched by its name, so that a corrected password works at once.
+//! The Secrets that GitSyncs and Functions use, each watched by its name, so that a corrected password takes effect at
+//! once.
 //!
-//! Whoever needs a Secret follows it ([`Secrets::follow`]) and is woken when it says something else ([`Followed`]); what
-//! is known of it is a [`Known`]. A few names that are the same in every namespace, those of registries, are watched in
-//! all namespaces at once; every other Secret is watched by itself for as long as somebody follows it.
+//! [`Secrets::follow`] follows a Secret and [`Followed`] wakes the follower when it changes; [`Known`] is its state.
+//! Registry Secrets, which have the same names in every namespace, are watched in all namespaces at once; every other
+//! Secret has its own watch as long as it has a follower.
 //!
-//! Invariant: however many follow a Secret, it is watched once; a change of it wakes those who follow it and nobody else.
-//! Invariant: "it is not there" is never said of a Secret that could not be read.
-//! Invariant: nothing is left of a Secret that nobody follows; whoever follows it again learns what it holds then.
+//! Invariant: there is one watch per Secret, however many followers it has; a change wakes only its followers.
+//! Invariant: a Secret that could not be read is never reported as missing.
+//! Invariant: nothing is kept of a Secret without followers; the next follower reads it again.
 //!
-//! Deliberately absent: what the data means; Secrets that nobody named.
+//! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
 
-mod account;
+mod state;
 #[expect(clippy::disallowed_methods, reason = "it waits until a watch is to be tried again")]
 mod watch;
 
-pub use account::{Known, SecretData};
+pub use state::{Known, SecretData};
 pub use watch::{Followed, Secrets};

@@ -1,4 +1,4 @@
-//! The watches, and those who are woken by them.
+//! The watches, and the followers that they wake.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,13 +12,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::account::{Account, Known, Touched};
+use super::state::{Affected, Known, State};
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 
-/// Longest wait for the first word about a Secret.
+/// Maximum wait for the first state of a Secret.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// All Secrets that are followed.
+/// All followed Secrets.
 #[derive(Debug)]
 pub struct Secrets {
     inner: Mutex<Inner>,
@@ -26,7 +26,7 @@ pub struct Secrets {
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Begin>>>,
 }
 
-/// A Secret as one of its followers sees it. Dropping it ends following.
+/// A follower of a Secret, until it is dropped.
 #[derive(Debug)]
 pub struct Followed {
     namespace: String,
@@ -43,11 +43,11 @@ struct Inner {
     single: HashMap<(String, String), Weak<Entry>>,
 }
 
-/// A name that is watched in all namespaces, from the first time that somebody follows it.
+/// A name that is watched in all namespaces, once it has a follower.
 #[derive(Default)]
 struct Everywhere {
     begun: bool,
-    account: Account,
+    account: State,
     /// By namespace.
     entries: HashMap<String, Weak<Entry>>,
 }
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Everywhere {
     }
 }
 
-/// One Secret, shared by its followers.
+/// A Secret, shared by its followers.
 #[derive(Debug)]
 struct Entry {
     known: watch::Sender<Known>,
@@ -67,16 +67,16 @@ struct Entry {
 }
 
 impl Entry {
-    fn tell(&self, known: Known) {
+    fn update(&self, known: Known) {
         self.known.send_if_modified(|old| {
-            let is_news = known.is_news(old);
+            let differs_from = known.differs_from(old);
             *old = known;
-            is_news
+            differs_from
         });
     }
 }
 
-/// A watch that is to begin.
+/// A watch to start.
 #[derive(Debug)]
 enum Begin {
     One { namespace: String, name: String, entry: Weak<Entry>, stop: CancellationToken },
@@ -84,7 +84,7 @@ enum Begin {
 }
 
 impl Secrets {
-    /// Secrets of these names are watched in all namespaces at once, as soon as one of them is followed.
+    /// Secrets with these names are watched in all namespaces at once, once one of them has a follower.
     pub fn new(everywhere: impl IntoIterator<Item = String>) -> Self {
         let (begin, inbox) = mpsc::unbounded_channel();
         let everywhere = everywhere.into_iter().map(|name| (name, Everywhere::default())).collect();
@@ -105,7 +105,7 @@ impl Secrets {
 
     fn follow_everywhere(&self, everywhere: &mut Everywhere, namespace: &str, name: &str) -> Arc<Entry> {
         if !std::mem::replace(&mut everywhere.begun, true) {
-            // The receiver is gone only when nothing is to be done any more.
+            // The receiver is dropped only at the end.
             let _ = self.begin.send(Begin::Everywhere(name.to_owned()));
         }
         if let Some(entry) = everywhere.entries.get(namespace).and_then(Weak::upgrade) {
@@ -136,7 +136,7 @@ impl Secrets {
         entry
     }
 
-    /// Watches what is followed, until `stop` or until a watch breaks.
+    /// Runs the watches until `stop`, or until one panics.
     pub async fn run(self: Arc<Self>, cluster: Cluster, stop: CancellationToken) -> Result<(), JoinError> {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut inbox) = inbox else { return Ok(()) };
@@ -162,23 +162,23 @@ impl Secrets {
 
     async fn watch_everywhere(self: Arc<Self>, mut events: BoxStream<'static, WatchEvent>, name: String) {
         while let Some(event) = events.next().await {
-            // Dropped after the lock: the last follower may have gone meanwhile.
-            let mut told = Vec::new();
+            // Dropped after the lock, because it may be the last follower.
+            let mut affected = Vec::new();
             let mut inner = self.lock();
             let Some(Everywhere { account, entries, .. }) = inner.everywhere.get_mut(&name) else { return };
-            match account.hear(event) {
-                Touched::None => {}
-                Touched::One(namespace) => {
-                    told.extend(entries.get(&namespace).and_then(Weak::upgrade).map(|entry| (entry, namespace)));
+            match account.observe(event) {
+                Affected::None => {}
+                Affected::One(namespace) => {
+                    affected.extend(entries.get(&namespace).and_then(Weak::upgrade).map(|entry| (entry, namespace)));
                 }
-                Touched::All => {
+                Affected::All => {
                     let all =
                         entries.iter().filter_map(|(namespace, entry)| Some((entry.upgrade()?, namespace.clone())));
-                    told.extend(all);
+                    affected.extend(all);
                 }
             }
-            for (entry, namespace) in &told {
-                entry.tell(account.known(namespace));
+            for (entry, namespace) in &affected {
+                entry.update(account.known(namespace));
             }
             drop(inner);
         }
@@ -195,17 +195,17 @@ async fn watch_one(
     entry: Weak<Entry>,
     stop: CancellationToken,
 ) {
-    let mut account = Account::default();
+    let mut account = State::default();
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        if account.hear(event) != Touched::None {
+        if account.observe(event) != Affected::None {
             let Some(entry) = entry.upgrade() else { return };
-            entry.tell(account.known(&namespace));
+            entry.update(account.known(&namespace));
         }
     }
 }
 
-/// Adds an entry. Those that nobody follows any more go before the map would grow, so the work is in proportion to what
-/// is added.
+/// Adds an entry. Entries without followers are dropped before the map would grow, so the cost is proportional to the
+/// additions.
 fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: &Arc<Entry>) {
     if entries.len() == entries.capacity() {
         entries.retain(|_, entry| entry.strong_count() > 0);
@@ -219,30 +219,30 @@ impl Followed {
         (&self.namespace, &self.name)
     }
 
-    /// What is known of it now; [`Followed::changed`] waits for something else.
+    /// The current state; [`Followed::changed`] waits for another one.
     pub fn take(&mut self) -> Known {
         self.taken.clone_from(&self.known.borrow_and_update());
         self.taken.clone()
     }
 
-    /// What was taken last.
+    /// The state that was last returned.
     pub fn taken(&self) -> &Known {
         &self.taken
     }
 
-    /// What is known of it as soon as anything is, but within 10 s; [`Followed::changed`] waits for something else.
+    /// The state as soon as it is known, at most after 10 s; [`Followed::changed`] waits for another one.
     pub async fn known(&mut self) -> Known {
         let _ = tokio::time::timeout(WITHIN, self.known.wait_for(Known::is_settled)).await;
         self.take()
     }
 
-    /// Waits until something else is known of it than what was taken last.
+    /// Waits for another state than the one that was last returned.
     pub async fn changed(&mut self) {
-        // The sender lives as long as this does.
+        // The sender lives as long as this.
         let _ = self.known.changed().await;
     }
 
-    /// Waits until something else is known of any of them; for ever when there are none.
+    /// Waits until one of them changes; for ever if there are none.
     pub async fn any_changed(followed: impl Iterator<Item = &mut Self>) {
         let waits = followed.map(|one| Box::pin(one.changed())).collect::<Vec<_>>();
         if waits.is_empty() {

@@ -1,7 +1,7 @@
 //! The address of a remote, parsed once.
 //!
-//! Invariant: neither `Display` nor `Debug` shows a user or password that stood in the address; they are kept apart
-//! from it and used only when the repository names no Secret.
+//! Invariant: neither `Display` nor `Debug` shows a user or password of the address. They are stored apart from it, and
+//! used only if the repository names no Secret.
 //! Deliberately not here: the parts of an SSH address (`ssh_address`).
 
 use std::fmt;
@@ -16,7 +16,7 @@ use super::error::{Error, Fault};
 use super::ssh_address::SshAddress;
 use crate::object::Secret;
 
-/// Where a repository is. Cheap to clone.
+/// The address of a repository. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RemoteUrl(Arc<Address>);
 
@@ -71,12 +71,12 @@ impl RemoteUrl {
         }
     }
 
-    /// Whether a user or a password stood in the address.
+    /// Whether the address contains a user or a password.
     pub fn holds_credentials(&self) -> bool {
         self.0.embedded != Credentials::Anonymous
     }
 
-    /// Credentials that stood in the address.
+    /// The credentials in the address.
     pub(super) fn embedded(&self) -> &Credentials {
         &self.0.embedded
     }
@@ -129,9 +129,9 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
     Ok(RemoteUrl::new(Place::Http(url), embedded))
 }
 
-/// Takes user and password off an address.
+/// Removes user and password from a URL.
 pub(super) fn strip(url: &mut Url) {
-    // Both fail only for addresses that cannot hold them, which then hold none.
+    // Both fail only for URLs that cannot hold credentials.
     let _ = url.set_username("");
     let _ = url.set_password(None);
 }

@@ -17,11 +17,11 @@ use crate::object::Secret;
 /// How to authenticate to a remote.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Credentials {
-    /// Not at all.
+    /// None.
     Anonymous,
     /// HTTP basic authentication; a token is a password.
     Basic {
-        /// User name, often any text beside a token.
+        /// User name; most servers ignore it beside a token.
         username: String,
         /// Password or token.
         password: Secret<String>,
@@ -30,11 +30,13 @@ pub enum Credentials {
     Key(Arc<SshIdentity>),
 }
 
-/// The credentials that a repository's `auth` means, from the `data` of the Secret it names (`None`: it is missing).
+/// The credentials for a repository's `auth`, from the `data` of the Secret that it names (`None` if the Secret is
+/// missing).
 ///
-/// For `key` the private key stands under `key`, `ssh-privatekey` or `identity`, its passphrase under `password`, and the
-/// keys of hosts under `known_hosts`. For `basic` the keys `username` and `password` must both exist and may be empty; the Secret's type is not looked
-/// at. One trailing line break, which `echo` leaves in many Secrets, is not taken as part of a value.
+/// For the type `key`, the private key is under `key`, `ssh-privatekey` or `identity`, its passphrase under `password`,
+/// and host keys under `known_hosts`. For `basic`, the keys `username` and `password` must both exist and may be empty.
+/// The Secret's type does not matter. One trailing line break, which `echo` leaves in many Secrets, is not part of a
+/// value.
 pub fn credentials(
     auth: Option<&RepositoryAuth>,
     secret: Option<&BTreeMap<String, ByteString>>,
@@ -42,7 +44,7 @@ pub fn credentials(
     read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
 }
 
-/// Whether a repository at this address can be opened in this way, whatever the Secret holds.
+/// Whether a repository at this address supports this kind of authentication, independent of the Secret.
 pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
     let fault = match (url.ssh().is_some(), auth.map(|auth| auth.kind)) {
         (true, None) => SshFault::NoKey,

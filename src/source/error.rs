@@ -1,7 +1,7 @@
-//! What can go wrong with a remote: [`Error`] names the attempt, [`Fault`] its cause.
+//! Errors of a remote: [`Error`] names the attempt, [`Fault`] its cause.
 //!
-//! Invariant: no text holds a credential: addresses are shown without user, password and query, what a server says is
-//! shown only as far as it does not repeat the credentials, and bodies of answers are never quoted.
+//! Invariant: no text holds a credential: addresses are shown without user, password and query, server messages only if
+//! they do not repeat the credentials, and bodies of answers are never quoted.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,74 +11,74 @@ use super::ssh_fault::SshFault;
 use super::{Commit, Reference, RemoteUrl};
 use crate::failure::Class;
 
-/// An attempt that failed. Cheap to clone, because everyone who waited for one lookup gets the same answer.
+/// A failed attempt. Cheap to clone, because all callers that waited for one lookup get the same error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value from outside does not have the form it needs.
+    /// A value from outside is malformed.
     #[error("read the {what}")]
     Parse {
-        /// Which value, in words.
+        /// The value.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: Arc<Fault>,
     },
     /// The credentials of a repository cannot be used.
     #[error("read the credentials of the repository")]
     Authenticate {
-        /// Why not.
+        /// The cause.
         #[source]
         cause: Arc<Fault>,
     },
-    /// The remote's references.
+    /// The lookup of a reference failed.
     #[error("look up {reference} at {url}")]
     Lookup {
         /// The remote.
         url: RemoteUrl,
-        /// What was looked for.
+        /// The reference.
         reference: Reference,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: Arc<Fault>,
     },
-    /// The remote's default branch.
+    /// The lookup of the default branch failed.
     #[error("look up the default branch of {url}")]
     LookupHead {
         /// The remote.
         url: RemoteUrl,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: Arc<Fault>,
     },
-    /// A commit with its files.
+    /// The fetch of a commit failed.
     #[error("fetch commit {commit} from {url}")]
     Fetch {
         /// The remote.
         url: RemoteUrl,
         /// The commit.
         commit: Commit,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: Arc<Fault>,
     },
-    /// A directory or file of a commit that was fetched.
+    /// A directory or file of a fetched commit cannot be read.
     #[error("read {path} of commit {commit}")]
     Read {
         /// Path from the root of the repository.
         path: String,
         /// The commit.
         commit: Commit,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: Arc<Fault>,
     },
-    /// A local repository's references.
+    /// A local repository cannot be watched.
     #[error("watch the repository in {}", path.display())]
     Watch {
         /// The repository.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: Arc<Fault>,
     },
@@ -89,7 +89,7 @@ impl Error {
         Self::Parse { what, cause: Arc::new(cause) }
     }
 
-    /// What caused it.
+    /// The cause.
     pub fn fault(&self) -> &Fault {
         match self {
             Self::Parse { cause, .. }
@@ -102,12 +102,12 @@ impl Error {
         }
     }
 
-    /// What the failure means.
+    /// The class of the failure.
     pub fn class(&self) -> Class {
         self.fault().class()
     }
 
-    /// How long the server asked us to wait, if it did.
+    /// The server's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.fault() {
             Fault::Status { retry_after, .. } => *retry_after,
@@ -116,28 +116,28 @@ impl Error {
     }
 }
 
-/// The cause of a failed attempt, with what to do about it.
+/// The cause of a failed attempt, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A value does not have the form it needs.
+    /// A value is malformed.
     #[error("{why}")]
     Malformed {
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         why: &'static str,
     },
-    /// A kind of remote that is not spoken here.
+    /// A kind of remote that is not supported.
     #[error("{what} is not supported; {instead}")]
     Unsupported {
-        /// What was asked for.
+        /// The kind.
         what: &'static str,
         /// What to do instead.
         instead: &'static str,
     },
-    /// A local path where only remotes are served.
+    /// A local path outside `mainstay dev`.
     #[error("local paths are read by `mainstay dev` only; give the address of a Git server")]
     LocalForbidden,
-    /// The Secret that the repository names is not there.
+    /// The Secret of the repository does not exist.
     #[error("the Secret that `auth.secretName` names does not exist in the repository's namespace")]
     MissingSecret,
     /// The Secret lacks a key.
@@ -146,88 +146,88 @@ pub enum Fault {
         /// The key.
         key: &'static str,
     },
-    /// The server wants other credentials.
+    /// The server rejects the credentials, or asks for some.
     #[error("the server answered {status}: {}", denied_hint(*with, elsewhere.as_deref()))]
     Denied {
         /// HTTP status.
         status: u16,
         /// Whether credentials were sent.
         with: Sent,
-        /// The host that the server redirected to, when it was another one.
+        /// The host that the server redirected to, if it is another one.
         elsewhere: Option<String>,
     },
     /// A web page instead of Git.
     #[error(
-        "the server answered a web page instead of Git, perhaps a login page; check the address and the credentials"
+        "the server answered with a web page instead of Git, perhaps a login page; check the address and the credentials"
     )]
     WebPage,
-    /// No repository there.
+    /// The server has no such repository.
     #[error("the server has no repository there ({status}); check the address, and that the credentials may see it")]
     NotFound {
         /// HTTP status.
         status: u16,
     },
-    /// Another status than success.
+    /// The server answered with another error status.
     #[error("the server answered {status}")]
     Status {
         /// HTTP status.
         status: u16,
-        /// How long the server asked us to wait.
+        /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// A redirect that is not followed.
+    /// The server redirects to where credentials must not go.
     #[error("the server redirects to {to}, which is not followed: {why}")]
     Redirect {
-        /// Host redirected to.
+        /// The host of the redirect.
         to: String,
-        /// The rule.
+        /// Why it is not followed.
         why: &'static str,
     },
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("{what}")]
     Network {
-        /// What happened, without the address.
+        /// The cause, without the address.
         what: String,
     },
-    /// It took too long.
-    #[error("no end after {} s ({what}); the server is slow or stuck", after.as_secs_f32())]
+    /// A deadline passed.
+    #[error("timed out after {} s while {what}; the server is slow or stuck", after.as_secs_f32())]
     Timeout {
         /// The deadline.
         after: Duration,
-        /// Which deadline.
+        /// What took so long, as in "while …".
         what: &'static str,
     },
-    /// The server does not keep to the protocol.
-    #[error("the server does not speak Git as it should: {why}")]
+    /// The server violates the Git protocol.
+    #[error("the server violates the Git protocol: {why}")]
     Protocol {
-        /// Which rule it breaks.
+        /// How.
         why: &'static str,
     },
-    /// The server said no, in the protocol's own words.
+    /// The server refused in a protocol message.
     #[error("the server refused: {text}")]
     Refused {
-        /// Its words, shortened and cleaned.
+        /// The message, shortened and cleaned.
         text: String,
     },
-    /// A limit was reached.
+    /// A limit was exceeded.
     #[error("{what} is larger than the limit of {limit}")]
     TooLarge {
-        /// What.
+        /// What is too large, with its unit.
         what: &'static str,
-        /// The limit, in bytes or pieces as `what` says.
+        /// The limit.
         limit: u64,
     },
-    /// The remote lacks the reference.
+    /// The remote does not have the reference.
     #[error("there is no such branch or tag{}", missing_hint(default_branch.as_deref(), *empty))]
     MissingReference {
         /// The branch that the remote's HEAD names.
         default_branch: Option<String>,
-        /// Whether the remote has nothing at all.
+        /// Whether the repository is empty.
         empty: bool,
     },
-    /// The remote has neither a reference of this name nor a commit whose id begins so.
+    /// The remote has neither a reference with this name nor a commit with this abbreviated id.
     #[error(
-        "there is no branch or tag of this name, and no commit on any of them has an id that begins so{}; for a commit, \
+        "there is no branch or tag with this name, and no commit on any of them has an id that begins with it{}; for a commit, \
          write all 40 digits of its id",
         missing_hint(default_branch.as_deref(), false)
     )]
@@ -235,54 +235,51 @@ pub enum Fault {
         /// The branch that the remote's HEAD names.
         default_branch: Option<String>,
     },
-    /// Several commits have an id that begins so.
-    #[error(
-        "several commits have an id that begins so ({}); write all 40 digits of the one that is meant",
-        some(among)
-    )]
+    /// The abbreviated id is ambiguous.
+    #[error("several commits have an id that begins with it ({}); write all 40 digits of the commit", some(among))]
     AmbiguousCommit {
         /// The commits.
         among: Vec<Commit>,
     },
-    /// The beginning of an id cannot be looked for.
+    /// The history is too large to search for an abbreviated id.
     #[error(
-        "there is no branch or tag of this name, and the history is too large to look for a commit whose id begins so \
+        "there is no branch or tag with this name, and the history is too large to search for a commit whose id begins with it \
          ({what} is larger than the limit of {limit}); for a commit, write all 40 digits of its id"
     )]
     HistoryTooLarge {
-        /// What is too large.
+        /// What is too large, with its unit.
         what: &'static str,
-        /// The limit, in bytes or pieces as `what` says.
+        /// The limit.
         limit: u64,
     },
-    /// The remote lacks the commit.
+    /// The remote does not have the commit.
     #[error("the repository has no such commit on any branch that can be fetched")]
     MissingCommit,
-    /// The reference names something else than a commit.
-    #[error("what it names is not a commit")]
+    /// The reference points to a tree or blob.
+    #[error("the reference does not point to a commit")]
     NotCommit,
-    /// The commit lacks the directory.
+    /// The directory does not exist in the commit.
     #[error("there is no such directory")]
     MissingDirectory,
-    /// The server sent a pack without what was asked for.
-    #[error("the server sent a pack that lacks the commit or its files")]
+    /// The server sent an incomplete pack.
+    #[error("the server sent a pack without the commit or its files")]
     Incomplete,
-    /// Our copy is damaged; the next fetch makes a new one.
-    #[error("the mirror is damaged ({what}); it is made anew by the next fetch")]
+    /// The mirror is damaged; the next fetch replaces it.
+    #[error("the mirror is damaged ({what}); the next fetch replaces it")]
     Corrupt {
-        /// What was found, in libgit2's words.
+        /// The damage, as libgit2 describes it.
         what: String,
     },
-    /// A pack that does not unpack.
+    /// The server sent a damaged pack.
     #[error("the server sent a damaged pack ({what})")]
     Pack {
-        /// What was found.
+        /// The damage.
         what: String,
     },
-    /// Our disk.
+    /// The mirrors' directory cannot be used.
     #[error("the directory of the mirrors cannot be used")]
     Disk(#[source] std::io::Error),
-    /// A local path is no repository, or not one that may be read.
+    /// A local path is not a repository, or may not be read.
     #[error("{why}")]
     LocalUnusable {
         /// Why not.
@@ -291,29 +288,29 @@ pub enum Fault {
     /// A local repository cannot be read.
     #[error("{what}")]
     Local {
-        /// libgit2's words.
+        /// libgit2's message.
         what: String,
     },
     /// The watch on a local repository cannot be set up.
     #[error("{what}")]
     Watch {
-        /// The system's words.
+        /// The system's message.
         what: String,
     },
-    /// Something that only SSH has.
+    /// A fault that only SSH has.
     #[error(transparent)]
     Ssh(#[from] SshFault),
-    /// The work on a blocking thread ended without a result.
-    #[error("the work was stopped or panicked")]
+    /// The blocking thread ended without a result.
+    #[error("the operation was stopped or panicked")]
     Stopped,
 }
 
-/// Whether credentials went with a request.
+/// Whether credentials were sent with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// They did.
+    /// They were sent.
     WithCredentials,
-    /// They did not.
+    /// They were not sent.
     Anonymously,
 }
 
@@ -323,7 +320,7 @@ fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
             "it redirected to {host}, where credentials for another host are not sent; give that address instead"
         ),
         (Sent::WithCredentials, None) => "it does not accept the credentials; correct them in the Secret".into(),
-        (Sent::Anonymously, None) => "it wants credentials; name a Secret in the repository's `auth`".into(),
+        (Sent::Anonymously, None) => "it asks for credentials; name a Secret in the repository's `auth`".into(),
     }
 }
 
@@ -344,12 +341,12 @@ fn some(commits: &[Commit]) -> String {
 }
 
 impl Fault {
-    /// libgit2's words about something else than an object of a mirror.
+    /// A libgit2 error that is not about an object of a mirror.
     pub(super) fn git(error: git2::Error) -> Self {
         Self::Local { what: error.message().to_owned() }
     }
 
-    /// What the failure means.
+    /// The class of the failure.
     pub fn class(&self) -> Class {
         match self {
             Self::Malformed { .. }

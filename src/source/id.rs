@@ -1,4 +1,4 @@
-//! Object ids, one type for each kind of object, so that none is taken for another.
+//! Object ids, with one type for each kind of object, so that they cannot be mixed up.
 //!
 //! Invariant: an id is 20 bytes; its text is 40 lower-case hexadecimal digits. SHA-256 repositories are not supported.
 
@@ -7,12 +7,12 @@ use std::str::FromStr;
 
 use super::error::Fault;
 
-/// Any object's id.
+/// The id of any object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Id(pub(super) [u8; 20]);
 
 impl Id {
-    /// The id written as 40 hexadecimal digits, in either case.
+    /// Parses 40 hexadecimal digits, in either case.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let mut bytes = [0; 20];
         hex::decode_to_slice(text, &mut bytes).ok()?;
@@ -83,15 +83,15 @@ macro_rules! id {
 }
 
 id!(
-    /// Id of a commit.
+    /// The id of a commit.
     Commit, "commit"
 );
 id!(
-    /// Id of a directory's content: equal ids, equal files, all the way down.
+    /// The id of a directory's content: equal ids mean equal files in the whole subtree.
     TreeId, "tree"
 );
 id!(
-    /// Id of a file's content.
+    /// The id of a file's content.
     BlobId, "blob"
 );
 

@@ -1,44 +1,43 @@
-//! What is known of the keys of SSH servers: the format of OpenSSH's `known_hosts`, and a [`Verdict`] on a key that a
-//! server presents.
+//! Known SSH host keys, in the format of OpenSSH's `known_hosts`, and the check of a key that a server presents.
 //!
-//! Invariant: a key is accepted only by a line that lists it for this very host and port; a line that does not read
-//! accepts nothing and takes nothing from the others.
-//! Invariant: what is marked as `@revoked` is refused, whatever else accepts it.
+//! Invariant: a key is accepted only by a line that lists it for this host and port; an unreadable line accepts nothing
+//! and does not affect the others.
+//! Invariant: a key marked as `@revoked` is refused, whatever else accepts it.
 //!
-//! Deliberately not here: certificates of hosts (`@cert-authority` lines accept nothing), and trust at first use.
+//! Deliberately not here: host certificates (`@cert-authority` lines accept nothing), and trust at first use.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ring::hmac;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PublicKey};
 
-/// The keys that large hosts publish, for repositories whose Secret says nothing of host keys.
+/// The keys that large hosts publish, for repositories whose Secret has no `known_hosts`.
 const PUBLISHED: &str = include_str!("known_hosts.txt");
 
 /// Bytes of a `known_hosts`. A longer one is not read at all: what it revokes may stand at its end.
-pub(super) const LONGEST: usize = 256 << 10;
+pub(super) const MAX_BYTES: usize = 256 << 10;
 
-/// What a `known_hosts` says of one host.
+/// The known keys of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostKeys {
     accepted: Vec<PublicKey>,
     revoked: Vec<PublicKey>,
 }
 
-/// What follows for a key that the host presents.
+/// The result of checking a host key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum HostKeyCheck {
     /// It is the host's key.
     Accepted,
-    /// Nothing is known of the host.
+    /// No key of the host is known.
     Unknown,
-    /// Other keys are known of the host.
+    /// The host has other known keys.
     Changed,
-    /// It must not be trusted.
+    /// The key is revoked.
     Revoked,
 }
 
 impl HostKeys {
-    /// What `text` says of the host; `name` is its name there, with the port unless that is 22.
+    /// The keys of a host in `text`; `name` is its name there, with the port unless that is 22.
     pub(super) fn read(text: &str, name: &str) -> Self {
         let mut keys = Self::default();
         for line in text.lines() {
@@ -52,25 +51,25 @@ impl HostKeys {
         keys
     }
 
-    /// What large hosts publish of themselves.
+    /// The keys that a large host publishes.
     pub(super) fn published(name: &str) -> Self {
         Self::read(PUBLISHED, name)
     }
 
-    pub(super) fn judge(&self, presented: &PublicKey) -> Verdict {
+    pub(super) fn judge(&self, presented: &PublicKey) -> HostKeyCheck {
         let lists = |keys: &[PublicKey]| keys.iter().any(|key| key.key_data() == presented.key_data());
         if lists(&self.revoked) {
-            Verdict::Revoked
+            HostKeyCheck::Revoked
         } else if lists(&self.accepted) {
-            Verdict::Accepted
+            HostKeyCheck::Accepted
         } else if self.accepted.is_empty() {
-            Verdict::Unknown
+            HostKeyCheck::Unknown
         } else {
-            Verdict::Changed
+            HostKeyCheck::Changed
         }
     }
 
-    /// Kinds and fingerprints of the host's keys, for people.
+    /// Types and fingerprints of the host's keys, for messages.
     pub(super) fn shown(&self) -> String {
         const SHOWN: usize = 4;
         let shown: Vec<_> = self.accepted.iter().take(SHOWN).map(shown).collect();
@@ -78,8 +77,8 @@ impl HostKeys {
         format!("{}{more}", shown.join(", "))
     }
 
-    /// The algorithms to ask the host for, those of its known keys first: a host that still has a key that is known
-    /// presents that one, and a host that has none of them presents another, which is refused by its fingerprint.
+    /// The host key algorithms to offer, those of known keys first: a host that has a known key presents that one; any
+    /// other presents a key that is refused by its fingerprint.
     pub(super) fn algorithms(&self) -> Vec<Algorithm> {
         let known = self.accepted.iter().flat_map(|key| signed_by(&key.algorithm()));
         let all = [EcdsaCurve::NistP256, EcdsaCurve::NistP384, EcdsaCurve::NistP521];
@@ -95,7 +94,7 @@ impl HostKeys {
     }
 }
 
-/// The algorithms that a key of this kind signs with; none with SHA-1, and none for DSA.
+/// The signature algorithms of a key type; none with SHA-1, and none for DSA.
 fn signed_by(kind: &Algorithm) -> Vec<Algorithm> {
     match kind {
         Algorithm::Rsa { .. } => {
@@ -106,7 +105,7 @@ fn signed_by(kind: &Algorithm) -> Vec<Algorithm> {
     }
 }
 
-/// Kind and fingerprint of a key, as `ssh-keygen -l` prints them.
+/// Type and fingerprint of a key, as `ssh-keygen -l` prints them.
 pub(super) fn shown(key: &PublicKey) -> String {
     let kind = match key.algorithm() {
         Algorithm::Rsa { .. } => "RSA",
@@ -117,7 +116,7 @@ pub(super) fn shown(key: &PublicKey) -> String {
     format!("{} ({kind})", key.fingerprint(HashAlg::Sha256))
 }
 
-/// Marker and key of a line that is about the host.
+/// Marker and key of a line, if it is about the host.
 fn entry<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, PublicKey)> {
     if line.is_empty() || line.starts_with('#') {
         return None;
@@ -147,7 +146,7 @@ fn is_about(hosts: &str, name: &str) -> bool {
     is_listed
 }
 
-/// Whether `<salt>|<hash>` is the name's HMAC with SHA-1, in which OpenSSH hides names.
+/// Whether `<salt>|<hash>` is the HMAC-SHA1 of the name, with which OpenSSH hides host names.
 fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     let (salt, hash) = hashed.split_once('|')?;
     let (salt, hash) = (BASE64_STANDARD.decode(salt).ok()?, BASE64_STANDARD.decode(hash).ok()?);
@@ -155,7 +154,7 @@ fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
 }
 
-/// Whether a pattern with `*` and `?` matches the whole name, whatever the case. Its cost is the product of both lengths.
+/// Whether a pattern with `*` and `?` matches the whole name, ignoring case. Its cost is the product of both lengths.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.to_ascii_lowercase().into_bytes(), name.as_bytes());
     let (mut at, mut here, mut retry) = (0, 0, None);
@@ -192,14 +191,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(hosts: &str, name: &str, expected: Verdict) {
+    fn check(hosts: &str, name: &str, expected: HostKeyCheck) {
         let judged = HostKeys::read(&format!("# hosts\n\n{hosts} {ED} comment\n"), name).judge(&key(ED));
         assert_eq!(judged, expected, "{hosts} {name}");
     }
 
     #[test]
-    fn finds_the_lines_about_a_host() {
-        use Verdict::{Accepted, Unknown};
+    fn finds_the_lines_for_a_host() {
+        use HostKeyCheck::{Accepted, Unknown};
         check("github.com", "github.com", Accepted);
         check("GitHub.com,140.82.121.4", "github.com", Accepted);
         check("gitlab.com", "github.com", Unknown);
@@ -217,25 +216,25 @@ mod tests {
         check("|1|AAECAwQFBgcICQoLDA0ODxAREhM=|JpYA5Ksbib/ek1AkZ8xbfqfFdFM=", "[ssh.github.com]:443", Accepted);
         check("|1|nonsense", "github.com", Unknown);
         check("@cert-authority *", "github.com", Unknown);
-        check("@revoked *", "github.com", Verdict::Revoked);
+        check("@revoked *", "github.com", HostKeyCheck::Revoked);
     }
 
     #[test]
-    fn any_listed_key_counts_but_a_revoked_one() {
+    fn accepts_any_listed_key_unless_it_is_revoked() {
         let judge = |lines: &str| HostKeys::read(lines, "h").judge(&key(ED));
-        assert_eq!(judge(&format!("h {OTHER}\nh {ED}")), Verdict::Accepted);
-        assert_eq!(judge(&format!("h {OTHER}")), Verdict::Changed);
-        assert_eq!(judge(&format!("h {ED}\n@revoked * {ED}")), Verdict::Revoked);
-        assert_eq!(judge("h ssh-ed25519 nonsense\nh\n@revoked"), Verdict::Unknown);
+        assert_eq!(judge(&format!("h {OTHER}\nh {ED}")), HostKeyCheck::Accepted);
+        assert_eq!(judge(&format!("h {OTHER}")), HostKeyCheck::Changed);
+        assert_eq!(judge(&format!("h {ED}\n@revoked * {ED}")), HostKeyCheck::Revoked);
+        assert_eq!(judge("h ssh-ed25519 nonsense\nh\n@revoked"), HostKeyCheck::Unknown);
         assert_eq!(
             judge(&format!("h ssh-ed25519 nonsense\r\nh {ED}\r\n")),
-            Verdict::Accepted,
-            "a bad line hurts no other"
+            HostKeyCheck::Accepted,
+            "an unreadable line does not affect the others"
         );
     }
 
     #[test]
-    fn asks_for_the_algorithms_of_known_keys_first_and_never_for_sha1() {
+    fn offers_the_algorithms_of_known_keys_first_and_never_sha1() {
         let names = |keys: HostKeys| keys.algorithms().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let usual = "ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 rsa-sha2-512 rsa-sha2-256";
         assert_eq!(names(HostKeys::default()), usual);
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_large_hosts_publish() {
+    fn knows_the_published_keys_of_large_hosts() {
         let shown = |host: &str| HostKeys::published(host).shown();
         assert_eq!(shown("github.com"), "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU (ED25519)");
         assert_eq!(shown("[ssh.github.com]:443"), shown("github.com"));

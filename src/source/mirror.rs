@@ -1,13 +1,13 @@
-//! The copy of a remote on our disk. All of it blocks.
+//! Mirrors: the local copies of remotes. Everything here blocks.
 //!
-//! A mirror is a directory of generations, each a bare repository that only grows; a mirror that is damaged or has
-//! grown too large gets a new generation, and the old one goes when the last [`Snapshot`](super::Snapshot) that reads
-//! from it does. The file `held` lists the commits whose files are complete.
+//! A mirror is a directory of generations, each a bare repository that only grows. A damaged or too large mirror gets a
+//! new generation; the old one is removed with the last [`Snapshot`](super::Snapshot) that reads from it. The file
+//! `held` lists the commits whose files are complete.
 //!
-//! Invariant: a commit stands in `held` only after its pack is indexed, so a process killed at any time leaves a
-//! mirror that is good or is not used.
-//! Invariant: nothing on the disk names an address or holds a credential: the directory's name is a digest over both
-//! and over random bytes that lie beside it.
+//! Invariant: a commit is added to `held` only after its pack is indexed, so a process killed at any time leaves a
+//! mirror that is either good or not used.
+//! Invariant: nothing on the disk names an address or holds a credential: the directory's name is a digest over the
+//! remote's identity and a random salt in the same directory.
 //! Deliberately not here: references (the remote is asked) and history (only the files of a commit matter).
 
 use std::collections::HashSet;
@@ -26,18 +26,18 @@ use super::id::{Commit, Id};
 use super::objects::Objects;
 use super::transport::History;
 
-/// Commits that are told to the server, so that it sends only what they lack.
-const TOLD: usize = 16;
+/// Commits that are sent to the server as `have`, so that it sends only the difference.
+const MAX_HAVES: usize = 16;
 const HELD: &str = "held";
 const SALT: &str = "salt";
 /// Extension of a mirror's directory.
 pub(super) const MIRROR: &str = "git";
 
-/// Generations that this process has open: nobody else may use or remove them.
+/// Generations that this process has open: no other user may use or remove them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Open(Arc<Mutex<HashSet<PathBuf>>>);
+pub(super) struct OpenGenerations(Arc<Mutex<HashSet<PathBuf>>>);
 
-impl Open {
+impl OpenGenerations {
     /// Whether a generation of the mirror at `root` is open.
     pub(super) fn has_any_of(&self, root: &Path) -> bool {
         self.paths().iter().any(|path| path.starts_with(root))
@@ -52,15 +52,15 @@ impl Open {
 #[derive(Debug)]
 pub(super) struct Mirror {
     root: PathBuf,
-    open: Open,
+    open: OpenGenerations,
     number: u64,
     current: Option<Arc<Generation>>,
 }
 
 impl Mirror {
-    /// Finds the latest generation of the mirror for `identity` under `directory`, and removes the others, as far as
-    /// nobody in this process has them `open`.
-    pub(super) fn find(directory: &Path, identity: &[u8; 32], open: &Open) -> Result<Self, Fault> {
+    /// Finds the latest generation of the mirror for `identity` under `directory`, and removes the others unless they
+    /// are `open` in this process.
+    pub(super) fn find(directory: &Path, identity: &[u8; 32], open: &OpenGenerations) -> Result<Self, Fault> {
         make_directory(directory).map_err(Fault::Disk)?;
         let salt = salt(directory).map_err(Fault::Disk)?;
         let root = directory.join(name(&salt, identity));
@@ -91,13 +91,13 @@ impl Mirror {
         self.current.clone()
     }
 
-    /// Name of the next generation, to be made by [`Generation::create`].
-    pub(super) fn next(&mut self) -> (PathBuf, Open) {
+    /// The path of the next generation, for [`Generation::create`].
+    pub(super) fn next(&mut self) -> (PathBuf, OpenGenerations) {
         self.number += 1;
         (self.root.join(self.number.to_string()), self.open.clone())
     }
 
-    /// Makes `generation` the one that is used; the one before goes when nobody reads from it any more.
+    /// Makes `generation` the current one; the previous one is removed with its last reader.
     pub(super) fn adopt(&mut self, generation: Arc<Generation>) {
         generation.retired.store(false, Ordering::Relaxed);
         if let Some(old) = self.current.replace(Arc::clone(&generation))
@@ -107,7 +107,7 @@ impl Mirror {
         }
     }
 
-    /// Removes the mirror as soon as nobody reads from it any more.
+    /// Removes the mirror with its last reader.
     pub(super) fn retire(self) {
         match self.current {
             Some(current) => current.retire(),
@@ -123,18 +123,18 @@ pub(super) struct Generation {
     held: Mutex<Vec<(Id, History)>>,
     suspect: AtomicBool,
     retired: AtomicBool,
-    open: Open,
+    open: OpenGenerations,
 }
 
 impl Generation {
-    fn new(path: PathBuf, held: Vec<(Id, History)>, open: Open) -> Self {
+    fn new(path: PathBuf, held: Vec<(Id, History)>, open: OpenGenerations) -> Self {
         open.paths().insert(path.clone());
         let (suspect, retired) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { path, held: Mutex::new(held), suspect, retired, open }
     }
 
-    /// Makes an empty one. Until it is adopted it goes with its last user.
-    pub(super) fn create((path, open): (PathBuf, Open)) -> Result<Self, Fault> {
+    /// Creates an empty one. Until it is adopted, it is removed with its last user.
+    pub(super) fn create((path, open): (PathBuf, OpenGenerations)) -> Result<Self, Fault> {
         let generation = Self::new(path, Vec::new(), open);
         generation.retire();
         make_directory(&generation.path).map_err(Fault::Disk)?;
@@ -143,29 +143,29 @@ impl Generation {
         Ok(generation)
     }
 
-    /// Marks it as damaged: the next fetch makes a new one.
-    pub(super) fn suspect(&self) {
+    /// Marks it as damaged: the next fetch creates a new one.
+    pub(super) fn mark_damaged(&self) {
         self.suspect.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_suspect(&self) -> bool {
+    pub(super) fn is_damaged(&self) -> bool {
         self.suspect.load(Ordering::Relaxed)
     }
 
-    /// Lets it be removed when the last reader is gone.
+    /// Lets it be removed with its last reader.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether all files of the commit are here.
+    /// Whether it has all files of the commit.
     pub(super) fn holds(&self, commit: Commit) -> bool {
         self.held().iter().any(|(id, _)| *id == commit.0)
     }
 
-    /// The latest commits whose files are here.
-    pub(super) fn told(&self) -> Vec<(Id, History)> {
+    /// The latest commits whose files it has.
+    pub(super) fn haves(&self) -> Vec<(Id, History)> {
         let held = self.held();
-        held.iter().rev().take(TOLD).copied().collect()
+        held.iter().rev().take(MAX_HAVES).copied().collect()
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<(Id, History)>> {
@@ -176,12 +176,12 @@ impl Generation {
         Objects::open(&self.path.join("objects"))
     }
 
-    /// An unnamed file in this generation's directory, for a pack that is being received.
+    /// An unnamed file in this generation's directory for an incoming pack.
     pub(super) fn spool(&self) -> Result<File, Fault> {
         tempfile::tempfile_in(&self.path).map_err(Fault::Disk)
     }
 
-    /// Adds the objects of a pack, completing it with ours where it builds on them. Ends by `until`.
+    /// Adds the objects of a pack, and completes a thin pack with ours. Ends by `until`.
     pub(super) fn index(&self, mut pack: File, until: Instant) -> Result<(), Fault> {
         let damaged = |text: &str| Fault::Pack { what: text.to_owned() };
         let objects = self.objects()?;
@@ -208,13 +208,13 @@ impl Generation {
         };
         let done = written.and_then(|()| indexer.commit().map_err(|error| damaged(error.message())));
         if late.load(Ordering::Relaxed) {
-            return Err(Fault::Pack { what: "it took too long to unpack".to_owned() });
+            return Err(Fault::Pack { what: "unpacking it timed out".to_owned() });
         }
         done.map(drop)
     }
 
-    /// Notes that all files of the commit are here.
-    pub(super) fn keep(&self, commit: Commit, history: History) -> Result<(), Fault> {
+    /// Records that it has all files of the commit.
+    pub(super) fn add_commit(&self, commit: Commit, history: History) -> Result<(), Fault> {
         let mut held = self.held();
         held.retain(|(id, _)| *id != commit.0);
         held.push((commit.0, history));
@@ -228,7 +228,7 @@ impl Generation {
         let (mut bytes, mut packs) = (0, 0);
         for entry in fs::read_dir(self.path.join("objects/pack")).map_err(Fault::Disk)? {
             let entry = entry.map_err(Fault::Disk)?;
-            // A file that goes away meanwhile does not count.
+            // A file that disappears meanwhile does not count.
             bytes += entry.metadata().map_or(0, |metadata| metadata.len());
             packs += usize::from(entry.path().extension().is_some_and(|extension| extension == "pack"));
         }
@@ -240,7 +240,7 @@ impl Drop for Generation {
     fn drop(&mut self) {
         if self.retired.load(Ordering::Relaxed) {
             remove(&self.path);
-            // Works for the last one only.
+            // Succeeds only for the last user.
             let _ = self.path.parent().map(fs::remove_dir);
         }
         self.open.paths().remove(&self.path);
@@ -254,7 +254,7 @@ fn word(history: History) -> &'static str {
     }
 }
 
-/// The commits of a generation; `None` when there is no list or it does not read.
+/// The commits of a generation; `None` if the list is missing or unreadable.
 fn read_held(path: &Path) -> Option<Vec<(Id, History)>> {
     let text = fs::read_to_string(path.join(HELD)).ok()?;
     let line = |line: &str| {
@@ -265,7 +265,7 @@ fn read_held(path: &Path) -> Option<Vec<(Id, History)>> {
     text.lines().map(line).collect()
 }
 
-/// What cannot be removed now is tried again by the next process.
+/// If the removal fails, the next process tries again.
 fn remove(path: &Path) {
     let _ = fs::remove_dir_all(path);
 }
@@ -274,13 +274,13 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Name of a mirror's directory, from which nobody can guess credentials.
+/// The name of a mirror's directory, which does not allow guessing credentials.
 pub(super) fn name(salt: &[u8], identity: &[u8; 32]) -> String {
     let digest = Sha256::new().chain_update(salt).chain_update(identity).finalize();
     format!("{}.{MIRROR}", hex::encode(&digest[..16]))
 }
 
-/// The random bytes of a directory of mirrors.
+/// The random salt of a directory of mirrors.
 pub(super) fn salt(directory: &Path) -> io::Result<Vec<u8>> {
     let path = &directory.join(SALT);
     match fs::read(path) {
@@ -295,7 +295,7 @@ pub(super) fn salt(directory: &Path) -> io::Result<Vec<u8>> {
     let _ = fs::remove_file(&temporary);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(&fresh)?;
-    // Who comes second takes what the first wrote.
+    // Of two processes, the second reads the salt of the first.
     let linked = fs::hard_link(&temporary, path);
     fs::remove_file(&temporary)?;
     match linked {
@@ -316,40 +316,40 @@ mod tests {
         digit.to_string().repeat(40).parse().unwrap()
     }
 
-    fn find(directory: &Path, identity: u8, open: &Open) -> Mirror {
+    fn find(directory: &Path, identity: u8, open: &OpenGenerations) -> Mirror {
         Mirror::find(directory, &[identity; 32], open).unwrap()
     }
 
     fn grow(mirror: &mut Mirror) -> Arc<Generation> {
         let generation = Arc::new(Generation::create(mirror.next()).unwrap());
-        generation.keep(commit('a'), History::Left).unwrap();
+        generation.add_commit(commit('a'), History::Left).unwrap();
         mirror.adopt(Arc::clone(&generation));
         generation
     }
 
     #[test]
-    fn remembers_what_it_holds_across_restarts_and_drops_what_is_incomplete() {
+    fn keeps_complete_commits_across_restarts_and_drops_incomplete_ones() {
         let directory = tempfile::tempdir().unwrap();
-        let mut mirror = find(directory.path(), 1, &Open::default());
+        let mut mirror = find(directory.path(), 1, &OpenGenerations::default());
         drop(grow(&mut mirror));
         let incomplete = mirror.next().0;
         fs::create_dir(&incomplete).unwrap();
         drop(mirror);
-        let mirror = find(directory.path(), 1, &Open::default());
+        let mirror = find(directory.path(), 1, &OpenGenerations::default());
         assert!(mirror.current().unwrap().holds(commit('a')));
         assert!(!incomplete.exists());
-        assert!(find(directory.path(), 2, &Open::default()).current().is_none());
+        assert!(find(directory.path(), 2, &OpenGenerations::default()).current().is_none());
     }
 
     #[test]
     fn an_old_generation_stays_until_its_last_reader_is_gone() {
         let directory = tempfile::tempdir().unwrap();
-        let open = Open::default();
+        let open = OpenGenerations::default();
         let mut mirror = find(directory.path(), 1, &open);
         let old = grow(&mut mirror);
         let current = grow(&mut mirror);
         mirror.retire();
-        assert!(find(directory.path(), 1, &open).current().is_none(), "both are on their way out");
+        assert!(find(directory.path(), 1, &open).current().is_none(), "both are being removed");
         for generation in [old, current] {
             let path = generation.path.clone();
             assert!(path.exists());
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_mirrors_tell_nothing_without_the_salt() {
+    fn directory_names_reveal_nothing_without_the_salt() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let name_in = |directory: &Path| name(&salt(directory).unwrap(), &[1; 32]);
         assert_eq!(name_in(one.path()), name_in(one.path()));

@@ -1,65 +1,65 @@
 //! A Git remote becomes a [`Snapshot`]: a commit, the ids of its trees, and its files, immutable.
 //!
-//! A remote is asked for its references ([`Source::lookup`]); when one moved, the commit is brought into one mirror
-//! per remote ([`Source::fetch`]) and read there as blobs. HTTP, SSH and the Git protocol are spoken here and not
-//! by libgit2, which indexes packs and reads objects: so every wait has a deadline without holding a thread, an unchanged
-//! remote costs one small request, and a pack is judged before it is unpacked.
+//! [`Source::lookup`] asks a remote for its references; if one moved, [`Source::fetch`] transfers the commit into one
+//! mirror per remote, where its files are read as blobs. HTTP, SSH and the Git protocol are implemented here; libgit2
+//! only indexes packs and reads objects. So every wait has a deadline without blocking a thread, an unchanged remote
+//! costs one small request, and a pack is checked before it is unpacked.
 //!
-//! Invariant: no repository is cloned. A lookup transfers names, a fetch the files of one commit and nothing of what was
-//! before it, as far as the server can leave that out; once for all who read the remote.
-//! Invariant: there is no work tree; nothing that a repository contains becomes a path, a link or a program here.
-//! Invariant: credentials go to the host they were given for and to no other, and stand in no error, log, file or path.
-//! Invariant: whatever a server sends costs at most the [`Limits`] and ends by the [`Deadlines`] with an error.
+//! Invariant: no repository is cloned. A lookup transfers reference names, a fetch the files of one commit without its
+//! history if the server supports that; once for all consumers of the remote.
+//! Invariant: there is no work tree; nothing in a repository becomes a path, a link or a program here.
+//! Invariant: credentials are sent only to the host that they were given for, and appear in no error, log, file or
+//! path.
+//! Invariant: the cost of an answer is bounded by the [`Limits`] and its duration by the [`Deadlines`].
+//! Invariant: nothing is sent to an SSH server before its host key was accepted.
 //!
-//! Invariant: an SSH server is told nothing before its host key was found to be one that is known for it.
-//!
-//! Deliberately not here: when to look again (the agent's), what the files mean (`manifest`).
+//! Deliberately not here: when to poll (the controllers), and the meaning of the files (`manifest`).
 
 mod abbreviation;
 mod address;
 mod auth;
+mod consumers;
 mod error;
+mod fair_queue;
 mod id;
 mod known_hosts;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod mirror;
 mod objects;
 mod pem;
+#[expect(clippy::disallowed_methods, reason = "blocking work runs on its own threads")]
+mod permits;
 mod poll;
-mod readers;
 mod reference;
-#[expect(clippy::disallowed_methods, reason = "a question to a remote has a deadline")]
+#[expect(clippy::disallowed_methods, reason = "requests to a remote have a deadline")]
 mod remote;
 mod repositories;
-#[expect(clippy::disallowed_methods, reason = "looking through a history has a deadline")]
+#[expect(clippy::disallowed_methods, reason = "the search of a history has a deadline")]
 mod search;
 mod settings;
-#[expect(clippy::disallowed_methods, reason = "what blocks runs on a thread of its own")]
-mod slots;
 mod snapshot;
 mod ssh_address;
 mod ssh_fault;
 mod ssh_key;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod sweep;
-#[expect(clippy::disallowed_methods, reason = "bringing a commit has a deadline")]
+#[expect(clippy::disallowed_methods, reason = "a fetch has a deadline")]
 mod transfer;
 #[expect(clippy::disallowed_methods, reason = "it speaks to remotes, with deadlines")]
 mod transport;
-mod turns;
 #[expect(clippy::disallowed_methods, reason = "it looks at the directory of a repository")]
 mod watch;
 
 pub use crate::object::Secret;
 pub use address::RemoteUrl;
 pub use auth::{Credentials, credentials, supported};
+pub use consumers::{Consumer, ConsumerKind};
 pub use error::{Error, Fault, Sent};
 pub use id::{BlobId, Commit, TreeId};
-pub use readers::{Reader, ReaderKind};
-pub use reference::{BaseDir, Found, Reference};
+pub use reference::{BaseDir, Reference, ResolvedRef};
 pub use remote::{Remote, Source, Traffic};
 pub use repositories::Repositories;
-pub use settings::{Deadlines, Limits, MOST_THREADS, Settings};
+pub use settings::{Deadlines, Limits, MAX_THREADS, Settings};
 pub use snapshot::{Entry, EntryKind, Snapshot};
 pub use ssh_fault::SshFault;
 pub use ssh_key::{KEY_FIELDS, SshIdentity};

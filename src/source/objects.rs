@@ -1,7 +1,7 @@
-//! Reading commits, trees and blobs of an object database. All of it blocks.
+//! Reads commits, trees and blobs from an object database. Everything here blocks.
 //!
-//! libgit2 finds and unpacks objects and compares them with their ids; commits and trees are read here, because that
-//! needs no repository around the database and bounds what a hostile tree can cost.
+//! libgit2 finds and unpacks objects and verifies their ids. Commits and trees are parsed here, because that needs no
+//! repository and bounds the cost of a hostile tree.
 //!
 //! Invariant: an object is read only after its size was compared with a limit; a walk ends at the limit of entries.
 
@@ -28,7 +28,7 @@ pub(super) struct Objects {
 
 /// What a commit says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct CommitFacts {
+pub(super) struct CommitInfo {
     pub(super) tree: Id,
     /// First line of the message, shortened.
     pub(super) subject: String,
@@ -47,8 +47,8 @@ impl Objects {
         &self.odb
     }
 
-    /// The commit's tree and subject; `None` when there is no such object.
-    pub(super) fn commit(&self, commit: Commit) -> Result<Option<CommitFacts>, Fault> {
+    /// The commit's tree and subject; `None` if the object does not exist.
+    pub(super) fn commit(&self, commit: Commit) -> Result<Option<CommitInfo>, Fault> {
         let Some((_, kind)) = self.header(commit.0)? else { return Ok(None) };
         if kind != ObjectType::Commit {
             return Err(Fault::NotCommit);
@@ -57,14 +57,14 @@ impl Objects {
         read_commit(&bytes).map(Some).ok_or_else(|| damaged("a commit without a tree"))
     }
 
-    /// The one commit here whose id begins so; `None`: there is none.
+    /// The only commit with this abbreviated id; `None` if there is none.
     pub(super) fn commit_of(&self, beginning: &Abbreviation) -> Result<Option<Commit>, Fault> {
         let (oid, digits) = beginning.oid()?;
         let mut hits = Vec::new();
         match self.odb.exists_prefix(oid, digits) {
             Ok(hit) => hits.push(Id::from(hit)),
             Err(error) if error.code() == ErrorCode::NotFound => {}
-            // Files and directories have ids, too.
+            // Trees and blobs have ids, too.
             Err(error) if error.code() == ErrorCode::Ambiguous => {
                 let every = self.odb.foreach(|oid| {
                     let id = Id::from(*oid);
@@ -182,13 +182,13 @@ fn damaged(what: &str) -> Fault {
     Fault::Corrupt { what: what.to_owned() }
 }
 
-fn read_commit(bytes: &[u8]) -> Option<CommitFacts> {
+fn read_commit(bytes: &[u8]) -> Option<CommitInfo> {
     let tree = bytes.strip_prefix(b"tree ")?.get(..40).and_then(Id::parse)?;
     let text = String::from_utf8_lossy(bytes);
     let message = text.split_once("\n\n").map_or("", |(_, message)| message);
     let subject = message.trim_start().lines().next().unwrap_or_default();
     let subject = subject.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
-    Some(CommitFacts { tree, subject })
+    Some(CommitInfo { tree, subject })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,8 +247,8 @@ mod tests {
     #[test]
     fn reads_a_commit() {
         let text = format!("tree {}\nauthor a <b> 0 +0000\n\n\n  web: two\treplicas\n\nbody", "1".repeat(40));
-        let facts = read_commit(text.as_bytes()).unwrap();
-        assert_eq!(facts.subject, "web: two replicas");
+        let info = read_commit(text.as_bytes()).unwrap();
+        assert_eq!(info.subject, "web: two replicas");
         assert_eq!(read_commit(b"tree 123"), None);
         assert_eq!(read_commit(format!("tree {}", "2".repeat(40)).as_bytes()).unwrap().subject, "");
     }

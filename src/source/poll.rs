@@ -1,22 +1,22 @@
-//! When a remote has to be asked again: what was asked of it, and whether the last answer still serves.
+//! When a remote has to be asked again: which references were requested, and whether the last answer is fresh enough.
 //!
-//! Invariant: one answer serves all references that were asked of a remote lately; a failure serves only those who
-//! were already waiting when it began.
-//! Deliberately not here: asking; the clock comes in as an argument.
+//! Invariant: one answer serves all references of a remote that were requested lately; a failure serves only callers
+//! that were already waiting when the request began.
+//! Deliberately not here: the request; the clock is an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::Fault;
-use super::reference::{Found, Reference, Refs, Wanted};
+use super::reference::{RefNames, Reference, Refs, ResolvedRef};
 
-/// References that nobody asked for so long are not asked for again.
+/// References that were not requested for so long are dropped.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-/// References of one remote that are asked for together at most.
+/// Maximum number of references in one request.
 const TOGETHER: usize = 200;
 
-/// What is known of a remote's references.
+/// The references of a remote, as far as they are known.
 #[derive(Debug, Default)]
 pub(super) struct Poll {
     asked: BTreeMap<Reference, Instant>,
@@ -31,8 +31,8 @@ struct Answer {
 }
 
 impl Poll {
-    /// Notes that `reference` is wanted, so that whoever asks next asks for it too.
-    pub(super) fn want(&mut self, reference: &Reference, now: Instant) {
+    /// Adds `reference` to all later requests.
+    pub(super) fn add(&mut self, reference: &Reference, now: Instant) {
         self.asked.retain(|_, at| now.saturating_duration_since(*at) < REMEMBERED);
         while self.asked.len() >= TOGETHER && !self.asked.contains_key(reference) {
             let oldest = self.asked.iter().min_by_key(|(_, at)| **at).map(|(reference, _)| reference.clone());
@@ -41,21 +41,21 @@ impl Poll {
         self.asked.insert(reference.clone(), now);
     }
 
-    /// The references to ask for, and their names. HEAD is always among them, for the default branch's name.
-    pub(super) fn question(&self) -> (BTreeSet<Reference>, Wanted) {
+    /// The references to request, and their names. HEAD is always among them, for the name of the default branch.
+    pub(super) fn request(&self) -> (BTreeSet<Reference>, RefNames) {
         let covers: BTreeSet<_> = self.asked.keys().cloned().collect();
         let names = covers.iter().flat_map(Reference::candidates).chain(["HEAD".to_owned()]);
-        let wanted = Wanted::new(names);
+        let wanted = RefNames::new(names);
         (covers, wanted)
     }
 
-    /// The last answer, if it serves one who asked at `asked` and takes answers that are `max_age` old.
+    /// The last answer, if it serves a caller that asked at `asked` and accepts answers of age `max_age`.
     pub(super) fn answer(
         &self,
         reference: &Reference,
         asked: Instant,
         max_age: Duration,
-    ) -> Option<Result<Found, Arc<Fault>>> {
+    ) -> Option<Result<ResolvedRef, Arc<Fault>>> {
         let last = self.last.as_ref().filter(|last| last.covers.contains(reference))?;
         let fresh = last.began >= asked;
         match &last.outcome {
@@ -67,8 +67,8 @@ impl Poll {
         }
     }
 
-    /// Notes an answer to a question that was asked at `began`.
-    pub(super) fn learned(&mut self, began: Instant, covers: BTreeSet<Reference>, outcome: Result<Refs, Arc<Fault>>) {
+    /// Records the answer to a request that began at `began`.
+    pub(super) fn record(&mut self, began: Instant, covers: BTreeSet<Reference>, outcome: Result<Refs, Arc<Fault>>) {
         self.last = Some(Answer { began, covers, outcome });
     }
 }
@@ -82,15 +82,15 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_serves_all_who_asked_and_take_its_age() {
+    fn an_answer_serves_callers_that_accept_its_age() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut poll = Poll::default();
-        poll.want(&reference("main"), at(0));
-        poll.want(&reference("dev"), at(0));
-        let (covers, wanted) = poll.question();
+        poll.add(&reference("main"), at(0));
+        poll.add(&reference("dev"), at(0));
+        let (covers, wanted) = poll.request();
         assert_eq!(wanted.names().count(), 5);
-        poll.learned(at(1), covers, Ok(Refs::default()));
+        poll.record(at(1), covers, Ok(Refs::default()));
         let serves = |text: &str, asked, max_age| {
             poll.answer(&reference(text), at(asked), Duration::from_secs(max_age)).is_some()
         };
@@ -102,26 +102,26 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_serves_only_those_who_waited_for_it() {
+    fn a_failure_serves_only_callers_that_waited_for_it() {
         let start = Instant::now();
         let mut poll = Poll::default();
-        poll.want(&reference("main"), start);
-        let (covers, _) = poll.question();
-        poll.learned(start + Duration::from_secs(1), covers, Err(Arc::new(Fault::WebPage)));
+        poll.add(&reference("main"), start);
+        let (covers, _) = poll.request();
+        poll.record(start + Duration::from_secs(1), covers, Err(Arc::new(Fault::WebPage)));
         let serves = |asked| poll.answer(&reference("main"), start + Duration::from_secs(asked), REMEMBERED).is_some();
         assert!(serves(0));
         assert!(!serves(2));
     }
 
     #[test]
-    fn forgets_references_that_nobody_asks_for() {
+    fn drops_references_that_are_not_requested() {
         let start = Instant::now();
         let mut poll = Poll::default();
         for number in 0..1000 {
-            poll.want(&reference(&format!("b{number}")), start + Duration::from_secs(number));
+            poll.add(&reference(&format!("b{number}")), start + Duration::from_secs(number));
         }
         assert_eq!(poll.asked.len(), TOGETHER);
-        poll.want(&reference("main"), start + 2 * REMEMBERED);
+        poll.add(&reference("main"), start + 2 * REMEMBERED);
         assert_eq!(poll.asked.len(), 1);
     }
 }

@@ -1,8 +1,9 @@
-//! What to follow in a remote and where in it to look: [`Reference`] and [`BaseDir`], and what a reference means among
-//! the references that a remote has.
+//! What to follow in a remote and where to look in it, [`Reference`] and [`BaseDir`], and how a reference resolves
+//! among the references that a remote has.
 //!
-//! Invariant: a parsed reference is one line without controls or spaces, so it cannot speak in the protocol's place.
-//! Deliberately not here: asking the remote.
+//! Invariant: a parsed reference is one line without control characters or spaces, so it cannot inject anything into
+//! the protocol.
+//! Deliberately not here: requests to the remote.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,8 +14,8 @@ use super::abbreviation::Abbreviation;
 use super::error::{Error, Fault};
 use super::id::{Commit, Id};
 
-/// What a GitSync or Function follows: a full reference name, a commit id, the name of a branch or tag, or the beginning
-/// of a commit's id (7 digits or more), tried in this order. `HEAD` means the remote's default branch.
+/// What a GitSync or Function follows: a full reference name, a commit id, a branch, a tag, or an abbreviated commit id
+/// of at least 7 digits, tried in this order. `HEAD` is the remote's default branch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference(Kind);
 
@@ -32,7 +33,7 @@ impl Reference {
         Self(Kind::Head)
     }
 
-    /// Checks `text` by the rules of `git check-ref-format`.
+    /// Validates `text` by the rules of `git check-ref-format`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text == "HEAD" {
             return Ok(Self(Kind::Head));
@@ -44,7 +45,7 @@ impl Reference {
         Ok(Self(if text.starts_with("refs/") { Kind::Full(text.into()) } else { Kind::Short(text.into()) }))
     }
 
-    /// The commit, when the reference is an id.
+    /// The commit, if the reference is a full id.
     pub(super) fn commit(&self) -> Option<Commit> {
         match self.0 {
             Kind::Commit(commit) => Some(commit),
@@ -52,7 +53,7 @@ impl Reference {
         }
     }
 
-    /// What the reference is when there is no branch or tag of this name: the beginning of a commit's id.
+    /// The abbreviated commit id that the reference is if there is no branch or tag with this name.
     pub(super) fn abbreviation(&self) -> Option<Abbreviation> {
         match &self.0 {
             Kind::Short(name) => Abbreviation::parse(name),
@@ -60,12 +61,12 @@ impl Reference {
         }
     }
 
-    /// Whether it is the commit's id, or the beginning of it.
+    /// Whether it is this commit's id, full or abbreviated.
     pub fn spells(&self, commit: Commit) -> bool {
         self.commit() == Some(commit) || self.abbreviation().is_some_and(|beginning| beginning.begins(commit))
     }
 
-    /// The full names to ask the remote for, the first that exists wins.
+    /// The full names to request from the remote; the first that exists wins.
     pub(super) fn candidates(&self) -> Vec<String> {
         match &self.0 {
             Kind::Head => vec!["HEAD".into()],
@@ -75,14 +76,14 @@ impl Reference {
         }
     }
 
-    /// What the reference means among `refs`.
-    pub(super) fn resolve(&self, refs: &Refs) -> Result<Found, Fault> {
+    /// Resolves the reference among `refs`.
+    pub(super) fn resolve(&self, refs: &Refs) -> Result<ResolvedRef, Fault> {
         if let Some(commit) = self.commit() {
-            return Ok(Found::pinned(commit));
+            return Ok(ResolvedRef::pinned(commit));
         }
         let hit = self.candidates().into_iter().find_map(|name| refs.0.get(&name).map(|at| (name, at)));
         match hit {
-            Some((name, at)) => Ok(Found {
+            Some((name, at)) => Ok(ResolvedRef {
                 commit: Commit(at.peeled.unwrap_or(at.id)),
                 name: at.symbolic.clone().unwrap_or(name),
                 tip: at.id,
@@ -135,54 +136,54 @@ impl fmt::Debug for Reference {
     }
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The commit that the reference names (annotated tags are followed to theirs).
+pub struct ResolvedRef {
+    /// The commit (annotated tags are dereferenced).
     pub commit: Commit,
-    /// Full name of the reference, or the commit id when that was asked for.
+    /// Full name of the reference, or the commit id if the reference is one.
     pub name: String,
-    /// What the reference itself points to: the tag object of an annotated tag.
+    /// The object that the reference points to: the tag object of an annotated tag.
     pub(super) tip: Id,
 }
 
-impl Found {
-    /// The commit itself.
+impl ResolvedRef {
+    /// The result for a reference that is a commit id.
     pub(super) fn pinned(commit: Commit) -> Self {
         Self { commit, name: commit.to_string(), tip: commit.0 }
     }
 
-    /// Whether the user named the commit itself.
+    /// Whether the reference is a commit id.
     pub(super) fn is_pinned(&self) -> bool {
         !self.name.starts_with("refs/") && self.name != "HEAD"
     }
 
-    /// Short name of the branch or tag, for people.
+    /// Short name of the branch or tag.
     pub fn short(&self) -> &str {
         let tail = |prefix| self.name.strip_prefix(prefix);
         tail("refs/heads/").or_else(|| tail("refs/tags/")).unwrap_or(&self.name)
     }
 }
 
-/// References of a remote, by full name: as many as were asked for.
+/// The requested references of a remote, by full name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refs(pub(super) BTreeMap<String, At>);
 
-/// Where a reference points.
+/// What a reference points to.
 #[derive(Clone, Debug)]
 pub(super) struct At {
     pub(super) id: Id,
-    /// The commit under an annotated tag.
+    /// The commit of an annotated tag.
     pub(super) peeled: Option<Id>,
-    /// The reference that a symbolic one (HEAD) names.
+    /// The target of a symbolic reference (HEAD).
     pub(super) symbolic: Option<String>,
 }
 
-/// Names of references to ask for; one that ends in a slash means all under it.
+/// Names of references to request; a name that ends in a slash is a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted(BTreeSet<String>);
+pub(super) struct RefNames(BTreeSet<String>);
 
-impl Wanted {
+impl RefNames {
     pub(super) fn new(names: impl IntoIterator<Item = String>) -> Self {
         Self(names.into_iter().collect())
     }
@@ -192,7 +193,7 @@ impl Wanted {
         Self::new(["refs/heads/".to_owned()])
     }
 
-    /// All that people follow: branches, tags, and what is checked out.
+    /// Branches, tags and HEAD.
     pub(super) fn tips() -> Self {
         Self::new(["HEAD", "refs/heads/", "refs/tags/"].map(str::to_owned))
     }
@@ -201,7 +202,7 @@ impl Wanted {
         self.0.iter().map(String::as_str)
     }
 
-    /// Servers match prefixes, so what they send is compared again.
+    /// Whether a name was requested. Servers match prefixes, so their answers are filtered again.
     pub(super) fn covers(&self, name: &str) -> bool {
         self.0.contains(name) || self.0.iter().any(|all| all.ends_with('/') && name.starts_with(all.as_str()))
     }
@@ -214,7 +215,7 @@ impl Refs {
     }
 }
 
-/// A directory of a repository: `/` is its root. Written with or without leading and trailing slash.
+/// A directory of a repository; `/` is its root. Leading and trailing slashes are optional.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseDir(Arc<str>);
 
@@ -224,7 +225,7 @@ impl BaseDir {
         Self("".into())
     }
 
-    /// `..` is refused; `.` and empty parts are dropped.
+    /// Refuses `..`; drops `.` and empty parts.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let malformed = |why| Error::parse("base directory", Fault::Malformed { why });
         if text.len() > 4096 || text.contains('\0') {
@@ -237,12 +238,12 @@ impl BaseDir {
         Ok(Self(parts.join("/").into()))
     }
 
-    /// The path from the root, without slashes at its ends; empty for the root.
+    /// The path from the root, without leading and trailing slash; empty for the root.
     pub fn path(&self) -> &str {
         &self.0
     }
 
-    /// Names from the root down.
+    /// The path's parts.
     pub(super) fn parts(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|part| !part.is_empty())
     }
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_the_whole_name_to_the_letter() {
+    fn a_name_matches_only_in_full() {
         check("feature/x", "77 refs/heads/feature/x");
         for part in ["feature", "x", "Trunk", "TRUNK"] {
             check(part, "there is no such branch or tag; the repository's default branch is trunk");
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_references_that_could_speak_for_themselves() {
+    fn refuses_references_that_could_inject_into_the_protocol() {
         for bad in
             ["", "a b", "main\n0000", "a..b", "-x", "x.lock", "a//b", "/a", "a/", ".a", "a\u{7f}", "HEAD^", "a:b"]
         {

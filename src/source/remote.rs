@@ -1,7 +1,7 @@
-//! Looking up references, and what is known of the remotes: one [`Source`] for the whole process.
+//! The lookup of references, and the state of all remotes: one [`Source`] for the whole process.
 //!
 //! Invariant: one question at a time is asked of a remote, and everyone who waits for it gets its answer.
-//! Invariant: waiting for a server holds neither a thread nor a slot; a stuck remote delays its own repository only. (The
+//! Invariant: waiting for a server holds neither a thread nor a permit; a stuck remote delays its own repository only. (The
 //! system's resolver holds a thread while it waits for nameservers: one of those that are kept for names.)
 
 use std::collections::HashMap;
@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use super::abbreviation::{Meanings, Tips};
+use super::abbreviation::{Resolutions, Tips};
+use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::{Error, Fault};
+use super::fair_queue::Tenant;
 use super::id::Commit;
-use super::mirror::{Mirror, Open};
+use super::mirror::{Mirror, OpenGenerations};
+use super::permits::{Permits, TenantPermits};
 use super::poll::Poll;
-use super::readers::{Identity, Reader, ReaderKind, Readers};
-use super::reference::{Found, Reference, Refs, Wanted};
-use super::slots::{Share, Slots};
+use super::reference::{RefNames, Reference, Refs, ResolvedRef};
 use super::snapshot::Snapshot;
 use super::transport::{self, Http, KeyPlace, Names, Negotiated, Ssh, Wire};
-use super::turns::Party;
 use super::{Credentials, RemoteUrl, Settings};
 
 /// A repository and how to authenticate to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Remote {
-    /// Where it is.
+    /// Its address.
     pub url: RemoteUrl,
-    /// How to authenticate. Credentials in the address are used when there are none here.
+    /// How to authenticate. If this is empty, the credentials in the address are used.
     pub credentials: Credentials,
 }
 
@@ -43,7 +43,7 @@ impl Remote {
         }
     }
 
-    /// What makes two remotes one: address and credentials.
+    /// The identity of the remote: address and credentials.
     pub(super) fn identity(&self) -> Identity {
         let mut digest = Sha256::new();
         let mut add = |text: &str| {
@@ -63,51 +63,51 @@ impl Remote {
     }
 }
 
-/// Everything that is known of the remotes, shared by all who use them. Cheap to clone.
+/// The state of all remotes, shared by all consumers. Cheap to clone.
 #[derive(Clone)]
 pub struct Source {
     pub(super) inner: Arc<Inner>,
     /// On whose behalf it works.
-    pub(super) party: Party,
+    pub(super) tenant: Tenant,
 }
 
 pub(super) struct Inner {
     pub(super) settings: Settings,
-    slots: Slots,
+    permits: Permits,
     names: Names,
     http: OnceLock<Http>,
     ssh: Ssh,
-    pub(super) open: Open,
+    pub(super) open: OpenGenerations,
     pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
-    pub(super) readers: Mutex<Readers>,
-    /// Whether it is known what all of them read.
-    pub(super) readers_known: watch::Sender<bool>,
+    pub(super) consumers: Mutex<Consumers>,
+    /// Whether the remotes of all consumers are known.
+    pub(super) consumers_known: watch::Sender<bool>,
     pub(super) lookups: AtomicU64,
     pub(super) fetches: AtomicU64,
 }
 
-/// How often remotes were asked.
+/// Numbers of requests to remotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Questions about references.
+    /// Reference lookups.
     pub lookups: u64,
-    /// Transfers of commits.
+    /// Fetches.
     pub fetches: u64,
     /// Private keys of SSH that were opened, or were found to be none.
     pub keys: u64,
 }
 
-/// What is known of one remote.
+/// The state of one remote.
 #[derive(Default)]
 pub(super) struct State {
     poll: Mutex<Poll>,
-    /// Held while the remote is asked for its references.
+    /// Locked during a lookup.
     asking: tokio::sync::Mutex<()>,
-    /// What the beginnings of ids mean.
-    pub(super) meanings: Mutex<Meanings>,
-    /// The commit that was looked for last among the history of all branches, in vain, and where they were.
+    /// Resolutions of abbreviated ids.
+    pub(super) resolutions: Mutex<Resolutions>,
+    /// The commit that was last searched in vain in the history of all branches, and where those were.
     pub(super) lacks: Mutex<Option<(Commit, Tips)>>,
-    /// Held while a commit is looked for in the remote's history.
+    /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
     /// What came of opening its private key.
@@ -120,55 +120,61 @@ impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source")
             .field("settings", &self.inner.settings)
-            .field("party", &self.party)
+            .field("tenant", &self.tenant)
             .finish_non_exhaustive()
     }
 }
 
 impl Source {
-    /// Touches neither disk nor network yet.
+    /// Uses neither disk nor network yet.
     pub fn new(settings: Settings) -> Self {
-        let slots = Slots::new(settings.slots);
-        let (http, open, remotes, readers) = (OnceLock::new(), Open::default(), Mutex::default(), Mutex::default());
+        let permits = Permits::new(settings.permits);
+        let (http, open, remotes, consumers) =
+            (OnceLock::new(), OpenGenerations::default(), Mutex::default(), Mutex::default());
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
-        let readers_known = watch::Sender::new(false);
+        let consumers_known = watch::Sender::new(false);
         let names = Names::new();
         let ssh = Ssh::new(settings.deadlines, names.clone());
         let inner =
-            Inner { settings, slots, names, http, ssh, open, remotes, readers, readers_known, lookups, fetches };
-        Self { inner: Arc::new(inner), party: Party::default() }
+            Inner { settings, permits, names, http, ssh, open, remotes, consumers, consumers_known, lookups, fetches };
+        Self { inner: Arc::new(inner), tenant: Tenant::default() }
     }
 
-    /// The same source on behalf of a namespace: however much one of them asks for, another one gets its turn.
+    /// The same source for a namespace: permits are shared fairly between namespaces.
     #[must_use]
     pub fn for_namespace(&self, namespace: &str) -> Self {
-        Self { inner: Arc::clone(&self.inner), party: namespace.into() }
+        Self { inner: Arc::clone(&self.inner), tenant: namespace.into() }
     }
 
-    /// For work that only this namespace waits for.
-    pub(super) fn own(&self) -> Share {
-        self.inner.slots.share(&self.party)
+    /// Permits for work that only this namespace waits for.
+    pub(super) fn own(&self) -> TenantPermits {
+        self.inner.permits.share(&self.tenant)
     }
 
-    /// For work on what is shared by all who read the remote: while it is done, all of them wait for it.
-    pub(super) fn shared(&self, remote: &Remote) -> Share {
-        let readers = lock(&self.inner.readers);
-        self.inner.slots.share_of_all(&self.party, readers.namespaces(&remote.identity()))
+    /// Permits for work that all consumers of the remote wait for.
+    pub(super) fn shared(&self, remote: &Remote) -> TenantPermits {
+        let consumers = lock(&self.inner.consumers);
+        self.inner.permits.share_of_all(&self.tenant, consumers.namespaces(&remote.identity()))
     }
 
-    /// How often remotes were asked since the start.
+    /// Numbers of requests to remotes since the start.
     pub fn traffic(&self) -> Traffic {
         let (lookups, fetches) =
             (self.inner.lookups.load(Ordering::Relaxed), self.inner.fetches.load(Ordering::Relaxed));
         Traffic { lookups, fetches, keys: self.inner.ssh.opened() }
     }
 
-    /// What `reference` means at the remote now, or at most `max_age` ago; zero asks the remote in any case.
+    /// Resolves `reference` at the remote, by an answer that is at most `max_age` old; zero always asks the remote.
     ///
-    /// All references that were asked of one remote lately are looked up by one question, and questions are never
-    /// asked twice at the same time. A commit id means itself, without a question. The beginning of one is looked for in
-    /// the remote's history, within the deadline of a fetch, and is known from then on.
-    pub async fn lookup(&self, remote: &Remote, reference: &Reference, max_age: Duration) -> Result<Found, Error> {
+    /// One request looks up all references of a remote that were requested lately, and no two lookups of a remote run
+    /// at the same time. A full commit id needs no request. An abbreviated one is searched in the remote's history
+    /// within the deadline of a fetch, and cached.
+    pub async fn lookup(
+        &self,
+        remote: &Remote,
+        reference: &Reference,
+        max_age: Duration,
+    ) -> Result<ResolvedRef, Error> {
         let found = match (self.found(remote, reference, max_age).await, reference.abbreviation()) {
             (Err(fault), Some(beginning)) => match &*fault {
                 Fault::MissingReference { default_branch, empty: false } => {
@@ -181,11 +187,11 @@ impl Source {
         found.map_err(|cause| Error::Lookup { url: remote.url.clone(), reference: reference.clone(), cause })
     }
 
-    /// Tells what `reference` was found to mean before this process began, so that the beginning of an id need not be
-    /// looked for again. What it does not fit is no matter.
-    pub fn remind(&self, remote: &Remote, reference: &Reference, commit: Commit) {
+    /// Passes on what `reference` resolved to in an earlier process, so that an abbreviated id is not searched again.
+    /// Ignored if the commit does not match the reference.
+    pub fn hint(&self, remote: &Remote, reference: &Reference, commit: Commit) {
         if let Some(beginning) = reference.abbreviation() {
-            lock(&self.state(remote).meanings).reminded(&beginning, commit, Instant::now());
+            lock(&self.state(remote).resolutions).hint(&beginning, commit, Instant::now());
         }
     }
 
@@ -196,7 +202,12 @@ impl Source {
         Reference::parse(found.short())
     }
 
-    async fn found(&self, remote: &Remote, reference: &Reference, max_age: Duration) -> Result<Found, Arc<Fault>> {
+    async fn found(
+        &self,
+        remote: &Remote,
+        reference: &Reference,
+        max_age: Duration,
+    ) -> Result<ResolvedRef, Arc<Fault>> {
         self.check(remote)?;
         if reference.commit().is_some() {
             return Ok(reference.resolve(&Refs::default())?);
@@ -205,32 +216,32 @@ impl Source {
         let asked = Instant::now();
         let answer = {
             let mut poll = lock(&state.poll);
-            poll.want(reference, asked);
+            poll.add(reference, asked);
             poll.answer(reference, asked, max_age)
         };
         if let Some(answer) = answer {
             return answer;
         }
         let _asking = state.asking.lock().await;
-        // Bound first: the guard must not be held across the question.
+        // Bound to a variable because the guard must not be held during the request.
         let answer = lock(&state.poll).answer(reference, asked, max_age);
         if let Some(answer) = answer {
             return answer;
         }
         let began = Instant::now();
         self.inner.lookups.fetch_add(1, Ordering::Relaxed);
-        let (covers, wanted) = lock(&state.poll).question();
+        let (covers, wanted) = lock(&state.poll).request();
         let deadline = self.inner.settings.deadlines.lookup;
         let outcome = match tokio::time::timeout(deadline, self.list_refs(&state, remote, &wanted)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Fault::Timeout { after: deadline, what: "looking up references" }),
+            Err(_) => Err(Fault::Timeout { after: deadline, what: "looking up the reference" }),
         };
         let mut poll = lock(&state.poll);
-        poll.learned(began, covers, outcome.map_err(Arc::new));
+        poll.record(began, covers, outcome.map_err(Arc::new));
         poll.answer(reference, asked, max_age).unwrap_or(Err(Arc::new(Fault::Stopped)))
     }
 
-    pub(super) async fn list_refs(&self, state: &State, remote: &Remote, wanted: &Wanted) -> Result<Refs, Fault> {
+    pub(super) async fn list_refs(&self, state: &State, remote: &Remote, wanted: &RefNames) -> Result<Refs, Fault> {
         if let Some(path) = remote.url.local_path() {
             let (path, wanted) = (path.to_owned(), wanted.clone());
             return self.shared(remote).run(move || transport::local::list_refs(&path, &wanted)).await?;
@@ -239,67 +250,67 @@ impl Source {
         let limit = self.inner.settings.limits.advertisement_bytes;
         let wire = self.wire(remote)?;
         let asked = transport::list_refs(&wire, remote.credentials(), known.as_ref(), wanted, limit);
-        let asked = transport::on_behalf_of(&self.party, asked).await;
+        let asked = transport::on_behalf_of(&self.tenant, asked).await;
         let (negotiated, refs) = match asked {
             Ok((negotiated, refs)) => (Some(negotiated), Ok(refs)),
-            Err(fault) => (None, Err(transport::hushed(remote.credentials(), fault))),
+            Err(fault) => (None, Err(transport::without_credentials(remote.credentials(), fault))),
         };
         *lock(&state.negotiated) = negotiated;
         refs
     }
 
-    /// The commit that was found, with its files, from the mirror or brought there now.
-    pub async fn fetch(&self, remote: &Remote, found: &Found) -> Result<Snapshot, Error> {
+    /// A snapshot of the commit that was found, from the mirror or fetched now.
+    pub async fn fetch(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Error> {
         let deadline = self.inner.settings.deadlines.fetch;
         let fetched = match tokio::time::timeout(deadline, self.snapshot(remote, found)).await {
             Ok(fetched) => fetched,
             Err(_) => Err(Fault::Timeout { after: deadline, what: "fetching" }),
         };
         if let Err(Fault::MissingCommit) = fetched {
-            lock(&self.state(remote).meanings).lost(found.commit);
+            lock(&self.state(remote).resolutions).lost(found.commit);
         }
         fetched.map_err(|cause| Error::Fetch { url: remote.url.clone(), commit: found.commit, cause: Arc::new(cause) })
     }
 
-    /// The reader reads this remote from now on, or (`None`) none. What is known of a remote that nobody reads any more
-    /// is forgotten, and its mirror goes.
+    /// Sets or (`None`) removes the remote of a consumer. The state and the mirror of a remote without consumers are
+    /// removed.
     ///
-    /// A reader that ends with the process keeps its mirror, so that the next process finds it.
-    pub fn reads(&self, reader: &Reader, remote: Option<&Remote>) {
-        self.with_readers(|readers| {
-            // Still held while it is forgotten: whoever comes next to read the remote begins anew.
-            if let Some(unread) = readers.set(reader, remote.map(Remote::identity)) {
+    /// A consumer that ends with the process keeps its mirror for the next process.
+    pub fn set_remote(&self, consumer: &Consumer, remote: Option<&Remote>) {
+        self.with_consumers(|consumers| {
+            // Still locked while it is removed: the next consumer of the remote starts with an empty state.
+            if let Some(unread) = consumers.set(consumer, remote.map(Remote::identity)) {
                 self.forget(&unread);
             }
         });
     }
 
-    /// The reader was there when we began, and will say what it reads.
-    pub fn expect(&self, reader: &Reader) {
-        self.with_readers(|readers| readers.expect(reader));
+    /// Registers a consumer that exists at the start and will set its remote.
+    pub fn register(&self, consumer: &Consumer) {
+        self.with_consumers(|consumers| consumers.register(consumer));
     }
 
-    /// All readers of this kind that there were when we began have been named.
-    pub fn expect_no_more(&self, kind: ReaderKind) {
-        self.with_readers(|readers| readers.expect_no_more(kind));
+    /// All consumers of this kind that exist at the start are registered.
+    pub fn all_registered(&self, kind: ConsumerKind) {
+        self.with_consumers(|consumers| consumers.all_registered(kind));
     }
 
-    /// The reader has said what it reads if it can tell at all: nobody waits for it.
-    pub fn heard(&self, reader: &Reader) {
-        self.with_readers(|readers| readers.heard(reader));
+    /// The consumer has set its remote, or cannot determine it: nothing waits for it any more.
+    pub fn resolved(&self, consumer: &Consumer) {
+        self.with_consumers(|consumers| consumers.resolved(consumer));
     }
 
-    fn with_readers(&self, change: impl FnOnce(&mut Readers)) {
-        let mut readers = lock(&self.inner.readers);
-        change(&mut readers);
-        if readers.are_known() {
-            self.inner.readers_known.send_if_modified(|known| !std::mem::replace(known, true));
+    fn with_consumers(&self, change: impl FnOnce(&mut Consumers)) {
+        let mut consumers = lock(&self.inner.consumers);
+        change(&mut consumers);
+        if consumers.are_complete() {
+            self.inner.consumers_known.send_if_modified(|known| !std::mem::replace(known, true));
         }
     }
 
     fn forget(&self, remote: &Identity) {
         let state = lock(&self.inner.remotes).remove(remote);
-        // A fetch that is running keeps the mirror; it goes with the next process that finds it unused.
+        // A running fetch keeps the mirror; the next process that finds it unused removes it.
         let Some(state) = state else { return };
         if let Ok(mut mirror) = state.mirror.try_lock()
             && let Some(mirror) = mirror.take()
@@ -319,7 +330,7 @@ impl Source {
         Arc::clone(lock(&self.inner.remotes).entry(remote.identity()).or_default())
     }
 
-    /// The client for a remote that is not on this machine.
+    /// The client for a remote that is not local.
     pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
         if let Some(address) = remote.url.ssh() {
             // A remote that was forgotten meanwhile keeps its key no longer than this conversation.

@@ -1,9 +1,9 @@
-//! Looking for the commit whose id begins so: among the tips of branches and tags, which costs one question, then in the
-//! history that leads to them, of which the commits alone are fetched where the server can leave out the files.
+//! The search for a commit by its abbreviated id: among the tips of branches and tags, which costs one request, then in
+//! the history that leads to them. Of that, only the commits are fetched if the server can omit the files.
 //!
-//! Invariant: one search at a time is made of a remote, and everyone who waits for it has its answer.
-//! Invariant: what was fetched for it goes with it: a history is no mirror.
-//! Deliberately not here: what is known already (`abbreviation`).
+//! Invariant: at most one search at a time runs at a remote, and all callers that wait for it share its result.
+//! Invariant: the fetched history is removed with the search; it is not a mirror.
+//! Deliberately not here: the cache of results (`abbreviation`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use super::abbreviation::{Abbreviation, Tips};
 use super::error::Fault;
 use super::id::{Commit, Id};
 use super::objects::Objects;
-use super::reference::{Found, Refs, Wanted};
+use super::reference::{RefNames, Refs, ResolvedRef};
 use super::remote::{Remote, Source, State, lock};
-use super::transport::{self, Asked, Files, History, Negotiated};
+use super::transport::{self, Files, History, Negotiated, PackRequest};
 
-/// Tips whose history is looked through; branches come before tags.
+/// Maximum number of tips whose history is searched; branches come before tags.
 const TIPS: usize = 10_000;
 
 impl Source {
-    /// The commit whose id begins so, at a remote that has no branch or tag of this name.
+    /// The commit with this abbreviated id, at a remote that has no branch or tag with this name.
     pub(super) async fn search(
         &self,
         remote: &Remote,
         beginning: &Abbreviation,
         default_branch: Option<String>,
-    ) -> Result<Found, Arc<Fault>> {
+    ) -> Result<ResolvedRef, Arc<Fault>> {
         let missing = Fault::MissingAbbreviated { default_branch };
         if let Some(path) = remote.url.local_path() {
-            // It is at hand: nothing needs to be remembered.
+            // A tip: found without a search, so it need not be cached.
             let (path, beginning) = (path.to_owned(), beginning.clone());
             let look = move || Objects::open(&transport::local::objects(&path)?)?.commit_of(&beginning);
             let found = self.shared(remote).run(look).await.map_err(Arc::new)??;
-            return Ok(Found::pinned(found.ok_or(missing)?));
+            return Ok(ResolvedRef::pinned(found.ok_or(missing)?));
         }
         let state = self.state(remote);
-        let known = || lock(&state.meanings).commit(beginning).map(Found::pinned);
+        let known = || lock(&state.resolutions).commit(beginning).map(ResolvedRef::pinned);
         if let Some(found) = known() {
             return Ok(found);
         }
@@ -47,15 +47,15 @@ impl Source {
             return Ok(found);
         }
         let deadline = self.inner.settings.deadlines.fetch;
-        let found = match tokio::time::timeout(deadline, self.look_for(&state, remote, beginning, missing)).await {
+        let found = match tokio::time::timeout(deadline, self.search_remote(&state, remote, beginning, missing)).await {
             Ok(found) => found?,
-            Err(_) => Err(Fault::Timeout { after: deadline, what: "looking for a commit in the history" })?,
+            Err(_) => Err(Fault::Timeout { after: deadline, what: "searching the history for a commit" })?,
         };
-        lock(&state.meanings).found(beginning, found, Instant::now());
-        Ok(Found::pinned(found))
+        lock(&state.resolutions).found(beginning, found, Instant::now());
+        Ok(ResolvedRef::pinned(found))
     }
 
-    async fn look_for(
+    async fn search_remote(
         &self,
         state: &State,
         remote: &Remote,
@@ -64,14 +64,14 @@ impl Source {
     ) -> Result<Commit, Arc<Fault>> {
         let until = Instant::now() + self.inner.settings.deadlines.fetch;
         self.inner.lookups.fetch_add(1, Ordering::Relaxed);
-        let refs = self.list_refs(state, remote, &Wanted::tips()).await?;
+        let refs = self.list_refs(state, remote, &RefNames::tips()).await?;
         let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
         let tips = Tips::of(&ids);
-        if let Some(fault) = lock(&state.meanings).fault(beginning, tips, Instant::now()) {
+        if let Some(fault) = lock(&state.resolutions).fault(beginning, tips, Instant::now()) {
             return Err(fault);
         }
         let found = match beginning.among(refs.0.values().map(|at| Commit(at.peeled.unwrap_or(at.id)))) {
-            Ok(None) => self.look_in_history(state, remote, beginning, &refs, until).await,
+            Ok(None) => self.search_history(state, remote, beginning, &refs, until).await,
             among_tips => among_tips,
         };
         let found = found.and_then(|found| found.ok_or(missing)).map_err(|fault| match fault {
@@ -80,12 +80,12 @@ impl Source {
         });
         found.map_err(|fault| {
             let fault = Arc::new(fault);
-            lock(&state.meanings).not_found(beginning, tips, &fault, Instant::now());
+            lock(&state.resolutions).not_found(beginning, tips, &fault, Instant::now());
             fault
         })
     }
 
-    async fn look_in_history(
+    async fn search_history(
         &self,
         state: &State,
         remote: &Remote,
@@ -98,18 +98,18 @@ impl Source {
         let negotiated = lock(&state.negotiated).clone();
         let (Some(negotiated), false) = (negotiated, want.is_empty()) else { return Ok(None) };
         let files = if negotiated.leaves_files_out() { Files::Left } else { Files::Whole };
-        let found = self.look_in_pack(state, remote, &negotiated, (&want, files), beginning, until).await;
+        let found = self.search_pack(state, remote, &negotiated, (&want, files), beginning, until).await;
         match found {
-            // Some servers offer it and then have it not.
+            // Some servers advertise the capability and then do not support it.
             Err(Fault::Refused { .. }) if files == Files::Left => {
-                self.look_in_pack(state, remote, &negotiated, (&want, Files::Whole), beginning, until).await
+                self.search_pack(state, remote, &negotiated, (&want, Files::Whole), beginning, until).await
             }
             other => other,
         }
     }
 
-    /// Fetches the history into a generation that nobody adopts, and looks there.
-    async fn look_in_pack(
+    /// Fetches the history into a generation that is not adopted, and searches it.
+    async fn search_pack(
         &self,
         state: &State,
         remote: &Remote,
@@ -122,9 +122,9 @@ impl Source {
             let mut held = self.mirror(state, remote).await?;
             self.fresh(remote, held.as_mut().ok_or(Fault::Stopped)?).await?
         };
-        let asked = Asked { want: want.to_vec(), have: Vec::new(), history: History::Whole, files };
+        let asked = PackRequest { want: want.to_vec(), have: Vec::new(), history: History::Whole, files };
         self.inner.fetches.fetch_add(1, Ordering::Relaxed);
-        self.deliver(remote, negotiated, &asked, &generation, until).await?;
+        self.receive_pack(remote, negotiated, &asked, &generation, until).await?;
         let beginning = beginning.clone();
         self.shared(remote).run(move || generation.objects()?.commit_of(&beginning)).await?
     }

@@ -1,59 +1,59 @@
-//! Where mirrors lie, and what a remote may cost at most.
+//! Where mirrors are stored, and the limits and deadlines of remotes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-const SLOTS: usize = 8;
+const PERMITS: usize = 8;
 /// Threads that remotes may hold at the same time with the usual settings.
-pub const MOST_THREADS: usize = SLOTS + super::transport::THREADS;
+pub const MAX_THREADS: usize = PERMITS + super::transport::THREADS;
 
 /// How a [`Source`](super::Source) works.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Directory of the mirrors; made when it is missing. Only this process may write there.
+    /// Directory of the mirrors; created if it is missing. Only this process may write there.
     pub directory: PathBuf,
-    /// Whether local paths and `file://` are read (only `mainstay dev` does).
+    /// Whether local paths and `file://` are allowed (only for `mainstay dev`).
     pub allow_local: bool,
-    /// What one remote may cost in bytes and pieces.
+    /// Size limits per remote.
     pub limits: Limits,
-    /// What one remote may cost in time.
+    /// Deadlines per remote.
     pub deadlines: Deadlines,
-    /// How many threads may index packs and read objects at the same time. One namespace never takes more than half of
-    /// those that it finds free.
-    pub slots: usize,
+    /// Maximum number of threads that index packs and read objects. A namespace gets at most half of those that are
+    /// free.
+    pub permits: usize,
 }
 
 impl Settings {
-    /// The usual limits and deadlines, with mirrors in `directory`, and no local repositories.
+    /// The default limits and deadlines, with mirrors in `directory`, and no local repositories.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
             allow_local: false,
             limits: Limits::default(),
             deadlines: Deadlines::default(),
-            slots: SLOTS,
+            permits: PERMITS,
         }
     }
 }
 
-/// What one remote may cost in bytes and pieces.
+/// Size limits per remote.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of an answer to a reference lookup (all references of a server that has only protocol version 0).
+    /// Bytes of the answer to a lookup (all references if the server only supports protocol version 0).
     pub advertisement_bytes: u64,
-    /// Bytes of one pack as it is sent.
+    /// Bytes of a packed pack.
     pub pack_bytes: u64,
-    /// Objects in one pack.
+    /// Objects of a pack.
     pub pack_objects: u32,
-    /// Bytes of any one object of a pack once unpacked.
+    /// Unpacked bytes of an object.
     pub object_bytes: u64,
-    /// Bytes of all objects of a pack once unpacked.
+    /// Unpacked bytes of a pack.
     pub unpacked_bytes: u64,
-    /// Bytes of a mirror; a larger one is cloned anew, and refused when that does not help.
+    /// Bytes of a mirror; a larger one is replaced, and refused if the new one is too large as well.
     pub mirror_bytes: u64,
-    /// Packs in a mirror; one with more is cloned anew.
+    /// Packs of a mirror; one with more is replaced.
     pub mirror_packs: usize,
-    /// Bytes of a file that is read.
+    /// Bytes of a file.
     pub file_bytes: u64,
     /// Files and directories under a base directory.
     pub entries: usize,
@@ -76,16 +76,16 @@ impl Default for Limits {
     }
 }
 
-/// What one remote may cost in time.
+/// Deadlines per remote.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// From the name to a connection.
+    /// Name resolution and connection.
     pub connect: Duration,
-    /// Without a single byte.
+    /// Time without data.
     pub silence: Duration,
-    /// A whole lookup, however slowly it drips.
+    /// A whole lookup.
     pub lookup: Duration,
-    /// A whole fetch, however slowly it drips.
+    /// A whole fetch.
     pub fetch: Duration,
 }
 

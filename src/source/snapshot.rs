@@ -1,4 +1,4 @@
-//! One commit of a remote, ready to be read.
+//! A commit of a remote, ready to be read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
 use super::mirror::Generation;
 use super::objects::Objects;
+use super::permits::TenantPermits;
 use super::reference::BaseDir;
 use super::settings::Limits;
-use super::slots::Share;
 
-/// One commit with its files, immutable. Cheap to clone; keeps the mirror that it reads from alive.
+/// A commit with its files, immutable. Cheap to clone; keeps the mirror that it reads from.
 #[derive(Clone)]
 pub struct Snapshot {
     /// The commit.
@@ -24,54 +24,54 @@ pub struct Snapshot {
 struct Inner {
     root: Id,
     objects: Objects,
-    /// `None`: a local repository.
+    /// `None` for a local repository.
     generation: Option<Arc<Generation>>,
     limits: Limits,
-    share: Share,
+    share: TenantPermits,
 }
 
-/// A file, or what stands in a file's place.
+/// A file, symlink or submodule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Path from the root of the repository. Bytes that are no UTF-8 are replaced.
+    /// Path from the root of the repository. Invalid UTF-8 is replaced.
     pub path: String,
     /// Id of its content.
     pub id: BlobId,
     /// Bytes of its content; 0 for submodules.
     pub size: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
-    /// Whether a regular file is marked as a program.
+    /// Whether it is an executable file.
     pub executable: bool,
 }
 
-/// What an [`Entry`] is.
+/// The kind of an [`Entry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
     File,
     /// A symbolic link; its content is its target, and it is never followed.
     Symlink,
-    /// Another repository's commit, which is never fetched.
+    /// A submodule, which is never fetched.
     Submodule,
 }
 
 impl Snapshot {
-    /// Reads the commit itself; `None` when the objects lack it or its root directory. Blocks.
+    /// Reads the commit; `None` if it or its root directory is missing. Blocks.
     pub(super) fn open(
         objects: Objects,
         commit: Commit,
         generation: Option<Arc<Generation>>,
         limits: Limits,
-        share: Share,
+        share: TenantPermits,
     ) -> Result<Option<Self>, Fault> {
-        let Some(facts) = objects.commit(commit)? else { return Ok(None) };
-        let inner = Inner { root: facts.tree, objects, generation, limits, share };
+        let Some(info) = objects.commit(commit)? else { return Ok(None) };
+        let inner = Inner { root: info.tree, objects, generation, limits, share };
         inner.objects.directory(inner.root, &BaseDir::root())?;
-        Ok(Some(Self { commit, subject: facts.subject.into(), inner: Arc::new(inner) }))
+        Ok(Some(Self { commit, subject: info.subject.into(), inner: Arc::new(inner) }))
     }
 
-    /// Id of the directory, which changes when anything in it does; `None` when there is no such directory.
+    /// Tree id of a directory; `None` if the directory does not exist.
     pub async fn tree(&self, base_dir: &BaseDir) -> Result<Option<TreeId>, Error> {
         let base_dir = base_dir.clone();
         self.blocking(move |snapshot| {
@@ -81,7 +81,7 @@ impl Snapshot {
         .await?
     }
 
-    /// Everything under the directory, recursively, in the order of paths. Blocks.
+    /// All entries of the directory, recursively, ordered by path. Blocks.
     pub fn entries(&self, base_dir: &BaseDir) -> Result<Vec<Entry>, Error> {
         let inner = &self.inner;
         let walked = inner.objects.directory(inner.root, base_dir).and_then(|directory| {
@@ -94,13 +94,13 @@ impl Snapshot {
     /// A file's content, or the target of a link. Blocks.
     ///
     /// # Errors
-    /// When it is larger than [`Limits::file_bytes`], or the mirror is damaged; the next fetch then makes a new one.
+    /// If it is larger than [`Limits::file_bytes`], or the mirror is damaged; the next fetch then replaces the mirror.
     pub fn read(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
         let read = self.inner.objects.blob(entry.id, self.inner.limits.file_bytes);
         read.map_err(|cause| self.unread(entry.path.clone(), cause))
     }
 
-    /// Runs `work`, which may block, on one of the source's slots, on behalf of the namespace that fetched it.
+    /// Runs blocking `work` with a permit of the namespace that fetched the snapshot.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
@@ -112,7 +112,7 @@ impl Snapshot {
 
     fn unread(&self, path: String, cause: Fault) -> Error {
         if let (Fault::Corrupt { .. }, Some(generation)) = (&cause, &self.inner.generation) {
-            generation.suspect();
+            generation.mark_damaged();
         }
         Error::Read { path, commit: self.commit, cause: Arc::new(cause) }
     }

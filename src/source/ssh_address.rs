@@ -1,30 +1,29 @@
-//! The address of a repository that is read over SSH: `ssh://user@host:port/path`, or `user@host:path` as scp writes it.
+//! The address of a repository over SSH: `ssh://user@host:port/path`, or `user@host:path` as in scp.
 //!
-//! Invariant: host, user and path hold nothing that a shell, an option parser or a terminal could take for something
-//! else; what smells of it is refused by name.
-//! Invariant: there is no password in it.
+//! Invariant: host, user and path contain nothing that a shell, an option parser or a terminal could misinterpret.
+//! Invariant: it contains no password.
 
 use std::fmt;
 
 use super::error::Fault;
 
-/// The user that the hosts of Git repositories expect when the address names none.
+/// The user if the address names none; Git hosts expect it.
 const USER: &str = "git";
 const PORT: u16 = 22;
 
-/// Where a repository is on an SSH server.
+/// The address of a repository on an SSH server.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct SshAddress {
     pub(super) user: String,
     /// A name or an IP address, in lower case and without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// As the server is given it: `/…` from its root, `~…` and anything else from a home directory.
+    /// As sent to the server: `/…` is absolute, anything else is relative to a home directory.
     pub(super) path: String,
 }
 
 impl SshAddress {
-    /// Reads what follows `ssh://`.
+    /// Parses the rest after `ssh://`.
     pub(super) fn parse_url(rest: &str) -> Result<Self, Fault> {
         const FORM: Fault = Fault::Malformed { why: "an SSH address has the form ssh://user@host:port/path" };
         if rest.contains(['?', '#']) {
@@ -45,7 +44,7 @@ impl SshAddress {
         Self { user: user.unwrap_or_else(|| USER.to_owned()), host: host.to_owned(), port, path }.checked()
     }
 
-    /// Reads `user@host:path`; `None`: it does not have that form.
+    /// Parses `user@host:path`; `None` if it does not have that form.
     pub(super) fn parse_scp(text: &str) -> Option<Result<Self, Fault>> {
         let at = text.find('@')?;
         let end_of_host = if text[at + 1..].starts_with('[') {
@@ -61,7 +60,7 @@ impl SshAddress {
         Some(Self { user: user.to_owned(), host: host.to_owned(), port: PORT, path }.checked())
     }
 
-    /// Checks what a hostile address would use.
+    /// Refuses addresses that could be misinterpreted.
     fn checked(mut self) -> Result<Self, Fault> {
         if self.user.contains(':') {
             return Err(PASSWORD);
@@ -99,14 +98,14 @@ impl SshAddress {
         Ok(self)
     }
 
-    /// The host as `known_hosts` names it: with its port unless that is 22.
+    /// The host as in `known_hosts`: with its port unless that is 22.
     pub(super) fn known_hosts_name(&self) -> String {
         if self.port == PORT { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
     }
 
     /// The command that the server runs.
     pub(super) fn command(&self) -> String {
-        // As Git quotes it: `!` too, for the shells that take it for a history.
+        // Quoted as Git does: `!` too, for shells with history expansion.
         let quoted = self.path.replace('\'', "'\\''").replace('!', "'\\!'");
         format!("git-upload-pack '{quoted}'")
     }
@@ -115,7 +114,7 @@ impl SshAddress {
 const PASSWORD: Fault =
     Fault::Malformed { why: "an SSH address holds no password; name a Secret with a key in the repository's `auth`" };
 
-/// Cuts `host`, `host:port`, `[address]` or `[address]:port`.
+/// Splits `host`, `host:port`, `[address]` or `[address]:port`.
 fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']')?;
@@ -124,7 +123,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     Some(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
 }
 
-/// A form that reads back as the same address.
+/// A form that parses to the same address.
 impl fmt::Display for SshAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_smells_of_injection() {
+    fn refuses_injections() {
         let option = "neither the user nor the host nor the path of an SSH address begins with `-`, which would be an \
                       option";
         check("ssh://-oProxyCommand=id/x", option);
@@ -216,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_back_as_the_same(text in "(ssh://)?[ -~]{0,12}@?[a-z\\[\\]:.-]{1,6}[:/][ -~]{0,12}") {
+        fn the_displayed_form_parses_to_the_same_address(text in "(ssh://)?[ -~]{0,12}@?[a-z\\[\\]:.-]{1,6}[:/][ -~]{0,12}") {
             if let Ok(url) = RemoteUrl::parse(&text) {
                 prop_assert_eq!(&RemoteUrl::parse(&url.to_string()).unwrap(), &url);
                 prop_assert!(!url.to_string().chars().any(char::is_control));

@@ -1,7 +1,7 @@
-//! What can go wrong with an SSH server that can go wrong nowhere else, and what to do about it.
+//! Faults that only SSH has, and what to do about them.
 //!
-//! Invariant: no text holds a private key or a passphrase. Fingerprints of public keys and of host keys are shown: they
-//! are what people compare.
+//! Invariant: no text holds a private key or a passphrase. Fingerprints of public keys and host keys are shown for
+//! comparison.
 
 use crate::failure::Class;
 
@@ -9,19 +9,19 @@ use crate::failure::Class;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SshFault {
-    /// An SSH address, and no key.
+    /// An SSH address without a key.
     #[error(
         "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with the \
          type `key`"
     )]
     NoKey,
-    /// Another way of authentication than SSH has here.
+    /// An SSH address with a user name and password.
     #[error(
         "an SSH address is opened with a key, not with a user name and password: set the type of the repository's `auth` \
          to `key`, or give its https:// address"
     )]
     NotKey,
-    /// A key for an address that is not SSH's.
+    /// A key for an address that is not SSH.
     #[error(
         "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or set \
          the type of its `auth` to `basic`"
@@ -35,7 +35,7 @@ pub enum SshFault {
     Unreadable {
         /// Key of the Secret.
         field: &'static str,
-        /// Why not, and what to do.
+        /// The cause, and what to do.
         why: &'static str,
     },
     /// What the Secret says of hosts' keys is not read in part.
@@ -44,10 +44,10 @@ pub enum SshFault {
     /// The private key is encrypted and there is no passphrase.
     #[error("the private key is encrypted: put its passphrase into the Secret under password")]
     MissingPassphrase,
-    /// The passphrase is another one's.
+    /// The passphrase does not fit.
     #[error("the passphrase under password of the Secret does not open the private key")]
     WrongPassphrase,
-    /// The server does not take the key.
+    /// The server does not accept the key.
     #[error(
         "the server does not accept the key {key} for the user {user}: add its public half to the repository as a deploy \
          key, or correct the key in the Secret"
@@ -72,7 +72,7 @@ pub enum SshFault {
     /// The server takes RSA keys only with SHA-1.
     #[error("the server takes RSA keys only with SHA-1 signatures, which are not made any more: use an ed25519 key")]
     OnlySha1,
-    /// Nothing is known of the server's key.
+    /// The host key is unknown.
     #[error(
         "the host key of {host} is not known: it presented {presented}. Compare that with what its operator publishes, \
          then add it to the Secret under known_hosts ({scan} prints the lines)"
@@ -82,10 +82,10 @@ pub enum SshFault {
         host: String,
         /// Kind and fingerprint of the key.
         presented: String,
-        /// How to get lines for `known_hosts`.
+        /// A command that prints lines for `known_hosts`.
         scan: String,
     },
-    /// Another key is known of the server.
+    /// The host key is not one of the known ones.
     #[error(
         "the host key of {host} has changed: it presented {presented}, known is {known} ({whence}). Somebody may be \
          reading along, so nothing was sent; if its operator changed the key, put the new one into the Secret under \
@@ -96,12 +96,12 @@ pub enum SshFault {
         host: String,
         /// Kind and fingerprint of the key.
         presented: String,
-        /// Kinds and fingerprints of those that are known.
+        /// Types and fingerprints of the known keys.
         known: String,
-        /// Where those are from.
+        /// Where the known keys come from.
         whence: &'static str,
     },
-    /// The server's key is one that must not be trusted.
+    /// The host key is revoked.
     #[error("the host key of {host} is revoked: it presented {presented}, which known_hosts marks as @revoked")]
     HostKeyRevoked {
         /// Host, with its port unless that is 22.
@@ -109,22 +109,22 @@ pub enum SshFault {
         /// Kind and fingerprint of the key.
         presented: String,
     },
-    /// The server has no such repository, or the key may not see it.
+    /// The repository does not exist, or the key may not read it.
     #[error("the server has no repository there ({text}); check the address, and that the key may read it")]
     NoRepository {
-        /// The server's words, shortened and cleaned.
+        /// The server's message, shortened and cleaned.
         text: String,
     },
-    /// The server and we have no algorithm in common.
+    /// There is no common algorithm.
     #[error("the server offers no {what} that is still safe to use; it has to be updated")]
     NothingInCommon {
-        /// What kind of algorithm.
+        /// The kind of algorithm.
         what: &'static str,
     },
-    /// The server runs no commands, or not this one.
+    /// The server does not run the command.
     #[error("the server does not run git-upload-pack for this key{}", said(text))]
     NoCommand {
-        /// The server's words, shortened and cleaned; may be empty.
+        /// The server's message, shortened and cleaned; may be empty.
         text: String,
     },
 }
@@ -134,7 +134,7 @@ fn said(text: &str) -> String {
 }
 
 impl SshFault {
-    /// What the failure means.
+    /// The class of the failure.
     pub(super) fn class(&self) -> Class {
         match self {
             Self::NoKey

@@ -1,11 +1,11 @@
-//! The key of an SSH repository: the `data` of a Secret becomes an [`SshIdentity`], and its text a private key.
+//! SSH keys: the `data` of a Secret becomes an [`SshIdentity`], and its text a private key.
 //!
-//! A key is read in the forms that `ssh-keygen` and `openssl` write: OpenSSH's own, PKCS#1 and SEC1 ("PEM"), and PKCS#8;
-//! the first and the last with a passphrase, too.
+//! Supported are the formats that `ssh-keygen` and `openssl` write: OpenSSH, PKCS#1 and SEC1 ("PEM"), and PKCS#8; the
+//! first and the last also with a passphrase.
 //!
 //! Invariant: no error and no `Debug` shows anything of the key or the passphrase.
-//! Invariant: reading a key costs little, whatever work its encryption asks for: too much of it is refused.
-//! Invariant: what is judged is what is opened: the bytes of the one block of the text, by its label, and nothing else.
+//! Invariant: the cost of decrypting a key is bounded.
+//! Invariant: the bytes that are checked are the bytes that are parsed: those of the text's only block, by its label.
 
 use std::collections::BTreeMap;
 
@@ -21,35 +21,35 @@ use super::pem::{Block, NoBlock};
 use super::ssh_fault::SshFault;
 use crate::object::Secret;
 
-/// Where people keep the private key in a Secret, in the order in which it is looked for: the seeds' name, Kubernetes'
-/// own for `kubernetes.io/ssh-auth`, and Flux's.
+/// Fields of a Secret that may hold the private key, in the order of preference: Kyma's name, Kubernetes' name for
+/// `kubernetes.io/ssh-auth`, and Flux's name.
 const FIELDS: [&str; 3] = ["key", "ssh-privatekey", "identity"];
 /// The passphrase of an encrypted key.
 const PASSPHRASE: &str = "password";
-/// The keys of hosts.
+/// The host keys.
 const KNOWN_HOSTS: &str = "known_hosts";
-/// All keys of a Secret that are looked at.
+/// All fields of a Secret that are read.
 pub const KEY_FIELDS: [&str; 5] = [FIELDS[0], FIELDS[1], FIELDS[2], PASSPHRASE, KNOWN_HOSTS];
 
-/// Rounds of bcrypt that a key may ask for; `ssh-keygen` writes 16 or 24.
+/// Maximum bcrypt rounds of a key; `ssh-keygen` writes 16 or 24.
 const BCRYPT_ROUNDS: u32 = 512;
-/// Rounds of PBKDF2 that a key may ask for; `openssl` writes 2048.
+/// Maximum PBKDF2 rounds of a key; `openssl` writes 2048.
 const PBKDF2_ROUNDS: u32 = 2_000_000;
-/// Bytes of memory that a key may ask scrypt for; `openssl` writes 16 MiB.
+/// Maximum scrypt memory of a key; `openssl` writes 16 MiB.
 const SCRYPT_BYTES: u64 = 32 << 20;
-/// Bits that an RSA key may have.
+/// Allowed sizes of an RSA key in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
-/// Bytes of a private key as text; an RSA key of 8192 bits has seven thousand.
-const LONGEST: usize = 16 << 10;
+/// Maximum bytes of a private key as text; an RSA key of 8192 bits has seven thousand.
+const MAX_BYTES: usize = 16 << 10;
 
-/// A key and what belongs to it, as a Secret has them.
+/// A key with its passphrase and host keys.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SshIdentity {
-    /// Which field of the Secret the key is from.
+    /// The field of the Secret that holds the key.
     pub(super) field: &'static str,
     pub(super) key: Secret<String>,
     pub(super) passphrase: Option<Secret<String>>,
-    /// What the Secret says of hosts' keys, if anything.
+    /// The Secret's `known_hosts`, if there is one.
     pub(super) known_hosts: Option<String>,
 }
 
@@ -58,14 +58,14 @@ impl SshIdentity {
     pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, Fault> {
         let found = FIELDS.into_iter().find_map(|field| Some((field, data.get(field)?)));
         let (field, key) = found.ok_or(SshFault::MissingPrivateKey)?;
-        if key.0.len() > LONGEST {
+        if key.0.len() > MAX_BYTES {
             return Err(SshFault::Unreadable { field, why: "it is longer than a key can be" }.into());
         }
         let key = std::str::from_utf8(&key.0).map_err(|_| SshFault::Unreadable { field, why: NO_KEY })?;
         let passphrase = data.get(PASSPHRASE).map(|value| String::from_utf8_lossy(&value.0).into_owned());
-        // One trailing line break, which `echo` leaves, is not part of it.
+        // One trailing line break, which `echo` leaves, is not part of the passphrase.
         let passphrase = passphrase.map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
-        if data.get(KNOWN_HOSTS).is_some_and(|text| text.0.len() > known_hosts::LONGEST) {
+        if data.get(KNOWN_HOSTS).is_some_and(|text| text.0.len() > known_hosts::MAX_BYTES) {
             return Err(SshFault::KnownHostsTooLong.into());
         }
         let known_hosts = data.get(KNOWN_HOSTS).map(|value| String::from_utf8_lossy(&value.0).into_owned());
@@ -77,13 +77,13 @@ impl SshIdentity {
         })
     }
 
-    /// All that makes two of them different ones.
+    /// The parts that distinguish identities.
     pub(super) fn parts(&self) -> [&str; 3] {
         let passphrase = self.passphrase.as_ref().map(|text| text.expose().as_str()).unwrap_or_default();
         [self.key.expose(), passphrase, self.known_hosts.as_deref().unwrap_or_default()]
     }
 
-    /// The private key itself. An encrypted one takes some tenths of a second.
+    /// The private key. Decrypting one takes some tenths of a second.
     pub(super) fn private_key(&self) -> Result<PrivateKey, SshFault> {
         let key = decode(self.key.expose(), self.passphrase.as_ref().map(|text| text.expose().as_str()));
         let key = key.map_err(|problem| match problem {

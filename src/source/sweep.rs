@@ -1,8 +1,8 @@
-//! Mirrors whose last reader went while no agent ran: they go once it is known what all readers read.
+//! Removes the mirrors that lost their last consumer while no agent ran, once the remotes of all consumers are known.
 //!
-//! Invariant: a mirror goes only when all who read remotes have been heard and none of them reads it.
-//! Invariant: whoever comes to read a remote meanwhile finds its mirror whole or not at all.
-//! Deliberately not here: mirrors that lose their last reader while the agent runs; they go at once (`remote`).
+//! Invariant: a mirror is removed only if all consumers have set their remotes and none uses it.
+//! Invariant: a new consumer of the remote finds its mirror complete or not at all.
+//! Deliberately not here: mirrors that lose their last consumer while the agent runs; `remote` removes them at once.
 
 use std::fs;
 use std::io;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use super::mirror::{self, MIRROR};
 use super::remote::{Source, lock};
 
-/// Extension of a mirror that is on its way out.
+/// Extension of a mirror that is being removed.
 const UNREAD: &str = "unread";
-/// Letters of a mirror's name.
+/// Length of a mirror's name.
 const NAME_LETTERS: usize = 32;
 
 impl Source {
-    /// Waits until it is known what all readers read, and removes the mirrors that none of them does. What cannot be
-    /// removed is left for the next process. Returns how many were removed.
+    /// Waits until the remotes of all consumers are known, and removes the mirrors that none of them uses. Returns how
+    /// many it removed. If a removal fails, the next process tries again.
     pub async fn sweep(&self) -> usize {
-        // The sender lives as long as the source does.
-        let _ = self.inner.readers_known.subscribe().wait_for(|known| *known).await;
+        // The sender lives as long as the source.
+        let _ = self.inner.consumers_known.subscribe().wait_for(|known| *known).await;
         let directory = self.inner.settings.directory.clone();
         let Ok(Ok(mirrors)) = self.own().run(move || mirrors(&directory)).await else { return 0 };
         let mut removed = 0;
@@ -33,16 +33,16 @@ impl Source {
         removed
     }
 
-    /// Removes a mirror that nobody reads; whether it did.
+    /// Removes a mirror unless it has a consumer. Returns whether it did.
     fn remove_unread(&self, mirror: &Path) -> io::Result<bool> {
         let leaving = mirror.with_extension(UNREAD);
         if leaving != mirror {
             let salt = mirror::salt(&self.inner.settings.directory)?;
-            // Held until it has another name: who comes to read the remote after that begins anew.
-            let readers = lock(&self.inner.readers);
+            // Locked until it is renamed: a new consumer of the remote starts with an empty mirror.
+            let consumers = lock(&self.inner.consumers);
             let remotes = lock(&self.inner.remotes);
             let is_this = |identity| mirror.ends_with(mirror::name(&salt, identity));
-            if readers.remotes().chain(remotes.keys()).any(is_this) || self.inner.open.has_any_of(mirror) {
+            if consumers.remotes().chain(remotes.keys()).any(is_this) || self.inner.open.has_any_of(mirror) {
                 return Ok(false);
             }
             fs::rename(mirror, &leaving)?;
@@ -51,7 +51,7 @@ impl Source {
     }
 }
 
-/// The mirrors in a directory; first those that were on their way out when a process ended, so that their names are free.
+/// The mirrors in a directory; first those whose removal was interrupted, so that their names are free.
 fn mirrors(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -65,7 +65,7 @@ fn mirrors(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What else lies there is not ours.
+/// Other files are not ours.
 fn is_name(stem: &str) -> bool {
     stem.len() == NAME_LETTERS && stem.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

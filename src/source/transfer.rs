@@ -1,7 +1,7 @@
-//! Bringing commits into mirrors, and opening them there.
+//! Fetches commits into mirrors, and opens them there.
 //!
-//! Invariant: a mirror is changed by one at a time, who holds it; a commit that is there costs the remote no question.
-//! Invariant: a mirror that is damaged or has grown too large is replaced, never repaired.
+//! Invariant: a mirror is changed under its lock; a commit that is in the mirror costs no request.
+//! Invariant: a damaged or too large mirror is replaced, never repaired.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::error::Fault;
 use super::id::{Commit, Id};
 use super::mirror::{Generation, Mirror};
 use super::objects::Objects;
-use super::reference::{Found, Wanted};
+use super::reference::{RefNames, ResolvedRef};
 use super::remote::{Remote, Source, State, lock};
 use super::snapshot::Snapshot;
-use super::transport::{self, Asked, Files, History, Negotiated};
+use super::transport::{self, Files, History, Negotiated, PackRequest};
 
-/// Branches that are asked for together when a server does not give a commit by its id.
+/// Maximum number of branches that are requested together if a server does not send a commit by its id.
 const BRANCHES: usize = 1000;
 
 impl Source {
-    /// The commit that was found, from the mirror or brought there now.
-    pub(super) async fn snapshot(&self, remote: &Remote, found: &Found) -> Result<Snapshot, Fault> {
+    /// A snapshot of the commit, from the mirror or fetched now.
+    pub(super) async fn snapshot(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Fault> {
         self.check(remote)?;
         if let Some(path) = remote.url.local_path() {
             let path = path.to_owned();
@@ -47,20 +47,20 @@ impl Source {
         }
         self.inner.fetches.fetch_add(1, Ordering::Relaxed);
         if let Some(generation) = usable {
-            match self.bring(&state, remote, found, &generation, until).await {
-                // A pack that builds on damaged objects of ours looks damaged itself.
+            match self.fetch_into(&state, remote, found, &generation, until).await {
+                // A thin pack on damaged objects of ours looks damaged itself.
                 Err(Fault::Pack { .. } | Fault::Corrupt { .. } | Fault::Incomplete) => {}
                 other => return other,
             }
         }
         let fresh = self.fresh(remote, mirror).await?;
-        let snapshot = self.bring(&state, remote, found, &fresh, until).await?;
+        let snapshot = self.fetch_into(&state, remote, found, &fresh, until).await?;
         self.check_size(remote, &fresh).await?;
         mirror.adopt(fresh);
         Ok(snapshot)
     }
 
-    /// The remote's mirror, which nobody else changes meanwhile; it is there.
+    /// Locks the remote's mirror, and finds it if that is the first use.
     pub(super) async fn mirror<'s>(
         &self,
         state: &'s State,
@@ -75,19 +75,19 @@ impl Source {
         Ok(held)
     }
 
-    /// An empty generation, which goes with its last user unless the mirror adopts it.
+    /// An empty generation, which is removed with its last user unless the mirror adopts it.
     pub(super) async fn fresh(&self, remote: &Remote, mirror: &mut Mirror) -> Result<Arc<Generation>, Fault> {
         let next = mirror.next();
         Ok(Arc::new(self.shared(remote).run(move || Generation::create(next)).await??))
     }
 
-    /// The generation, unless it is damaged or has grown too large.
+    /// The generation, unless it is damaged or too large.
     async fn usable(
         &self,
         remote: &Remote,
         generation: Option<Arc<Generation>>,
     ) -> Result<Option<Arc<Generation>>, Fault> {
-        let Some(generation) = generation.filter(|generation| !generation.is_suspect()) else { return Ok(None) };
+        let Some(generation) = generation.filter(|generation| !generation.is_damaged()) else { return Ok(None) };
         let limits = self.inner.settings.limits;
         let measured = Arc::clone(&generation);
         let size = self.shared(remote).run(move || measured.size()).await?;
@@ -103,11 +103,11 @@ impl Source {
     }
 
     /// Fetches the commit into `generation`.
-    async fn bring(
+    async fn fetch_into(
         &self,
         state: &State,
         remote: &Remote,
-        found: &Found,
+        found: &ResolvedRef,
         generation: &Arc<Generation>,
         until: Instant,
     ) -> Result<Snapshot, Fault> {
@@ -121,16 +121,16 @@ impl Source {
         };
         let snapshot = self.read_from(remote, generation, found.commit).await?.ok_or_else(missing)?;
         let (keeper, commit) = (Arc::clone(generation), found.commit);
-        self.shared(remote).run(move || keeper.keep(commit, history)).await??;
+        self.shared(remote).run(move || keeper.add_commit(commit, history)).await??;
         Ok(snapshot)
     }
 
-    /// Asks for the commit, and for all branches when it can be had in no other way.
+    /// Requests the commit, or all branches if the server does not send it by its id.
     async fn receive(
         &self,
         state: &State,
         remote: &Remote,
-        found: &Found,
+        found: &ResolvedRef,
         generation: &Arc<Generation>,
         until: Instant,
     ) -> Result<History, Fault> {
@@ -140,23 +140,23 @@ impl Source {
             None => self.negotiate(state, remote).await?,
         };
         if !found.is_pinned() || negotiated.any_commit() {
-            let (want, have) = (vec![found.tip], generation.told());
-            let asked = Asked { want, have, history: History::Left, files: Files::Whole };
-            match self.deliver(remote, &negotiated, &asked, generation, until).await {
+            let (want, have) = (vec![found.tip], generation.haves());
+            let asked = PackRequest { want, have, history: History::Left, files: Files::Whole };
+            match self.receive_pack(remote, &negotiated, &asked, generation, until).await {
                 Err(Fault::Refused { .. }) if found.is_pinned() => {}
                 other => return other.map(|shallow| history_of(found.commit, &shallow)),
             }
         }
-        let refs = self.list_refs(state, remote, &Wanted::branches()).await?;
+        let refs = self.list_refs(state, remote, &RefNames::branches()).await?;
         let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
         let tips = Tips::of(&ids);
-        // The same branches have the same history: it is not fetched again for what is not in it.
+        // The same branches have the same history: a commit that is not in it is not searched again.
         if ids.is_empty() || *lock(&state.lacks) == Some((found.commit, tips)) {
             return Err(Fault::MissingCommit);
         }
         let want = refs.0.into_values().map(|at| at.id).take(BRANCHES).collect();
-        let asked = Asked { want, have: Vec::new(), history: History::Whole, files: Files::Whole };
-        self.deliver(remote, &negotiated, &asked, generation, until).await?;
+        let asked = PackRequest { want, have: Vec::new(), history: History::Whole, files: Files::Whole };
+        self.receive_pack(remote, &negotiated, &asked, generation, until).await?;
         let (looker, commit) = (Arc::clone(generation), found.commit);
         if self.shared(remote).run(move || looker.objects()?.commit(commit)).await??.is_none() {
             *lock(&state.lacks) = Some((commit, tips));
@@ -166,16 +166,16 @@ impl Source {
     }
 
     async fn negotiate(&self, state: &State, remote: &Remote) -> Result<Negotiated, Fault> {
-        self.list_refs(state, remote, &Wanted::new(["HEAD".to_owned()])).await?;
+        self.list_refs(state, remote, &RefNames::new(["HEAD".to_owned()])).await?;
         lock(&state.negotiated).clone().ok_or(Fault::Stopped)
     }
 
     /// Receives a pack into `generation`. Ends by `until`.
-    pub(super) async fn deliver(
+    pub(super) async fn receive_pack(
         &self,
         remote: &Remote,
         negotiated: &Negotiated,
-        asked: &Asked,
+        asked: &PackRequest,
         generation: &Arc<Generation>,
         until: Instant,
     ) -> Result<BTreeSet<Id>, Fault> {
@@ -185,8 +185,8 @@ impl Source {
         let credentials = remote.credentials();
         let wire = self.wire(remote)?;
         let delivered = transport::fetch_pack(&wire, negotiated, credentials, asked, &limits, file);
-        let delivered = transport::on_behalf_of(&self.party, delivered).await;
-        let delivered = delivered.map_err(|fault| transport::hushed(credentials, fault))?;
+        let delivered = transport::on_behalf_of(&self.tenant, delivered).await;
+        let delivered = delivered.map_err(|fault| transport::without_credentials(credentials, fault))?;
         let indexer = Arc::clone(generation);
         self.shared(remote).run(move || indexer.index(delivered.file, until)).await??;
         Ok(delivered.shallow)

@@ -1,6 +1,6 @@
-//! Noticing at once that a local repository has a new commit, for `mainstay dev`.
+//! Detects new commits in a local repository, for `mainstay dev`.
 //!
-//! Invariant: one commit, which touches many files, is told once, about 100 ms after the last touch.
+//! Invariant: a commit, which writes many files, causes one notification, about 100 ms after the last write.
 
 use std::fmt;
 use std::path::Path;
@@ -14,8 +14,8 @@ use super::error::{Error, Fault};
 use super::transport::local;
 
 const QUIET: Duration = Duration::from_millis(100);
-/// A repository that never comes to rest is told about this often.
-const LONGEST: Duration = Duration::from_secs(1);
+/// A repository that keeps changing causes notifications at this interval.
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// A running watch; dropping it ends it.
 pub struct LocalWatch {
@@ -37,11 +37,11 @@ fn start(path: &Path, notify: impl Fn() + Send + 'static) -> Result<LocalWatch, 
     let watch_fault = |error: notify::Error| Fault::Watch { what: error.to_string() };
     let repository = local::open(path)?;
     let (own, common) = (repository.path().to_owned(), repository.commondir().to_owned());
-    let (touched, touches) = channel();
+    let (changes, touches) = channel();
     let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
         // An error may hide a change, so it counts as one.
         if event.is_err() || event.is_ok_and(|event| matters(&event)) {
-            let _ = touched.send(());
+            let _ = changes.send(());
         }
     })
     .map_err(watch_fault)?;
@@ -56,7 +56,9 @@ fn start(path: &Path, notify: impl Fn() + Send + 'static) -> Result<LocalWatch, 
         }
     }
     let thread = std::thread::Builder::new().name("watch-local".into());
-    thread.spawn(move || tell(&touches, &notify)).map_err(|error| Fault::Watch { what: error.to_string() })?;
+    thread
+        .spawn(move || notify_when_quiet(&touches, &notify))
+        .map_err(|error| Fault::Watch { what: error.to_string() })?;
     Ok(LocalWatch { _watcher: watcher })
 }
 
@@ -76,10 +78,10 @@ fn is_reference(path: &Path) -> bool {
     names_it || path.components().any(|part| part.as_os_str() == "refs" || part.as_os_str() == "reftable")
 }
 
-fn tell(touches: &Receiver<()>, notify: &impl Fn()) {
+fn notify_when_quiet(touches: &Receiver<()>, notify: &impl Fn()) {
     while touches.recv().is_ok() {
         let first = Instant::now();
-        while first.elapsed() < LONGEST {
+        while first.elapsed() < MAX_DELAY {
             match touches.recv_timeout(QUIET) {
                 Ok(()) => {}
                 Err(RecvTimeoutError::Timeout) => break,
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_references_from_the_rest() {
+    fn recognises_references() {
         let is = |text: &str| is_reference(Path::new(text));
         assert!(is("/r/.git/HEAD") && is("/r/.git/packed-refs") && is("/r/.git/refs/heads/a/b"));
         assert!(!is("/r/.git/index") && !is("/r/.git/refs/heads/main.lock") && !is("/r/.git/COMMIT_EDITMSG"));

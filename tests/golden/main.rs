@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+mod build_queue;
 #[path = "../it/support/golden.rs"]
 mod expected;
 mod plan;

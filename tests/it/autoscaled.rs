@@ -116,7 +116,7 @@ async fn fence(world: &World) {
     for seconds in [7, 8] {
         let edit = json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": format!("other:{seconds}")}]}}}});
         let of = ("apps/v1", "deployments", "fence");
-        crate::drift::patch_as(world, "kubectl-edit", of, Form::Strategic, edit);
+        crate::support::drift::patch_as(world, "kubectl-edit", of, Form::Strategic, edit);
         world.until("the fence is put back", |w| spec(w) == before).await;
     }
 }
@@ -145,7 +145,7 @@ async fn what_is_scaled_to_zero_by_hand_goes_back_to_where_its_autoscaler_scales
         let mut world = scaled(document, autoscaler, json!({})).await;
         scale(&world, 5);
         scale_by_hand(&world, 0);
-        let told = crate::drift::revert_of(&mut world, "web").await;
+        let told = crate::support::drift::revert_of(&mut world, "web").await;
         // A Scale that wants 0 names no number, and so nobody owns it.
         assert_eq!(told, ("unknown".to_owned(), vec!["spec.replicas".to_owned()]));
         assert_eq!(replicas(&world), back);

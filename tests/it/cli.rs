@@ -89,7 +89,10 @@ fn the_agent_does_not_start_with_settings_that_nothing_reads() {
         String::from_utf8(output.stderr).unwrap()
     };
     let said = agent(&[("MAINSTAY_PLATFROM", "linux/arm64"), ("MAINSTAY_SEED", "1")]);
-    assert!(said.contains("MAINSTAY_PLATFROM: it is not a setting of Mainstay; is MAINSTAY_PLATFORM meant?"), "{said}");
+    assert!(
+        said.contains("MAINSTAY_PLATFROM: it is not a setting of Mainstay; did you mean MAINSTAY_PLATFORM?"),
+        "{said}"
+    );
     assert!(said.contains("MAINSTAY_SEED: it is not a setting of Mainstay"), "{said}");
     let service = [("MAINSTAY_SERVICE_HOST", "10.0.0.1"), ("MAINSTAY_PORT", "tcp://10.0.0.1:8080")];
     let said = agent(&service);

@@ -9,8 +9,8 @@ use devcluster::{Cluster as EmbeddedCluster, Options};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use mainstay::cluster::{
-    Apply, Cluster, Denial, Elector, Event, EventType, Guard, Kind, Origin, Part, Persistence, Propagation, Recorder,
-    Regarding, Removal, Scope, Selection, Timing, Verb, WatchEvent,
+    Apply, Cluster, Denial, Elector, Event, EventRecorder, EventType, Guard, Kind, Origin, Part, Persistence,
+    Propagation, Regarding, Removal, Scope, Selection, Timing, Verb, WatchEvent,
 };
 use mainstay::failure::Class;
 use serde_json::{Value, json};
@@ -221,7 +221,7 @@ async fn a_new_definition_is_discovered() {
 async fn events_of_one_series_are_one_object_with_the_newest_note() {
     let (_server, cluster) = server();
     let applied = apply(&cluster, "a", "1").await;
-    let (recorder, writer) = Recorder::new(cluster.clone(), "mainstay.dev/agent", "pod-1");
+    let (recorder, writer) = EventRecorder::new(cluster.clone(), "mainstay.dev/agent", "pod-1");
     let writing = tokio::spawn(writer.run(CancellationToken::new()));
     let event = |note: &str| Event {
         regarding: Regarding {
@@ -234,7 +234,7 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
         reason: "Reverted".to_owned(),
         action: "Apply".to_owned(),
         note: note.to_owned(),
-        note_key: "data.key".to_owned(),
+        aggregation_key: "data.key".to_owned(),
     };
     let events = Arc::new(Kind::fixed("events.k8s.io/v1", "Event", "events", Scope::Namespaced));
     for (note, count) in [("first", None), ("first", Some(2)), ("second", Some(3))] {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use mainstay::manifest::{Decoded, Limits, Memory, decode};
+use mainstay::manifest::{DecodeCache, Decoded, Limits, decode};
 use mainstay::object::Digest;
 use mainstay::source::{Entry, EntryKind};
 use serde_json::Value;
@@ -25,7 +25,7 @@ fn decoded(files: &[(String, String)]) -> Decoded {
         Ok(text.clone().into_bytes())
     };
     // The clock stands still: a busy machine must not change what is decoded.
-    decode(&listing, &mut read, &Memory::default(), &Limits::new(|| Duration::ZERO)).unwrap()
+    decode(&listing, &mut read, &DecodeCache::default(), &Limits::new(|| Duration::ZERO)).unwrap()
 }
 
 fn decoded_text(text: &str) -> Decoded {

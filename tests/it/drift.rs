@@ -1,68 +1,13 @@
 //! The backward loop, end to end: what is edited by hand goes back, and what is not ours stays.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 
+use crate::support::drift::{fence, next_revert, patch_as, revert_of, synced, version};
 use crate::support::world::{NAMESPACE, World, config_map, deployment};
-
-/// A commit with these files, applied by a GitSync `demo`.
-pub(crate) async fn synced(files: &[(&str, String)]) -> World {
-    let mut world = World::new().await;
-    // Something to change when everything that was seen before it has to have been looked at.
-    world.remote.file("fence.yaml", config_map("fence", "1"));
-    for (path, content) in files {
-        world.remote.file(path, content);
-    }
-    world.remote.commit("one");
-    world.synced(json!({})).await;
-    world
-}
-
-/// The next revert of an object that is told; other messages are passed over.
-pub(crate) async fn next_revert(world: &mut World, name: &str) -> Message {
-    let wanted = async {
-        loop {
-            let message = world.messages.recv().await.unwrap();
-            if let Message::Reverted { object, .. } = &message
-                && object.ends_with(name)
-            {
-                return message;
-            }
-        }
-    };
-    let told = tokio::time::timeout(Duration::from_secs(60), wanted).await;
-    told.unwrap_or_else(|_| panic!("no revert of {name} is told"))
-}
-
-/// Who changed what, of the next revert of an object.
-pub(crate) async fn revert_of(world: &mut World, name: &str) -> (String, Vec<String>) {
-    match next_revert(world, name).await {
-        Message::Reverted { who, fields, .. } => (who, fields),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Waits until the watch of ConfigMaps has told everything that happened so far, and that was acted on.
-pub(crate) async fn fence(world: &World) {
-    for _ in 0..2 {
-        let edited = world.edit("v1", "configmaps", "fence", json!({"data": {"key": "changed"}}));
-        world.until("the fence is put back", |w| w.data("fence") == "1").await;
-        assert_ne!(version(&edited), version(&world.get("v1", "configmaps", "fence").unwrap()));
-    }
-}
-
-pub(crate) fn version(object: &Value) -> String {
-    object["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
-}
-
-/// Patches an object of the namespace as a manager.
-#[track_caller]
-pub(crate) fn patch_as(world: &World, manager: &str, of: (&str, &str, &str), form: Form, patch: Value) -> Value {
-    world.try_as(manager, Call::new(of.0, of.1, NAMESPACE, of.2, Action::Patch(form, patch))).unwrap()
-}
 
 /// A Deployment whose lists have something to be put into another order.
 fn listed() -> String {

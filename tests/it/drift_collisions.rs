@@ -4,7 +4,7 @@ use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use crate::{
-    drift::{fence, patch_as, revert_of, synced, version},
+    support::drift::{fence, patch_as, revert_of, synced, version},
     support::world::{NAMESPACE, World},
 };
 

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::{
-    drift::{fence, revert_of, synced},
-    ownership::LABEL,
+    support::drift::{fence, revert_of, synced},
+    support::ownership::LABEL,
     support::{
         server::TestServer,
         world::{NAMESPACE, World, config_map},

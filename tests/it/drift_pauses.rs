@@ -8,7 +8,7 @@ use mainstay::notification::Message;
 use serde_json::{Value, json};
 
 use crate::{
-    drift::{fence, patch_as, revert_of, synced},
+    support::drift::{fence, patch_as, revert_of, synced},
     support::world::{World, config_map},
 };
 

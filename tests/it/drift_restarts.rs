@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    drift::{fence, synced, version},
+    support::drift::{fence, synced, version},
     support::world::{World, config_map, deployment},
 };
 

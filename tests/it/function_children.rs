@@ -5,7 +5,7 @@ use mainstay::api::function::{FunctionSpec, FunctionStatus};
 use mainstay::api::git_repository::AuthType;
 use mainstay::api::{Function, names};
 use mainstay::function::children::{autoscaler, config_map, deployment, job, name, service};
-use mainstay::function::tag::Cause;
+use mainstay::function::tag::BuildCause;
 use mainstay::function::{BaseImage, ResolvedFunction, Settings, resolve, text};
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ fn children(case: &Case) -> Vec<Value> {
     let build = job::Build {
         tag: TAG,
         attempt: 1,
-        causes: &[Cause::Source, Cause::Deps],
+        causes: &[BuildCause::Source, BuildCause::Deps],
         repository: "registry.push:5000/default-hello",
         registry_secret: "serverless-registry-config-default",
         from: case.origin,

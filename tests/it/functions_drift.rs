@@ -13,8 +13,8 @@ async fn reverted(world: &mut World) -> (String, String, Vec<String>, String) {
     loop {
         let message = tokio::time::timeout(std::time::Duration::from_secs(30), world.messages.recv());
         let message = message.await.expect("a revert is told within 30 s").unwrap();
-        if let Message::Reverted { sync, object, fields, who, .. } = message {
-            return (sync, object, fields, who);
+        if let Message::Reverted { subject, object, fields, who, .. } = message {
+            return (subject.to_string(), object, fields, who);
         }
     }
 }

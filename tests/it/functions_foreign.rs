@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use devcluster::{Action, Call, Caller, levers::Fault, verbs::patch::Form};
+use devcluster::{Action, Call, Caller, fault_injection::Fault, verbs::patch::Form};
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 

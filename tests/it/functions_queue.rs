@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     functions::{JOBS, inline},
+    listener::metrics,
     world::{NAMESPACE, World, condition_of, free_address},
 };
 
@@ -43,16 +44,9 @@ async fn says(world: &World, namespace: &str, name: &str, text: &str) {
     world.until_function(&what, |w| condition_of(&status(w, namespace, name), "BuildReady").contains(text)).await;
 }
 
-/// Builds that work or may begin, that are held up, and Functions that wait, as the metrics say.
+/// Builds that run or may start, that are held up, and Functions that are queued, according to the metrics.
 async fn numbers(world: &World) -> Vec<String> {
-    // Fails only when a provider is installed already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let page = match client.get(format!("http://{}/metrics", world.listen.unwrap())).send().await {
-        Ok(page) => page.text().await.unwrap(),
-        // The agent does not listen yet.
-        Err(error) => error.to_string(),
-    };
+    let page = metrics(world).await;
     let value = |name: &str| {
         let begin = format!("mainstay_function_builds_{name} ");
         page.lines().find_map(|line| line.strip_prefix(&begin)).unwrap_or_default().to_owned()

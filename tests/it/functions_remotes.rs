@@ -231,8 +231,8 @@ async fn a_function_is_told_which_commits_its_digits_may_mean() {
     let mut names = [one, two].map(|id| id.to_string());
     names.sort();
     let looked = format!("reference not unique: look up {short} at {}", server.url(NAME));
-    let why = format!("several commits have an id that begins so ({}, {})", names[0], names[1]);
-    let instead = "write all 40 digits of the one that is meant";
+    let why = format!("several commits have an id that begins with it ({}, {})", names[0], names[1]);
+    let instead = "write all 40 digits of the commit";
     is_told(&world, &format!("Sources update failed: {looked}: {why}; {instead}")).await;
 
     world.edit_function("hello", json!({"spec": {"reference": two.to_string()}}));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::ownership::{LABEL, inventories, label_of};
+use crate::support::ownership::{LABEL, inventories, label_of};
 use crate::support::world::{NAMESPACE, World, config_map};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

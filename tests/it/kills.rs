@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use devcluster::{Action, Call, fault_injection::Fault};
 use serde_json::{Value, json};
 
-use crate::ownership::{inventories, prune_on_delete, two_directories};
+use crate::support::ownership::{inventories, prune_on_delete, two_directories};
 use crate::support::{
     gate::after_every_write,
     remote::Remote,

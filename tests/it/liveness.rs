@@ -7,17 +7,15 @@ use serde_json::json;
 
 use crate::support::{
     functions::inline,
+    listener::page,
     remote::NAME,
     world::{World, config_map, free_address},
 };
 
 /// What `/healthz` says: the status and the text.
 async fn health(world: &World) -> String {
-    // Fails only when a provider is installed already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    match client.get(format!("http://{}/healthz", world.listen.unwrap())).send().await {
-        Ok(response) => format!("{} {}", response.status().as_u16(), response.text().await.unwrap()),
+    match page(world, "/healthz").await {
+        Ok((status, text)) => format!("{status} {text}"),
         Err(error) => error.to_string(),
     }
 }
@@ -41,7 +39,7 @@ async fn work_that_stands_still_is_told_and_so_is_that_it_goes_on() {
     let mut world = World::with_functions().await;
     world.listen = Some(free_address());
     // Far shorter than the wait that every request ends by; the default is far longer.
-    world.standstill = Duration::from_millis(300);
+    world.stuck_after = Duration::from_millis(300);
     world.start();
     world.function("hello", inline("1"));
     world.runs("hello").await;
@@ -53,7 +51,7 @@ async fn work_that_stands_still_is_told_and_so_is_that_it_goes_on() {
     world.levers().fail_next(slow);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
     let said = healthy(&world, "503").await;
-    let words = "503 what is done for Functions stands still: 1 under way, and nothing has moved for ";
+    let words = "503 reconciling Functions is stuck: 1 running without progress for ";
     assert!(said.starts_with(words) && !said.contains(';'), "{said}");
     world.runs("hello").await;
     healthy(&world, "200").await;

@@ -3,52 +3,8 @@
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
+use crate::support::ownership::{LABEL, delete_sync, label_of, sync_is_gone, two_directories};
 use crate::support::world::{NAMESPACE, World, config_map, deployment};
-
-pub(crate) const LABEL: &str = "mainstay.dev/sync";
-
-pub(crate) fn label_of(world: &World, name: &str) -> Value {
-    world.get("v1", "configmaps", name).unwrap()["metadata"]["labels"][LABEL].clone()
-}
-
-/// The inventories' ConfigMaps of the namespace.
-pub(crate) fn inventories(world: &World) -> Vec<String> {
-    let all = world.server.objects("v1", "configmaps", Some(NAMESPACE));
-    let names = all.iter().map(|map| map["metadata"]["name"].as_str().unwrap().to_owned());
-    names.filter(|name| name.starts_with("mainstay-inventory-")).collect()
-}
-
-pub(crate) fn delete_sync(world: &World, name: &str) {
-    world.delete("mainstay.dev/v1alpha1", "gitsyncs", name);
-}
-
-/// Asks that the objects of a GitSync go with it, and waits until that is sure.
-pub(crate) async fn prune_on_delete(world: &World, name: &str) {
-    world.annotate_sync(name, "mainstay.dev/on-delete", "prune");
-    world
-        .until("the GitSync has our finalizer", |w| {
-            let sync = w.get("mainstay.dev/v1alpha1", "gitsyncs", name).unwrap();
-            sync["metadata"]["finalizers"].to_string().contains("mainstay.dev/git-sync")
-        })
-        .await;
-}
-
-pub(crate) async fn sync_is_gone(world: &World, name: &str) {
-    world.until("the GitSync is gone", |w| w.get("mainstay.dev/v1alpha1", "gitsyncs", name).is_none()).await;
-}
-
-/// Two directories, a GitSync for each, with one object each.
-pub(crate) async fn two_directories() -> World {
-    let mut world = World::new().await;
-    world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1"));
-    world.remote.file("left/moving.yaml", config_map("moving", "1")).commit("one");
-    world.sync("left", json!({"baseDir": "/left"}));
-    world.sync("right", json!({"baseDir": "/right"}));
-    world.start();
-    world.ready("left").await;
-    world.ready("right").await;
-    world
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_moves_between_two_syncs_of_one_branch_is_never_deleted() {

@@ -3,7 +3,7 @@
 use devcluster::{Action, Call, Options};
 use serde_json::{Value, json};
 
-use crate::functions_quotas::refused;
+use crate::support::quotas::refused;
 use crate::support::{
     functions::{DEPLOYMENTS, inline},
     world::{NAMESPACE, World, config_map},

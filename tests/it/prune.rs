@@ -3,7 +3,7 @@
 use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
 
-use crate::support::world::{NAMESPACE, World, config_map};
+use crate::support::world::{NAMESPACE, World, config_map, definition};
 
 /// A world with so many applied ConfigMaps, one to a file.
 async fn with_maps(count: usize, spec: Value) -> World {
@@ -152,23 +152,6 @@ async fn namespaces_definitions_and_volumes_are_held_while_others_go() {
     world.until("nothing is held", |w| w.status("demo")["held"].is_null()).await;
 }
 
-/// A CustomResourceDefinition of widgets.
-pub(crate) fn definition() -> String {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.mainstay-tests.example.org"},
-        "spec": {
-            "group": "mainstay-tests.example.org", "scope": "Namespaced",
-            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                "type": "object",
-                "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
-            }}}],
-        },
-    })
-    .to_string()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prune_disabled_on_the_live_object_keeps_it() {
     let mut world = with_maps(3, json!({})).await;
@@ -289,7 +272,7 @@ async fn an_object_that_nothing_proves_ours_is_held_and_explained_until_its_dele
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_nothing_proves_ours_is_let_go_with_its_sync() {
     let mut world = with_maps(2, json!({})).await;
-    crate::ownership::prune_on_delete(&world, "demo").await;
+    crate::support::ownership::prune_on_delete(&world, "demo").await;
     world.stop().await;
     replace_by_theirs(&world, "map-01");
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");

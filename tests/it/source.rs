@@ -9,7 +9,7 @@ use std::{
 use mainstay::{
     failure::{Class, chain},
     source::{
-        BaseDir, Credentials, Error, Reader, ReaderKind, Reference, Remote, RemoteUrl, Secret, Settings, Snapshot,
+        BaseDir, Consumer, ConsumerKind, Credentials, Error, Reference, Remote, RemoteUrl, Secret, Settings, Snapshot,
         Source,
     },
 };
@@ -108,9 +108,9 @@ fn expected(files: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 /// Somebody reads the remote, and then nobody does.
 fn forget(source: &Source, remote: &Remote) {
-    let reader = Reader { kind: ReaderKind::GitSync, namespace: "shop".into(), name: "web".into() };
-    source.reads(&reader, Some(remote));
-    source.reads(&reader, None);
+    let consumer = Consumer { kind: ConsumerKind::GitSync, namespace: "shop".into(), name: "web".into() };
+    source.set_remote(&consumer, Some(remote));
+    source.set_remote(&consumer, None);
 }
 
 fn small() -> Origin {

@@ -4,7 +4,7 @@ use mainstay::notification::Message;
 use serde_json::{Value, json};
 
 use crate::{
-    prune::definition,
+    support::world::definition,
     support::world::{NAMESPACE, World, config_map, deployment},
 };
 

@@ -5,9 +5,9 @@ use devcluster::fault_injection::Fault;
 use serde_json::json;
 
 use crate::{
-    drift::{fence, revert_of, synced},
-    farewell::are_released,
-    ownership::{delete_sync, sync_is_gone},
+    support::drift::{fence, revert_of, synced},
+    support::ownership::are_released,
+    support::ownership::{delete_sync, sync_is_gone},
     support::world::{World, config_map},
 };
 

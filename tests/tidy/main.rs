@@ -18,19 +18,19 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("object", &[]),
     ("failure", &[]),
-    ("pulse", &[]),
+    ("liveness", &[]),
     ("cluster", &[]),
     ("secrets", &["cluster"]),
     ("source", &[]),
     ("notification", &[]),
     ("manifest", &["source"]),
-    ("drift", &["cluster", "notification", "pulse"]),
-    ("gitsync", &["source", "manifest", "drift", "cluster", "secrets", "notification", "pulse"]),
+    ("drift", &["cluster", "notification", "liveness"]),
+    ("gitsync", &["source", "manifest", "drift", "cluster", "secrets", "notification", "liveness"]),
     ("runtimes", &[]),
     ("registry", &[]),
     ("build", &["source", "runtimes", "registry"]),
-    ("function", &["source", "runtimes", "registry", "drift", "cluster", "secrets", "notification", "pulse"]),
-    ("agent", &["drift", "gitsync", "function", "notification", "cluster", "secrets", "source", "pulse"]),
+    ("function", &["source", "runtimes", "registry", "drift", "cluster", "secrets", "notification", "liveness"]),
+    ("agent", &["drift", "gitsync", "function", "notification", "cluster", "secrets", "source", "liveness"]),
     (
         "cli",
         &[
@@ -45,7 +45,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "notification",
             "cluster",
             "source",
-            "pulse",
+            "liveness",
         ],
     ),
 ];
@@ -57,11 +57,11 @@ const ACTING: &[&str] = &[
     "src/build/",
     "src/cli/",
     "src/cluster/",
-    "src/pulse.rs",
+    "src/liveness.rs",
     "src/secrets/watch.rs",
     "src/source/remote.rs",
     "src/source/search.rs",
-    "src/source/slots.rs",
+    "src/source/permits.rs",
     "src/source/snapshot.rs",
     "src/source/sweep.rs",
     "src/source/watch.rs",
@@ -88,7 +88,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/registry.rs",
     "src/function/context.rs",
     "src/function/git.rs",
-    "src/function/in_the_way.rs",
+    "src/function/name_conflict.rs",
     "src/function/observe.rs",
     "src/function/perform.rs",
     "src/function/polling.rs",
@@ -271,6 +271,109 @@ fn names_say_what_things_are() {
             assert!(!code.contains(vague), "{}: `{vague}…`: which verb is it?", path.display());
         }
     }
+}
+
+/// Words that do not come back in names of code and files, and what the field calls it.
+const OLD_WORDS: &[(&str, &str)] = &[
+    ("affirm", "confirm"),
+    ("agenda", "work queue"),
+    ("bell", "notify"),
+    ("bells", "notifiers"),
+    ("blame", "attribute"),
+    ("emptied", "empty containers"),
+    ("happening", "event"),
+    ("heard", "received"),
+    ("holdings", "inventory"),
+    ("hurry", "reset backoff"),
+    ("ledger", "store, aggregator"),
+    ("levers", "fault injection"),
+    ("news", "event, difference"),
+    ("party", "tenant"),
+    ("podless", "without pod"),
+    ("pulse", "liveness"),
+    ("question", "request"),
+    ("setback", "failure"),
+    ("setbacks", "failures"),
+    ("standstill", "stuck"),
+    ("stray", "unknown"),
+    ("strays", "unknown variables"),
+    ("tell", "emit, report"),
+    ("teller", "emitter"),
+    ("told", "reported"),
+    ("touched", "affected"),
+    ("wish", "retry after"),
+    ("wished", "retry after"),
+];
+
+/// What is free of old words. The rest of `src` follows.
+const RENAMED: &[&str] = &[
+    "src/agent",
+    "src/api",
+    "src/build",
+    "src/cluster",
+    "src/failure",
+    "src/function",
+    "src/liveness.rs",
+    "src/manifest",
+    "src/notification",
+    "src/object",
+    "src/registry",
+    "src/secrets",
+    "src/source",
+];
+
+#[test]
+fn old_words_do_not_come_back() {
+    let mut wrong = Vec::new();
+    for path in sources("src").into_iter().filter(|path| RENAMED.iter().any(|renamed| path.starts_with(renamed))) {
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap().to_owned();
+        let names = identifiers(&production(&path)).into_iter().chain([name]);
+        for name in names.collect::<std::collections::BTreeSet<_>>() {
+            let words = words_of(&name);
+            let found = OLD_WORDS.iter().filter(|(old, _)| words.iter().any(|word| word == old));
+            wrong.extend(found.map(|(old, new)| format!("{}: `{name}`: not {old}, but {new}", path.display())));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// The identifiers of code, without what stands in strings.
+fn identifiers(code: &str) -> Vec<String> {
+    let mut quoted = false;
+    let mut plain = String::new();
+    let code = code.replace("\\\\", "").replace("\\\"", "").replace("'\"'", "");
+    for character in code.chars() {
+        quoted ^= character == '"';
+        plain.push(if quoted { ' ' } else { character });
+    }
+    let names = plain.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
+}
+
+/// The words of an identifier, in lower case: `HashMap` and `hash_map` have two.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before_was_lower = false;
+    for character in name.chars() {
+        if character == '_' || (character.is_uppercase() && before_was_lower) {
+            words.push(String::new());
+        }
+        before_was_lower = character.is_lowercase();
+        if character != '_' {
+            words.last_mut().expect("there is at least one").extend(character.to_lowercase());
+        }
+    }
+    words
+}
+
+#[test]
+fn identifiers_are_cut_into_words_and_strings_are_left_out() {
+    let code = "let news_of = old(\"tell \\\" bell\", 'c', TellerOf::QUEUE);";
+    assert_eq!(identifiers(code), ["let", "news_of", "old", "c", "TellerOf", "QUEUE"]);
+    assert_eq!(
+        ["news_of", "TellerOf", "QUEUE"].map(words_of),
+        [vec!["news", "of"], vec!["teller", "of"], vec!["queue"]]
+    );
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! What can go wrong while a source is fetched and its installation is prepared.
+//! Errors of fetching a source and preparing its installation.
 //!
-//! Invariant: no text holds a credential; names and words from a repository are shown without control characters.
+//! Invariant: no text contains a credential; names and texts from a repository are shown without control characters.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::api::build::{BuildFailure, FailureReason, LONGEST_MESSAGE};
+use crate::api::build::{BuildFailure, FailureReason, MAX_MESSAGE};
 use crate::failure::{Class, chain};
 use crate::source::{self, Commit, Fault, SshFault};
 
@@ -14,10 +14,10 @@ use crate::source::{self, Commit, Fault, SshFault};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The remote, or what came from it.
+    /// The remote, or its content.
     #[error(transparent)]
     Git(#[from] source::Error),
-    /// The recorded commit is no longer to be had.
+    /// The recorded commit is not available.
     #[error("commit {commit} is no longer to be had: {why}; the reference is resolved again")]
     BranchMoved {
         /// The recorded commit.
@@ -25,15 +25,15 @@ pub enum Error {
         /// What was found instead.
         why: &'static str,
     },
-    /// Only the user can put it right.
+    /// Only the user can fix it.
     #[error("{0}")]
-    Found(#[from] Finding),
+    ResolvedRef(#[from] Finding),
     /// A file that was mounted or fetched.
     #[error("read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
@@ -42,13 +42,13 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
 }
 
-/// Something in the source that only the user can put right.
+/// A problem of the source that only the user can fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     reason: FailureReason,
@@ -56,22 +56,22 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The source is not what the Function says.
+    /// The source does not match the Function.
     pub(in crate::build) fn source(text: impl Into<String>) -> Self {
         Self { reason: FailureReason::SourceInvalid, text: text.into() }
     }
 
-    /// The dependency file cannot be used.
+    /// The dependency file is invalid.
     pub(in crate::build) fn dependencies(text: impl Into<String>) -> Self {
         Self { reason: FailureReason::DependencyInvalid, text: text.into() }
     }
 
-    /// The source is larger than an image may be.
+    /// The source is too large for an image.
     pub(in crate::build) fn too_large(text: impl Into<String>) -> Self {
         Self { reason: FailureReason::TooLarge, text: text.into() }
     }
 
-    /// What is wrong and what to do.
+    /// The problem and what to do.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -86,12 +86,12 @@ impl fmt::Display for Finding {
 impl std::error::Error for Finding {}
 
 impl Error {
-    /// What the container reports.
+    /// The report of the container.
     pub fn failure(&self) -> BuildFailure {
         let (reason, retry) = match self {
             Self::Git(error) => (reason(error), error.class() != Class::Invalid),
             Self::BranchMoved { .. } => (FailureReason::BranchMoved, true),
-            Self::Found(finding) => (finding.reason, false),
+            Self::ResolvedRef(finding) => (finding.reason, false),
             Self::Write { cause, .. } if is_full(cause) => (FailureReason::TooLarge, false),
             Self::Read { .. } | Self::Write { .. } => (FailureReason::Internal, true),
         };
@@ -127,10 +127,10 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// The text as a message: without control characters, and no longer than one may be.
+/// The text as a message: without control characters, cut to the maximum length.
 fn message(text: &str) -> String {
     let mut message: String = text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
-    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE));
     message
 }
 
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn messages_are_short_and_cannot_drive_a_terminal() {
         assert_eq!(message("a\u{1b}[2Jb\nc"), "a\u{fffd}[2Jb\nc");
-        assert!(message(&"ß".repeat(LONGEST_MESSAGE)).len() <= LONGEST_MESSAGE);
+        assert!(message(&"ß".repeat(MAX_MESSAGE)).len() <= MAX_MESSAGE);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! A source in a Git repository: the recorded commit, or another with the same directory.
+//! A source in a Git repository: the recorded commit, or a later one with the same directory.
 //!
-//! Invariant: files are written before links, into a directory that was empty: no link is ever written through.
+//! Invariant: files are written before links, into an empty directory: nothing is written through a link.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,46 +16,46 @@ use super::tree::{Node, Tree};
 use super::{Bounds, InGit, listing};
 use crate::api::git_repository::{AuthType, RepositoryAuth};
 use crate::source::{
-    self, BaseDir, Commit, Credentials, EntryKind, Fault, Found, Reference, Remote, Settings, Snapshot, Source,
+    self, BaseDir, Commit, Credentials, EntryKind, Fault, Reference, Remote, ResolvedRef, Settings, Snapshot, Source,
 };
 
-/// Longest target of a link, in bytes.
+/// Maximum bytes of a link's target.
 const TARGET_BYTES: u64 = 1024;
-/// Longest value of a Secret, in bytes.
+/// Maximum bytes of a Secret's value.
 const KEY_BYTES: u64 = 1 << 20;
 
 /// Fetches with a mirror in `mirror` and writes the files to `src`, which is empty.
-pub(super) async fn write(wanted: &InGit, mirror: &Path, src: &Path, bounds: Bounds) -> Result<(Tree, Commit), Error> {
-    let credentials = credentials(wanted)?;
-    let remote = Remote { url: wanted.url.clone(), credentials };
+pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bounds) -> Result<(Tree, Commit), Error> {
+    let credentials = credentials(in_git)?;
+    let remote = Remote { url: in_git.url.clone(), credentials };
     let mut settings = Settings::new(mirror);
-    settings.allow_local = wanted.allow_local;
+    settings.allow_local = in_git.allow_local;
     settings.limits.file_bytes = bounds.file_bytes;
     settings.limits.entries = bounds.entries;
-    let snapshot = snapshot(&Source::new(settings), &remote, wanted).await?;
-    let (base_dir, src) = (wanted.base_dir.clone(), src.to_owned());
+    let snapshot = snapshot(&Source::new(settings), &remote, in_git).await?;
+    let (base_dir, src) = (in_git.base_dir.clone(), src.to_owned());
     let tree = snapshot.blocking(move |snapshot| write_files(snapshot, &base_dir, &src, bounds)).await??;
     Ok((tree, snapshot.commit))
 }
 
-/// The newest commit of the reference when the directory is the same in it, as it nearly always is; else, or when the
-/// reference is that very commit, the recorded one, which costs more where a server does not give commits by their ids.
-async fn snapshot(source: &Source, remote: &Remote, wanted: &InGit) -> Result<Snapshot, Error> {
-    let moved = |why| Error::BranchMoved { commit: wanted.commit, why };
-    let is_pinned = wanted.reference.spells(wanted.commit);
-    if !is_pinned && let Some(found) = tip(source, remote, &wanted.reference).await? {
+/// The newest commit of the reference if its directory is unchanged, as in nearly all cases; otherwise the recorded
+/// one, which is more expensive if the server does not send commits by their ids.
+async fn snapshot(source: &Source, remote: &Remote, in_git: &InGit) -> Result<Snapshot, Error> {
+    let moved = |why| Error::BranchMoved { commit: in_git.commit, why };
+    let is_pinned = in_git.reference.spells(in_git.commit);
+    if !is_pinned && let Some(found) = tip(source, remote, &in_git.reference).await? {
         let snapshot = source.fetch(remote, &found).await?;
-        if found.commit == wanted.commit {
-            return checked(snapshot, wanted).await;
+        if found.commit == in_git.commit {
+            return checked(snapshot, in_git).await;
         }
-        if snapshot.tree(&wanted.base_dir).await? == Some(wanted.tree) {
+        if snapshot.tree(&in_git.base_dir).await? == Some(in_git.tree) {
             return Ok(snapshot);
         }
     }
-    let pinned = Reference::parse(&wanted.commit.to_string())?;
+    let pinned = Reference::parse(&in_git.commit.to_string())?;
     let found = source.lookup(remote, &pinned, Duration::ZERO).await?;
     match source.fetch(remote, &found).await {
-        Ok(snapshot) => checked(snapshot, wanted).await,
+        Ok(snapshot) => checked(snapshot, in_git).await,
         Err(error) if is_pinned => Err(error.into()),
         Err(error) if matches!(error.fault(), Fault::MissingCommit | Fault::Refused { .. }) => {
             Err(moved("no branch holds it any more"))
@@ -67,8 +67,8 @@ async fn snapshot(source: &Source, remote: &Remote, wanted: &InGit) -> Result<Sn
     }
 }
 
-/// What the reference leads to now; `None`: it is gone, and may have left its commits on another branch.
-async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<Option<Found>, Error> {
+/// The current commit of the reference; `None` if it is gone, in which case its commits may be on another branch.
+async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<Option<ResolvedRef>, Error> {
     match source.lookup(remote, reference, Duration::ZERO).await {
         Ok(found) => Ok(Some(found)),
         Err(error) => match error.fault() {
@@ -81,17 +81,17 @@ async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<
     }
 }
 
-/// The snapshot, when its directory is what was recorded.
-async fn checked(snapshot: Snapshot, wanted: &InGit) -> Result<Snapshot, Error> {
-    let tree = snapshot.tree(&wanted.base_dir).await?;
+/// The snapshot, if its directory is the recorded one.
+async fn checked(snapshot: Snapshot, in_git: &InGit) -> Result<Snapshot, Error> {
+    let tree = snapshot.tree(&in_git.base_dir).await?;
     match tree {
-        Some(tree) if tree == wanted.tree => Ok(snapshot),
-        Some(_) => Err(Error::BranchMoved { commit: wanted.commit, why: "its directory is not what was recorded" }),
-        None => Err(missing_directory(&snapshot, &wanted.base_dir).await?.into()),
+        Some(tree) if tree == in_git.tree => Ok(snapshot),
+        Some(_) => Err(Error::BranchMoved { commit: in_git.commit, why: "its directory is not what was recorded" }),
+        None => Err(missing_directory(&snapshot, &in_git.base_dir).await?.into()),
     }
 }
 
-/// What to say of a directory that is not there.
+/// The problem of a missing directory.
 async fn missing_directory(snapshot: &Snapshot, base_dir: &BaseDir) -> Result<Finding, Error> {
     let mut above = base_dir.path();
     let parent = loop {
@@ -121,7 +121,7 @@ async fn missing_directory(snapshot: &Snapshot, base_dir: &BaseDir) -> Result<Fi
     Ok(Finding::source(format!("baseDir `{base_dir}` is not a directory at commit {commit}: {what}")))
 }
 
-/// Writes what is under the directory. Blocks.
+/// Writes the files of the directory. Blocks.
 fn write_files(snapshot: &Snapshot, base_dir: &BaseDir, src: &Path, bounds: Bounds) -> Result<Tree, Error> {
     let entries = snapshot.entries(base_dir)?;
     let prefix = if base_dir.path().is_empty() { 0 } else { base_dir.path().len() + 1 };
@@ -185,8 +185,8 @@ fn target(snapshot: &Snapshot, path: &str, entry: &source::Entry) -> Result<Stri
 }
 
 /// The credentials from the mounted Secret.
-fn credentials(wanted: &InGit) -> Result<Credentials, Error> {
-    let Some((kind, directory)) = &wanted.auth else { return Ok(Credentials::Anonymous) };
+fn credentials(in_git: &InGit) -> Result<Credentials, Error> {
+    let Some((kind, directory)) = &in_git.auth else { return Ok(Credentials::Anonymous) };
     let keys: &[&str] = match kind {
         AuthType::Basic => &["username", "password"],
         AuthType::Key => &source::KEY_FIELDS,

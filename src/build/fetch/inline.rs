@@ -1,4 +1,4 @@
-//! A source that stands in the Function itself, from the mounted ConfigMap.
+//! An inline source, from the mounted ConfigMap.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -33,7 +33,7 @@ pub(super) fn write(runtime: &Runtime, directory: &Path, src: &Path) -> Result<T
     Ok(tree)
 }
 
-/// The content of a key; `None`: there is no such key. Mounted keys are symbolic links, which are followed.
+/// The content of a key; `None` if it does not exist. Mounted keys are symbolic links, which are followed.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let mut content = Vec::new();
     let read = File::open(path).and_then(|file| file.take(BYTES + 1).read_to_end(&mut content));

@@ -1,33 +1,33 @@
-//! The files of a Function's source by their paths, and whether they may be written where we are told to.
+//! The files of a Function's source by path, and whether they may be written.
 //!
-//! Invariant: a [`Tree`] holds no name that leaves its directory, no name twice, and no symbolic link whose target,
-//! followed as a kernel follows it, lies outside.
+//! Invariant: a [`Tree`] contains no name that leaves its directory, no duplicate name, and no symbolic link that leads
+//! out of it when followed as by a kernel.
 //! Deliberately absent: contents, and the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::Finding;
 
-/// Longest name of a file or directory, in bytes.
+/// Maximum bytes of a file or directory name.
 const NAME_BYTES: usize = 255;
-/// Longest path from the base directory, in bytes.
+/// Maximum bytes of a path from the base directory.
 const PATH_BYTES: usize = 1024;
-/// Most links on the way to one file.
+/// Maximum number of links on the way to one file.
 const LINKS: usize = 40;
 
-/// What stands at a path.
+/// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A directory, which Git knows only by its files.
     Directory,
     /// A regular file.
     File {
-        /// Whether it is marked as a program.
+        /// Whether it is executable.
         executable: bool,
     },
     /// A symbolic link.
     Symlink {
-        /// Its target as it was written.
+        /// Its target as written.
         target: String,
     },
 }
@@ -36,24 +36,24 @@ pub enum Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree(BTreeMap<String, Node>);
 
-/// Where a path leads.
+/// The result of following a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// To this path, which is no link; the root is empty.
+    /// This path, which is not a link; the root is empty.
     At(String),
-    /// To nothing.
+    /// It does not exist.
     Nowhere,
-    /// Out of the tree.
+    /// It leads out of the tree.
     Outside,
-    /// Round in circles.
+    /// It is a loop.
     Loop,
 }
 
 impl Tree {
-    /// Adds a file or link with all directories above it. Links are judged by [`Tree::check_links`], when all are in.
+    /// Adds a file or link with its parent directories. [`Tree::check_links`] checks the links once all are added.
     pub(in crate::build) fn add(&mut self, path: &str, node: Node) -> Result<(), Finding> {
         check_path(path)?;
-        let twice = || Finding::source(format!("`{path}` stands in the repository twice"));
+        let twice = || Finding::source(format!("`{path}` is in the repository twice"));
         for (at, _) in path.match_indices('/') {
             if *self.0.entry(path[..at].to_owned()).or_insert(Node::Directory) != Node::Directory {
                 return Err(twice());
@@ -81,17 +81,17 @@ impl Tree {
         Ok(())
     }
 
-    /// What stands at `path`, which is not followed.
+    /// The entry at `path`, without following it.
     pub fn get(&self, path: &str) -> Option<&Node> {
         self.0.get(path)
     }
 
-    /// Whether a directory stands at `path`; the root is empty.
+    /// Whether there is a directory at `path`; the root is empty.
     pub fn is_directory(&self, path: &str) -> bool {
         path.is_empty() || self.get(path) == Some(&Node::Directory)
     }
 
-    /// Everything in the order of paths: a directory before what is in it.
+    /// All entries ordered by path: a directory before its content.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.0.iter().map(|(path, node)| (path.as_str(), node))
     }
@@ -102,12 +102,12 @@ impl Tree {
         self.0.keys().filter_map(|key| key.strip_prefix(&prefix)).filter(|name| !name.contains('/')).collect()
     }
 
-    /// Follows `path` from the root, through links and `..`, as a kernel would with the tree's directory as all there is.
+    /// Follows `path` from the root, through links and `..`, as a kernel would if the tree were the whole file system.
     pub fn resolve(&self, path: &str) -> Place {
         self.walk(path, &mut BTreeSet::new())
     }
 
-    /// As [`Tree::resolve`], and notes the links on the way.
+    /// As [`Tree::resolve`], and records the links on the way.
     fn walk(&self, path: &str, links: &mut BTreeSet<String>) -> Place {
         if path.starts_with('/') {
             return Place::Outside;
@@ -120,7 +120,7 @@ impl Tree {
             match part.as_str() {
                 "" | "." => continue,
                 ".." => {
-                    // What is not there yet could become a link to anywhere.
+                    // A missing entry could become a link to anywhere.
                     if missing || at.pop().is_none() {
                         return Place::Outside;
                     }
@@ -150,8 +150,8 @@ impl Tree {
         if missing { Place::Nowhere } else { Place::At(at.join("/")) }
     }
 
-    /// The part of the tree that is needed to read `paths`: what they lead to, the links on the way, and what links
-    /// below them lead to.
+    /// The part of the tree that is needed to read `paths`: their targets, the links on the way, and the targets of
+    /// links below them.
     #[must_use]
     pub fn closure(&self, paths: impl IntoIterator<Item = String>) -> Self {
         let mut open: Vec<String> = paths.into_iter().collect();
@@ -179,7 +179,7 @@ impl Tree {
         part
     }
 
-    /// Takes over `path`, which is there, and the directories above it.
+    /// Adds `path`, which exists, and its parent directories.
     fn copy(&mut self, path: &str, from: &Self) {
         for (at, _) in path.match_indices('/').chain([(path.len(), "")]) {
             if let Some(node) = from.0.get(&path[..at]) {
@@ -254,7 +254,7 @@ mod tests {
         refused(&["l -> ../x"], "leads out");
         refused(&["l -> /etc/passwd"], "leads out");
         refused(&["a -> b", "b -> a"], "leads to itself");
-        // Read as text, this one stays inside; followed, it does not.
+        // As text this one stays inside; followed, it does not.
         refused(&["a/b/c -> ../..", "l -> a/b/c/../x", "a/b/x"], "leads out");
         refused(&["l -> missing/../../x"], "leads out");
         let tree = tree(&["lib/x", "a/up -> ../lib", "b -> a/up/x", "gone -> a/nothing", "self -> ."]).unwrap();

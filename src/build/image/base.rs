@@ -1,4 +1,4 @@
-//! The base image: nothing, an OCI layout on disk, or an image in a registry.
+//! The base image: empty, an OCI layout on disk, or an image in a registry.
 //!
 //! Invariant: every document of a base is read by its digest, and its layers are those that its configuration lists.
 
@@ -14,26 +14,26 @@ use serde_json::Value;
 use super::{LAYER, LayerOf, Manifest, Platform};
 use crate::registry::{self, Client, Digest, ImageRef};
 
-/// Largest document, in bytes.
+/// Maximum bytes of a document.
 const MAX_DOCUMENT: u64 = 4 << 20;
-/// Layers of a base at most: with ours they stay below what container runtimes mount.
-const MOST_LAYERS: usize = 120;
+/// Maximum number of layers of a base: together with ours they stay below what container runtimes can mount.
+const MAX_LAYERS: usize = 120;
 
-/// What an image is built on.
+/// A base image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// Nothing: the node brings its own Node.js and Python.
+    /// Empty: the node provides Node.js and Python.
     Scratch,
-    /// An OCI image layout, and maybe which image in it.
+    /// An OCI image layout, and optionally the image in it.
     Layout(PathBuf, Option<Digest>),
     /// An image in a registry, by digest.
     Registry(Box<ImageRef>, Digest),
 }
 
-/// What is wrong with the name of a base image.
+/// Why a base image name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBaseError {
-    /// It is no reference.
+    /// It is not an image reference.
     #[error("the base image is neither `scratch`, nor `oci:DIRECTORY`, nor a reference of an image")]
     Reference(#[source] registry::ParseImageRefError),
     /// It has no digest.
@@ -86,7 +86,7 @@ pub(in crate::build) enum Error {
     Unusable { base: String, why: String },
 }
 
-/// A base that was read; `configuration` is `Null` for nothing.
+/// A loaded base; `configuration` is `Null` for an empty one.
 #[derive(Clone, Debug)]
 pub(in crate::build) struct Read {
     pub(in crate::build) configuration: Value,
@@ -113,7 +113,7 @@ struct OfPlatform {
 }
 
 impl Base {
-    /// Reads the base for a platform. `client` is one for its repository.
+    /// Loads the base for a platform. `client` is one for its repository.
     pub(in crate::build) async fn read(&self, client: Option<&Client>, platform: &Platform) -> Result<Read, Error> {
         let unusable = |why: &str| Error::Unusable { base: self.to_string(), why: why.to_owned() };
         let documents = match (self, client) {
@@ -130,7 +130,7 @@ impl Base {
             Self::Layout(_, Some(digest)) | Self::Registry(_, digest) => digest.clone(),
             Self::Scratch => return Err(unusable("it has no manifest")),
         };
-        // An index leads to a manifest, or to another index; nobody nests deeper.
+        // An index leads to a manifest or another index; deeper nesting does not occur.
         for _ in 0..3 {
             let bytes = documents.manifest(&digest).await?.ok_or_else(|| unusable("a manifest has another digest"))?;
             let value: Value = serde_json::from_slice(&bytes).map_err(|_| unusable("its manifest is not JSON"))?;
@@ -143,7 +143,7 @@ impl Base {
         Err(unusable("its indexes are nested too deep"))
     }
 
-    /// The image of an index for a platform. Entries without one count when there is but one.
+    /// The image of an index for a platform. An entry without a platform counts if it is the only one.
     fn chosen(&self, index: &Index, platform: &Platform) -> Result<Digest, Error> {
         let fits = |entry: &&InIndex| match &entry.platform {
             Some(of) => of.os == platform.os && of.architecture == platform.architecture,
@@ -162,7 +162,7 @@ impl Base {
     async fn image(&self, documents: &Documents<'_>, manifest: Value, platform: &Platform) -> Result<Read, Error> {
         let unusable = |why: &str| Error::Unusable { base: self.to_string(), why: why.to_owned() };
         let manifest: Manifest = serde_json::from_value(manifest).map_err(|_| unusable("its manifest is malformed"))?;
-        if manifest.config.size > MAX_DOCUMENT || manifest.layers.len() > MOST_LAYERS {
+        if manifest.config.size > MAX_DOCUMENT || manifest.layers.len() > MAX_LAYERS {
             return Err(unusable("it has too many layers, or its configuration is too large"));
         }
         let bytes = documents.blob(&manifest.config.digest, manifest.config.size).await?;
@@ -194,7 +194,7 @@ impl Base {
     }
 }
 
-/// Where a blob of a layout is.
+/// The path of a blob in a layout.
 pub(in crate::build) fn blob_of_layout(layout: &Path, digest: &Digest) -> PathBuf {
     layout.join("blobs/sha256").join(digest.hex())
 }
@@ -205,7 +205,7 @@ enum Documents<'a> {
 }
 
 impl Documents<'_> {
-    /// A manifest; `None`: its bytes are others.
+    /// A manifest; `None` if its bytes do not match the digest.
     async fn manifest(&self, digest: &Digest) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Layout(path) => verified(small_file(&blob_of_layout(path, digest))?, digest),
@@ -216,7 +216,7 @@ impl Documents<'_> {
         }
     }
 
-    /// A small blob; `None`: its bytes are others.
+    /// A small blob; `None` if its bytes do not match the digest.
     async fn blob(&self, digest: &Digest, size: u64) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Layout(path) => verified(small_file(&blob_of_layout(path, digest))?, digest),

@@ -1,6 +1,6 @@
-//! Layers become the two documents of an image: its configuration and its manifest.
+//! The configuration and manifest of an image, from its layers.
 //!
-//! Invariant: of the base everything stays but what the runtime needs to be its own: command, user, folder.
+//! Invariant: everything of the base is kept except what the runtime sets: command, user, working directory.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -9,9 +9,9 @@ use super::{CONFIG, Descriptor, LayerOf, MANIFEST, Platform};
 use crate::registry::Digest;
 use crate::runtimes::{CODE_DIR, CODE_DIR_ENV, Runtime};
 
-/// The time that images carry: none.
+/// The creation time of images: none.
 const NO_TIME: &str = "1970-01-01T00:00:00Z";
-/// User and group that containers run as.
+/// User and group of containers.
 const USER: &str = "1000:1000";
 
 /// The configuration: that of the base (`Null` for none) with our layers on top.
@@ -52,7 +52,7 @@ pub(in crate::build) fn configuration(
     Bytes::from(Value::Object(document).to_string())
 }
 
-/// The base's history and a line for each layer of ours; none when the base's does not fit its layers.
+/// The base's history and an entry for each of our layers; empty if the base's history does not match its layers.
 fn history(base: &Value, below: usize, ours: usize) -> Option<Value> {
     let mut lines = base["history"].as_array().cloned().unwrap_or_default();
     if lines.iter().filter(|line| line["empty_layer"] != true).count() != below {

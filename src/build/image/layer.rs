@@ -1,7 +1,7 @@
-//! Files become a layer: a tar archive, compressed with gzip, in a file of its own.
+//! Files become a layer: a tar archive, compressed with gzip, in a temporary file.
 //!
-//! Invariant: the same files give the same bytes: entries are sorted, times are 0, everything belongs to 1000:1000, and
-//! modes are 0644 or 0755.
+//! Invariant: the same files give the same bytes: entries are sorted, times are 0, the owner is 1000:1000, and modes
+//! are 0644 or 0755.
 //! Invariant: memory is bounded, whatever the size of the files.
 
 use std::fs::File;
@@ -18,12 +18,12 @@ use super::{Descriptor, LAYER, LayerOf};
 use crate::registry::Digest;
 use crate::runtimes::ServerFile;
 
-/// Owner and group of everything in an image.
+/// Owner and group of all files.
 const OWNER: u64 = 1000;
-/// Between small and fast: four fifths of the usual time, for some percent more bytes.
+/// A faster level: four fifths of the default time for some percent more bytes.
 const LEVEL: u32 = 4;
 
-/// How large a layer may be.
+/// Limits of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Bytes of all files; 2 GiB.
@@ -45,7 +45,7 @@ pub(in crate::build) struct Made {
     pub(in crate::build) file: NamedTempFile,
 }
 
-/// Why a layer could not be made.
+/// Why a layer could not be built.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::build) enum Error {
     #[error(transparent)]
@@ -58,8 +58,8 @@ pub(in crate::build) enum Error {
     Write(#[source] io::Error),
 }
 
-/// A folder on disk as a layer with its content at `at`, a path without a slash at its beginning. `None`: the folder is
-/// empty, missing, or a link: strangers wrote there, and a link may lead to what is secret.
+/// A directory as a layer with its content at `at`, a relative path. `None` if the directory is empty, missing, or a
+/// link, because third-party code wrote there, and a link may lead to a secret.
 pub(in crate::build) fn of_folder(root: &Path, at: &str, bounds: Bounds) -> Result<Option<Made>, Error> {
     if !root.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Ok(None);
@@ -104,7 +104,7 @@ struct Archive {
 }
 
 impl Archive {
-    /// Begins with the folders of `at`.
+    /// Adds the parent directories of `at`.
     fn begin(at: &str) -> Result<Self, Error> {
         let file = NamedTempFile::new().map_err(Error::Write)?;
         let compressed = Hashing::new(io::BufWriter::new(file));
@@ -128,7 +128,7 @@ impl Archive {
             Kind::File(size, executable) => {
                 let unread = |cause| Error::Unfit(Unfit::Read { path: path.to_owned(), cause });
                 let file = File::open(on_disk).map_err(unread)?;
-                // It is the same file that was looked at, not a link that took its place.
+                // It is the file that was checked, not a link that replaced it.
                 let metadata = file.metadata().map_err(unread)?;
                 if !metadata.is_file() || metadata.len() != *size {
                     return Err(Error::Changed { path: path.to_owned() });
@@ -180,7 +180,7 @@ fn header(what: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-/// Hashes what is written through it.
+/// Hashes what is written.
 struct Hashing<W> {
     inner: W,
     hasher: Sha256,
@@ -206,7 +206,7 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-/// Counts what is read through it and keeps the failure, which is not one of the archive.
+/// Counts what is read, and keeps the file's error apart from errors of the archive.
 struct Counting<R> {
     inner: R,
     read: u64,
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn is_bounded() {
         let root = tempfile::tempdir().unwrap();
-        // A file of a terabyte that takes no room.
+        // A sparse file of a terabyte.
         File::create(root.path().join("giant")).unwrap().set_len(1 << 40).unwrap();
         let error = of_folder(root.path(), "k", Bounds::default()).unwrap_err();
         assert_eq!(error.to_string(), "there are more than 2147483648 bytes");

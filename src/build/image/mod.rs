@@ -1,10 +1,10 @@
-//! An image: the base's layers, the runtime server, the dependencies, and the source, each of them reproducible.
+//! An image: the base's layers, the runtime server, the dependencies, and the source, all reproducible.
 //!
 //! - [`layer`]: a tree of files becomes a layer
-//! - [`base`]: what is below, from nothing, a directory or a registry
+//! - [`base`]: the base, empty or from a directory or a registry
 //! - [`document`]: configuration and manifest
 //!
-//! Invariant: names, times, owners and the order of a disk leave no trace in an image.
+//! Invariant: an image does not depend on the names, times, owners and order on the disk.
 
 pub(super) mod base;
 pub(super) mod document;
@@ -25,7 +25,7 @@ pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// Media type of the manifest.
 pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// A blob as manifests name it.
+/// A descriptor of a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Descriptor {
@@ -34,27 +34,27 @@ pub(super) struct Descriptor {
     pub(super) size: u64,
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub(super) annotations: std::collections::BTreeMap<String, String>,
-    /// Layers with addresses of their own are not in the registry.
+    /// Layers with their own addresses are not in the registry.
     #[serde(default, skip_serializing)]
     pub(super) urls: Vec<String>,
 }
 
-/// The manifest of an image for one platform, as far as it is read.
+/// The manifest of an image for one platform.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Manifest {
     pub(super) config: Descriptor,
     pub(super) layers: Vec<Descriptor>,
 }
 
-/// A layer of an image, wherever its bytes are.
+/// A layer of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LayerOf {
     pub(super) descriptor: Descriptor,
-    /// Digest of the archive before it was compressed.
+    /// Digest of the uncompressed archive.
     pub(super) diff_id: Digest,
 }
 
-/// Operating system and architecture, in the words of images: `linux/amd64`.
+/// Operating system and architecture as in image indexes: `linux/amd64`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
     /// `linux`.

@@ -1,27 +1,27 @@
-//! A directory becomes the entries of a layer, in an order that depends on their names alone.
+//! A directory becomes the entries of a layer, in an order that depends only on their names.
 //!
-//! Invariant: no symbolic link is followed, and none that leads out of the tree gets in.
-//! Invariant: the memory it takes depends on the depth and the largest folder, not on the number of files.
+//! Invariant: no symbolic link is followed, and none that leads out of the tree is included.
+//! Invariant: memory depends on the depth and the largest directory, not on the number of files.
 
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Deepest folder.
+/// Maximum depth.
 const DEEPEST: usize = 100;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Folder,
-    /// A regular file of this size; whether it may be executed.
+    /// A regular file of this size, and whether it is executable.
     File(u64, bool),
     /// A symbolic link to this path.
     Link(PathBuf),
 }
 
-/// An entry: its path in the tree, and what it is.
+/// An entry: its path and kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) path: PathBuf,
@@ -45,7 +45,7 @@ pub(in crate::build) enum Unfit {
     },
 }
 
-/// Calls `take` for every entry below `root`: folders before what is in them, siblings by name.
+/// Calls `take` for every entry below `root`: directories before their content, siblings by name.
 pub(super) fn walk<E: From<Unfit>>(root: &Path, take: &mut impl FnMut(&Path, Entry) -> Result<(), E>) -> Result<(), E> {
     folder(root, Path::new(""), 0, take)
 }
@@ -111,8 +111,8 @@ fn special(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// Whether the target of a link at `path` is in the tree, read as text: nothing is looked up. Behind another link `..`
-/// may mean something else; such a link gets into the image as it is, and there is nothing around an image to lead to.
+/// Whether the target of a link at `path` is in the tree, judged by its text only. After another link, `..` may mean
+/// something else; such a link is included as it is, and in an image it cannot lead out.
 fn stays_inside(path: &Path, target: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in target.components() {

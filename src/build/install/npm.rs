@@ -1,6 +1,6 @@
-//! What npm has to install for a `package.json`, and from which files of the source.
+//! Plans an npm installation for a `package.json`, and the files that it reads.
 //!
-//! Deliberately absent: judging versions, which is npm's; lock files, which npm compares with `package.json` itself.
+//! Deliberately absent: resolving versions, which npm does; lock files, which npm compares with `package.json` itself.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,15 @@ use crate::build::fetch::{Error, Finding, Place, Tree};
 
 /// Files beside `package.json` that npm reads.
 const BESIDE: [&str; 3] = ["npm-shrinkwrap.json", "package-lock.json", ".npmrc"];
-/// Scripts of the project itself that npm runs when it installs; they may read any file.
+/// Scripts of the project that npm runs on installation; they may read any file.
 const SCRIPTS: [&str; 7] =
     ["preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"];
-/// Kinds of dependencies of the project that npm looks at, although it leaves out the last.
+/// Kinds of dependencies that npm reads, although it does not install the last.
 const OWN: [&str; 4] = ["dependencies", "optionalDependencies", "peerDependencies", "devDependencies"];
-/// Most packages of the source that lead to one another.
+/// Maximum number of packages in the source that depend on each other.
 const PACKAGES: usize = 1000;
 
-/// Reads the `package.json` that is called `file` and lies at `at`, and those of the packages in the source that it
-/// leads to.
+/// Reads the `package.json` named `file` at `at`, and those of the packages in the source that it depends on.
 pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Result<Plan, Error> {
     let own = object(file, &read(at)?)?;
     let has = |kind: &str| own.get(kind).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
@@ -53,14 +52,14 @@ pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Resu
 struct Packages<'a, 'r> {
     tree: &'a Tree,
     read: &'a mut Reader<'r>,
-    /// Directories of packages that are still to be read.
+    /// Directories of packages that have to be read.
     open: Vec<String>,
     paths: BTreeSet<String>,
     only_local: bool,
 }
 
 impl Packages<'_, '_> {
-    /// Takes up what the package in `directory` says that it needs.
+    /// Adds the requirements of the package in `directory`.
     fn specs(
         &mut self,
         file: &str,
@@ -89,7 +88,7 @@ impl Packages<'_, '_> {
         let place = if local.path.starts_with(['/', '~']) { Place::Outside } else { self.tree.resolve(&path) };
         match place {
             Place::At(at) => {
-                // What is in an archive is npm's to find out.
+                // npm reads archives itself.
                 self.only_local &= self.tree.is_directory(&at);
                 if self.paths.insert(path) && self.tree.is_directory(&at) {
                     self.open.push(at);
@@ -112,12 +111,12 @@ impl Packages<'_, '_> {
         }
     }
 
-    /// Overrides nest; whatever in them is a path counts.
+    /// Overrides nest; all paths in them count.
     fn overrides(&mut self, file: &str, overrides: Option<&Value>) -> Result<(), Error> {
         for (name, value) in overrides.and_then(Value::as_object).into_iter().flatten() {
             match value {
                 Value::String(spec) => self.spec(file, "", name, spec)?,
-                // The parser bounds how deep it nests.
+                // The parser limits the nesting.
                 nested => self.overrides(file, Some(nested))?,
             }
         }
@@ -151,11 +150,11 @@ impl Packages<'_, '_> {
 /// A dependency that is a path.
 struct Local<'a> {
     path: &'a str,
-    /// Whether it can be nothing else than a path.
+    /// Whether it cannot be anything but a path.
     is_certain: bool,
 }
 
-/// Reads a dependency as npm does; `None`: it comes from elsewhere.
+/// Parses a dependency as npm does; `None` if it is not in the source.
 fn local(spec: &str) -> Option<Local<'_>> {
     let certain = |path| Some(Local { path, is_certain: true });
     let prefix = spec.get(..5).filter(|prefix| prefix.eq_ignore_ascii_case("file:") || *prefix == "link:");
@@ -183,7 +182,7 @@ fn check_kind(file: &str, package: &Map<String, Value>, kind: &str) -> Result<()
     }
 }
 
-/// The file as a JSON object; a blank one is empty.
+/// The file as a JSON object; a blank file is empty.
 fn object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>, Finding> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if bytes.trim_ascii().is_empty() {

@@ -1,34 +1,34 @@
-//! What pip has to install for a `requirements.txt`, and from which files of the source.
+//! Plans a pip installation for a `requirements.txt`, and the files that it reads.
 //!
-//! Deliberately absent: judging versions, which is pip's.
+//! Deliberately absent: resolving versions, which pip does.
 
 use std::collections::BTreeSet;
 
 use super::{Inputs, Plan, Reader, parent};
 use crate::build::fetch::{Error, Finding, Place, Tree};
 
-/// Options that name a further file or directory, and what that is.
+/// Options that name another file or directory, and its kind.
 const NAMING: [(&[&str], Names); 4] = [
     (&["-r", "--requirement"], Names::Requirements),
     (&["-c", "--constraint"], Names::Constraints),
     (&["-f", "--find-links"], Names::Links),
     (&["-e", "--editable"], Names::Editable),
 ];
-/// Most paths that are named.
+/// Maximum number of paths.
 const FILES: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
-    /// What is to be installed.
+    /// A package to install.
     Package,
     Requirements,
     Constraints,
-    /// Where packages may be found.
+    /// A directory of packages.
     Links,
     Editable,
 }
 
-/// Reads the `requirements.txt` that is called `file` and lies at `at`, and those that it names.
+/// Reads the `requirements.txt` named `file` at `at`, and those that it refers to.
 pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Result<Plan, Error> {
     let mut paths = BTreeSet::from([file.to_owned()]);
     let mut open = vec![(file.to_owned(), at.to_owned())];
@@ -57,7 +57,7 @@ pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Resu
                 wanted |= names == Names::Requirements;
                 continue;
             }
-            // pip reads named files from where the naming one is, and packages from where it runs.
+            // pip resolves file names relative to the referring file, and packages relative to its working directory.
             let base = if names == Names::Package { "" } else { parent(&file) };
             let (path, at) = find(tree, &place, base, &path)?;
             if paths.insert(path.clone()) && names == Names::Requirements && !tree.is_directory(&at) {
@@ -68,7 +68,7 @@ pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Resu
     Ok(if wanted { Plan::Pip { inputs: Inputs(tree.closure(paths)) } } else { Plan::Nothing })
 }
 
-/// The path from the root of the source, and where it leads.
+/// The path from the root of the source, and its target.
 fn find(tree: &Tree, place: &str, base: &str, path: &str) -> Result<(String, String), Finding> {
     let path = path.strip_prefix("file:").unwrap_or(path);
     let path = path.strip_prefix("//localhost").or_else(|| path.strip_prefix("//")).unwrap_or(path);
@@ -85,7 +85,7 @@ fn find(tree: &Tree, place: &str, base: &str, path: &str) -> Result<(String, Str
     }
 }
 
-/// Lines without comments, joined where they end in a backslash, each with the number of its first.
+/// Logical lines without comments, each with the number of its first physical line.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut pending: Option<(usize, String)> = None;
@@ -109,7 +109,7 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
     lines.into_iter().map(|(number, line)| (number, bare(line))).filter(|(_, line)| !line.is_empty()).collect()
 }
 
-/// The path that a line names, if it does, and what that is.
+/// The path that a line names, if any, and its kind.
 fn named(line: &str) -> Option<(String, Names)> {
     option(line).or_else(|| if line.starts_with('-') { None } else { Some((local(line)?, Names::Package)) })
 }
@@ -130,7 +130,7 @@ fn option(line: &str) -> Option<(String, Names)> {
     None
 }
 
-/// The path of a requirement that is one; `None`: it comes from an index or an address.
+/// The path of a requirement; `None` if it is a name or a URL.
 fn local(line: &str) -> Option<String> {
     let line = line.split(" --").next().unwrap_or(line);
     let line = line.split_once(" ;").or_else(|| line.split_once("; ")).map_or(line, |(line, _)| line).trim();

@@ -1,14 +1,14 @@
-//! Why an image could not be pushed, and what that means for the build.
+//! Errors of pushing an image, and their reports.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::super::image::{base, layer};
-use crate::api::build::{BuildFailure, FailureReason, LONGEST_MESSAGE};
+use crate::api::build::{BuildFailure, FailureReason, MAX_MESSAGE};
 use crate::failure::{Class, chain};
 use crate::registry::{self, Fault, Problem};
 
-/// Which layer it was.
+/// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The runtime server.
@@ -32,16 +32,16 @@ impl std::fmt::Display for Part {
 /// A failed attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The registry Secret is not readable.
+    /// The registry Secret is unreadable.
     #[error("could not read the registry Secret at {path}", path = .path.display())]
     ReadSecret {
         /// File.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         cause: io::Error,
     },
-    /// The registry Secret is of no use.
+    /// The registry Secret is invalid.
     #[error("{0}")]
     Secret(Problem),
     /// The registry failed.
@@ -50,34 +50,34 @@ pub enum Error {
     /// The base image cannot be used.
     #[error("could not use the base image")]
     Base(#[source] BaseError),
-    /// A file of the base's layout is not what its name says.
+    /// A file of the base's layout does not match its name.
     #[error("the base image is broken: {path} has another digest or size than its name says", path = .path.display())]
     BrokenLayout {
         /// File.
         path: PathBuf,
-        /// What the registry said.
+        /// The answer of the registry.
         #[source]
         cause: registry::Error,
     },
-    /// A layer could not be made.
+    /// A layer could not be built.
     #[error("could not put {part} into the image")]
     Layer {
-        /// Which.
+        /// The layer.
         part: Part,
-        /// Why.
+        /// The cause.
         #[source]
         cause: LayerError,
     },
-    /// `fetch` left nothing.
+    /// The workspace of `fetch` is missing.
     #[error("there is no source in the workspace")]
     NoSource,
-    /// The dependencies of the previous image cannot be used again.
+    /// The dependencies of the previous image cannot be reused.
     #[error("the previous image cannot be used again: {why}")]
     PreviousGone {
-        /// Why.
+        /// The cause.
         why: &'static str,
     },
-    /// A task of ours broke.
+    /// A task panicked.
     #[error("a part of the program broke")]
     Broke(#[source] tokio::task::JoinError),
 }
@@ -97,7 +97,7 @@ impl Error {
         move |cause| Self::Layer { part, cause: LayerError(cause) }
     }
 
-    /// What the container reports.
+    /// The report of the container.
     pub fn failure(&self) -> BuildFailure {
         let (reason, retry) = self.meaning();
         BuildFailure { reason, message: message(self), retry }
@@ -127,10 +127,10 @@ impl Error {
     }
 }
 
-/// The chain of causes in one line that fits the termination message.
+/// The chain of causes on one line that fits into the termination message.
 fn message(error: &Error) -> String {
     let mut text: String = chain(error).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    let end = (0..=LONGEST_MESSAGE.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    let end = (0..=MAX_MESSAGE.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(end.unwrap_or_default());
     text
 }

@@ -1,4 +1,4 @@
-//! What the containers before left behind, and the Secret: files that are read with suspicion.
+//! Reads the workspace of the earlier containers and the Secret, without trusting them.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -12,9 +12,9 @@ use crate::build::fetch::{BEGUN, DEPENDENCIES, DEPS, REUSED};
 use crate::registry::SecretData;
 use crate::runtimes::Runtime;
 
-/// Largest key of a Secret, in bytes, as the API has it.
+/// Maximum bytes of a Secret's key in the API.
 const MAX_KEY: u64 = 1 << 20;
-/// Keys that matter.
+/// The keys that are read.
 const KEYS: [&str; 8] = [
     ".dockerconfigjson",
     "ca.crt",
@@ -26,17 +26,17 @@ const KEYS: [&str; 8] = [
     "username",
 ];
 
-/// Digest of what the dependencies were installed from; empty when there are none.
+/// Digest of the inputs of the dependencies; empty without any.
 pub(super) fn dependencies(workspace: &Path) -> String {
     digest(&workspace.join(DEPENDENCIES)).unwrap_or_default()
 }
 
-/// The same digest, when the dependencies are those of the previous image.
+/// The same digest, if the dependencies of the previous image are reused.
 pub(super) fn reused(workspace: &Path) -> Option<String> {
     digest(&workspace.join(REUSED))
 }
 
-/// How long ago the first container began; `None` when nothing says so. Code from packages can make it anything up to a
+/// The time since the first container started; `None` if unknown. Code from packages can set it to anything up to a
 /// day.
 pub(super) fn age(workspace: &Path) -> Option<Duration> {
     let begun = workspace.join(BEGUN).symlink_metadata().ok()?.modified().ok()?;
@@ -49,7 +49,7 @@ fn digest(path: &Path) -> Option<String> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())).then(|| text.to_owned())
 }
 
-/// Where the dependencies are, when no part of the way is a link.
+/// The directory of the dependencies, if no part of its path is a link.
 pub(super) fn dependency_folder(workspace: &Path, runtime: &Runtime) -> Option<PathBuf> {
     let inside = Path::new(DEPS).join(runtime.dependency_dir());
     let mut folder = workspace.to_owned();
@@ -60,7 +60,7 @@ pub(super) fn dependency_folder(workspace: &Path, runtime: &Runtime) -> Option<P
     Some(folder)
 }
 
-/// The registry Secret as it is mounted.
+/// The mounted registry Secret.
 pub(super) fn secret(directory: &Path) -> Result<SecretData, Error> {
     let mut data = SecretData::new();
     for key in KEYS {

@@ -1,4 +1,4 @@
-//! `mainstay build push`: what the earlier containers left in the workspace becomes an image in the registry.
+//! `mainstay build push`: the workspace of the earlier containers becomes an image in the registry.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ pub(in crate::cli) struct Push {
 pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
     let built = push::push(&request(arguments)?).await.map_err(|error| error.failure())?;
     let reused = if built.reused { ", which the registry had" } else { "" };
-    // The log is for people; that nobody reads it is no failure.
+    // The log is informational: if it cannot be written, that is no failure.
     let _ = output::print(&format!("pushed {}{reused}, {} s after the build began\n", built.digest, built.seconds));
     report(&built);
     Ok(())

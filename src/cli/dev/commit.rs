@@ -1,6 +1,6 @@
 //! The Git repository of the demonstration.
 //!
-//! Deliberately absent: anything about repositories of users, which are only read.
+//! Deliberately absent: anything about users' repositories, which are only read.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) fn everything(directory: &Path, message: &str) -> Result<(), git2::Er
     index.write()?;
     let tree = repository.find_tree(index.write_tree()?)?;
     let author = git2::Signature::now("Mainstay", "mainstay@localhost")?;
-    // A branch that is not born yet has no parent.
+    // The first commit has no parent.
     let parent = repository.head().ok().and_then(|head| head.peel_to_commit().ok());
     let parents: Vec<_> = parent.iter().collect();
     repository.commit(Some("HEAD"), &author, &author, message, &tree, &parents).map(drop)

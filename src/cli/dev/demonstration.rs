@@ -1,6 +1,6 @@
-//! The demonstration repository: the files of `examples/gitops`, as a Git repository with one commit.
+//! The demonstration repository: the files of `examples/gitops` as a Git repository with one commit.
 //!
-//! Invariant: a repository that is there already is left as it is; whoever tried things out in it keeps them.
+//! Invariant: an existing repository is not changed, so that experiments in it are kept.
 
 use std::{
     fs, io,
@@ -22,7 +22,7 @@ const FILES: &[(&str, &str)] = &[
     ("web/service.yaml", include_str!("../../../examples/gitops/web/service.yaml")),
 ];
 
-/// Why the demonstration repository could not be made.
+/// Why the demonstration repository could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
     #[error("could not write {path}", path = .0.display())]
@@ -31,7 +31,7 @@ pub(in crate::cli) enum Error {
     Commit(PathBuf, #[source] git2::Error),
 }
 
-/// Makes the repository at `directory` if there is none yet. Blocks on files.
+/// Creates the repository at `directory` unless it exists. Blocks on files.
 pub(super) fn prepare(directory: &Path) -> Result<(), Error> {
     if directory.join(".git").exists() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The embedded cluster on a socket, with a node and an image registry, and the kubeconfig that leads to it.
+//! The embedded cluster on a socket, with a node, an image registry and a kubeconfig.
 
 use std::{
     env, fs, io,
@@ -12,17 +12,17 @@ use devcluster::{NodeOptions, Options, RegistryOptions, Serving, Simulation};
 use super::{Error, kubeconfig};
 use crate::api::build::TERMINATION_LOG_ENV;
 
-/// Image whose programs are those of this machine, and this very program.
+/// Image whose programs are those of this machine, including this one.
 pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
-/// Container of a build that reports the image.
+/// The container of a build that reports the image.
 const PUSH: &str = "push";
 
-/// What becomes of the pods whose images are built here.
+/// How pods of Functions run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pods {
-    /// They run as processes of this user.
+    /// As processes of this user.
     Processes,
-    /// They are simulated, and so are the builds.
+    /// Simulated, like the builds.
     Simulated,
 }
 
@@ -33,21 +33,21 @@ pub(super) struct Embedded {
     _directory: Option<tempfile::TempDir>,
 }
 
-/// Where the cluster listens, who may use it, and what it may do.
-pub(super) struct Wanted<'a> {
+/// Address, authentication and authorisation of the cluster.
+pub(super) struct EmbeddedOptions<'a> {
     pub(super) listen: SocketAddr,
     pub(super) token: Option<&'a str>,
     pub(super) kubeconfig: &'a Path,
     pub(super) pods: Pods,
-    /// Whether its roles decide what users may do.
+    /// Whether RBAC is enforced.
     pub(super) rbac: bool,
-    /// Where pods and images are kept; a temporary directory when `None`.
+    /// Directory of pods and images; a temporary one if `None`.
     pub(super) directory: Option<&'a Path>,
 }
 
 /// Serves a new, empty cluster.
-pub(super) async fn start(wanted: Wanted<'_>) -> Result<Embedded, Error> {
-    let Wanted { listen, token, kubeconfig, pods, rbac, directory } = wanted;
+pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
+    let EmbeddedOptions { listen, token, kubeconfig, pods, rbac, directory } = arguments;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {

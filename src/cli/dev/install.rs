@@ -1,9 +1,9 @@
-//! What the embedded cluster needs to be kept on a repository: the definitions, a GitRepository and a GitSync.
+//! Installs the definitions, a GitRepository and a GitSync in the embedded cluster.
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{NAMESPACE, Subject};
+use super::{FollowedRepository, NAMESPACE};
 use crate::{
     api::{self, GitRepository, GitRepositorySpec, GitSync, GitSyncSpec, names},
     cli::{Error, connection::own_kind},
@@ -13,7 +13,7 @@ use crate::{
 /// Applies the definitions and the two objects.
 pub(super) async fn install(
     cluster: &Cluster,
-    subject: &Subject,
+    followed: &FollowedRepository,
     reference: &str,
     base_dir: &str,
 ) -> Result<(), Error> {
@@ -24,17 +24,18 @@ pub(super) async fn install(
         apply(cluster, &definition, None, &name, &wanted).await?;
     }
     cluster.kinds_changed();
-    let mut repository = GitRepository::new(&subject.name, GitRepositorySpec { url: subject.url.clone(), auth: None });
-    // What the branch says of a GitRepository of this name is for other clusters: here it leads to the copy that the
-    // developer works on.
+    let mut repository =
+        GitRepository::new(&followed.name, GitRepositorySpec { url: followed.url.clone(), auth: None });
+    // The branch may contain a GitRepository with this name for other clusters: here it must keep the address of the
+    // local copy.
     repository.metadata.annotations = Some([(names::RECONCILE.to_owned(), names::DISABLED.to_owned())].into());
     let kind = own_kind::<GitRepository>(cluster).await?;
-    apply(cluster, &kind, Some(NAMESPACE), &subject.name, &repository).await?;
-    let spec = serde_json::json!({ "gitRepository": subject.name, "reference": reference, "baseDir": base_dir });
-    let what = || format!("GitSync {}", subject.name);
+    apply(cluster, &kind, Some(NAMESPACE), &followed.name, &repository).await?;
+    let spec = serde_json::json!({ "gitRepository": followed.name, "reference": reference, "baseDir": base_dir });
+    let what = || format!("GitSync {}", followed.name);
     let spec: GitSyncSpec = serde_json::from_value(spec).map_err(|cause| Error::Understand { what: what(), cause })?;
     let kind = own_kind::<GitSync>(cluster).await?;
-    apply(cluster, &kind, Some(NAMESPACE), &subject.name, &GitSync::new(&subject.name, spec)).await
+    apply(cluster, &kind, Some(NAMESPACE), &followed.name, &GitSync::new(&followed.name, spec)).await
 }
 
 async fn apply(

@@ -11,9 +11,9 @@ mod demonstration;
 mod embedded;
 mod install;
 mod kubeconfig;
+mod messages;
 mod registry;
-mod subject;
-mod telling;
+mod repository;
 
 use std::{
     fs, io,
@@ -27,16 +27,16 @@ use super::{Error as CommandError, Exit, logs, output, stop};
 use crate::{
     agent,
     cluster::{Cluster, Origin},
-    function,
-    notification::Teller,
-    pulse, source,
+    function, liveness,
+    notification::Emitter,
+    source,
 };
 pub(super) use embedded::BUILDER;
 use embedded::Pods;
 pub(super) use registry::secret as registry_secret;
-use subject::Subject;
+use repository::FollowedRepository;
 
-/// What `mainstay dev` keeps beside the kubeconfig: mirrors and the demonstration repository.
+/// Directory of mirrors and the demonstration repository, beside the kubeconfig.
 const DIRECTORY: &str = ".mainstay";
 /// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
 const NAMESPACE: &str = "default";
@@ -75,10 +75,10 @@ pub(super) struct Arguments {
     cluster_only: bool,
     /// How to tell what happens: for people, or one JSON object per line
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
-    output: telling::Format,
+    output: messages::Format,
 }
 
-/// What `dev` attempted in vain.
+/// A failed attempt of `dev`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("could not serve the embedded cluster on {listen}")]
@@ -98,13 +98,13 @@ pub(super) enum Error {
     #[error("could not make the demonstration repository")]
     Demonstrate(#[source] demonstration::Error),
     #[error("could not use the repository")]
-    Repository(#[source] subject::Error),
+    Repository(#[source] repository::Error),
     #[error("could not watch the repository")]
     Watch(#[source] source::Error),
 }
 
 impl Error {
-    /// What the user can do about it.
+    /// The hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Kubeconfig(kubeconfig::Error::Foreign(_)) => Some("--kubeconfig FILE names another place".into()),
@@ -112,7 +112,7 @@ impl Error {
                 Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) guards a listener that others reach".into())
             }
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
-            Self::Repository(subject::Error::NotARepository(path, _)) => {
+            Self::Repository(repository::Error::NotARepository(path, _)) => {
                 Some(format!("git init {0} && cd {0} && git add . && git commit", path.display()))
             }
             _ => None,
@@ -121,16 +121,16 @@ impl Error {
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
-    // What is announced is told below.
+    // Messages are printed below.
     logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
     let stop = stop::on_signal()?;
-    let subject = if arguments.cluster_only { None } else { Some(choose(arguments.repository.as_deref())?) };
+    let followed = if arguments.cluster_only { None } else { Some(choose(arguments.repository.as_deref())?) };
     if !arguments.cluster_only || arguments.kubeconfig.starts_with(DIRECTORY) {
         prepare_directory()?;
     }
-    let pods = pods(subject.as_ref(), arguments.run_code);
+    let pods = pods(followed.as_ref(), arguments.run_code);
     let directory = Path::new(DIRECTORY).join("cluster");
-    let embedded = embedded::start(embedded::Wanted {
+    let embedded = embedded::start(embedded::EmbeddedOptions {
         listen: arguments.listen,
         token: arguments.token.as_deref(),
         kubeconfig: &arguments.kubeconfig,
@@ -140,8 +140,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     })
     .await?;
     let server = embedded.serving.url();
-    let started = telling::Started { server, kubeconfig: arguments.kubeconfig.clone(), subject, pods };
-    let Some(subject) = &started.subject else {
+    let started = messages::Started { server, kubeconfig: arguments.kubeconfig.clone(), followed, pods };
+    let Some(followed) = &started.followed else {
         output::print(&arguments.output.started(&started))?;
         stop.cancelled().await;
         return Ok(Exit::Fine);
@@ -149,17 +149,17 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let origin = Origin::Kubeconfig { path: Some(arguments.kubeconfig.clone()), context: None };
     let cluster = Cluster::from_origin(&origin).await?;
     let reference = arguments.branch.as_deref().unwrap_or("HEAD");
-    let base_dir = arguments.base_dir.as_deref().unwrap_or(&subject.base_dir);
-    install::install(&cluster, subject, reference, base_dir).await?;
+    let base_dir = arguments.base_dir.as_deref().unwrap_or(&followed.base_dir);
+    install::install(&cluster, followed, reference, base_dir).await?;
 
     let registry = registry::introduce(cluster.clone(), embedded.serving.address(), arguments.token, stop.clone());
-    let teller = Teller::default();
+    let emitter = Emitter::default();
     let mut parts: JoinSet<Result<(), CommandError>> = JoinSet::new();
     output::print(&arguments.output.started(&started))?;
     parts.spawn(registry);
     let services = embedded.server.clone();
     let urls = move |namespace: &str, name: &str| services.service_urls(namespace, name);
-    parts.spawn(telling::tell(teller.listen(), arguments.output, urls, stop.clone()));
+    parts.spawn(messages::print(emitter.subscribe(), arguments.output, urls, stop.clone()));
     let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
     source.allow_local = true;
     let settings = agent::Settings {
@@ -170,14 +170,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         source,
         functions: functions(),
         elect: false,
-        standstill: pulse::STANDSTILL,
+        stuck_after: liveness::STUCK_AFTER,
         nudge: agent::Nudge::default(),
     };
     let nudge = settings.nudge.clone();
-    let commits = subject.local.as_deref().map(|path| source::watch_local(path, move || nudge.look_now()));
+    let commits = followed.local.as_deref().map(|path| source::watch_local(path, move || nudge.look_now()));
     let _watch = commits.transpose().map_err(Error::Watch)?;
-    parts.spawn(run_agent(settings, cluster, teller, stop.clone()));
-    // Whichever part ends first ends the others.
+    parts.spawn(run_agent(settings, cluster, emitter, stop.clone()));
+    // The end of any part ends the others.
     let first = parts.join_next().await;
     stop.cancel();
     while parts.join_next().await.is_some() {}
@@ -188,7 +188,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     }
 }
 
-/// Functions run on what this machine has.
+/// Functions run with the programs of this machine.
 fn functions() -> function::Settings {
     let base_images = [("*".to_owned(), function::BaseImage::Scratch)].into();
     function::Settings { base_images, builder_image: embedded::BUILDER.to_owned(), ..function::Settings::default() }
@@ -197,29 +197,29 @@ fn functions() -> function::Settings {
 async fn run_agent(
     settings: agent::Settings,
     cluster: Cluster,
-    teller: Teller,
+    emitter: Emitter,
     stop: tokio_util::sync::CancellationToken,
 ) -> Result<(), CommandError> {
-    Ok(agent::run(settings, cluster, teller, stop).await?)
+    Ok(agent::run(settings, cluster, emitter, stop).await?)
 }
 
-/// What becomes of pods: strangers' code runs here only when it is asked for.
-fn pods(subject: Option<&Subject>, run_code: bool) -> Pods {
-    let remote = subject.is_some_and(|subject| subject.local.is_none());
+/// How pods run: third-party code runs only if the user asks for it.
+fn pods(followed: Option<&FollowedRepository>, run_code: bool) -> Pods {
+    let remote = followed.is_some_and(|followed| followed.local.is_none());
     if remote && !run_code { Pods::Simulated } else { Pods::Processes }
 }
 
-/// The repository to follow; without a word from the user, the demonstration.
-fn choose(repository: Option<&str>) -> Result<Subject, Error> {
+/// The repository to follow; the default is the demonstration.
+fn choose(repository: Option<&str>) -> Result<FollowedRepository, Error> {
     let Some(text) = repository else {
         let directory = Path::new(DIRECTORY).join("demo");
         demonstration::prepare(&directory).map_err(Error::Demonstrate)?;
-        return subject::local(&directory).map_err(Error::Repository);
+        return repository::local(&directory).map_err(Error::Repository);
     };
-    subject::subject(text).map_err(Error::Repository)
+    repository::followed(text).map_err(Error::Repository)
 }
 
-/// Makes `.mainstay/`, and keeps it out of the user's own repository.
+/// Creates `.mainstay/`, and keeps it out of the user's own repository.
 fn prepare_directory() -> Result<(), Error> {
     let path = Path::new(DIRECTORY).join(".gitignore");
     let written = fs::create_dir_all(DIRECTORY).and_then(|()| fs::write(&path, "*\n"));

@@ -16,7 +16,7 @@ use crate::{
     failure,
 };
 
-/// Puts the Secret that leads to the registry into every namespace, also those that come later, until `stop`.
+/// Creates the registry Secret in every namespace, also in new ones, until `stop`.
 pub(super) async fn introduce(
     cluster: Cluster,
     registry: SocketAddr,
@@ -52,7 +52,7 @@ async fn put(cluster: &Cluster, secrets: &Kind, namespace: &Value, body: &Value)
     }
 }
 
-/// The Secret that leads to a registry at this address, with the token as its password.
+/// The Secret for a registry at this address, with the token as its password.
 pub(in crate::cli) fn secret(address: &str, token: Option<&str>) -> Value {
     let password = token.unwrap_or_default();
     let auth = BASE64_STANDARD.encode(format!("mainstay:{password}"));

@@ -1,4 +1,4 @@
-//! Discovery, against a server that the test plays.
+//! Discovery, against a fake API server.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ async fn a_missing_kind_is_looked_for_at_most_once_per_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_read_again_at_once_when_told_that_it_changed() {
+async fn is_read_again_at_once_after_a_change() {
     let (cluster, mut server) = fake::cluster();
     assert_eq!(ask(&cluster, &mut server, &[], "x.io/v1", "Widget").await, None);
     cluster.kinds_changed();

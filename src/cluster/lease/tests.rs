@@ -1,4 +1,4 @@
-//! The election, against a server that the test plays.
+//! Leader election, against a fake API server.
 
 use super::super::fake::{self, Asked, Server};
 use super::*;
@@ -39,16 +39,16 @@ async fn lead(leadership: &mut Leadership, server: &mut Server) -> Term {
 #[test]
 fn respects_a_lease_for_its_duration_by_our_own_clock() {
     let now = Instant::now();
-    let check = |holder: &str, age: Duration, expected: Step| {
+    let check = |holder: &str, age: Duration, expected: LeaseAction| {
         // A renewTime from another century does not matter.
-        let seen = Seen { spec: lease(holder, "1999-01-01T00:00:00.000000Z", 1)["spec"].clone(), at: now };
+        let seen = ObservedLease { spec: lease(holder, "1999-01-01T00:00:00.000000Z", 1)["spec"].clone(), at: now };
         assert_eq!(decide(&seen, "me", 15 * SECOND, now + age), expected, "{holder} after {age:?}");
     };
-    check("other", Duration::ZERO, Step::Wait);
-    check("other", 14 * SECOND, Step::Wait);
-    check("other", 15 * SECOND, Step::Take);
-    check("", Duration::ZERO, Step::Take);
-    check("me", Duration::ZERO, Step::Take);
+    check("other", Duration::ZERO, LeaseAction::Wait);
+    check("other", 14 * SECOND, LeaseAction::Wait);
+    check("other", 15 * SECOND, LeaseAction::Take);
+    check("", Duration::ZERO, LeaseAction::Take);
+    check("me", Duration::ZERO, LeaseAction::Take);
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn an_unusable_duration_counts_as_our_own() {
     let now = Instant::now();
     let mut spec = lease("other", "x", 1)["spec"].clone();
     spec["leaseDurationSeconds"] = json!(-4);
-    let seen = Seen { spec, at: now };
-    assert_eq!(decide(&seen, "me", 15 * SECOND, now + 14 * SECOND), Step::Wait);
+    let seen = ObservedLease { spec, at: now };
+    assert_eq!(decide(&seen, "me", 15 * SECOND, now + 14 * SECOND), LeaseAction::Wait);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What goes over the wire for each verb, and what becomes of the answers.
+//! Requests on the wire for each verb, and the results of their answers.
 
 use futures::StreamExt;
 use serde_json::json;
@@ -191,7 +191,7 @@ async fn a_broken_connection_is_unavailable() {
 }
 
 #[tokio::test]
-async fn keeps_the_wish_of_a_busy_server() {
+async fn keeps_retry_after_of_a_busy_server() {
     let (cluster, mut server) = fake::cluster();
     let kind = config_maps();
     let (read, _) = tokio::join!(cluster.get(&kind, Some("a"), "b"), async {

@@ -1,4 +1,4 @@
-//! The watch against a server that the test plays.
+//! Watches, against a fake API server.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn status(code: u16, reason: &str) -> Value {
     json!({ "kind": "Status", "code": code, "reason": reason, "message": reason })
 }
 
-/// The event in a word: `begin`, `initial a`, `synced at 5`, `applied a`, `deleted a`, `trouble 403`.
+/// The event in a word: `begin`, `initial a`, `synced at 5`, `applied a`, `deleted a`, `failed 403`.
 async fn word(events: &mut Events) -> String {
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     match events.next().await.expect("a watch never ends") {
@@ -40,12 +40,12 @@ async fn word(events: &mut Events) -> String {
             assert_eq!(error.to_string(), format!("could not read ConfigMap {}", name(&object)));
             format!("unreadable {}", name(&object))
         }
-        WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
+        WatchEvent::Failed(error) => format!("failed {}", error.code().unwrap_or_default()),
         WatchEvent::Resumed => "resumed".to_owned(),
     }
 }
 
-/// Lets the watch run until the server is asked; it must not say anything before.
+/// Runs the watch until it sends a request; it must not yield an event before.
 async fn asked(events: &mut Events, server: &mut Server) -> Asked {
     tokio::select! {
         biased;
@@ -54,7 +54,7 @@ async fn asked(events: &mut Events, server: &mut Server) -> Asked {
     }
 }
 
-/// A watch that has told `a` at version 5 and is open.
+/// An open watch that has yielded `a` at version 5.
 async fn opened(events: &mut Events, server: &mut Server) -> Pipe {
     assert_eq!(word(events).await, "begin");
     let pipe = asked(events, server).await.stream();
@@ -66,7 +66,7 @@ async fn opened(events: &mut Events, server: &mut Server) -> Pipe {
 }
 
 #[tokio::test]
-async fn tells_what_is_there_and_then_what_changes() {
+async fn yields_current_objects_and_then_their_changes() {
     let (cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     let asked = asked(&mut events, &mut server).await;
@@ -93,7 +93,7 @@ fn deep(pipe: &Pipe, what: &str, name: &str, version: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_read_is_told_by_name_and_the_watch_goes_on() {
+async fn an_object_that_cannot_be_read_is_reported_by_name_and_the_watch_goes_on() {
     let (cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     let pipe = asked(&mut events, &mut server).await.stream();
@@ -120,13 +120,13 @@ async fn an_object_that_cannot_be_read_is_told_by_name_and_the_watch_goes_on() {
     }
     drop(pipe);
     let resumed = asked(&mut events, &mut server).await;
-    assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("9"), "nothing is told twice");
+    assert_eq!(resumed.parameter("resourceVersion").as_deref(), Some("9"), "nothing is delivered twice");
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert_eq!(cluster.requests().total(|verb, resource| verb == Verb::Watch && resource == "configmaps"), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_read_is_told_by_name_in_a_list_too() {
+async fn an_object_that_cannot_be_read_is_reported_by_name_in_a_list_too() {
     let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     asked(&mut events, &mut server).await.json(500, &status(500, "InternalError")).await;
@@ -150,7 +150,7 @@ async fn a_line_that_no_server_writes_is_not_asked_for_in_a_tight_loop() {
         pipe.event("ADDED", &object("a", 3));
         assert_eq!(word(&mut events).await, "initial a");
         pipe.send("{\"type\":\"ADDED\",\"object\":{\"metadata\"}\n");
-        assert_eq!(word(&mut events).await, "trouble 0");
+        assert_eq!(word(&mut events).await, "failed 0");
     }
     assert!(before.elapsed() >= Duration::from_secs(20), "{:?}", before.elapsed());
 }
@@ -182,18 +182,18 @@ async fn resumes_after_a_cut_from_the_last_event_once_the_server_proves_to_be_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn begins_anew_when_the_server_came_back_with_an_older_history() {
+async fn lists_again_when_the_server_has_an_older_version() {
     let (_cluster, mut events, mut server) = watch();
     opened(&mut events, &mut server).await.cut();
     asked(&mut events, &mut server).await.cut();
-    assert_eq!(word(&mut events).await, "trouble 0");
+    assert_eq!(word(&mut events).await, "failed 0");
     let probe = asked(&mut events, &mut server).await;
     probe.json(200, &json!({ "metadata": { "resourceVersion": "2" }, "items": [] })).await;
     assert_eq!(word(&mut events).await, "begin");
 }
 
 #[tokio::test(start_paused = true)]
-async fn begins_anew_when_history_is_forgotten() {
+async fn lists_again_when_the_resource_version_has_expired() {
     let (_cluster, mut events, mut server) = watch();
     let pipe = opened(&mut events, &mut server).await;
     pipe.event("ERROR", &status(410, "Expired"));
@@ -206,7 +206,7 @@ async fn begins_anew_when_history_is_forgotten() {
     assert_eq!(word(&mut events).await, "begin");
 }
 
-/// The kind is read in pages and then watched from the version of the list.
+/// The kind is listed in pages and then watched from the version of the list.
 async fn is_listed_and_watched(events: &mut Events, server: &mut Server) {
     let first = asked(events, server).await;
     assert_eq!((first.parameter("limit"), first.parameter("watch")), (Some("50".to_owned()), None), "{}", first.line());
@@ -224,7 +224,7 @@ async fn is_listed_and_watched(events: &mut Events, server: &mut Server) {
 }
 
 /// Another watch of the same kind does not ask for a streaming list again; one of another kind does.
-async fn stays_with_that_kind(cluster: &Cluster, server: &mut Server) {
+async fn is_remembered_for_this_kind(cluster: &Cluster, server: &mut Server) {
     let config_maps = Arc::new(kind("v1", "ConfigMap", "configmaps", true));
     let mut same = cluster.watch(&config_maps, Selection::default());
     assert_eq!(word(&mut same).await, "begin");
@@ -236,7 +236,7 @@ async fn stays_with_that_kind(cluster: &Cluster, server: &mut Server) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_streaming_list_is_refused_with_the_kind_is_listed_at_once_and_from_then_on() {
+async fn a_kind_whose_streaming_list_is_refused_is_listed_in_pages_from_then_on() {
     for code in [400, 401, 403, 404, 405, 410, 422, 500, 501, 503, 504] {
         let (cluster, mut events, mut server) = watch();
         assert_eq!(word(&mut events).await, "begin");
@@ -244,7 +244,7 @@ async fn whatever_a_streaming_list_is_refused_with_the_kind_is_listed_at_once_an
         asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
         is_listed_and_watched(&mut events, &mut server).await;
         assert_eq!(before.elapsed(), Duration::ZERO, "{code}");
-        stays_with_that_kind(&cluster, &mut server).await;
+        is_remembered_for_this_kind(&cluster, &mut server).await;
     }
 }
 
@@ -257,10 +257,10 @@ async fn a_streaming_list_that_ends_in_an_error_is_listed_instead() {
         pipe.event("ADDED", &object("a", 3));
         assert_eq!(word(&mut events).await, "initial a");
         pipe.event("ERROR", &status(code, "InternalError"));
-        // What it told counts for nothing.
+        // The events before the error do not count.
         assert_eq!(word(&mut events).await, "begin");
         is_listed_and_watched(&mut events, &mut server).await;
-        stays_with_that_kind(&cluster, &mut server).await;
+        is_remembered_for_this_kind(&cluster, &mut server).await;
     }
 }
 
@@ -273,9 +273,9 @@ async fn a_streaming_list_that_hangs_is_listed_instead() {
     let hangs = asked(&mut events, &mut server).await;
     is_listed_and_watched(&mut events, &mut server).await;
     assert!(before.elapsed() <= Duration::from_secs(15), "{:?}", before.elapsed());
-    stays_with_that_kind(&cluster, &mut server).await;
+    is_remembered_for_this_kind(&cluster, &mut server).await;
     drop(hangs);
-    // Without the end of what is there.
+    // Without the end of the initial events.
     let (cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     let pipe = asked(&mut events, &mut server).await.stream();
@@ -285,7 +285,7 @@ async fn a_streaming_list_that_hangs_is_listed_instead() {
     assert_eq!(word(&mut events).await, "begin");
     is_listed_and_watched(&mut events, &mut server).await;
     assert!(before.elapsed() <= Duration::from_secs(15), "{:?}", before.elapsed());
-    stays_with_that_kind(&cluster, &mut server).await;
+    is_remembered_for_this_kind(&cluster, &mut server).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,25 +303,25 @@ async fn a_streaming_list_that_keeps_breaking_off_is_listed_instead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_listed_either_says_nothing_about_streaming_lists() {
+async fn a_failed_list_says_nothing_about_streaming_lists() {
     let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     for code in [500, 403] {
         asked(&mut events, &mut server).await.json(500, &status(500, "InternalError")).await;
         asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
-        assert_eq!(word(&mut events).await, format!("trouble {code}"), "the list's answer is the one that is told");
+        assert_eq!(word(&mut events).await, format!("failed {code}"), "the error of the list is reported");
         let before = Instant::now();
         let again = asked(&mut events, &mut server).await;
         assert!(before.elapsed() >= Duration::from_millis(250), "{:?}", before.elapsed());
         assert_eq!(again.parameter("sendInitialEvents").as_deref(), Some("true"));
         again.json(500, &status(500, "InternalError")).await;
         asked(&mut events, &mut server).await.cut();
-        assert_eq!(word(&mut events).await, "trouble 0");
+        assert_eq!(word(&mut events).await, "failed 0");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_whose_snapshot_expires_begins_anew() {
+async fn a_list_whose_snapshot_expires_starts_again() {
     let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     asked(&mut events, &mut server).await.json(500, &status(500, "InternalError")).await;
@@ -333,7 +333,7 @@ async fn a_list_whose_snapshot_expires_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn says_that_it_may_not_watch_and_tries_again_later() {
+async fn reports_a_missing_permission_and_retries() {
     let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     for code in [403, 404] {
@@ -341,27 +341,27 @@ async fn says_that_it_may_not_watch_and_tries_again_later() {
         for _ in 0..2 {
             asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
         }
-        assert_eq!(word(&mut events).await, format!("trouble {code}"));
+        assert_eq!(word(&mut events).await, format!("failed {code}"));
         let before = Instant::now();
         for _ in 0..2 {
             asked(&mut events, &mut server).await.json(code, &status(code, "No")).await;
         }
         assert!(before.elapsed() >= Duration::from_millis(2500), "{code}: {:?}", before.elapsed());
-        assert_eq!(word(&mut events).await, format!("trouble {code}"));
+        assert_eq!(word(&mut events).await, format!("failed {code}"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_went_and_came_back_is_told_anew() {
+async fn a_kind_that_was_deleted_and_created_again_is_listed_again() {
     let (_cluster, mut events, mut server) = watch();
     drop(opened(&mut events, &mut server).await);
     asked(&mut events, &mut server).await.text(404, "404 page not found").await;
-    assert_eq!(word(&mut events).await, "trouble 404");
+    assert_eq!(word(&mut events).await, "failed 404");
     assert_eq!(word(&mut events).await, "begin");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_breaks_off_begins_anew() {
+async fn a_streaming_list_that_breaks_starts_again() {
     let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     let pipe = asked(&mut events, &mut server).await.stream();
@@ -385,19 +385,19 @@ async fn gives_up_a_dead_connection_and_resumes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_as_long_as_the_server_wishes() {
+async fn honours_retry_after() {
     let (_cluster, mut events, mut server) = watch();
     assert_eq!(word(&mut events).await, "begin");
     let busy = json!({ "code": 429, "reason": "TooManyRequests", "details": { "retryAfterSeconds": 90 } });
     asked(&mut events, &mut server).await.json(429, &busy).await;
-    assert_eq!(word(&mut events).await, "trouble 429");
+    assert_eq!(word(&mut events).await, "failed 429");
     let before = Instant::now();
     is_listed_and_watched(&mut events, &mut server).await;
     assert!(before.elapsed() >= Duration::from_secs(90));
 }
 
 #[tokio::test(start_paused = true)]
-async fn does_not_hammer_a_server_that_ends_every_watch_at_once() {
+async fn waits_before_it_retries_a_watch_that_ends_at_once() {
     let (cluster, mut events, mut server) = watch();
     drop(opened(&mut events, &mut server).await);
     let before = Instant::now();
@@ -409,7 +409,7 @@ async fn does_not_hammer_a_server_that_ends_every_watch_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tells_when_nothing_comes_through_any_more() {
+async fn reports_a_failure_when_no_reconnection_succeeds() {
     let (_cluster, mut events, mut server) = watch();
     opened(&mut events, &mut server).await.cut();
     for _ in 0..3 {
@@ -417,7 +417,7 @@ async fn tells_when_nothing_comes_through_any_more() {
         probe.json(200, &json!({ "metadata": { "resourceVersion": "5" }, "items": [] })).await;
         asked(&mut events, &mut server).await.stream().cut();
     }
-    assert_eq!(word(&mut events).await, "trouble 0");
+    assert_eq!(word(&mut events).await, "failed 0");
 }
 
 #[tokio::test(start_paused = true)]

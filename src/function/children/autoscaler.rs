@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::metadata;
 use crate::function::ResolvedFunction;
 
-/// The autoscaler of the Deployment with this name; none when the number of pods is fixed. It aims at
-/// `target_cpu_percentage` of the requested CPU.
+/// The autoscaler of this Deployment, with the target `target_cpu_percentage` of the CPU request; `None` if the number
+/// of pods is fixed.
 pub fn build(function: &ResolvedFunction, name: &str, deployment: &str, target_cpu_percentage: i64) -> Option<Value> {
     function.replicas.are_scaled().then(|| {
         json!({

@@ -1,4 +1,4 @@
-//! The ConfigMap that holds an inline Function's source and dependencies for its build.
+//! The ConfigMap with an inline Function's source and dependencies for its build.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::metadata;
 use crate::api::names;
 use crate::function::{Code, ResolvedFunction};
 
-/// The ConfigMap; a Git Function has none.
+/// The ConfigMap; `None` for a Git Function.
 pub fn build(function: &ResolvedFunction, name: &str) -> Option<Value> {
     let Code::Inline { source, dependencies } = &function.code else { return None };
     Some(json!({

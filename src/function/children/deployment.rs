@@ -1,7 +1,7 @@
 //! The Deployment that runs a Function's image.
 //!
-//! `replicas` is ours only while the number is fixed; else it is the autoscaler's. Annotations of the template are ours
-//! only as far as we set them, so that `kubectl rollout restart` works.
+//! We own `replicas` only while the number is fixed; otherwise the autoscaler does. We own only the template
+//! annotations that we set, so that `kubectl rollout restart` works.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use crate::function::{ResolvedFunction, Settings};
 
 /// Name of the container that runs the code.
 pub const CONTAINER: &str = "function";
-/// Most that the code may write to `/tmp`.
+/// Maximum size of `/tmp`.
 const TMP_SIZE: &str = "100Mi";
 
-/// How long a call may take when the Function says nothing of it; what the servers take for it, too.
+/// Default deadline of a call, the same as in the runtime servers.
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// Most of it that the liveness probe waits for.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How long a pod may take to end, in seconds: for 5 its server takes callers whose proxies have not heard of its end
-/// yet (`FUNC_DRAIN_DELAY`), then the calls in flight have what Kubernetes gives them by default.
+/// The longest deadline of a call that the liveness probe waits for.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Termination grace period in seconds: the server accepts calls for 5 s more, because proxies learn late of its end
+/// (`FUNC_DRAIN_DELAY`), then calls in flight have Kubernetes' default of 30 s.
 const GRACE: i64 = 5 + 30;
 /// Seconds between two liveness probes.
 const LIVENESS_PERIOD: u64 = 10;
 
-/// The Deployment. `image` is pulled as it is: `repository:tag@sha256:…`, with the Secret `pull_secret`.
+/// The Deployment. `image` is pulled as given, `repository:tag@sha256:…`, with the Secret `pull_secret`.
 pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: &str, settings: &Settings) -> Value {
     let mut spec = Map::new();
     if !function.replicas.are_scaled() {
@@ -46,7 +46,7 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
     }
     let template = json!({
         "metadata": {
-            // The code may call others as soon as it starts.
+            // The code may make calls as soon as it starts.
             "annotations": { "proxy.istio.io/config": "{ \"holdApplicationUntilProxyStarts\": true }" },
             "labels": function.pod_labels
         },
@@ -70,21 +70,21 @@ fn container(function: &ResolvedFunction, image: &str) -> Value {
         "resources": function.resources,
         "securityContext": container_security(),
         "volumeMounts": [{ "name": "tmp-dir", "mountPath": "/tmp" }],
-        // Slow starts have 150 seconds; a start is seen within one. Both later probes begin after it.
+        // A slow start has 150 seconds; a start is detected within one. The other probes begin after it.
         "startupProbe": probe(1, 150, 1),
         "readinessProbe": probe(5, 1, 2),
         "livenessProbe": probe(LIVENESS_PERIOD, patience(function), 4)
     })
 }
 
-/// How many liveness probes may fail: a function that computes keeps its server from answering them. What takes longer
-/// than it may is ended by the server itself, which answers its callers first; the probe is for a server that cannot.
+/// The failure threshold of the liveness probe: a computing function keeps its server from answering. The server itself
+/// ends calls that exceed their deadline; the probe is for a server that cannot.
 fn patience(function: &ResolvedFunction) -> u64 {
     let given = function.env.iter().find(|variable| variable.name == "FUNC_TIMEOUT");
     let seconds = given.and_then(|variable| variable.value.as_deref()?.trim().parse().ok());
     let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(TIMEOUT);
-    // Two more than fit into it.
-    timeout.clamp(TIMEOUT, LONGEST_TIMEOUT).as_secs().div_ceil(LIVENESS_PERIOD) + 2
+    // Two more than fit into the deadline.
+    timeout.clamp(TIMEOUT, MAX_TIMEOUT).as_secs().div_ceil(LIVENESS_PERIOD) + 2
 }
 
 fn probe(period: u64, failures: u64, timeout: u64) -> Value {

@@ -1,7 +1,7 @@
 //! The Job that builds a Function's image: `fetch`, `install`, `push`.
 //!
-//! Invariant: code from packages runs in `install` only, and there no credential is mounted but that of the package
-//! registries.
+//! Invariant: code from packages runs only in `install`, where the credentials of the package registries are the only
+//! ones that are mounted.
 
 use serde_json::{Value, json};
 
@@ -9,12 +9,12 @@ use super::pod::{container_security, literal, security};
 use super::{metadata, named};
 use crate::api::git_repository::AuthType;
 use crate::api::names;
-use crate::function::tag::Cause;
+use crate::function::tag::BuildCause;
 use crate::function::{BaseImage, Code, ResolvedFunction, Settings};
 
-/// Most that source, dependencies and the image's layers may take in the workspace.
+/// Maximum size of the workspace: source, dependencies and the image's layers.
 const WORKSPACE_SIZE: &str = "4Gi";
-/// Most that package managers may write to `/tmp`.
+/// Maximum size of `/tmp` for package managers.
 const TMP_SIZE: &str = "2Gi";
 /// Name of the container that runs code from packages.
 pub const INSTALL: &str = "install";
@@ -26,21 +26,21 @@ pub const PUSH: &str = "push";
 pub struct Build<'a> {
     /// Tag of the image.
     pub tag: &'a str,
-    /// Which attempt for this tag it is, counted from 1.
+    /// The number of this attempt for this tag, from 1.
     pub attempt: i64,
-    /// Why it is made.
-    pub causes: &'a [Cause],
+    /// Why it is built.
+    pub causes: &'a [BuildCause],
     /// Repository that the image is pushed to, without tag.
     pub repository: &'a str,
     /// Secret with the registry's credentials.
     pub registry_secret: &'a str,
-    /// Where the code is.
+    /// The source.
     pub from: Origin<'a>,
-    /// The last image of this Function, `repository@sha256:…` at the push address, whose dependencies may be taken.
+    /// The last image of this Function, whose dependencies may be reused.
     pub previous: Option<Previous<'a>>,
 }
 
-/// Where the build finds the code.
+/// The source of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin<'a> {
     /// In a ConfigMap with this name.
@@ -58,16 +58,16 @@ pub enum Origin<'a> {
     },
 }
 
-/// An image whose dependencies may be taken instead of installing the same again.
+/// An image whose dependencies may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Previous<'a> {
     /// The image, `repository@sha256:…`.
     pub image: &'a str,
-    /// Digest of what its dependencies were installed from.
+    /// Digest of the inputs of its dependencies.
     pub dependencies: &'a str,
 }
 
-/// Name of the Job: `{function}-build-{5 characters}`, another one for every attempt and every tag.
+/// Name of the Job: `{function}-build-{5 characters}`, different for every attempt and tag.
 pub fn name(function: &ResolvedFunction, build: &Build<'_>) -> String {
     named(&function.name, "-build", &[&function.uid, build.repository, build.tag, &build.attempt.to_string()])
 }
@@ -90,7 +90,7 @@ pub fn build(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
-            // Said, so that whoever suspends it is put right: it would hold a place among the builds for ever.
+            // Set explicitly, so that a suspended Job is reverted: it would occupy the build queue for ever.
             "suspend": false,
             "ttlSecondsAfterFinished": settings.build_ttl.as_secs(),
             "template": {
@@ -126,7 +126,7 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
     let builder = &settings.builder_image;
     let fetch =
         container("fetch", builder, program("fetch"), &fetch_args(function, build, settings), fetch_mounts, function);
-    // Code from packages writes where dependencies belong and nowhere else: what `fetch` has found stays true.
+    // Code from packages can write only to the dependency directory, so that the result of `fetch` stays intact.
     let install_mounts = vec![
         read_only("workspace", "/workspace"),
         json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
@@ -151,7 +151,7 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
     pod
 }
 
-/// The volume with the code or with the credentials for it, and where it is mounted.
+/// The volume with the source or its credentials, and its mount.
 fn code(from: Origin<'_>) -> (Option<Value>, Option<Value>) {
     match from {
         Origin::ConfigMap(name) => {
@@ -169,12 +169,12 @@ fn program(step: &str) -> Vec<String> {
     ["mainstay", "build", step].map(str::to_owned).to_vec()
 }
 
-/// Each option with its value in one argument: a value cannot be taken for an option.
+/// Each option and its value are one argument, so that a value cannot be mistaken for an option.
 fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
     let mut args = vec![
         format!("--runtime={}", function.runtime.name),
         "--workspace=/workspace".to_owned(),
-        // Dependencies that were installed on another base image are not the same ones.
+        // Dependencies installed on another base image are different.
         format!("--base={}", function.base),
         format!("--platform={}", settings.platform),
     ];
@@ -182,7 +182,7 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
         Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
         Origin::Git { url, commit, tree, auth } => {
             args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
-            // The agent read it, so it is one that reads the repositories of its own machine.
+            // The agent has read it, so it may read repositories of its own machine.
             args.extend(url.starts_with("file://").then(|| "--allow-local".to_owned()));
             if let Code::Git { reference, base_dir, .. } = &function.code {
                 args.extend([format!("--reference={reference}"), format!("--base-dir={base_dir}")]);
@@ -214,7 +214,8 @@ fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
     args
 }
 
-/// All three have the build's resources: init containers run one after the other, so it costs no more than one.
+/// All three containers have the build's resources: init containers run one after the other, so the pod needs no more
+/// than one.
 fn container(
     name: &str,
     image: &str,

@@ -1,9 +1,9 @@
-//! The children of a Function, one file for each kind: objects that are ready to be applied server-side.
+//! Builders of a Function's children, one file for each kind: objects ready for server-side apply.
 //!
-//! Invariant: building cannot fail, and equal inputs give equal objects; only fields that are ours are in them.
-//! Invariant: every pod keeps the rules of Pod Security `restricted`.
+//! Invariant: building cannot fail, and equal inputs give equal objects; they contain only fields that we own.
+//! Invariant: every pod satisfies Pod Security `restricted`.
 //!
-//! Deliberately absent: when a child is written. That is the stage table's.
+//! Deliberately absent: when a child is written. The stage table decides that.
 
 pub mod autoscaler;
 pub mod config_map;
@@ -22,20 +22,20 @@ pub use reserved::reserved;
 
 /// Port on which the runtime server listens in its pod.
 pub const PORT: u16 = 8080;
-/// Longest name of a child: it becomes the value of a label.
-const LONGEST_NAME: usize = 63;
-/// As many characters tell two children apart as the API gives to generated names, from the same alphabet: without
-/// vowels, so that no words appear, and without what can be misread.
+/// Maximum length of a child's name: it becomes a label value.
+const MAX_NAME: usize = 63;
+/// Length and alphabet of the suffix, the same as of names that the API generates: no vowels, so that no words appear,
+/// and no ambiguous characters.
 const SUFFIX: usize = 5;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Name of a Function's ConfigMap, Deployment and autoscaler: `{function}-{5 characters}`, the same for the life of the
+/// Name of a Function's ConfigMap, Deployment and autoscaler: `{function}-{5 characters}`, stable for the life of the
 /// Function.
 pub fn name(function: &ResolvedFunction) -> String {
     named(&function.name, "", &[&function.uid])
 }
 
-/// `{function}{middle}-{5 characters}`, the Function's name cut so that the whole fits.
+/// `{function}{middle}-{5 characters}`, with the Function's name cut to fit.
 fn named(function: &str, middle: &str, parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -45,12 +45,12 @@ fn named(function: &str, middle: &str, parts: &[&str]) -> String {
     let digest = hash.finalize();
     let suffix: String =
         digest.iter().take(SUFFIX).map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect();
-    let room = LONGEST_NAME - SUFFIX - 1 - middle.len();
+    let room = MAX_NAME - SUFFIX - 1 - middle.len();
     let prefix = crate::api::conditions::cut(function, room).trim_end_matches('-');
     format!("{prefix}{middle}-{suffix}")
 }
 
-/// The metadata that every child has.
+/// The metadata of every child.
 fn metadata(function: &ResolvedFunction, name: &str) -> Value {
     json!({
         "name": name,

@@ -1,13 +1,13 @@
-//! What all pods of Functions and builds have in common.
+//! Fields that all pods of Functions and builds have in common.
 //!
-//! The security fields are those that Pod Security `restricted` asks for, and a read-only root besides.
+//! The security fields are those of Pod Security `restricted`, and a read-only root file system.
 
 use serde_json::{Value, json};
 
 /// User and group of every process.
 const USER: i64 = 1000;
 
-/// Pod-level security: not root, one user, the runtime's default system call filter.
+/// Pod security context: non-root, one user, the default seccomp profile.
 pub(super) fn security() -> Value {
     json!({
         "runAsNonRoot": true,
@@ -18,7 +18,7 @@ pub(super) fn security() -> Value {
     })
 }
 
-/// Container-level security: no privileges, no capabilities, nothing to write to but the volumes.
+/// Container security context: no privileges, no capabilities, only volumes are writable.
 pub(super) fn container_security() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
@@ -31,7 +31,7 @@ pub(super) fn container_security() -> Value {
     })
 }
 
-/// Text for `command` and `args`, where the API would replace `$(NAME)` by a variable: it stays what it is.
+/// Text for `command` and `args`, escaped so that the API does not expand `$(NAME)`.
 pub(super) fn literal(text: &str) -> String {
     text.replace("$(", "$$(")
 }

@@ -1,4 +1,4 @@
-//! Names of children, and how patient their probes are.
+//! Names of children, and thresholds of their probes.
 
 use crate::api::{Function, FunctionSpec};
 use crate::function::{BaseImage, ResolvedFunction, Settings, resolve};

@@ -1,4 +1,4 @@
-//! Where the code of a Function is, and whether it can be there.
+//! The source of a Function, and whether it is valid.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::function::violation::{Violation, shown};
 use crate::runtimes::{Language, Runtime};
 use crate::source::{BaseDir, Reference};
 
-/// Most that a ConfigMap holds, in bytes.
+/// Maximum bytes in a ConfigMap.
 const CONFIG_MAP_ROOM: usize = 1024 * 1024;
 
 /// Whether the source is in Git.
@@ -27,7 +27,7 @@ pub(super) fn is_git(spec: &FunctionSpec, found: &mut Findings) -> bool {
     false
 }
 
-/// Where the code is; `None` when it cannot be there, which was told.
+/// The source; `None` after a violation.
 pub(super) fn code(spec: &FunctionSpec, is_git: bool, runtime: Option<&Runtime>, found: &mut Findings) -> Option<Code> {
     let blank = spec.source.trim().is_empty();
     if blank {
@@ -49,7 +49,7 @@ pub(super) fn code(spec: &FunctionSpec, is_git: bool, runtime: Option<&Runtime>,
     Some(Code::Inline { source: spec.source.clone(), dependencies })
 }
 
-/// The dependency file, the same for all ways to say that there are none.
+/// The dependency file, normalised for all ways to have no dependencies.
 fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) -> String {
     let deps = spec.deps.as_deref().unwrap_or_default();
     let bare = deps.trim();
@@ -89,7 +89,7 @@ fn git(spec: &FunctionSpec, blank: bool, found: &mut Findings) -> Option<Code> {
     Some(Code::Git { repository: spec.source.trim().to_owned(), reference: reference?, base_dir: base_dir? })
 }
 
-/// A parsed field; what is missing was already told.
+/// A parsed field. A missing one was reported already.
 fn parse<T>(
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, crate::source::Error>,

@@ -1,4 +1,4 @@
-//! The environment of a Function's pods: the user's variables, and ours behind them.
+//! The environment of a Function's pods: the user's variables, followed by ours.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::function::syntax;
 use crate::function::violation::{Violation, shown};
 use crate::runtimes::Runtime;
 
-/// Most that the kernel hands to a program as one `NAME=value` with its closing zero, in bytes.
+/// Maximum bytes of one `NAME=value` with its closing zero that the kernel passes to a program.
 const VARIABLE_ROOM: usize = 128 * 1024;
 
-/// Environment of the pods that serve, in order, each name once.
+/// Environment of the serving pods, in order, with unique names.
 pub(super) fn env(
     spec: &FunctionSpec,
     settings: &Settings,
@@ -22,17 +22,17 @@ pub(super) fn env(
     let given = spec.env.as_deref().unwrap_or_default();
     let ours = ours(runtime);
     let mut seen: BTreeSet<&str> = ours.iter().map(|variable| variable.name.as_str()).collect();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut kept = Vec::new();
     for variable in given.iter().rev() {
         let name = variable.name.as_str();
         check_variable(variable, settings, found);
         if seen.insert(name) {
             kept.push(variable.clone());
-        } else if !settings.reserved_env.iter().any(|reserved| reserved == name) && told.insert(name) {
+        } else if !settings.reserved_env.iter().any(|reserved| reserved == name) && reported.insert(name) {
             let winner =
                 if ours.iter().any(|v| v.name == name) { "Mainstay sets it itself" } else { "the last one counts" };
-            let message = format!("the environment variable {} is ignored or stands twice: {winner}", shown(name));
+            let message = format!("the environment variable {} is ignored or defined twice: {winner}", shown(name));
             found.warn("EnvIgnored", message);
         }
     }
@@ -41,7 +41,7 @@ pub(super) fn env(
     kept
 }
 
-/// What every Function of this runtime has, in the order of the first system.
+/// The variables of every Function of this runtime, in Kyma's order.
 fn ours(runtime: Option<&'static Runtime>) -> Vec<EnvVar> {
     let of = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     let mut all: Vec<_> = runtime.iter().flat_map(|r| r.pod_env()).map(|(name, value)| of(name, value)).collect();
@@ -64,7 +64,7 @@ fn check_variable(variable: &EnvVar, settings: &Settings, found: &mut Findings) 
     let value = variable.value.as_deref().unwrap_or_default();
     if name.len() + value.len() + 2 > VARIABLE_ROOM {
         let what = format!("the value of env {} has {} bytes", shown(name), value.len());
-        let why = "no program can be started with a variable of 128 KiB or more";
+        let why = "programs cannot be started with a variable of 128 KiB or more";
         found.wrong(Violation::invalid(what, PATH).because(why));
     }
     let Some(from) = &variable.value_from else { return };

@@ -1,4 +1,4 @@
-//! How many pods a Function has, and how large they and its builds are: what it says, or what its presets say.
+//! The number of pods of a Function, and the resources of its pods and builds: from the spec, or from presets.
 
 use kube::ResourceExt as _;
 
@@ -10,7 +10,7 @@ use crate::function::resources;
 use crate::function::violation::{Violation, shown};
 use crate::runtimes::Runtime;
 
-/// How many pods serve.
+/// Number of serving pods.
 pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Findings) -> Replicas {
     let spec = &function.spec;
     let preset = preset(function, names::REPLICAS_PRESET, &settings.replicas, found);
@@ -40,8 +40,8 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
     Replicas { min, max }
 }
 
-/// CPU and memory of a pod that serves. A limit of memory that comes from a preset is at least what the runtime
-/// needs; one that the Function itself gives counts as it is, with a warning when it is less.
+/// Resources of a serving pod. A memory limit from a preset is at least what the runtime needs; one in the spec is
+/// kept, with a warning if it is less.
 pub(super) fn of_pod(
     function: &Function,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Every default and every rule, as a sentence with its boundary.
+//! Every default and every rule, with its boundary.
 
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ fn ok_with(spec: &str, labels: &[(&str, &str)]) -> ResolvedFunction {
     }
 }
 
-/// What is said about a Function that is refused.
+/// The message about a Function that is refused.
 fn refused(spec: &str) -> String {
     text(&resolve(&function(spec, &[]), &settings()).expect_err("it was not refused"))
 }
@@ -54,7 +54,7 @@ fn warnings(function: &ResolvedFunction) -> Vec<&'static str> {
 }
 
 #[test]
-fn takes_the_names_that_a_service_may_have_up_to_63_characters() {
+fn accepts_service_names_of_up_to_63_characters() {
     let named = |name: &str| {
         let mut function = function(NODE, &[]);
         function.metadata.name = Some(name.to_owned());
@@ -81,12 +81,12 @@ fn takes_the_names_that_a_service_may_have_up_to_63_characters() {
 
 #[test]
 fn labels_of_pods_are_checked_and_never_hide_ours() {
-    let said = refused(&format!("{NODE}labels: {{should BE not OK: x}}"));
+    let update = refused(&format!("{NODE}labels: {{should BE not OK: x}}"));
     assert!(
-        said.starts_with("invalid value: spec.labels: Invalid value: \"should BE not OK\": name part must"),
-        "{said}"
+        update.starts_with("invalid value: spec.labels: Invalid value: \"should BE not OK\": name part must"),
+        "{update}"
     );
-    assert!(said.ends_with(": spec.labels"), "{said}");
+    assert!(update.ends_with(": spec.labels"), "{update}");
     let spec = format!(
         "{NODE}labels: {{app: x, {}: other, {}: job, mainstay.dev/sync: a.b}}",
         names::FUNCTION_NAME,
@@ -101,7 +101,7 @@ fn labels_of_pods_are_checked_and_never_hide_ours() {
 }
 
 #[test]
-fn children_get_the_functions_labels_but_not_those_that_would_mislead() {
+fn children_get_the_functions_labels_except_misleading_ones() {
     let labels = [
         ("team", "a"),
         (names::FUNCTION_UID, "forged"),
@@ -116,12 +116,12 @@ fn children_get_the_functions_labels_but_not_those_that_would_mislead() {
 }
 
 #[test]
-fn tells_all_violations_at_once() {
-    let said =
+fn reports_all_violations_at_once() {
+    let update =
         refused("source: ''\nruntime: cobol85\ntype: x\nminReplicas: 0\nenv: [{name: FUNC_PORT}]\nlabels: {-: x}");
     assert_eq!(
-        said.lines().filter(|line| line.starts_with("invalid") || line.starts_with("missing")).count(),
+        update.lines().filter(|line| line.starts_with("invalid") || line.starts_with("missing")).count(),
         6,
-        "{said}"
+        "{update}"
     );
 }

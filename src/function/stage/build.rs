@@ -1,102 +1,103 @@
-//! The build: one Job at a time for a Function, for its newest inputs, retried when it fails.
+//! The build stage: one Job at a time for a Function, for its newest inputs, retried when it fails.
 //!
 //! Invariant: an image whose digest is recorded for the same inputs is never built again.
-//! Invariant: a Job is made once. Another attempt, and other inputs, are another Job.
+//! Invariant: a Job is created once. Another attempt, and other inputs, are another Job.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{Decision, Image, Observed, Record, Said, Wanted, put};
+use super::{ConditionUpdate, Decision, Image, Observed, Record, Resolved, put};
 use crate::api::build::{BuildFailure, BuildReport, FailureReason, Termination};
 use crate::api::function::Built;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::failure::Backoff;
-use crate::function::build_queue::Turn;
+use crate::function::build_queue::Admission;
+use crate::function::child_set::ChildKind;
+use crate::function::child_state::{ChildIdentity, End, Job, Pod, Progress, Role};
 use crate::function::children;
 use crate::function::children::job::{self, Build, Origin, Previous};
-use crate::function::facts::{End, Identity, Job, Pod, Progress, Role};
-use crate::function::family::What;
 use crate::function::log_tail::log_tail;
 use crate::function::refusals::Write;
-use crate::function::tag::{self, Cause};
+use crate::function::tag::{self, BuildCause};
+use crate::registry::Digest;
 
 const SUBJECT: Type = Type::BuildReady;
-/// How long the report of a complete Job may take to arrive.
-const REPORT_WITHIN: SignedDuration = SignedDuration::from_secs(15);
-/// How long a Job may be without a pod before somebody asks why.
-const POD_WITHIN: SignedDuration = SignedDuration::from_secs(3);
-/// Longest wait before a failed build is tried again, and the wait where nothing but another input helps.
-const LAST_RETRY: Duration = Duration::from_secs(3600);
-/// Attempts that follow each other at once when the failure says that the next one will find something else.
-const AT_ONCE: i64 = 5;
-/// Reason of a Job whose deadline is over, and how its containers end because of that.
+/// How long the report of a complete Job may be missing.
+const REPORT_TIMEOUT: SignedDuration = SignedDuration::from_secs(15);
+/// How long a Job may be without a pod before its Events are read.
+const POD_TIMEOUT: SignedDuration = SignedDuration::from_secs(3);
+/// Cap of the backoff between attempts, and the delay if only another input helps.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(3600);
+/// Attempts without delay, if the failure says that the next one will find another state.
+const MAX_IMMEDIATE: i64 = 5;
+/// Reason of a Job that exceeded its deadline, and the exit codes of its containers.
 const DEADLINE: &str = "DeadlineExceeded";
 const KILLED: [i64; 2] = [137, 143];
-/// How often a position in the queue is told: every so many seconds for each position, within these bounds.
-const TELL_QUEUE: (u64, u64) = (5, 600);
+/// How often the position in the queue is reported: seconds per position, within these bounds.
+const QUEUE_REPORT: (u64, u64) = (5, 600);
 
-/// What there is to go by.
+/// The inputs of this stage.
 #[derive(Clone, Copy)]
 struct Situation<'a> {
-    wanted: &'a Wanted<'a>,
+    resolved: &'a Resolved<'a>,
     observed: &'a Observed<'a>,
     now: Timestamp,
     /// Why the image has to be built.
-    causes: &'a [Cause],
+    causes: &'a [BuildCause],
 }
 
-/// How an attempt failed.
+/// A failed attempt.
 struct Failure {
     reason: Option<FailureReason>,
     message: String,
     retry: bool,
 }
 
-/// The second stage.
-pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp, decision: &mut Decision) {
+/// The second stage: the image.
+pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp, decision: &mut Decision) {
     let built = observed.status.built.as_ref().filter(|built| is_digest(&built.digest));
-    let repository = &wanted.repository.push;
-    let causes = tag::causes(wanted.recipe, repository, built);
-    let image = format!("{repository}:{}", wanted.recipe.tag);
+    let repository = &resolved.repository.push;
+    let causes = tag::causes(resolved.recipe, repository, built);
+    let image = format!("{repository}:{}", resolved.recipe.tag);
     if let Some(built) = built.filter(|_| causes.is_empty()) {
-        for other in observed.family.jobs.iter().filter(|job| job.progress == Progress::Running) {
-            decision.delete(What::Job, &other.identity);
+        for other in observed.children.jobs.iter().filter(|job| job.progress == Progress::Running) {
+            decision.delete(ChildKind::Job, &other.identity);
         }
         if observed.holds(SUBJECT) {
-            decision.steps.push(super::Step::Affirm(SUBJECT));
+            decision.steps.push(super::Step::ConfirmCondition(SUBJECT));
         } else {
             let message = format!("Image {} was built before", short(&built.digest));
-            decision.say(SUBJECT, Status::True, Reason::JobFinished, message);
+            decision.set_condition(SUBJECT, Status::True, Reason::JobFinished, message);
         }
-        decision.image = Some(image_of(wanted, &built.digest));
+        decision.image = Some(image_of(resolved, &built.digest));
         return;
     }
-    let situation = &Situation { wanted, observed, now, causes: &causes };
-    let jobs = observed.family.jobs.iter().filter(|job| job.image == image && !job.identity.terminating);
+    let situation = &Situation { resolved, observed, now, causes: &causes };
+    let jobs = observed.children.jobs.iter().filter(|job| job.image == image && !job.identity.terminating);
     let Some(job) = jobs.max_by_key(|job| job.attempt) else {
         start(situation, decision);
         return;
     };
     decision.record.building = Some((job.tag.clone(), job.attempt));
-    let pods = observed.family.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
+    let pods = observed.children.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
     let end = pods.clone().find_map(|pod| pod.end.as_ref());
-    let trouble = pods.clone().find_map(|pod| pod.trouble.clone());
+    let problem = pods.clone().find_map(|pod| pod.problem.clone());
     match &job.progress {
         Progress::Running => {
-            if pods.count() == 0 && job.created.is_some_and(|created| now.duration_since(created) >= POD_WITHIN) {
-                decision.podless = Some(job.clone());
+            if pods.count() == 0 && job.created.is_some_and(|created| now.duration_since(created) >= POD_TIMEOUT) {
+                decision.without_pod = Some(job.clone());
             }
-            if trouble.is_some() && observed.memory.retry_now.as_deref() == Some(&job.identity.name) {
-                again_instead(situation, job, decision);
+            if problem.is_some() && observed.state.retry_now.as_deref() == Some(&job.identity.name) {
+                replace_held_up(situation, job, decision);
             } else {
-                runs(situation, job, trouble, decision);
+                runs(situation, job, problem, decision);
             }
         }
-        Progress::Complete => match end.map(|end| &end.said) {
+        Progress::Complete => match end.map(|end| &end.termination) {
             Some(Termination::Built(report)) if is_digest(&report.digest) => {
-                finished(wanted, job, report, decision);
+                finished(resolved, job, report, decision);
             }
             Some(_) => {
                 let failure = Failure::of("the build reported no image", true);
@@ -105,47 +106,47 @@ pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, now: Timestamp,
             None => await_report(situation, job, decision),
         },
         Progress::Failed { reason, message } => {
-            let trouble = trouble.map(text).or_else(|| remembered(job, observed));
-            // It is asked again as long as the status is not written.
-            decision.memory.trouble = trouble.clone().map(|trouble| (job.identity.uid.clone(), trouble));
-            failed(situation, job, &why_failed(job, (reason, message), trouble, observed), decision);
+            let problem = problem.map(text).or_else(|| last_problem(job, observed));
+            // Needed again until the status is written.
+            decision.state.problem = problem.clone().map(|problem| (job.identity.uid.clone(), problem));
+            failed(situation, job, &why_failed(job, (reason, message), problem, observed), decision);
         }
     }
 }
 
-/// Why a Job failed, of which its condition says this; `trouble` is what kept its pod from its work.
-fn why_failed(job: &Job, (reason, message): (&str, &str), trouble: Option<String>, observed: &Observed<'_>) -> Failure {
-    let mut pods = observed.family.pods.iter().filter(|pod| pod.is_of(&job.identity.uid));
+/// Why a Job failed, from its condition and its pods; `problem` is the last problem of its pod.
+fn why_failed(job: &Job, (reason, message): (&str, &str), problem: Option<String>, observed: &Observed<'_>) -> Failure {
+    let mut pods = observed.children.pods.iter().filter(|pod| pod.is_of(&job.identity.uid));
     let end = pods.clone().find_map(|pod| pod.end.as_ref());
-    let stopped = pods.find_map(|pod| pod.trouble.clone().filter(|_| pod.over));
+    let stopped = pods.find_map(|pod| pod.problem.clone().filter(|_| pod.over));
     match end {
-        // Its containers were killed with it: what they say is not why.
+        // Its containers were killed with the pod: their exit codes are not the cause.
         _ if stopped.is_some() => Failure::of(&stopped.map_or_else(String::new, text), true),
         Some(end) if end.code != 0 && !(reason == DEADLINE && KILLED.contains(&end.code)) => ended(end),
         _ => {
-            let why = trouble.map_or_else(String::new, |trouble| format!("; {trouble}"));
+            let why = problem.map_or_else(String::new, |problem| format!("; {problem}"));
             Failure::of(&format!("{reason}: {message}{why}"), true)
         }
     }
 }
 
-/// Why the attempt before this one failed, as it is said of this one; empty for the first one. The failed Job says it
-/// for as long as it is there, and after that it is remembered.
-fn why_again(situation: &Situation<'_>, attempt: i64, decision: &mut Decision) -> String {
-    let Situation { wanted, observed, .. } = *situation;
-    let tag = &wanted.recipe.tag;
-    let image = format!("{}:{tag}", wanted.repository.push);
-    let before = observed.family.jobs.iter().filter(|job| job.image == image && job.attempt < attempt);
+/// Why the previous attempt failed, as appended to the messages of this one; empty for the first one. It is read from
+/// the failed Job while that exists, then from the kept state.
+fn previous_failure(situation: &Situation<'_>, attempt: i64, decision: &mut Decision) -> String {
+    let Situation { resolved, observed, .. } = *situation;
+    let tag = &resolved.recipe.tag;
+    let image = format!("{}:{tag}", resolved.repository.push);
+    let before = observed.children.jobs.iter().filter(|job| job.image == image && job.attempt < attempt);
     let seen = before.max_by_key(|job| job.attempt).and_then(|job| match &job.progress {
         Progress::Failed { reason, message } => {
-            let failure = why_failed(job, (reason, message), remembered(job, observed), observed);
+            let failure = why_failed(job, (reason, message), last_problem(job, observed), observed);
             Some((tag.clone(), format!("; attempt {} failed: {}", job.attempt, failure.message)))
         }
         Progress::Running | Progress::Complete => None,
     });
-    let known = observed.memory.failed.clone().filter(|(of, _)| of == tag && attempt > 1);
-    decision.memory.failed = seen.or(known);
-    decision.memory.failed.clone().map(|(_, text)| text).unwrap_or_default()
+    let known = observed.state.failed.clone().filter(|(of, _)| of == tag && attempt > 1);
+    decision.state.failed = seen.or(known);
+    decision.state.failed.clone().map(|(_, text)| text).unwrap_or_default()
 }
 
 fn text((reason, text): (String, String)) -> String {
@@ -158,14 +159,12 @@ impl Failure {
     }
 }
 
-fn image_of(wanted: &Wanted<'_>, digest: &str) -> Image {
-    Image { name: format!("{}:{}@{digest}", wanted.repository.pull, wanted.recipe.tag) }
+fn image_of(resolved: &Resolved<'_>, digest: &str) -> Image {
+    Image { name: format!("{}:{}@{digest}", resolved.repository.pull, resolved.recipe.tag) }
 }
 
-/// Whether it is `sha256:` and 64 hexadecimal digits.
 fn is_digest(text: &str) -> bool {
-    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
+    text.parse::<Digest>().is_ok()
 }
 
 /// The first digits of a digest, tag or commit.
@@ -174,84 +173,83 @@ fn short(digest: &str) -> String {
     format!("{}…", crate::api::conditions::cut(digits, 7))
 }
 
-fn runs(situation: &Situation<'_>, job: &Job, trouble: Option<(String, String)>, decision: &mut Decision) {
+fn runs(situation: &Situation<'_>, job: &Job, problem: Option<(String, String)>, decision: &mut Decision) {
     let observed = situation.observed;
-    let again = why_again(situation, job.attempt, decision);
+    let again = previous_failure(situation, job.attempt, decision);
     let name = &job.identity.name;
-    let known = remembered(job, observed);
+    let known = last_problem(job, observed);
     let own = |pod: &&Pod| pod.role == Role::Build(job.identity.uid.clone());
-    let works = observed.family.pods.iter().filter(own).any(|pod| !pod.over && pod.trouble.is_none());
-    let podless = decision.podless.is_some();
-    let trouble = trouble.map(text);
-    let message = match trouble.as_ref().or(known.as_ref().filter(|_| podless)) {
-        Some(trouble) => format!("Job {name} is still in progress: {trouble}{again}"),
+    let works = observed.children.pods.iter().filter(own).any(|pod| !pod.over && pod.problem.is_none());
+    let without_pod = decision.without_pod.is_some();
+    let problem = problem.map(text);
+    let message = match problem.as_ref().or(known.as_ref().filter(|_| without_pod)) {
+        Some(problem) => format!("Job {name} is still in progress: {problem}{again}"),
         None => format!("Job {name} is still in progress{again}"),
     };
-    // When its deadline is over, its pod is gone: then the last trouble was the reason.
-    let last = trouble.or(known.filter(|_| !works));
-    decision.memory.trouble = last.map(|trouble| (job.identity.uid.clone(), trouble));
-    decision.say(SUBJECT, Status::Unknown, Reason::JobRunning, message);
-    if !podless && !observed.family.pods.iter().any(|pod| own(&pod)) {
-        decision.look_within(Duration::try_from(POD_WITHIN).unwrap_or_default() + Duration::from_millis(100));
+    // At the Job's deadline its pod is deleted: then this was the cause.
+    let last = problem.or(known.filter(|_| !works));
+    decision.state.problem = last.map(|problem| (job.identity.uid.clone(), problem));
+    decision.set_condition(SUBJECT, Status::Unknown, Reason::JobRunning, message);
+    if !without_pod && !observed.children.pods.iter().any(|pod| own(&pod)) {
+        decision.requeue_within(Duration::try_from(POD_TIMEOUT).unwrap_or_default() + Duration::from_millis(100));
     }
 }
 
-/// Begins another attempt in the place of one whose pod is kept from its work by what is put right by now: the cluster
-/// would let it wait for minutes before it looks again.
-fn again_instead(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
-    decision.podless = None;
-    decision.delete(What::Job, &job.identity);
-    let causes = [situation.causes, &[Cause::Retry]].concat();
+/// Replaces a held-up attempt whose cause is fixed: the kubelet would take minutes to retry.
+fn replace_held_up(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
+    decision.without_pod = None;
+    decision.delete(ChildKind::Job, &job.identity);
+    let causes = [situation.causes, &[BuildCause::Retry]].concat();
     let situation = &Situation { causes: &causes, ..*situation };
     start_after(situation, job.attempt.saturating_add(1), After::Other, decision);
 }
 
-/// What was last known to keep a Job's pod from its work.
-fn remembered(job: &Job, observed: &Observed<'_>) -> Option<String> {
-    let (uid, trouble) = observed.memory.trouble.as_ref()?;
-    (*uid == job.identity.uid).then(|| trouble.clone())
+/// The last problem of a Job's pod.
+fn last_problem(job: &Job, observed: &Observed<'_>) -> Option<String> {
+    let (uid, problem) = observed.state.problem.as_ref()?;
+    (*uid == job.identity.uid).then(|| problem.clone())
 }
 
 fn await_report(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
     let Situation { observed, now, .. } = *situation;
-    let awaited = observed.memory.report_awaited.as_ref().filter(|(uid, _)| *uid == job.identity.uid);
+    let awaited = observed.state.report_awaited.as_ref().filter(|(uid, _)| *uid == job.identity.uid);
     let since = awaited.map_or(now, |(_, since)| *since);
-    if now.duration_since(since) >= REPORT_WITHIN {
+    if now.duration_since(since) >= REPORT_TIMEOUT {
         let failure = Failure::of("the build's pod is gone, and with it the digest of the image", true);
         failed(situation, job, &failure, decision);
         return;
     }
-    decision.memory.report_awaited = Some((job.identity.uid.clone(), since));
-    decision.look_within(Duration::try_from(REPORT_WITHIN).unwrap_or_default());
+    decision.state.report_awaited = Some((job.identity.uid.clone(), since));
+    decision.requeue_within(Duration::try_from(REPORT_TIMEOUT).unwrap_or_default());
     let message = format!("Job {} is still in progress", job.identity.name);
-    decision.say(SUBJECT, Status::Unknown, Reason::JobRunning, message);
+    decision.set_condition(SUBJECT, Status::Unknown, Reason::JobRunning, message);
 }
 
-fn finished(wanted: &Wanted<'_>, job: &Job, report: &BuildReport, decision: &mut Decision) {
+fn finished(resolved: &Resolved<'_>, job: &Job, report: &BuildReport, decision: &mut Decision) {
     let why = &job.causes;
-    let from = match wanted.git {
+    let from = match resolved.git {
         Some((tree, _)) => {
-            let directory = tree.wanted.base_dir.trim_matches('/');
+            let directory = tree.location.base_dir.trim_matches('/');
             format!(" {} in /{directory}", short(&tree.commit))
         }
         None => String::new(),
     };
     let message = format!("Job {} finished ({:.1} s: {why}{from})", job.identity.name, report.seconds.max(0.0));
-    decision.done(SUBJECT, Status::True, Reason::JobFinished, message);
+    decision.report_action(SUBJECT, Status::True, Reason::JobFinished, message);
     decision.record.building = None;
     decision.record.built = Some(Built {
-        repository: wanted.repository.push.clone(),
-        tag: wanted.recipe.tag.clone(),
+        repository: resolved.repository.push.clone(),
+        tag: resolved.recipe.tag.clone(),
         digest: report.digest.clone(),
         dependencies: report.dependencies.clone(),
-        inputs: wanted.recipe.inputs.clone(),
+        inputs: resolved.recipe.inputs.clone(),
     });
-    decision.image = Some(image_of(wanted, &report.digest));
+    decision.image = Some(image_of(resolved, &report.digest));
 }
 
-/// What the container that failed says.
+/// The failure from a container's termination.
 fn ended(end: &End) -> Failure {
-    match &end.said {
+    match &end.termination {
         Termination::Failed(BuildFailure { reason, message, retry }) => {
             Failure { reason: Some(*reason), message: format!("{reason:?}: {message}"), retry: *retry }
         }
@@ -266,20 +264,20 @@ fn ended(end: &End) -> Failure {
 }
 
 fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mut Decision) {
-    let Situation { wanted, observed, now, .. } = *situation;
+    let Situation { resolved, observed, now, .. } = *situation;
     let status = observed.status;
     let known = status.building.as_deref() == Some(&job.tag) && status.builds == Some(job.attempt);
     let at_once = matches!(failure.reason, Some(FailureReason::BranchMoved | FailureReason::PreviousGone));
-    let asked = observed.memory.retry_now.as_deref() == Some(&job.identity.name);
+    let asked = observed.state.retry_now.as_deref() == Some(&job.identity.name);
     let due = match status.retry_at.as_ref().filter(|_| known) {
         Some(at) => at.0,
-        None => now + backoff(wanted.settings.requeue, job.attempt, failure.retry),
+        None => now + backoff(resolved.settings.requeue, job.attempt, failure.retry),
     };
-    if asked || now >= due || (at_once && job.attempt < AT_ONCE) {
+    if asked || now >= due || (at_once && job.attempt < MAX_IMMEDIATE) {
         decision.record.retry_at = status.retry_at.as_ref().filter(|_| known).map(|at| at.0);
         let mut causes = situation.causes.to_vec();
         if !at_once {
-            causes.push(Cause::Retry);
+            causes.push(BuildCause::Retry);
         }
         let after =
             if failure.reason == Some(FailureReason::PreviousGone) { After::PreviousGone } else { After::Other };
@@ -288,85 +286,85 @@ fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mu
         return;
     }
     decision.record.retry_at = Some(due);
-    decision.look_within(Duration::try_from(due.duration_since(now)).unwrap_or_default());
+    decision.requeue_within(Duration::try_from(due.duration_since(now)).unwrap_or_default());
     let message = format!(
         "Job {} failed, it will be re-run: {} (attempt {}, the next one at {:.0})",
         job.identity.name, failure.message, job.attempt, due
     );
-    decision.say(SUBJECT, Status::False, Reason::JobFailed, message);
+    decision.set_condition(SUBJECT, Status::False, Reason::JobFailed, message);
 }
 
-/// How long a failed build waits before it is tried again.
+/// The delay before a failed build is retried.
 fn backoff(first: Duration, attempt: i64, retry: bool) -> Duration {
     if !retry {
-        return LAST_RETRY;
+        return MAX_RETRY_DELAY;
     }
-    Backoff::new(first, LAST_RETRY).delay(u32::try_from(attempt).unwrap_or(u32::MAX))
+    Backoff::new(first, MAX_RETRY_DELAY).delay(u32::try_from(attempt).unwrap_or(u32::MAX))
 }
 
-/// What came before an attempt.
+/// What preceded an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// The last image was gone: its dependencies are installed anew.
+    /// The previous image was gone: dependencies are installed anew.
     PreviousGone,
     /// Anything else, or nothing.
     Other,
 }
 
 fn start(situation: &Situation<'_>, decision: &mut Decision) {
-    let Situation { wanted, observed, .. } = *situation;
+    let Situation { resolved, observed, .. } = *situation;
     let status = observed.status;
     // The failed Job of an earlier attempt may be gone.
-    let known = status.building.as_deref() == Some(&wanted.recipe.tag);
+    let known = status.building.as_deref() == Some(&resolved.recipe.tag);
     let last = status.builds.filter(|_| known);
     if let Some(last) = last
-        && is_put_back(wanted, observed, last)
+        && is_put_back(resolved, observed, last)
     {
-        decision.record.building = Some((wanted.recipe.tag.clone(), last));
+        decision.record.building = Some((resolved.recipe.tag.clone(), last));
         return;
     }
-    decision.record.building = last.map(|last| (wanted.recipe.tag.clone(), last));
+    decision.record.building = last.map(|last| (resolved.recipe.tag.clone(), last));
     let attempt = last.map_or(1, |last| last.max(0).saturating_add(1));
     start_after(situation, attempt, After::Other, decision);
 }
 
-/// Whether the backward loop is about to create the Job of this attempt again, which somebody deleted.
-fn is_put_back(wanted: &Wanted<'_>, observed: &Observed<'_>, attempt: i64) -> bool {
+/// Whether the drift loop will recreate the Job of this attempt, which was deleted.
+fn is_put_back(resolved: &Resolved<'_>, observed: &Observed<'_>, attempt: i64) -> bool {
     let build = Build {
-        tag: &wanted.recipe.tag,
+        tag: &resolved.recipe.tag,
         attempt,
         causes: &[],
-        repository: &wanted.repository.push,
+        repository: &resolved.repository.push,
         registry_secret: "",
         from: Origin::ConfigMap(""),
         previous: None,
     };
-    let key = What::Job.kind().key(Some(&wanted.function.namespace), &job::name(wanted.function, &build));
+    let key = ChildKind::Job.kind().key(Some(&resolved.function.namespace), &job::name(resolved.function, &build));
     (observed.kept)(&key).is_some()
 }
 
 fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: &mut Decision) {
-    let Situation { wanted, observed, causes, .. } = *situation;
-    let image = format!("{}:{}", wanted.repository.push, wanted.recipe.tag);
-    let obsolete = observed.family.jobs.iter().filter(|job| job.image != image && !job.identity.terminating);
+    let Situation { resolved, observed, causes, .. } = *situation;
+    let image = format!("{}:{}", resolved.repository.push, resolved.recipe.tag);
+    let obsolete = observed.children.jobs.iter().filter(|job| job.image != image && !job.identity.terminating);
     let mut any = false;
     for job in obsolete {
-        decision.delete(What::Job, &job.identity);
+        decision.delete(ChildKind::Job, &job.identity);
         any = true;
     }
     if any {
-        decision.done(SUBJECT, Status::Unknown, Reason::JobsDeleted, "Old Jobs deleted");
+        decision.report_action(SUBJECT, Status::Unknown, Reason::JobsDeleted, "Old Jobs deleted");
     }
-    let there = observed.family.jobs.iter().map(|job| &job.identity).collect::<Vec<_>>();
-    let previous = previous(wanted, observed, after);
-    let config_map = config_map_name(wanted, observed);
+    let there = observed.children.jobs.iter().map(|job| &job.identity).collect::<Vec<_>>();
+    let previous = previous(resolved, observed, after);
+    let config_map = config_map_name(resolved, observed);
     let build = Build {
-        tag: &wanted.recipe.tag,
+        tag: &resolved.recipe.tag,
         attempt,
         causes,
-        repository: &wanted.repository.push,
-        registry_secret: &wanted.repository.secret,
-        from: match wanted.git {
+        repository: &resolved.repository.push,
+        registry_secret: &resolved.repository.secret,
+        from: match resolved.git {
             Some((tree, access)) => Origin::Git {
                 url: &access.url,
                 commit: &tree.head,
@@ -377,66 +375,76 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
         },
         previous: previous.as_ref().map(|(image, dependencies)| Previous { image, dependencies }),
     };
-    let document = job::build(wanted.function, &build, wanted.settings);
-    let again = why_again(situation, attempt, decision);
-    // Who may not try anyway takes nobody's place in the queue.
+    let document = job::build(resolved.function, &build, resolved.settings);
+    let again = previous_failure(situation, attempt, decision);
+    // A Function whose write must wait anyway does not take a place in the queue.
     if !is_held(situation, &document) {
         decision.in_queue = true;
-        if let Turn::Wait { position } = (observed.turn)() {
-            wait(situation, position, &again, decision);
-            return;
+        match observed.admission {
+            // It is enqueued, and decided again with its place.
+            Admission::Absent => return,
+            Admission::Queued { position } => {
+                wait(situation, position, &again, decision);
+                return;
+            }
+            Admission::Admitted => {}
         }
     }
-    let building = Some((wanted.recipe.tag.clone(), attempt));
+    let building = Some((resolved.recipe.tag.clone(), attempt));
     let record = Record { building, retry_at: None, ..decision.record.clone() };
     decision.without_job = Some(Box::new(std::mem::replace(&mut decision.record, record)));
-    let said = (SUBJECT, [Reason::JobCreated, Reason::JobUpdated]);
-    put(decision, observed, wanted, What::Job, &document, &there, said);
+    let update = (SUBJECT, [Reason::JobCreated, Reason::JobUpdated]);
+    put(decision, observed, resolved, ChildKind::Job, &document, &there, update);
     if let Some(super::Step::Put(put)) = decision.steps.last_mut() {
         put.note = again;
     }
 }
 
-/// Whether the Job was refused and is not to be tried yet.
+/// Whether the Job was refused and must not be retried yet.
 fn is_held(situation: &Situation<'_>, document: &Value) -> bool {
-    let Situation { wanted, observed, now, .. } = *situation;
-    let Some(job) = super::desired(What::Job, wanted.function, document) else { return false };
-    observed.memory.refused.as_ref().is_some_and(|refused| refused.holds(&Write::apply(&job), now).is_some())
+    let Situation { resolved, observed, now, .. } = *situation;
+    let Some(job) = super::desired(ChildKind::Job, resolved.function, document) else { return false };
+    observed.state.refused.as_ref().is_some_and(|refused| refused.holds(&Write::apply(&job), now).is_some())
 }
 
-/// The ConfigMap that the first stage keeps.
-fn config_map_name(wanted: &Wanted<'_>, observed: &Observed<'_>) -> String {
-    let there = observed.family.config_maps.iter().collect::<Vec<&Identity>>();
-    super::one_of(&mut Decision::default(), What::ConfigMap, &there, children::name(wanted.function))
+/// The ConfigMap of the source stage.
+fn config_map_name(resolved: &Resolved<'_>, observed: &Observed<'_>) -> String {
+    let there = observed.children.config_maps.iter().collect::<Vec<&ChildIdentity>>();
+    super::one_of(&mut Decision::default(), ChildKind::ConfigMap, &there, children::name(resolved.function))
 }
 
-/// The last image, if its dependencies may be taken for the next one.
-fn previous(wanted: &Wanted<'_>, observed: &Observed<'_>, after: After) -> Option<(String, String)> {
+/// The previous image, if its dependencies may be reused.
+fn previous(resolved: &Resolved<'_>, observed: &Observed<'_>, after: After) -> Option<(String, String)> {
     let built = observed.status.built.as_ref().filter(|_| after != After::PreviousGone)?;
-    let (new, old) = (&wanted.recipe.inputs, &built.inputs);
-    let same = built.repository == wanted.repository.push && new.runtime == old.runtime && new.base == old.base;
+    let (new, old) = (&resolved.recipe.inputs, &built.inputs);
+    let same = built.repository == resolved.repository.push && new.runtime == old.runtime && new.base == old.base;
     let usable = same && !built.dependencies.is_empty() && new.requested == old.requested;
     usable.then(|| (format!("{}@{}", built.repository, built.digest), built.dependencies.clone()))
 }
 
 fn wait(situation: &Situation<'_>, position: usize, again: &str, decision: &mut Decision) {
-    let Situation { wanted, observed, now, .. } = *situation;
-    let every = (position as u64).clamp(TELL_QUEUE.0, TELL_QUEUE.1);
+    let Situation { resolved, observed, now, .. } = *situation;
+    let every = (position as u64).clamp(QUEUE_REPORT.0, QUEUE_REPORT.1);
     let every = SignedDuration::from_secs(i64::try_from(every).unwrap_or(i64::MAX));
-    let told = observed.memory.queue_told.filter(|_| observed.says(SUBJECT, Status::Unknown, Reason::JobQueued));
-    let since = told.map(|told| now.duration_since(told));
+    let reported = observed.state.queue_reported.filter(|_| observed.says(SUBJECT, Status::Unknown, Reason::JobQueued));
+    let since = reported.map(|reported| now.duration_since(reported));
     if let (Some(since), Some(queue)) = (since.filter(|since| *since < every), observed.status.queue) {
-        // Everyone's position changes whenever a build ends: it is told now and then.
-        decision.memory.queue_told = told;
+        // All positions change whenever a build ends: they are reported only now and then.
+        decision.state.queue_reported = reported;
         decision.record.queue = usize::try_from(queue).ok();
-        decision.look_within(Duration::try_from(every - since).unwrap_or_default());
+        decision.requeue_within(Duration::try_from(every - since).unwrap_or_default());
         return;
     }
-    decision.memory.queue_told = Some(now);
+    decision.state.queue_reported = Some(now);
     decision.record.queue = Some(position);
-    let limit = wanted.settings.max_simultaneous_jobs;
+    let limit = resolved.settings.max_simultaneous_jobs;
     let message =
         format!("waiting for one of the {limit} builds that may run at the same time; position {position}{again}");
-    decision.steps.push(super::Step::Say(Said::new(SUBJECT, Status::Unknown, Reason::JobQueued, message)));
-    decision.look_within(Duration::try_from(every).unwrap_or_default());
+    decision.steps.push(super::Step::SetCondition(ConditionUpdate::new(
+        SUBJECT,
+        Status::Unknown,
+        Reason::JobQueued,
+        message,
+    )));
+    decision.requeue_within(Duration::try_from(every).unwrap_or_default());
 }

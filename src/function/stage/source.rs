@@ -1,42 +1,48 @@
-//! The source: a ConfigMap for an inline Function, a tree of a Git repository for the others.
+//! The source stage: a ConfigMap for an inline Function, a tree of a Git repository otherwise.
 
 use jiff::Timestamp;
 
-use super::{Decision, Observed, Said, Step, Wanted, one_of, put};
+use super::{ConditionUpdate, Decision, Observed, Resolved, Step, one_of, put};
 use crate::api::function_conditions::{Reason, Status, Type};
+use crate::function::child_set::ChildKind;
 use crate::function::children;
-use crate::function::family::What;
 use crate::function::git::{self, Tree};
 
 const SUBJECT: Type = Type::ConfigurationReady;
 
-/// The first stage.
-pub(super) fn look(wanted: &Wanted<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
-    let there = observed.family.config_maps.iter().collect::<Vec<_>>();
-    if let Some((tree, _)) = wanted.git {
+/// The first stage: the source.
+pub(super) fn source(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
+    let there = observed.children.config_maps.iter().collect::<Vec<_>>();
+    if let Some((tree, _)) = resolved.git {
         for identity in &there {
-            decision.delete(What::ConfigMap, identity);
+            decision.delete(ChildKind::ConfigMap, identity);
         }
-        let told = git::remembered(&wanted.function.namespace, observed.status);
-        let same = |told: &Tree| told.wanted == tree.wanted && told.commit == tree.commit && told.tree == tree.tree;
-        let message = format!("Sources {} updated", wanted.function.name);
-        match told {
-            Some(told) if same(&told) && observed.holds(SUBJECT) => decision.steps.push(Step::Affirm(SUBJECT)),
-            Some(told) if same(&told) => decision.say(SUBJECT, Status::True, Reason::SourceUpdated, message),
-            _ => decision.done(SUBJECT, Status::True, Reason::SourceUpdated, message),
+        let reported = git::last_resolved(&resolved.function.namespace, observed.status);
+        let same = |reported: &Tree| {
+            reported.location == tree.location && reported.commit == tree.commit && reported.tree == tree.tree
+        };
+        let message = format!("Sources {} updated", resolved.function.name);
+        match reported {
+            Some(reported) if same(&reported) && observed.holds(SUBJECT) => {
+                decision.steps.push(Step::ConfirmCondition(SUBJECT));
+            }
+            Some(reported) if same(&reported) => {
+                decision.set_condition(SUBJECT, Status::True, Reason::SourceUpdated, message);
+            }
+            _ => decision.report_action(SUBJECT, Status::True, Reason::SourceUpdated, message),
         }
         return;
     }
-    let name = one_of(decision, What::ConfigMap, &there, children::name(wanted.function));
-    let Some(document) = children::config_map::build(wanted.function, &name) else { return };
-    let said = (SUBJECT, [Reason::ConfigMapCreated, Reason::ConfigMapUpdated]);
-    put(decision, observed, wanted, What::ConfigMap, &document, &there, said);
+    let name = one_of(decision, ChildKind::ConfigMap, &there, children::name(resolved.function));
+    let Some(document) = children::config_map::build(resolved.function, &name) else { return };
+    let update = (SUBJECT, [Reason::ConfigMapCreated, Reason::ConfigMapUpdated]);
+    put(decision, observed, resolved, ChildKind::ConfigMap, &document, &there, update);
     if observed.holds(SUBJECT) {
-        decision.steps.push(Step::Affirm(SUBJECT));
+        decision.steps.push(Step::ConfirmCondition(SUBJECT));
     } else {
-        // What was wrong with the specification is right again, or it is a new agent's first look.
+        // An invalid spec was fixed, or it is the first reconcile of a new agent.
         let message = format!("ConfigMap {name} updated");
-        let said = Said::new(SUBJECT, Status::True, Reason::ConfigMapUpdated, message);
-        decision.steps.push(Step::SayUnlessChanged(said));
+        let update = ConditionUpdate::new(SUBJECT, Status::True, Reason::ConfigMapUpdated, message);
+        decision.steps.push(Step::SetConditionUnlessWritten(update));
     }
 }

@@ -1,4 +1,4 @@
-//! What changes a tag, what does not, and what is said about it.
+//! Which changes alter a tag, and the causes they give.
 
 use super::*;
 use crate::api::{Function, FunctionSpec};
@@ -68,8 +68,8 @@ fn every_input_changes_the_tag_and_says_why() {
     assert_eq!((why(&again, &other), again.tag == other.tag), ("REQUESTED".into(), false));
     let arm = recipe(&resolved(INLINE, |_| ()), None, "linux/arm64");
     assert_eq!((why(&first, &arm), first.tag == arm.tag), ("BASE".into(), false));
-    assert_eq!(causes(&first, "other/default-hello", Some(&built(&first))), [Cause::Registry]);
-    assert_eq!(causes(&first, "r/default-hello", None), [Cause::Source]);
+    assert_eq!(causes(&first, "other/default-hello", Some(&built(&first))), [BuildCause::Registry]);
+    assert_eq!(causes(&first, "r/default-hello", None), [BuildCause::Source]);
 }
 
 fn annotate(value: &str) -> impl FnOnce(&mut Function) {
@@ -78,7 +78,7 @@ fn annotate(value: &str) -> impl FnOnce(&mut Function) {
 }
 
 #[test]
-fn what_is_not_in_the_image_changes_nothing() {
+fn inputs_that_are_not_in_the_image_change_nothing() {
     let first = of(INLINE);
     for more in ["env: [{name: A, value: b}]", "labels: {a: b}", "minReplicas: 2", "resources: {limits: {cpu: 1}}"] {
         let spec = INLINE.replace('}', "").replace("'{\"a\": 1", "'{\"a\": 1}") + ", " + more + "}";
@@ -93,7 +93,7 @@ fn what_is_not_in_the_image_changes_nothing() {
 }
 
 #[test]
-fn the_source_of_a_git_function_is_its_tree_and_not_where_it_was_found() {
+fn the_source_of_a_git_function_is_its_tree_not_its_location() {
     let tree = |spec: &str, tree: &str| recipe(&resolved(spec, |_| ()), Some(tree), PLATFORM);
     let first = tree(GIT, "aaaa");
     assert_eq!(why(&first, &tree(GIT, "bbbb")), "SOURCE");
@@ -103,7 +103,7 @@ fn the_source_of_a_git_function_is_its_tree_and_not_where_it_was_found() {
 }
 
 #[test]
-fn parts_are_never_taken_for_each_other() {
+fn different_sequences_of_parts_have_different_encodings() {
     let a = of("{source: 'a-b', deps: 'c', runtime: python312}");
     assert_ne!(a.tag, of("{source: 'a', deps: 'b-c', runtime: python312}").tag);
     assert_ne!(a.tag, of("{source: 'a-bc', runtime: python312}").tag);
@@ -122,9 +122,9 @@ fn parts_are_never_taken_for_each_other() {
 }
 
 #[test]
-fn a_status_that_was_edited_does_not_keep_an_old_image() {
+fn an_edited_status_does_not_keep_an_old_image() {
     let first = of(INLINE);
     let mut built = built(&first);
     built.tag = "0".repeat(64);
-    assert_eq!(causes(&first, "r/default-hello", Some(&built)), [Cause::Source]);
+    assert_eq!(causes(&first, "r/default-hello", Some(&built)), [BuildCause::Source]);
 }

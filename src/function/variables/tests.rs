@@ -1,6 +1,6 @@
-//! Every variable is understood or told.
+//! Every variable is read or reported.
 
-use super::strays::REFUSED;
+use super::unknown::REFUSED;
 use super::*;
 
 fn from(variables: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
@@ -22,7 +22,7 @@ fn without_variables_the_settings_are_the_shipped_ones() {
 }
 
 #[test]
-fn reads_the_variables_of_the_first_system() {
+fn reads_the_variables_of_kyma_functions() {
     let settings = from(&[
         ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "1"),
         ("APP_FUNCTION_REQUEUE_DURATION", "5m"),
@@ -54,7 +54,7 @@ fn reads_the_variables_of_the_first_system() {
 }
 
 #[test]
-fn reads_base_images_that_name_their_content() {
+fn reads_base_images_that_are_pinned() {
     let digest = "0".repeat(64);
     let json =
         format!(r#"{{"nodejs22":"docker.io/library/node@sha256:{digest}","*":"scratch","python312":"oci:/base"}}"#);
@@ -66,14 +66,14 @@ fn reads_base_images_that_name_their_content() {
 }
 
 #[test]
-fn a_bad_value_is_told_with_the_name_of_its_variable() {
+fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
     for (name, value, why) in [
-        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not a whole number from 1 on"),
-        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not a whole number from 1 on"),
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not a whole number of at least 1"),
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not a whole number of at least 1"),
         ("MAINSTAY_BUILDER_IMAGE", "a b", "it must be one word"),
         ("MAINSTAY_BUILDER_IMAGE", " ", "it must be one word"),
         ("APP_FUNCTION_REQUEUE_DURATION", "5", "a duration is written like 30s, 1m or 1h30m"),
-        ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than nothing"),
+        ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than 0s"),
         ("MAINSTAY_BUILD_TTL", "59s", "it must be at least 1m"),
         ("MAINSTAY_BUILD_TTL", "soon", "a duration is written like 30s, 1m or 1h30m"),
         ("MAINSTAY_BUILD_DEADLINE", "999ms", "it must be at least 1s"),
@@ -86,16 +86,16 @@ fn a_bad_value_is_told_with_the_name_of_its_variable() {
         (
             "APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION",
             "5m",
-            "it is not a setting of Mainstay; remove it: a Function that is ready is looked at when something of it \
-             changes, not after a time",
+            "it is not a setting of Mainstay; remove it: a Function is reconciled when something of it changes, not \
+             periodically",
         ),
-        ("MAINSTAY_PLATFORM", "amd64", "\"amd64\" is not written like linux/amd64"),
+        ("MAINSTAY_PLATFORM", "amd64", "\"amd64\" is not a platform such as linux/amd64"),
         ("WEBHOOK_DEFAULTING_RUNTIME", "cobol85", "there is no such runtime"),
-        ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_CPU", "x", "\"x\" is no quantity"),
+        ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_CPU", "x", "\"x\" is not a quantity"),
         (
             "MAINSTAY_BASE_IMAGES",
             r#"{"nodejs22":"node:22"}"#,
-            "nodejs22: \"node:22\": an image is named by its digest: `repository@sha256:…`",
+            "nodejs22: \"node:22\": the image must be pinned by its digest: `repository@sha256:…`",
         ),
         ("MAINSTAY_BASE_IMAGES", r#"{"cobol85":"scratch"}"#, "there is no runtime \"cobol85\""),
         ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_DEFAULT_PRESET", "XXL", "the preset \"XXL\" does not exist"),
@@ -115,7 +115,7 @@ fn a_bad_value_is_told_with_the_name_of_its_variable() {
 }
 
 #[test]
-fn an_unknown_variable_is_told_and_all_that_is_wrong_at_once() {
+fn all_unknown_and_invalid_variables_are_reported_at_once() {
     let all = from(&[
         ("APP_FUNCTION_BUILD_REPOFETCHER_IMAGE", "x"),
         ("APP_FUNCTION_REQUEUE_DURATION", "soon"),
@@ -130,7 +130,7 @@ fn an_unknown_variable_is_told_and_all_that_is_wrong_at_once() {
 }
 
 #[test]
-fn a_variable_that_nothing_reads_is_told_with_the_name_that_it_is_most_like() {
+fn an_unknown_variable_is_reported_with_the_most_similar_name() {
     for (name, meant) in [
         ("MAINSTAY_BASE_IMAGE", "MAINSTAY_BASE_IMAGES"),
         ("MAINSTAY_PLATFROM", "MAINSTAY_PLATFORM"),
@@ -141,13 +141,13 @@ fn a_variable_that_nothing_reads_is_told_with_the_name_that_it_is_most_like() {
         ("WEBHOOK_DEFAULTING_RUNTIMES", "WEBHOOK_DEFAULTING_RUNTIME"),
     ] {
         for value in ["x", ""] {
-            let said = format!("{name}: it is not a setting of Mainstay; is {meant} meant?");
-            assert_eq!(from(&[(name, value)]), Err(vec![said]), "{name}={value}");
+            let update = format!("{name}: it is not a setting of Mainstay; did you mean {meant}?");
+            assert_eq!(from(&[(name, value)]), Err(vec![update]), "{name}={value}");
         }
     }
     for name in ["MAINSTAY_SEED", "MAINSTAY_", "MAINSTAY_LOG_LEVEL", "MAINSTAY_TCP_TIMEOUT"] {
-        let said = format!("{name}: it is not a setting of Mainstay; remove it, or correct its name");
-        assert_eq!(from(&[(name, "1")]), Err(vec![said]));
+        let update = format!("{name}: it is not a setting of Mainstay; remove it, or correct its name");
+        assert_eq!(from(&[(name, "1")]), Err(vec![update]));
     }
     for (name, value) in [("MAINSTAY_PORT", "8080"), ("MAINSTAY_PACKAGE_REGISTRY", "https://npm.example.org")] {
         assert!(from(&[(name, value)]).is_err(), "{name}");
@@ -156,7 +156,7 @@ fn a_variable_that_nothing_reads_is_told_with_the_name_that_it_is_most_like() {
 }
 
 #[test]
-fn variables_that_kubernetes_sets_for_services_are_nobodys() {
+fn variables_that_kubernetes_sets_for_services_are_ignored() {
     for service in ["APP", "MAINSTAY", "MAINSTAY_PLATFORM", "MAINSTAY_X_Y"] {
         for (protocol, scheme) in [("TCP", "tcp"), ("UDP", "udp"), ("SCTP", "sctp")] {
             let address = format!("{scheme}://10.0.0.1:8080");

@@ -1,4 +1,4 @@
-//! Blobs: asking for them, pushing them, reading them.
+//! Blobs: checking, mounting, pushing and reading them.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use super::send::{Ask, network};
 use super::{Client, Deadlines, Error, Fault};
 use crate::registry::Digest;
 
-/// Bytes that are read of a file at a time.
+/// Chunk size when reading a file.
 const PIECE: usize = 64 << 10;
 
-/// Where the bytes of a blob are.
+/// The source of a blob's bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// Here.
+    /// In memory.
     Bytes(&'a Bytes),
     /// In a file of this size.
     File(&'a Path, u64),
@@ -30,10 +30,10 @@ pub enum Content<'a> {
     Remote(&'a Client, &'a Digest, u64),
 }
 
-/// What came of mounting a blob.
+/// The result of mounting a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mounted {
-    /// The repository has it now.
+    /// The repository has it.
     Yes,
     /// It has to be pushed.
     No,
@@ -48,7 +48,7 @@ impl Content<'_> {
         }
     }
 
-    /// A body that tells what becomes of it.
+    /// A body that reports its progress.
     pub(super) async fn open(&self, progress: &Arc<Progress>) -> Result<Body, Fault> {
         match self {
             Self::Bytes(bytes) => Ok(Body::from((*bytes).clone())),
@@ -70,12 +70,12 @@ impl Content<'_> {
     }
 }
 
-/// What becomes of a body that is being sent.
+/// The progress of a body.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Bytes that were taken.
+    /// Bytes sent.
     pub(super) moved: AtomicU64,
-    /// Why it ended early: the HTTP client only knows that it did.
+    /// Why it ended early; the HTTP client does not report that.
     broke: Mutex<Option<Fault>>,
 }
 
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Takes a blob over from another repository of the same registry, if the registry does that.
+    /// Mounts a blob from another repository of the same registry, if the registry supports that.
     pub async fn mount_blob(&self, digest: &Digest, from: &str) -> Result<Mounted, Error> {
         let fail = self.failed("could not share a layer at");
         *self.mounting.lock().unwrap_or_else(PoisonError::into_inner) = Some(from.to_owned());
@@ -128,13 +128,13 @@ impl Client {
         match self.begin(&url).await {
             Ok(response) if response.status().as_u16() == 201 => Ok(Mounted::Yes),
             Ok(response) => {
-                // The registry began an upload instead, which nobody continues.
+                // The registry started an upload instead, which is abandoned.
                 if let Ok(url) = self.upload_at(&response) {
                     let _ = self.ask(&Ask::new(Method::DELETE), &url).await;
                 }
                 Ok(Mounted::No)
             }
-            // Not everyone who may push here may read there.
+            // An account that may push here may lack read access there.
             Err(Fault::Denied { .. } | Fault::Status { status: 400..=499, .. }) => Ok(Mounted::No),
             Err(fault) => Err(fail(fault)),
         }
@@ -166,23 +166,23 @@ impl Client {
         self.ask(&Ask { body: Some(&nothing), ..Ask::new(Method::POST) }, url).await
     }
 
-    /// Whether an answer names the digest that it should, if it names one.
+    /// Whether the digest in an answer, if any, is the expected one.
     #[expect(clippy::unused_self, reason = "it reads like the other questions about an answer")]
     pub(super) fn same_digest(&self, response: &Response, digest: &Digest, what: &'static str) -> Result<(), Fault> {
         let named = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
-        // A digest of another algorithm says nothing.
+        // A digest of another algorithm is ignored.
         let other = named.is_some_and(|named| named.starts_with("sha256:") && named != digest.as_str());
         if other { Err(Fault::Digest { what }) } else { Ok(()) }
     }
 
-    /// The bytes of a blob of this size; the last item is an error when they are others than the digest says.
+    /// The bytes of a blob of this size; the last item is an error if they do not match the digest.
     pub async fn blob(&self, digest: &Digest, size: u64) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Error> {
         let response = self.ask(&Ask::new(Method::GET), &self.address("blobs", digest.as_str())).await;
         let response = response.map_err(self.failed("could not read a layer from"))?;
         Ok(verified(response, digest.clone(), size, self.deadlines))
     }
 
-    /// A small blob, whole.
+    /// A small blob.
     pub async fn small_blob(&self, digest: &Digest, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
         let fail = |fault| Error { attempt: "could not read from", registry: self.registry.clone(), fault };
         if size > limit {

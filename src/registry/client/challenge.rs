@@ -1,6 +1,6 @@
-//! `WWW-Authenticate` becomes what a registry wants.
+//! Parses `WWW-Authenticate`.
 
-/// What a registry wants.
+/// The authentication that a registry asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     /// User name and password.
@@ -9,7 +9,7 @@ pub(super) enum Challenge {
     Bearer {
         /// Address of the token server.
         realm: String,
-        /// Who the token is for.
+        /// The service that the token is for.
         service: Option<String>,
     },
 }
@@ -17,7 +17,7 @@ pub(super) enum Challenge {
 /// Longest header that is read, in bytes.
 const LONGEST: usize = 4096;
 
-/// Reads the headers; a token is preferred to a password.
+/// Parses the headers; a token is preferred to a password.
 pub(super) fn challenge<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challenge> {
     let all: Vec<Challenge> = headers.filter(|header| header.len() <= LONGEST).filter_map(one).collect();
     let bearer = all.iter().find(|challenge| matches!(challenge, Challenge::Bearer { .. }));
@@ -54,7 +54,7 @@ fn parameters(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The text up to the closing quote, and what follows it.
+/// The text up to the closing quote, and the rest.
 fn quoted_string(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.char_indices();

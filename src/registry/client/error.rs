@@ -1,4 +1,4 @@
-//! What went wrong with a registry.
+//! Errors of a registry.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::failure::Class;
 #[derive(Debug, thiserror::Error)]
 #[error("{attempt} {registry}")]
 pub struct Error {
-    /// What was attempted, up to the name of the registry.
+    /// The attempt, up to the name of the registry.
     pub attempt: &'static str,
     /// Host and port of the registry.
     pub registry: String,
-    /// Why it failed.
+    /// The cause.
     #[source]
     pub fault: Fault,
 }
@@ -20,31 +20,31 @@ pub struct Error {
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// No connection, or one that broke.
+    /// The connection failed or broke.
     #[error("{what}")]
     Network {
-        /// In the words of the innermost cause.
+        /// The innermost cause.
         what: String,
     },
-    /// Too slow.
+    /// A deadline passed.
     #[error("it took longer than {} s: {what}", after.as_secs())]
     Timeout {
         /// The deadline.
         after: Duration,
-        /// What was waited for.
+        /// What took so long.
         what: &'static str,
     },
     /// 401 or 403.
     #[error("{by} answered {status} {}", refusal(*status, *anonymous))]
     Denied {
-        /// Who: the registry, or its token server.
+        /// The registry, or its token server.
         by: &'static str,
         /// Status.
         status: u16,
-        /// Whether there was no login to send.
+        /// Whether no login was sent.
         anonymous: bool,
     },
-    /// Another status that is no success.
+    /// Another error status.
     #[error("it answered {status}{}{}", code.as_ref().map(|code| format!(" {code}")).unwrap_or_default(), meaning(*status))]
     Status {
         /// Status.
@@ -57,30 +57,30 @@ pub enum Fault {
     Redirect {
         /// Host.
         to: String,
-        /// Why not.
+        /// Why it is not followed.
         why: &'static str,
     },
-    /// The bytes are others than their digest says.
+    /// The bytes do not match their digest.
     #[error("{what} has not the digest that was asked for")]
     Digest {
-        /// What was read or kept.
+        /// What was read or stored.
         what: &'static str,
     },
-    /// More bytes than there should be.
+    /// An answer is too large.
     #[error("{what} is longer than {limit} bytes")]
     TooLarge {
         /// What was read.
         what: &'static str,
-        /// The bound.
+        /// The limit.
         limit: u64,
     },
-    /// An answer that is none.
+    /// An answer violates the protocol.
     #[error("it does not speak the distribution protocol: {why}")]
     Protocol {
-        /// What is wrong.
+        /// How.
         why: &'static str,
     },
-    /// `ca.crt` is of no use.
+    /// `ca.crt` is invalid.
     #[error("ca.crt of the registry Secret holds no certificates in PEM")]
     Authorities,
     /// The content to push could not be read.
@@ -94,7 +94,7 @@ pub enum Fault {
 fn refusal(status: u16, anonymous: bool) -> &'static str {
     match (status, anonymous) {
         (_, true) => "to a request without credentials",
-        // Registries answer so to accounts with too few rights, and to those that have used up their room.
+        // Registries answer like this to accounts without permission, and to those over their quota.
         (403, false) => "to these credentials (they lack the right, or a quota is used up)",
         (_, false) => "to these credentials",
     }
@@ -111,7 +111,7 @@ fn meaning(status: u16) -> &'static str {
 }
 
 impl Fault {
-    /// What kind of failure it is.
+    /// The class of the failure.
     pub fn class(&self) -> Class {
         match self {
             Self::Denied { .. } => Class::Denied,
@@ -126,12 +126,12 @@ impl Fault {
         }
     }
 
-    /// Whether the same request may succeed soon: a full disk does not mend itself, and what is forgotten has to be sent.
+    /// Whether the same request may succeed soon: a full disk stays full, and a forgotten blob has to be pushed again.
     pub fn may_pass(&self) -> bool {
         !matches!(self, Self::Status { status: 507, .. } | Self::Content(_)) && !self.lacks_parts()
     }
 
-    /// Whether the registry says that the bytes are not those of the digest.
+    /// Whether the registry says that the bytes do not match the digest.
     pub fn is_about_content(&self) -> bool {
         match self {
             Self::Status { code: Some(code), .. } => matches!(code.as_str(), "DIGEST_INVALID" | "SIZE_INVALID"),
@@ -140,7 +140,7 @@ impl Fault {
         }
     }
 
-    /// Whether the registry lacks a part of the manifest that it was given.
+    /// Whether the registry lacks a blob of the manifest.
     pub fn lacks_parts(&self) -> bool {
         matches!(self, Self::Status { code: Some(code), .. } if forgotten(code))
     }

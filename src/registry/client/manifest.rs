@@ -8,14 +8,14 @@ use super::send::Ask;
 use super::{Client, Content, Error, Fault};
 use crate::registry::Digest;
 
-/// Largest manifest, in bytes, as the distribution specification recommends.
+/// Maximum size of a manifest, as the distribution specification recommends.
 const MAX_MANIFEST: u64 = 4 << 20;
 
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
                         application/vnd.docker.distribution.manifest.v2+json, \
                         application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// A manifest as it is kept.
+/// A stored manifest.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// Media type.
@@ -44,7 +44,7 @@ impl Client {
         Ok(Manifest { media_type, digest: digest.clone(), bytes })
     }
 
-    /// The digest that a tag or digest points to; `None`: there is no such image.
+    /// The digest that a tag or digest resolves to; `None` if there is no such image.
     pub async fn points_to(&self, reference: &str) -> Result<Option<Digest>, Error> {
         let fail = self.failed("could not look for an image at");
         let url = self.address("manifests", reference);
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// Pushes a manifest under a tag, and asks whether it is kept.
+    /// Pushes a manifest under a tag, and verifies that it is stored.
     pub async fn push_manifest(&self, tag: &str, media_type: &'static str, bytes: &Bytes) -> Result<Digest, Error> {
         self.put_manifest(tag, media_type, bytes).await.map_err(self.failed("could not push the image to"))
     }

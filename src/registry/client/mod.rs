@@ -1,9 +1,10 @@
-//! The OCI distribution API for one repository: blobs and manifests, in and out.
+//! The OCI distribution API for one repository: reading and pushing blobs and manifests.
 //!
-//! [`send`] asks (redirects, deadlines), [`token`] authenticates, [`blob`] and [`manifest`] say what.
+//! [`send`] sends requests (redirects, deadlines), [`token`] authenticates, [`blob`] and [`manifest`] define the
+//! requests.
 //!
-//! Invariant: nothing that a registry sends is held without a bound, and nothing is waited for without a deadline.
-//! Invariant: no error shows a credential, an address with a query, or a text that a server wrote.
+//! Invariant: everything that a registry sends is limited in size, and every wait has a deadline.
+//! Invariant: no error shows a credential, an address with a query, or a text of the server.
 //!
 //! Deliberately absent: retries, which the caller decides; resuming uploads.
 
@@ -25,17 +26,17 @@ use reqwest::Url;
 
 use super::{Access, ImageRef, Scheme};
 
-/// Where Docker Hub's API is.
+/// Host of Docker Hub's API.
 const DOCKER_HUB: &str = "registry-1.docker.io";
 
-/// How long a registry may take.
+/// Deadlines of a registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
     /// For a connection; 10 s.
     pub connect: Duration,
-    /// Without any progress; 60 s.
+    /// Without progress; 60 s.
     pub silence: Duration,
-    /// Bytes per second that a transfer has to make on the whole; 16 KiB.
+    /// Minimum average bytes per second of a transfer; 16 KiB.
     pub slowest: u64,
 }
 
@@ -46,13 +47,13 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// For a transfer of so many bytes.
+    /// The deadline of a transfer of so many bytes.
     fn whole(&self, bytes: u64) -> Duration {
         self.silence.saturating_add(Duration::from_secs(bytes / self.slowest.max(1)))
     }
 }
 
-/// What is asked of a registry.
+/// The permission that a client needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// To read.
@@ -72,18 +73,18 @@ pub struct Client {
     origin: Url,
     registry: String,
     repository: String,
-    /// Another repository that blobs are mounted from.
+    /// Another repository to mount blobs from.
     mounting: Mutex<Option<String>>,
     authorization: Mutex<token::Authorization>,
 }
 
 impl Client {
-    /// A client for the repository of an image. Nothing is sent yet.
+    /// A client for the repository of an image. Sends nothing yet.
     ///
-    /// Fails when the authorities of the access are no certificates.
+    /// Fails if the certificates of the access are invalid.
     pub fn new(image: &ImageRef, access: Access, rights: Rights, deadlines: Deadlines) -> Result<Self, Error> {
         let fail = |fault| Error { attempt: "could not prepare to talk to", registry: image.registry.clone(), fault };
-        // Fails only when a provider is installed already, which serves as well.
+        // Fails only if a provider is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
@@ -92,7 +93,7 @@ impl Client {
         let scheme = match access.scheme {
             Scheme::Https => "https",
             Scheme::Http => {
-                // What is inside stays inside: no proxy sees a login in plain text.
+                // No proxy for internal registries: it would see the login in plain text.
                 builder = builder.no_proxy();
                 "http"
             }

@@ -1,7 +1,7 @@
-//! Requests: redirects are followed here and not by the HTTP client, and everything has a deadline.
+//! Sends requests: redirects are followed here, not by the HTTP client, and everything has a deadline.
 //!
-//! Invariant: an `Authorization` header goes to the origin (scheme, host and port) that it is for, before and after
-//! any redirect.
+//! Invariant: an `Authorization` header is sent only to the origin (scheme, host and port) that it is for, before and
+//! after any redirect.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use super::{Client, Fault, challenge::challenge};
 use crate::failure::network_error;
 
 const REDIRECTS: usize = 5;
-/// Bytes that are read of a refusal.
+/// Bytes of a refusal that are read.
 const MAX_REFUSAL: u64 = 8 << 10;
 
 /// A request without its address.
@@ -40,7 +40,7 @@ impl Ask<'_> {
 }
 
 impl Client {
-    /// Asks the registry, authenticating when it wants that. The answer is one of success.
+    /// Sends a request, and authenticates if the registry asks for that. Returns a successful answer.
     pub(super) async fn ask(&self, ask: &Ask<'_>, url: &Url) -> Result<Response, Fault> {
         let mut authenticated = false;
         loop {
@@ -49,9 +49,9 @@ impl Client {
             let status = response.status();
             if status == StatusCode::UNAUTHORIZED && own && !authenticated {
                 let headers = response.headers().get_all(header::WWW_AUTHENTICATE);
-                let wanted = challenge(headers.iter().filter_map(|value| value.to_str().ok()));
-                if let Some(wanted) = wanted {
-                    self.authenticate(&wanted).await?;
+                let asked = challenge(headers.iter().filter_map(|value| value.to_str().ok()));
+                if let Some(asked) = asked {
+                    self.authenticate(&asked).await?;
                     authenticated = true;
                     continue;
                 }
@@ -60,7 +60,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and follows redirects of reads. `authorization` belongs to `origin`. Tells whether the answer is
+    /// Sends a request and follows redirects of reads. `authorization` is for `origin`. Returns whether the answer is
     /// from there.
     pub(super) async fn follow(
         &self,
@@ -97,7 +97,7 @@ impl Client {
         Err(Fault::Redirect { to: host(&at), why: "there were more than five redirects" })
     }
 
-    /// The answer's head: not later than the transfer may take on the whole, and not after a silence.
+    /// The head of the answer, within the deadline of the transfer and of silence.
     async fn answered(
         &self,
         request: reqwest::RequestBuilder,
@@ -125,12 +125,12 @@ impl Client {
         }
     }
 
-    /// A small body, whole.
+    /// A small body.
     pub(super) async fn body(&self, response: Response, what: &'static str, limit: u64) -> Result<Vec<u8>, Fault> {
         read(response, what, limit, self.deadlines.silence).await
     }
 
-    /// What a refusal means. Of its body only a code of the specification is taken.
+    /// The fault of a refusal. Of its body, only a code of the specification is used.
     pub(super) async fn refused(&self, response: Response, by: &'static str) -> Fault {
         let status = response.status();
         if matches!(status.as_u16(), 401 | 403 | 407) {
@@ -142,8 +142,8 @@ impl Client {
         Fault::Status { status: status.as_u16(), code: code.map(str::to_owned) }
     }
 
-    /// Where the registry wants an upload to go. The registry's own host is talked to as it is always talked to,
-    /// whatever scheme it believes to have behind its proxy.
+    /// The address of an upload. The registry's own host keeps its scheme, whatever it believes to have behind its
+    /// proxy.
     pub(super) fn upload_at(&self, response: &Response) -> Result<Url, Fault> {
         let mut to = location(response, response.url()).ok_or(Fault::Protocol { why: "an upload has no address" })?;
         if to.host() == self.origin.host() && (to.port().is_none() || to.port() == self.origin.port()) {
@@ -181,7 +181,7 @@ fn is_code(text: &str) -> bool {
     !text.is_empty() && text.len() <= 40 && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
 }
 
-/// Where an answer points to, without user name, password and fragment.
+/// The target of a redirect, without user name, password and fragment.
 fn location(response: &Response, base: &Url) -> Option<Url> {
     let mut to = base.join(response.headers().get(header::LOCATION)?.to_str().ok()?).ok()?;
     // These fail only for addresses without a host, which `allowed` refuses.

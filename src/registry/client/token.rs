@@ -1,7 +1,7 @@
-//! Authentication: user name and password, or a token that a token server gives for them.
+//! Authentication: user name and password, or a token that a token server issues for them.
 //!
-//! Invariant: a token server sees the password over HTTPS, or over HTTP when the registry itself is talked to that way
-//! and is the same host; a registry cannot lead it elsewhere.
+//! Invariant: a token server gets the password over HTTPS, or over HTTP if the registry itself uses HTTP and is the
+//! same host; a registry cannot send it elsewhere.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -18,18 +18,18 @@ use crate::registry::access::is_loopback;
 
 /// Largest answer of a token server, in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
-/// How long a token lasts that does not say so, as the specification has it.
+/// The default lifetime of a token in the specification.
 const USUAL: Duration = Duration::from_secs(60);
-/// How long before its end a token is not used any more.
+/// A token is not used so shortly before its end.
 const LEEWAY: Duration = Duration::from_secs(5);
 
-/// What the registry is sent.
+/// The authorization that is sent to the registry.
 #[derive(Debug, Default)]
 pub(super) enum Authorization {
-    /// It has not asked for anything yet.
+    /// None: the registry has not asked for any.
     #[default]
     Nothing,
-    /// This header until then; `None`: for ever.
+    /// This header until the given time; `None` for ever.
     Header(Secret<HeaderValue>, Option<Instant>),
 }
 
@@ -44,7 +44,7 @@ struct Answer {
 }
 
 impl Client {
-    /// The header to send now.
+    /// The current header.
     pub(super) fn authorization(&self) -> Option<HeaderValue> {
         let authorization = self.authorization.lock().unwrap_or_else(PoisonError::into_inner);
         match &*authorization {
@@ -55,9 +55,9 @@ impl Client {
         }
     }
 
-    /// Does what the registry wants before it lets us in.
-    pub(super) async fn authenticate(&self, wanted: &Challenge) -> Result<(), Fault> {
-        let new = match wanted {
+    /// Authenticates as the registry asks.
+    pub(super) async fn authenticate(&self, asked: &Challenge) -> Result<(), Fault> {
+        let new = match asked {
             Challenge::Basic => {
                 let header = self.basic()?;
                 let denied = Fault::Denied { by: "the registry", status: 401, anonymous: header.is_none() };
@@ -103,7 +103,7 @@ impl Client {
         Ok(Authorization::Header(Secret::new(header("Bearer", &token)?), Some(until)))
     }
 
-    /// The token server that a registry names, if it may see a password.
+    /// The address of the token server, if it may get a password.
     fn realm(&self, realm: &str) -> Result<Url, Fault> {
         let realm = Url::parse(realm).map_err(|_| Fault::Protocol { why: "its token server has no address" })?;
         let near = || realm.host() == self.origin.host() || realm.host_str().is_some_and(is_loopback);

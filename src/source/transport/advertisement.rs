@@ -1,6 +1,6 @@
-//! What a server says of itself first: its version and capabilities, and with version 0 all of its references.
+//! The server's advertisement: its version and capabilities, and in version 0 all of its references.
 //!
-//! Invariant: of the references only those asked for are kept, however many are sent.
+//! Invariant: only the requested references are kept, however many are sent.
 
 use std::collections::BTreeSet;
 
@@ -9,31 +9,31 @@ use super::http::Version;
 use super::packet::{self, Packet};
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::{At, Refs, Wanted};
+use crate::source::reference::{At, RefNames, Refs};
 
-/// What a server can do, as far as it matters here.
+/// The capabilities of a server that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Capabilities {
     pub(super) version: Version,
-    /// History can be left out.
+    /// It can omit history.
     pub(super) shallow: bool,
-    /// Files can be left out (version 2 only).
+    /// It can omit files (version 2 only).
     pub(super) filter: bool,
-    /// Commits that no reference names can be asked for (version 2 servers are tried).
+    /// It can send commits that no reference points to (version 2 servers are just asked).
     pub(super) any_commit: bool,
-    /// The server names its object format, and wants it named.
+    /// It names its object format, and expects it in requests.
     pub(super) names_format: bool,
 }
 
 impl Capabilities {
-    /// Those of a server of version 0 that advertises neither references nor capabilities.
-    fn of_nothing() -> Self {
+    /// The capabilities of a version 0 server that advertises neither references nor capabilities.
+    fn of_empty_repository() -> Self {
         Self { version: Version::Zero, shallow: false, filter: false, any_commit: false, names_format: false }
     }
 }
 
 /// Reads the whole advertisement; the references come with version 0 only.
-pub(super) async fn read(body: &mut Body, wanted: &Wanted) -> Result<(Capabilities, Option<Refs>), Fault> {
+pub(super) async fn read(body: &mut Body, wanted: &RefNames) -> Result<(Capabilities, Option<Refs>), Fault> {
     let mut first = body.expected().await?;
     let announced = matches!(&first, Packet::Data(data) if data.starts_with(b"# service=git-upload-pack"));
     if announced {
@@ -44,9 +44,9 @@ pub(super) async fn read(body: &mut Body, wanted: &Wanted) -> Result<(Capabiliti
     }
     let first = match first {
         Packet::Data(first) => first,
-        // Git before 2.42 advertises nothing at all of an empty repository in version 0, not even its capabilities.
-        Packet::Flush if announced || body.is_conversation() => {
-            return Ok((Capabilities::of_nothing(), Some(Refs::default())));
+        // Git before 2.42 advertises nothing for an empty repository in version 0, not even its capabilities.
+        Packet::Flush if announced || body.is_duplex() => {
+            return Ok((Capabilities::of_empty_repository(), Some(Refs::default())));
         }
         Packet::Flush | Packet::Delimiter => return Err(Fault::Protocol { why: "the advertisement is empty" }),
     };
@@ -59,7 +59,7 @@ pub(super) async fn read(body: &mut Body, wanted: &Wanted) -> Result<(Capabiliti
     let mut refs = Refs::default();
     let line = packet::line(&first);
     if line == b"version 1" {
-        return Err(Fault::Protocol { why: "it answers in version 1 of the protocol, which nobody asked for" });
+        return Err(Fault::Protocol { why: "it answers in version 1 of the protocol, which was not requested" });
     }
     let (line, capabilities) = match line.iter().position(|byte| *byte == 0) {
         Some(at) => (&line[..at], &line[at + 1..]),
@@ -71,7 +71,7 @@ pub(super) async fn read(body: &mut Body, wanted: &Wanted) -> Result<(Capabiliti
         match body.expected().await? {
             Packet::Data(data) => keep(packet::line(&data), wanted, &mut refs)?,
             Packet::Flush => break,
-            Packet::Delimiter => return Err(Fault::Protocol { why: "a delimiter stands among references" }),
+            Packet::Delimiter => return Err(Fault::Protocol { why: "there is a delimiter among the references" }),
         }
     }
     if let Some(head) = refs.0.get_mut("HEAD") {
@@ -88,7 +88,7 @@ async fn version_two(body: &mut Body) -> Result<Capabilities, Fault> {
         let data = match body.expected().await? {
             Packet::Data(data) => data,
             Packet::Flush => break,
-            Packet::Delimiter => return Err(Fault::Protocol { why: "a delimiter stands among capabilities" }),
+            Packet::Delimiter => return Err(Fault::Protocol { why: "there is a delimiter among the capabilities" }),
         };
         let line = String::from_utf8_lossy(packet::line(&data)).into_owned();
         let (name, value) = line.split_once('=').unwrap_or((&line, ""));
@@ -112,7 +112,7 @@ async fn version_two(body: &mut Body) -> Result<Capabilities, Fault> {
     Ok(capabilities)
 }
 
-/// Capabilities, and the branch that HEAD names.
+/// The capabilities, and the branch that HEAD points to.
 fn version_zero(words: &[u8]) -> Result<(Capabilities, Option<String>), Fault> {
     let words = String::from_utf8_lossy(words);
     let words: Vec<&str> = words.split(' ').collect();
@@ -140,8 +140,8 @@ fn check_format(format: &str) -> Result<(), Fault> {
     Err(Fault::Unsupported { what: "a repository with SHA-256 object ids", instead: "use one with SHA-1 object ids" })
 }
 
-/// Keeps one line `<id> <name>` if its name is wanted; `<name>^{}` tells what an annotated tag names.
-fn keep(line: &[u8], wanted: &Wanted, refs: &mut Refs) -> Result<(), Fault> {
+/// Adds the reference in a line `<id> <name>` if it was requested; `<name>^{}` is the target of an annotated tag.
+fn keep(line: &[u8], wanted: &RefNames, refs: &mut Refs) -> Result<(), Fault> {
     let (id, name) = id_and_rest(line)?;
     let name = String::from_utf8_lossy(name);
     if let Some(tag) = name.strip_suffix("^{}") {
@@ -154,7 +154,7 @@ fn keep(line: &[u8], wanted: &Wanted, refs: &mut Refs) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Cuts `<id> <rest>`.
+/// Splits `<id> <rest>`.
 pub(super) fn id_and_rest(line: &[u8]) -> Result<(Id, &[u8]), Fault> {
     const NOT_A_REFERENCE: Fault = Fault::Protocol { why: "a line is not a reference" };
     let (id, rest) = line.split_at_checked(40).ok_or(NOT_A_REFERENCE)?;

@@ -1,6 +1,6 @@
-//! What a server answers, in pieces or in packets, however it comes.
+//! The body of a server's answer over HTTP or SSH, read in chunks or in packets.
 //!
-//! Invariant: an answer ends at its limit of bytes, or when it is silent for too long.
+//! Invariant: reading fails at the limit of bytes, or after too long a silence.
 
 use std::time::Duration;
 
@@ -13,46 +13,46 @@ use crate::source::error::Fault;
 /// An answer that is being read.
 #[derive(Debug)]
 pub(super) struct Body {
-    flow: Flow,
+    flow: Stream,
     left: u64,
     limit: u64,
     silence: Duration,
     buffer: BytesMut,
 }
 
-/// Where it comes from.
+/// The underlying stream.
 #[derive(Debug)]
-enum Flow {
+enum Stream {
     Http(reqwest::Response),
     Ssh(Box<ssh::Session>),
 }
 
 impl Body {
     pub(super) fn http(response: reqwest::Response, limit: u64, silence: Duration) -> Self {
-        Self { flow: Flow::Http(response), left: limit, limit, silence, buffer: BytesMut::new() }
+        Self { flow: Stream::Http(response), left: limit, limit, silence, buffer: BytesMut::new() }
     }
 
     pub(super) fn ssh(session: ssh::Session, limit: u64, silence: Duration) -> Self {
-        Self { flow: Flow::Ssh(Box::new(session)), left: limit, limit, silence, buffer: BytesMut::new() }
+        Self { flow: Stream::Ssh(Box::new(session)), left: limit, limit, silence, buffer: BytesMut::new() }
     }
 
-    /// Whether it is one side of a conversation, in which questions can be asked ([`Body::send`]).
-    pub(super) fn is_conversation(&self) -> bool {
-        matches!(self.flow, Flow::Ssh(_))
+    /// Whether requests can be sent on the same stream ([`Body::send`]).
+    pub(super) fn is_duplex(&self) -> bool {
+        matches!(self.flow, Stream::Ssh(_))
     }
 
-    /// Asks a question whose answer is read next.
-    pub(super) async fn send(&mut self, question: Vec<u8>) -> Result<(), Fault> {
-        let Flow::Ssh(session) = &mut self.flow else { return Err(Fault::Stopped) };
-        match tokio::time::timeout(self.silence, session.send(question)).await {
+    /// Sends a request whose answer is read next.
+    pub(super) async fn send(&mut self, request_body: Vec<u8>) -> Result<(), Fault> {
+        let Stream::Ssh(session) = &mut self.flow else { return Err(Fault::Stopped) };
+        match tokio::time::timeout(self.silence, session.send(request_body)).await {
             Ok(sent) => sent,
-            Err(_) => Err(Fault::Timeout { after: self.silence, what: "sending a question" }),
+            Err(_) => Err(Fault::Timeout { after: self.silence, what: "sending a request" }),
         }
     }
 
-    /// Says goodbye: nothing more is read.
+    /// Ends the stream.
     pub(super) fn finish(self) {
-        if let Flow::Ssh(session) = self.flow {
+        if let Stream::Ssh(session) = self.flow {
             session.finish(self.silence);
         }
     }
@@ -71,7 +71,7 @@ impl Body {
         }
     }
 
-    /// The next packet, which there has to be.
+    /// The next packet; the end of the body is an error.
     pub(super) async fn expected(&mut self) -> Result<Packet, Fault> {
         self.packet().await?.ok_or(Fault::Protocol { why: "the answer ends too early" })
     }
@@ -79,13 +79,13 @@ impl Body {
     async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         let next = async {
             match &mut self.flow {
-                Flow::Http(response) => response.chunk().await.map_err(|error| http::network(&error)),
-                Flow::Ssh(session) => session.chunk().await,
+                Stream::Http(response) => response.chunk().await.map_err(|error| http::network(&error)),
+                Stream::Ssh(session) => session.chunk().await,
             }
         };
         let chunk = match tokio::time::timeout(self.silence, next).await {
             Ok(chunk) => chunk?,
-            Err(_) => return Err(Fault::Timeout { after: self.silence, what: "not a byte came" }),
+            Err(_) => return Err(Fault::Timeout { after: self.silence, what: "waiting for data" }),
         };
         let Some(bytes) = chunk else { return Ok(None) };
         let length = bytes.len() as u64;

@@ -1,8 +1,8 @@
-//! Asking a server for commits with their files or without, and receiving the pack into a file.
+//! Requests commits with or without their files, and receives the pack into a file.
 //!
-//! The pack is judged piece by piece as it arrives ([`Scan`]), so that a bomb is refused before it is unpacked.
-//! Invariant: what the server says in its own words is shown shortened, in one line, and not at all when it repeats
-//! the credentials.
+//! The pack is checked piece by piece as it arrives ([`Scan`]), so that a decompression bomb is refused before it is
+//! unpacked.
+//! Invariant: server messages are shown shortened, in one line, and not at all if they repeat the credentials.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,48 +17,48 @@ use super::packet::{self, Packet};
 use super::refs::{AGENT_LINE, Negotiated};
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::Wanted;
+use crate::source::reference::RefNames;
 use crate::source::{Credentials, Limits};
 
-/// Bytes that are gathered before a blocking thread judges and writes them.
+/// Bytes that are collected before a blocking thread checks and writes them.
 const PIECE: usize = 256 << 10;
 
-/// What is asked of the server.
+/// A request for a pack.
 #[derive(Clone, Debug)]
-pub(in crate::source) struct Asked {
-    /// Objects wanted.
+pub(in crate::source) struct PackRequest {
+    /// The requested objects.
     pub(in crate::source) want: Vec<Id>,
-    /// Commits whose files we have, and whether their history is left out.
+    /// Commits whose files we have, and whether their history is complete.
     pub(in crate::source) have: Vec<(Id, History)>,
-    /// How much history is wanted.
+    /// How much history is requested.
     pub(in crate::source) history: History,
-    /// Whether the files are wanted.
+    /// Whether files are requested.
     pub(in crate::source) files: Files,
 }
 
-/// How much of a commit's files is meant.
+/// Whether a pack contains files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source) enum Files {
     /// All of them.
     Whole,
-    /// None, where the server can leave them out.
+    /// None, if the server can omit them.
     Left,
 }
 
-/// How much of a commit's history is meant.
+/// How much of a commit's history a pack contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source) enum History {
     /// All of it.
     Whole,
-    /// None: the commit and its files.
+    /// None: only the commit and its files.
     Left,
 }
 
-/// A pack that was received.
+/// A received pack.
 #[derive(Debug)]
-pub(in crate::source) struct Delivered {
+pub(in crate::source) struct ReceivedPack {
     pub(in crate::source) file: File,
-    /// Commits that came without their history.
+    /// Commits whose history was omitted.
     pub(in crate::source) shallow: BTreeSet<Id>,
 }
 
@@ -67,24 +67,24 @@ pub(in crate::source) async fn fetch_pack(
     wire: &Wire<'_>,
     known: &Negotiated,
     credentials: &Credentials,
-    asked: &Asked,
+    asked: &PackRequest,
     limits: &Limits,
     file: File,
-) -> Result<Delivered, Fault> {
-    // A twentieth more than the pack: packet lengths and progress.
+) -> Result<ReceivedPack, Fault> {
+    // 5 % more than the pack, for packet lengths and progress.
     let limit = limits.pack_bytes.saturating_add(limits.pack_bytes / 20).saturating_add(64 << 10);
     let mut body = match wire {
         Wire::Http(http, _) => {
             let at = known.at.as_ref().ok_or(Fault::Stopped)?;
-            let question = question(known.capabilities, asked);
-            http.ask(at, credentials, known.capabilities.version, question, limit).await?
+            let request_body = request(known.capabilities, asked);
+            http.ask(at, credentials, known.capabilities.version, request_body, limit).await?
         }
         Wire::Ssh(ssh, address, place) => {
-            // A server of version 0 tells all of its references first.
+            // A server of version 0 lists all of its references first.
             let limit = limit.saturating_add(limits.advertisement_bytes);
             let mut body = ssh.open(address, credentials, place, limit).await?;
-            let (capabilities, _) = advertisement::read(&mut body, &Wanted::new([])).await?;
-            body.send(question(capabilities, asked)).await?;
+            let (capabilities, _) = advertisement::read(&mut body, &RefNames::new([])).await?;
+            body.send(request(capabilities, asked)).await?;
             body
         }
     };
@@ -93,7 +93,7 @@ pub(in crate::source) async fn fetch_pack(
     Ok(delivered)
 }
 
-fn question(capabilities: Capabilities, asked: &Asked) -> Vec<u8> {
+fn request(capabilities: Capabilities, asked: &PackRequest) -> Vec<u8> {
     let mut out = Vec::new();
     let deepen = asked.history == History::Left && capabilities.shallow;
     let shallow = asked.have.iter().filter(|(_, history)| *history == History::Left && capabilities.shallow);
@@ -142,8 +142,8 @@ fn question(capabilities: Capabilities, asked: &Asked) -> Vec<u8> {
     out
 }
 
-/// Both versions answer with lines, then with the pack in bands: 1 is the pack, 2 progress, 3 an error.
-async fn receive(body: &mut Body, limits: &Limits, file: File) -> Result<Delivered, Fault> {
+/// Both versions answer with lines, then with the pack in side bands: 1 is the pack, 2 progress, 3 an error.
+async fn receive(body: &mut Body, limits: &Limits, file: File) -> Result<ReceivedPack, Fault> {
     let mut spool = Spool { sink: Some((Scan::new(*limits), file)), piece: Vec::new(), started: false };
     let mut shallow = BTreeSet::new();
     loop {
@@ -161,11 +161,11 @@ async fn receive(body: &mut Body, limits: &Limits, file: File) -> Result<Deliver
                 Line::Shallow(id) => drop(shallow.insert(id)),
                 Line::Other => {}
                 Line::Error(text) => return Err(Fault::Refused { text }),
-                Line::Unknown => return Err(Fault::Protocol { why: "a line before the pack is unknown" }),
+                Line::Unknown => return Err(Fault::Protocol { why: "there is an unknown line before the pack" }),
             },
         }
     }
-    Ok(Delivered { file: spool.finish().await?, shallow })
+    Ok(ReceivedPack { file: spool.finish().await?, shallow })
 }
 
 enum Line {
@@ -197,9 +197,9 @@ impl Line {
     }
 }
 
-/// Gathers pieces; judging and writing them happens on a blocking thread, which holds them only for that long.
+/// Collects pieces; a blocking thread checks and writes them.
 struct Spool {
-    /// Taken while a blocking thread works with it.
+    /// `None` while a blocking thread uses it.
     sink: Option<(Scan, File)>,
     piece: Vec<u8>,
     started: bool,
@@ -238,15 +238,15 @@ impl Spool {
     }
 }
 
-/// A server's words as one short line.
+/// A server's message as one short line.
 pub(super) fn clean(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     text.trim().to_owned()
 }
 
-/// A fault that does not repeat the credentials.
-pub(in crate::source) fn hushed(credentials: &Credentials, fault: Fault) -> Fault {
+/// The fault, without a server message that repeats the credentials.
+pub(in crate::source) fn without_credentials(credentials: &Credentials, fault: Fault) -> Fault {
     match fault {
         Fault::Refused { text } => Fault::Refused { text: without(credentials, text) },
         other => other,
@@ -257,9 +257,9 @@ fn without(credentials: &Credentials, text: String) -> String {
     match credentials {
         Credentials::Basic { password, .. } if !password.expose().is_empty() => {
             let basic = super::http::basic(credentials).unwrap_or_default();
-            // Shortening may have cut a repeated secret: any eight characters of it in a row count.
+            // Shortening may have cut a repeated secret: any eight consecutive characters of it count.
             if repeats(&text, password.expose()) || repeats(&text, &basic) {
-                "(its words repeat the credentials and are not shown)".to_owned()
+                "(its message repeats the credentials and is not shown)".to_owned()
             } else {
                 text
             }
@@ -280,7 +280,7 @@ mod tests {
     use crate::source::Secret;
 
     #[test]
-    fn hides_words_that_repeat_the_credentials() {
+    fn hides_messages_that_repeat_the_credentials() {
         let credentials =
             Credentials::Basic { username: "u".into(), password: Secret::new("correct horse battery".into()) };
         let shown = |text: &str| without(&credentials, text.to_owned());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_a_servers_words_as_one_short_line() {
+    fn shows_server_messages_as_one_short_line() {
         assert_eq!(clean(b" a\nb\x1b[31m\r\n"), "a b [31m");
         assert_eq!(clean(&[b'x'; 5000]).len(), 200);
     }

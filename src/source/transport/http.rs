@@ -1,7 +1,7 @@
-//! Requests to a Git server over HTTP: statuses become faults, redirects are followed here and not by the client.
+//! Requests to a Git server over HTTP: statuses become faults, and redirects are followed here, not by the client.
 //!
-//! Invariant: credentials are sent to the host of the repository's address only; a redirect to another host is
-//! followed without them, one from https to http not at all.
+//! Invariant: credentials are sent only to the host of the repository's address; a redirect to another host is followed
+//! without them, one from https to http not at all.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use reqwest::{StatusCode, Url, header};
@@ -13,10 +13,10 @@ use crate::source::address::strip;
 use crate::source::error::{Fault, Sent};
 use crate::source::{Credentials, Deadlines};
 
-/// Some servers let only programs in that call themselves git.
+/// Some servers accept only clients that call themselves git.
 const AGENT: &str = concat!("git/2.0 (mainstay ", env!("CARGO_PKG_VERSION"), ")");
 const REDIRECTS: usize = 5;
-const QUESTION: &str = "service=git-upload-pack";
+const UPLOAD_PACK_QUERY: &str = "service=git-upload-pack";
 
 /// A client for all remotes.
 #[derive(Clone, Debug)]
@@ -25,11 +25,11 @@ pub(in crate::source) struct Http {
     deadlines: Deadlines,
 }
 
-/// Where a repository answers, after redirects.
+/// The endpoint of a repository after redirects.
 #[derive(Clone, Debug)]
 pub(in crate::source) struct Endpoint {
     base: Url,
-    /// Whether the host is the one that the credentials were given for.
+    /// Whether the host is that of the repository's address.
     own: bool,
 }
 
@@ -47,7 +47,7 @@ impl Http {
         Ok(Self { client, deadlines })
     }
 
-    /// Asks what the server can do and where it really is.
+    /// Requests the advertisement, and follows redirects.
     pub(super) async fn advertisement(
         &self,
         url: &Url,
@@ -56,7 +56,7 @@ impl Http {
     ) -> Result<(Endpoint, Body), Fault> {
         let mut at = Endpoint { base: url.clone(), own: true };
         for _ in 0..=REDIRECTS {
-            let request = self.client.get(append(&at.base, "info/refs", Some(QUESTION)));
+            let request = self.client.get(append(&at.base, "info/refs", Some(UPLOAD_PACK_QUERY)));
             let request = request.header("git-protocol", "version=2").header(header::PRAGMA, "no-cache");
             let response = self.send(request, &at, credentials).await?;
             if response.status().is_redirection() {
@@ -66,16 +66,16 @@ impl Http {
             let response = accepted(response, &at, credentials, "application/x-git-upload-pack-advertisement")?;
             return Ok((at, self.body(response, limit)));
         }
-        Err(Fault::Redirect { to: host(&at.base), why: "there were more than five redirects" })
+        Err(Fault::Redirect { to: host(&at.base), why: "there are more than five redirects" })
     }
 
-    /// Sends a request of the protocol.
+    /// Sends a protocol request.
     pub(super) async fn ask(
         &self,
         at: &Endpoint,
         credentials: &Credentials,
         version: Version,
-        question: Vec<u8>,
+        request_body: Vec<u8>,
         limit: u64,
     ) -> Result<Body, Fault> {
         let mut request = self
@@ -83,7 +83,7 @@ impl Http {
             .post(append(&at.base, "git-upload-pack", None))
             .header(header::CONTENT_TYPE, "application/x-git-upload-pack-request")
             .header(header::ACCEPT, "application/x-git-upload-pack-result")
-            .body(question);
+            .body(request_body);
         if version == Version::Two {
             request = request.header("git-protocol", "version=2");
         }
@@ -121,7 +121,7 @@ impl Http {
     }
 }
 
-/// What basic authentication sends for these credentials.
+/// The value of basic authentication for these credentials.
 pub(super) fn basic(credentials: &Credentials) -> Option<String> {
     match credentials {
         Credentials::Basic { username, password } => {
@@ -131,12 +131,12 @@ pub(super) fn basic(credentials: &Credentials) -> Option<String> {
     }
 }
 
-/// Version of the protocol.
+/// The protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source) enum Version {
-    /// All references are advertised first.
+    /// 0: all references are advertised first.
     Zero,
-    /// References are asked for.
+    /// 2: references are requested.
     Two,
 }
 
@@ -152,7 +152,7 @@ fn host(url: &Url) -> String {
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
-/// Where a redirect leads. `asked` is the repository's own address.
+/// The target of a redirect. `asked` is the repository's own address.
 fn redirected(at: &Endpoint, asked: &Url, response: &reqwest::Response) -> Result<Endpoint, Fault> {
     let location = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
     let to = location.and_then(|to| append(&at.base, "info/refs", None).join(to).ok());
@@ -212,7 +212,7 @@ fn accepted(
         kind if kind.starts_with("text/plain") => {
             Err(Fault::Protocol { why: "it serves plain files only (the \"dumb\" protocol)" })
         }
-        _ => Err(Fault::Protocol { why: "the content type is not Git's" }),
+        _ => Err(Fault::Protocol { why: "the content type is not that of Git" }),
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_which_redirects_may_see_the_credentials() {
+    fn sends_credentials_only_to_redirects_within_the_host() {
         check("https://a.org/x", "https://a.org/x.git/info/refs?service=git-upload-pack", "own https://a.org/x.git");
         check("http://a.org/x", "https://a.org/x/info/refs", "own https://a.org/x");
         check("https://a.org/x", "https://b.org/x/info/refs", "foreign https://b.org/x");

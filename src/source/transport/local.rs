@@ -1,7 +1,7 @@
-//! A repository in this file system, read in place: no copy, no mirror.
+//! A repository in the local file system, read in place: no copy, no mirror.
 //!
-//! libgit2 copies a local repository's whole history when it fetches it; reading the objects where they are costs
-//! nothing. Only `mainstay dev` allows it, for repositories of the person who runs it.
+//! libgit2 copies a local repository's whole history when it fetches; reading the objects in place costs nothing. Only
+//! `mainstay dev` allows it, for repositories of the user who runs it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use git2::{Repository, RepositoryOpenFlags};
 
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::{At, Refs, Wanted};
+use crate::source::reference::{At, RefNames, Refs};
 
-/// Opens the repository whose root or `.git` directory `path` is.
+/// Opens the repository with this root or `.git` directory.
 pub(in crate::source) fn open(path: &Path) -> Result<Repository, Fault> {
     let nothing: [&Path; 0] = [];
     Repository::open_ext(path, RepositoryOpenFlags::NO_SEARCH, nothing).map_err(|error| match error.code() {
@@ -21,19 +21,19 @@ pub(in crate::source) fn open(path: &Path) -> Result<Repository, Fault> {
     })
 }
 
-/// Where the repository keeps its objects.
+/// The repository's object directory.
 pub(in crate::source) fn objects(path: &Path) -> Result<PathBuf, Fault> {
     Ok(open(path)?.commondir().join("objects"))
 }
 
-/// The references named in `wanted`, as far as the repository has them.
-pub(in crate::source) fn list_refs(path: &Path, wanted: &Wanted) -> Result<Refs, Fault> {
+/// The requested references that the repository has.
+pub(in crate::source) fn list_refs(path: &Path, wanted: &RefNames) -> Result<Refs, Fault> {
     let repository = open(path)?;
     let mut refs = Refs::default();
     for name in wanted.names() {
         let Ok(reference) = repository.find_reference(name) else { continue };
         let symbolic = reference.symbolic_target().ok().flatten().map(str::to_owned);
-        // A HEAD whose branch has no commit yet resolves to nothing.
+        // HEAD of an empty repository resolves to nothing.
         let Some(id) = reference.resolve().ok().and_then(|direct| direct.target()) else { continue };
         let peeled = reference.peel(git2::ObjectType::Any).ok().map(|object| Id::from(object.id()));
         let id = Id::from(id);

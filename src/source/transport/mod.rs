@@ -1,11 +1,11 @@
-//! How a remote is spoken to: HTTP or SSH with Git's smart protocol, or a local repository's files.
+//! Transports: Git's smart protocol over HTTP or SSH, or the files of a local repository.
 //!
 //! `names` finds hosts, `http` sends and follows, `ssh` connects and runs the server's command, `body` reads what either answers, `packet` cuts
 //! it into packets, `advertisement` and `refs` ask what there is, `fetch` asks for a commit, `pack` judges the pack while
 //! it arrives, `local` reads a repository in this file system.
 //! Version 2 of the protocol is used wherever the server has it; version 0 otherwise.
 //!
-//! Deliberately not here: `git://`, which neither hides nor proves anything.
+//! Deliberately not here: `git://`, which neither encrypts nor authenticates.
 
 mod advertisement;
 mod body;
@@ -18,7 +18,7 @@ mod packet;
 mod refs;
 mod ssh;
 
-pub(super) use fetch::{Asked, Files, History, fetch_pack, hushed};
+pub(super) use fetch::{Files, History, PackRequest, fetch_pack, without_credentials};
 pub(super) use http::Http;
 pub(super) use names::{Names, on_behalf_of};
 pub(super) use refs::{Negotiated, list_refs};
@@ -26,7 +26,7 @@ pub(super) use ssh::{KeyPlace, Ssh};
 
 use super::ssh_address::SshAddress;
 
-/// Blocking threads that looking up names and opening keys may take, beside the slots.
+/// Blocking threads that looking up names and opening keys may take, beside the permits.
 pub(super) const THREADS: usize = names::AT_ONCE + ssh::AT_ONCE;
 
 /// A remote that is not on this machine, and the client for it.

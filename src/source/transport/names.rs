@@ -12,8 +12,8 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::source::error::Fault;
-use crate::source::slots::Slots;
-use crate::source::turns::Party;
+use crate::source::fair_queue::Tenant;
+use crate::source::permits::Permits;
 
 /// Names that are looked up at the same time.
 pub(in crate::source) const AT_ONCE: usize = 16;
@@ -21,36 +21,36 @@ pub(in crate::source) const AT_ONCE: usize = 16;
 tokio::task_local! {
     /// On whose behalf remotes are spoken to. The client of HTTP asks for addresses deep within a request, where nothing
     /// else of ours comes along.
-    static PARTY: Party;
+    static TENANT: Tenant;
 }
 
 /// Speaks to remotes on behalf of a namespace.
-pub(in crate::source) async fn on_behalf_of<T>(party: &Party, conversation: impl Future<Output = T>) -> T {
-    PARTY.scope(party.clone(), conversation).await
+pub(in crate::source) async fn on_behalf_of<T>(tenant: &Tenant, conversation: impl Future<Output = T>) -> T {
+    TENANT.scope(tenant.clone(), conversation).await
 }
 
 /// On whose behalf the current task speaks.
-pub(super) fn party() -> Party {
-    PARTY.try_with(Clone::clone).unwrap_or_default()
+pub(super) fn tenant() -> Tenant {
+    TENANT.try_with(Clone::clone).unwrap_or_default()
 }
 
 /// Looks names up.
 #[derive(Clone, Debug)]
 pub(in crate::source) struct Names {
-    slots: Slots,
+    permits: Permits,
     look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
 }
 
 impl Names {
     /// With the resolver of the system.
     pub(in crate::source) fn new() -> Self {
-        Self { slots: Slots::new(AT_ONCE), look_up: |host, port| Ok((host, port).to_socket_addrs()?.collect()) }
+        Self { permits: Permits::new(AT_ONCE), look_up: |host, port| Ok((host, port).to_socket_addrs()?.collect()) }
     }
 
     /// The addresses of a host, in the resolver's order.
-    pub(super) async fn find(&self, party: &Party, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
+    pub(super) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
-        let found = self.slots.share(party).run(move || look_up(&name, port)).await?;
+        let found = self.permits.share(tenant).run(move || look_up(&name, port)).await?;
         let what = |error| format!("no connection: the name {host} is not found ({error})");
         found.map_err(|error| Fault::Network { what: what(error) })
     }
@@ -58,10 +58,10 @@ impl Names {
 
 impl Resolve for Names {
     fn resolve(&self, name: Name) -> Resolving {
-        let (names, party) = (self.clone(), party());
+        let (names, tenant) = (self.clone(), tenant());
         Box::pin(async move {
             let look_up = names.look_up;
-            let found = names.slots.share(&party).run(move || look_up(name.as_str(), 0)).await??;
+            let found = names.permits.share(&tenant).run(move || look_up(name.as_str(), 0)).await??;
             Ok::<Addrs, _>(Box::new(found.into_iter()))
         })
     }
@@ -104,7 +104,7 @@ mod tests {
     async fn a_nameserver_that_never_answers_holds_up_its_own_namespace_only() {
         let _over = Over;
         let names = Names { look_up: stuck, ..Names::new() };
-        let (bad, good): (Party, Party) = ("bad".into(), "good".into());
+        let (bad, good): (Tenant, Tenant) = ("bad".into(), "good".into());
         let brief = Duration::from_millis(10);
         for number in 0..50 {
             let name = format!("stuck-{number}");

@@ -1,9 +1,9 @@
-//! Judging a pack while it arrives: how many objects, how large each becomes, how long chains of deltas are.
+//! Checks a pack while it arrives: the number of objects, their sizes, the length of delta chains.
 //!
-//! libgit2 believes what a delta says about its size and allocates it; a kilobyte of delta can claim gigabytes. So
-//! every object is inflated here once, into nothing, and its claims are compared with the limits first.
+//! libgit2 trusts the size in a delta and allocates it; a kilobyte of delta can claim gigabytes. So every object is
+//! inflated here once without keeping the result, and its sizes are compared with the limits first.
 //!
-//! Invariant: memory is a constant and some bytes for each delta; time grows with the pack and with `unpacked_bytes`.
+//! Invariant: memory is constant plus some bytes per delta; time grows with the pack and with `unpacked_bytes`.
 //! Deliberately not here: checksums and ids, which libgit2 verifies when it indexes.
 
 use std::collections::HashMap;
@@ -13,10 +13,10 @@ use flate2::{Decompress, FlushDecompress, Status};
 use crate::source::Limits;
 use crate::source::error::Fault;
 
-/// Longest chain of deltas that git itself makes.
-const LONGEST_CHAIN: u16 = 4095;
+/// The longest delta chain that git itself makes.
+const MAX_CHAIN: u16 = 4095;
 
-/// The state of judging one pack.
+/// The state of checking one pack.
 pub(super) struct Scan {
     limits: Limits,
     state: State,
@@ -37,7 +37,7 @@ enum State {
     Header(Vec<u8>),
     /// Type and size.
     Object { shift: u32 },
-    /// Distance to the delta's base.
+    /// Offset of the delta's base.
     Distance { first: bool, distance: u64 },
     /// Id of the delta's base.
     BaseId { left: usize },
@@ -45,7 +45,7 @@ enum State {
     Content,
     /// Checksum.
     Trailer { left: usize },
-    /// Nothing may follow.
+    /// The end; nothing may follow.
     End,
 }
 
@@ -55,7 +55,7 @@ struct Object {
     kind: u8,
     size: u64,
     produced: u64,
-    /// The first bytes of a delta, which claim two sizes.
+    /// The first bytes of a delta, which state two sizes.
     claims: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Scan {
         }
     }
 
-    /// Judges the next bytes.
+    /// Checks the next bytes.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let used = if self.state == State::Content {
@@ -92,7 +92,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Judges that the pack is complete.
+    /// Checks that the pack is complete.
     pub(super) fn finish(self) -> Result<(), Fault> {
         if self.state == State::End { Ok(()) } else { Err(damaged("it ends too early")) }
     }
@@ -133,7 +133,7 @@ impl Scan {
                 }
             }
             State::Content => {}
-            State::End => return Err(damaged("something follows its end")),
+            State::End => return Err(damaged("there are bytes after its end")),
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Scan {
             u32::from_be_bytes(bytes)
         };
         if !header.starts_with(b"PACK") || !matches!(number(4), 2 | 3) {
-            return Err(damaged("it is no pack of version 2"));
+            return Err(damaged("it is not a pack of version 2"));
         }
         self.objects_left = number(8);
         if self.objects_left > self.limits.pack_objects {
@@ -189,8 +189,8 @@ impl Scan {
         let base = self.object.start.checked_sub(distance).filter(|base| *base < self.object.start);
         let base = base.ok_or(damaged("a base lies outside of it"))?;
         let length = self.chains.get(&base).copied().unwrap_or(0) + 1;
-        if length > LONGEST_CHAIN {
-            return Err(Fault::TooLarge { what: "a chain of deltas", limit: LONGEST_CHAIN.into() });
+        if length > MAX_CHAIN {
+            return Err(Fault::TooLarge { what: "a chain of deltas", limit: MAX_CHAIN.into() });
         }
         self.chains.insert(self.object.start, length);
         Ok(())
@@ -201,7 +201,7 @@ impl Scan {
         self.state = State::Content;
     }
 
-    /// Inflates some bytes into nothing; returns how many were used.
+    /// Inflates some bytes; returns how many were consumed.
     fn content(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
         let status = self.inflate.decompress(bytes, &mut self.scratch, FlushDecompress::None);
@@ -264,7 +264,7 @@ fn claim(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
             return Ok((size, &bytes[place + 1..]));
         }
     }
-    Err(damaged("a delta does not say its sizes"))
+    Err(damaged("a delta does not state its sizes"))
 }
 
 fn damaged(what: &str) -> Fault {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn lets_a_pack_pass() {
+    fn accepts_a_pack() {
         let blob = object(3, &[], 300_000, &vec![b'x'; 300_000]);
         let delta = object(7, &[9; 20], 3, &[5, 5, 0x90]);
         check(&pack(&[blob.clone(), object(3, &[], 0, b""), delta]), "good");
@@ -350,12 +350,12 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_pack() {
+    fn refuses_damaged_packs() {
         check(b"", "the server sent a damaged pack (it ends too early)");
-        check(b"<!doctype html>", "the server sent a damaged pack (it is no pack of version 2)");
+        check(b"<!doctype html>", "the server sent a damaged pack (it is not a pack of version 2)");
         let good = pack(&[object(3, &[], 3, b"abc")]);
         check(&good[..good.len() - 1], "the server sent a damaged pack (it ends too early)");
-        check(&[&good[..], b"x"].concat(), "the server sent a damaged pack (something follows its end)");
+        check(&[&good[..], b"x"].concat(), "the server sent a damaged pack (there are bytes after its end)");
         check(&pack(&[object(5, &[], 3, b"abc")]), "the server sent a damaged pack (an object has an unknown type)");
         check(&pack(&[object(6, &[50], 3, &[5, 5, 1])]), "the server sent a damaged pack (a base lies outside of it)");
         check(
@@ -366,7 +366,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn judges_any_bytes_without_panic(tail: Vec<u8>, objects in 0u32..5) {
+        fn checks_any_bytes_without_panic(tail: Vec<u8>, objects in 0u32..5) {
             let bytes = [&b"PACK\0\0\0\x02"[..], &objects.to_be_bytes(), &tail].concat();
             let _ = judge(&bytes, 3);
             let _ = judge(&tail, 1000);

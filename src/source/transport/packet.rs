@@ -1,6 +1,6 @@
 //! Git's packet lines: four hexadecimal digits of length, then that many bytes.
 //!
-//! Invariant: whatever the bytes are, cutting ends in packets or in a [`Fault`], never in a panic.
+//! Invariant: any bytes are split into packets or a [`Fault`], never a panic.
 
 use bytes::{Bytes, BytesMut};
 
@@ -17,7 +17,7 @@ pub(super) enum Packet {
     Data(Bytes),
 }
 
-/// Takes the next packet off `buffer`; `None` when more bytes are needed.
+/// Takes the next packet off `buffer`; `None` if more bytes are needed.
 pub(super) fn split(buffer: &mut BytesMut) -> Result<Option<Packet>, Fault> {
     let Some(digits) = buffer.get(..4) else { return Ok(None) };
     let mut length = [0; 2];

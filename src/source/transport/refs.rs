@@ -1,6 +1,6 @@
-//! Asking a server for the references that are wanted, and for no others.
+//! Looks up the requested references, and no others.
 //!
-//! What was negotiated is remembered by the caller: then an unchanged remote costs one request of a few hundred bytes.
+//! The caller caches the result of the negotiation: an unchanged remote then costs one request of a few hundred bytes.
 
 use super::Wire;
 use super::advertisement::{self, Capabilities, id_and_rest};
@@ -11,44 +11,44 @@ use crate::failure::Class;
 use crate::source::Credentials;
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::{At, Refs, Wanted};
+use crate::source::reference::{At, RefNames, Refs};
 
-/// Name that the protocol's messages carry.
+/// The agent name in protocol messages.
 pub(super) const AGENT_LINE: &str = concat!("agent=mainstay/", env!("CARGO_PKG_VERSION"), "\n");
 
-/// Where a repository answers and what its server can do.
+/// The endpoint of a repository and its server's capabilities.
 #[derive(Clone, Debug)]
 pub(in crate::source) struct Negotiated {
-    /// Over HTTP.
+    /// The endpoint, for HTTP.
     pub(super) at: Option<Endpoint>,
     pub(super) capabilities: Capabilities,
 }
 
 impl Negotiated {
-    /// Whether files can be left out of what is asked for.
+    /// Whether a pack can omit files.
     pub(in crate::source) fn leaves_files_out(&self) -> bool {
         self.capabilities.filter
     }
 
-    /// Whether a commit that no reference names is worth asking for.
+    /// Whether to request a commit that no reference points to.
     pub(in crate::source) fn any_commit(&self) -> bool {
         self.capabilities.any_commit
     }
 }
 
-/// The references named in `wanted`, as far as the remote has them.
+/// The requested references that the remote has.
 pub(in crate::source) async fn list_refs(
     wire: &Wire<'_>,
     credentials: &Credentials,
     known: Option<&Negotiated>,
-    wanted: &Wanted,
+    wanted: &RefNames,
     limit: u64,
 ) -> Result<(Negotiated, Refs), Fault> {
     let (http, url) = match wire {
         Wire::Http(http, url) => (http, url),
         Wire::Ssh(ssh, address, place) => {
             let body = ssh.open(address, credentials, place, limit).await?;
-            return ask_in_conversation(body, wanted).await;
+            return ask_over_ssh(body, wanted).await;
         }
     };
     let at = known.filter(|known| known.capabilities.version == Version::Two);
@@ -56,9 +56,10 @@ pub(in crate::source) async fn list_refs(
         match ls_refs(http, at, known.capabilities, credentials, wanted, limit).await {
             Ok(refs) => return Ok((known.clone(), refs)),
             Err(fault @ (Fault::Denied { .. } | Fault::Timeout { .. } | Fault::TooLarge { .. })) => return Err(fault),
-            // Who is busy or in trouble is not asked once more at once, least of all who wants to be left alone.
+            // A server that is overloaded or in trouble is not asked again at once, least of all one that sent
+            // `Retry-After`.
             Err(fault @ Fault::Status { .. }) if fault.class() == Class::Unavailable => return Err(fault),
-            // The server may have moved or changed: it is asked anew who it is.
+            // The server may have moved or changed: negotiate again.
             Err(_) => {}
         }
     }
@@ -71,13 +72,13 @@ pub(in crate::source) async fn list_refs(
     Ok((Negotiated { at: Some(at), capabilities }, refs))
 }
 
-/// Over SSH the answer to each question follows on the same channel.
-async fn ask_in_conversation(mut body: Body, wanted: &Wanted) -> Result<(Negotiated, Refs), Fault> {
+/// Over SSH, requests and answers use the same channel.
+async fn ask_over_ssh(mut body: Body, wanted: &RefNames) -> Result<(Negotiated, Refs), Fault> {
     let (capabilities, refs) = advertisement::read(&mut body, wanted).await?;
     let refs = if let Some(refs) = refs {
         refs
     } else {
-        body.send(question(capabilities, wanted)).await?;
+        body.send(request(capabilities, wanted)).await?;
         answer(&mut body, wanted).await?
     };
     body.finish();
@@ -89,15 +90,15 @@ async fn ls_refs(
     at: &Endpoint,
     capabilities: Capabilities,
     credentials: &Credentials,
-    wanted: &Wanted,
+    wanted: &RefNames,
     limit: u64,
 ) -> Result<Refs, Fault> {
-    let question = question(capabilities, wanted);
-    let mut body = http.ask(at, credentials, Version::Two, question, limit).await?;
+    let request_body = request(capabilities, wanted);
+    let mut body = http.ask(at, credentials, Version::Two, request_body, limit).await?;
     answer(&mut body, wanted).await
 }
 
-fn question(capabilities: Capabilities, wanted: &Wanted) -> Vec<u8> {
+fn request(capabilities: Capabilities, wanted: &RefNames) -> Vec<u8> {
     let mut out = Vec::new();
     packet::write(&mut out, "command=ls-refs\n");
     packet::write(&mut out, AGENT_LINE);
@@ -114,12 +115,12 @@ fn question(capabilities: Capabilities, wanted: &Wanted) -> Vec<u8> {
     out
 }
 
-async fn answer(body: &mut Body, wanted: &Wanted) -> Result<Refs, Fault> {
+async fn answer(body: &mut Body, wanted: &RefNames) -> Result<Refs, Fault> {
     let mut refs = Refs::default();
     loop {
         match body.expected().await? {
             Packet::Flush => return Ok(refs),
-            Packet::Delimiter => return Err(Fault::Protocol { why: "a delimiter stands among references" }),
+            Packet::Delimiter => return Err(Fault::Protocol { why: "there is a delimiter among the references" }),
             Packet::Data(data) => {
                 if let Some(text) = data.strip_prefix(b"ERR ") {
                     return Err(Fault::Refused { text: super::fetch::clean(text) });
@@ -134,7 +135,7 @@ async fn answer(body: &mut Body, wanted: &Wanted) -> Result<Refs, Fault> {
     }
 }
 
-/// Reads `<id> <name>[ symref-target:<name>][ peeled:<id>]`; `unborn` lines name nothing.
+/// Parses `<id> <name>[ symref-target:<name>][ peeled:<id>]`; `unborn` lines are skipped.
 fn reference(line: &[u8]) -> Result<Option<(String, At)>, Fault> {
     if line.starts_with(b"unborn ") {
         return Ok(None);
@@ -148,7 +149,7 @@ fn reference(line: &[u8]) -> Result<Option<(String, At)>, Fault> {
         if let Some(target) = word.strip_prefix("symref-target:") {
             at.symbolic = Some(target.to_owned());
         } else if let Some(peeled) = word.strip_prefix("peeled:") {
-            at.peeled = Some(Id::parse(peeled.as_bytes()).ok_or(Fault::Protocol { why: "a peeled id is none" })?);
+            at.peeled = Some(Id::parse(peeled.as_bytes()).ok_or(Fault::Protocol { why: "a peeled id is malformed" })?);
         }
     }
     Ok(Some((name, at)))

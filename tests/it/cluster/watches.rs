@@ -16,7 +16,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
         WatchEvent::Applied(object) => format!("applied {}", shown(&object)),
         WatchEvent::Deleted(object) => format!("deleted {}", shown(&object)),
         WatchEvent::Unreadable(object, _) => format!("unreadable {}", shown(&object)),
-        WatchEvent::Trouble(error) => format!("trouble {}", error.code().unwrap_or_default()),
+        WatchEvent::Failed(error) => format!("failed {}", error.code().unwrap_or_default()),
         WatchEvent::Resumed => "resumed".to_owned(),
     }
 }
@@ -26,7 +26,7 @@ async fn words(events: &mut BoxStream<'static, WatchEvent>, count: usize) -> Vec
     let mut words = Vec::new();
     while words.len() < count {
         let word = word(events).await;
-        if !word.starts_with("trouble") && word != "resumed" {
+        if !word.starts_with("failed") && word != "resumed" {
             words.push(word);
         }
     }
@@ -79,7 +79,7 @@ async fn a_kubeconfig_gives_requests_and_watches_their_credentials() {
     assert_eq!((error.code(), error.class()), (Some(401), Class::Denied));
     let mut events = watch(&cluster);
     assert_eq!(word(&mut events).await, "begin");
-    assert_eq!(word(&mut events).await, "trouble 401");
+    assert_eq!(word(&mut events).await, "failed 401");
 
     std::fs::write(&path, server.kubeconfig(serving.address(), Some("right"))).expect("written");
     let cluster = Cluster::from_origin(&origin).await.expect("a client");
@@ -105,7 +105,7 @@ async fn a_watch_that_is_cut_loses_nothing() {
     // In process, while nobody can connect.
     let client = kube::Client::new(server.client_service(), "default");
     apply(&Cluster::from_clients(client.clone(), client), "a", "2").await;
-    assert_eq!(word(&mut events).await, "trouble 0");
+    assert_eq!(word(&mut events).await, "failed 0");
     let _serving = serve_again(&server, address).await;
     assert_eq!(words(&mut events, 1).await, ["applied a=2"]);
 }
@@ -136,7 +136,7 @@ async fn a_server_with_another_history_is_told_anew() {
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=299", "synced"]);
     drop(serving);
     drop(old);
-    assert_eq!(word(&mut events).await, "trouble 0");
+    assert_eq!(word(&mut events).await, "failed 0");
     let (new, _) = server();
     let _serving = serve_again(&new, address).await;
     assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);
@@ -153,7 +153,7 @@ async fn forgotten_history_is_told_anew() {
     let away = Fault { verb: "watch".to_owned(), code: 503, times: 2, ..Fault::default() };
     server.faults().fail_next(away);
     server.store().end_watches(None);
-    assert_eq!(word(&mut events).await, "trouble 503");
+    assert_eq!(word(&mut events).await, "failed 503");
     apply(&cluster, "a", "2").await;
     server.store().compact();
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
@@ -219,7 +219,7 @@ async fn a_watch_that_is_open_again_after_a_trouble_says_so() {
     assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);
     server.faults().fail_next(Fault { verb: "watch".to_owned(), code: 503, ..Fault::default() });
     server.store().end_watches(None);
-    assert_eq!(word(&mut events).await, "trouble 503");
+    assert_eq!(word(&mut events).await, "failed 503");
     assert_eq!(word(&mut events).await, "resumed");
     apply(&cluster, "a", "1").await;
     assert_eq!(word(&mut events).await, "applied a=1");

@@ -81,14 +81,14 @@ async fn what_was_found_is_not_looked_for_again() {
 
     // Another process that is told what it was.
     let source = Source::new(settings(&bench.mirrors.path().join("other")));
-    source.remind(&remote, &reference, commits[0].parse().unwrap());
+    source.hint(&remote, &reference, commits[0].parse().unwrap());
     assert_eq!(source.lookup(&remote, &reference, NOW).await.unwrap().commit.to_string(), commits[0]);
     assert_eq!(bench.server.take_counts().packs, 0);
 
     // What one is told need not be so.
     let source = Source::new(settings(&bench.mirrors.path().join("third")));
     let wrong: Commit = format!("{:0<40}", &commits[0][..7]).parse().unwrap();
-    source.remind(&remote, &reference, wrong);
+    source.hint(&remote, &reference, wrong);
     let found = source.lookup(&remote, &reference, NOW).await.unwrap();
     assert_eq!(found.commit, wrong);
     assert!(chain(&source.fetch(&remote, &found).await.unwrap_err()).contains("no such commit"));
@@ -161,7 +161,7 @@ async fn what_no_commit_begins_with_is_looked_for_again_when_the_remote_has_chan
     let mut bench = Bench::new(origin).await;
     let (class, text) = bench.failure(&absent[..9]).await;
     assert_eq!(class, Class::Invalid);
-    for words in ["no branch or tag of this name", "write all 40 digits", "default branch is main"] {
+    for words in ["no branch or tag with this name", "write all 40 digits", "default branch is main"] {
         assert!(text.contains(words), "{text}");
     }
     bench.server.take_counts();

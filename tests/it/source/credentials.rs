@@ -12,7 +12,7 @@ async fn a_corrected_password_works_at_once() {
         assert_eq!(error.class(), Class::Denied);
         chain(&error)
     };
-    assert!(denied(&anonymous(&url)).await.contains("it wants credentials"));
+    assert!(denied(&anonymous(&url)).await.contains("it asks for credentials"));
     let text = denied(&basic(&url, "robot", "wr0ng-token")).await;
     assert!(text.contains("401") && text.contains("correct them") && !text.contains("wr0ng"), "{text}");
     assert!(sync(&bench.source, &basic(&url, "robot", "s3cret-token"), "main").await.is_ok());

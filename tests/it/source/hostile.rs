@@ -16,14 +16,14 @@ async fn every_bad_answer_is_a_named_failure() {
         (On::Everything, Fault::Answer(b"0000".to_vec()), Class::Unavailable, "empty"),
         (On::Everything, Fault::Answer(Vec::new()), Class::Unavailable, "too early"),
         (On::Everything, Fault::Answer(b"fff0garbage".to_vec()), Class::Unavailable, "middle of a packet"),
-        (On::Advertisement, Fault::Truncate(20), Class::Unavailable, "does not speak Git"),
+        (On::Advertisement, Fault::Truncate(20), Class::Unavailable, "violates the Git protocol"),
         (On::References, Fault::Answer(b"0009what!0000".to_vec()), Class::Unavailable, "not a reference"),
         (On::References, Fault::Truncate(30), Class::Unavailable, "middle of a packet"),
         (On::Packs, Fault::Status(500), Class::Unavailable, "the server answered 500"),
-        (On::Packs, Fault::Truncate(80), Class::Unavailable, "does not speak Git"),
+        (On::Packs, Fault::Truncate(80), Class::Unavailable, "violates the Git protocol"),
         (On::Packs, Fault::Answer(b"0012ERR no \x1b[1mway0000".to_vec()), Class::Unavailable, "refused: no  [1mway"),
         (On::Packs, Fault::Answer(b"000dpackfile\n0009\x01junk0000".to_vec()), Class::Unavailable, "damaged pack"),
-        (On::Packs, Fault::Answer(b"000dpackfile\n0000".to_vec()), Class::Unavailable, "lacks the commit"),
+        (On::Packs, Fault::Answer(b"000dpackfile\n0000".to_vec()), Class::Unavailable, "without the commit"),
         (On::Packs, Fault::Html, Class::Denied, "web page"),
         (On::Packs, Fault::Redirect("http://127.0.0.1:1".into()), Class::Invalid, "only the first request"),
     ];
@@ -44,7 +44,7 @@ async fn a_server_that_lies_about_its_references_is_found_out() {
     origin.tag_file("file", "a.yaml");
     let bench = Bench::new(origin).await;
     let (class, text) = bench.failure("file").await;
-    assert!(class == Class::Invalid && text.contains("not a commit"), "{text}");
+    assert!(class == Class::Invalid && text.contains("does not point to a commit"), "{text}");
 
     let line = |id: &str| format!("003d{id} refs/heads/main\n0000").into_bytes();
     bench.server.fail(On::References, Fault::Answer(line(&"1".repeat(40))));
@@ -56,7 +56,7 @@ async fn a_server_that_lies_about_its_references_is_found_out() {
     let band = [format!("000dpackfile\n{:04x}\x01", pack.len() + 5).as_bytes(), &pack, b"0000"].concat();
     bench.server.fail(On::Packs, Fault::Answer(band));
     let (class, text) = bench.failure("main").await;
-    assert!(class == Class::Unavailable && text.contains("lacks the commit"), "{text}");
+    assert!(class == Class::Unavailable && text.contains("without the commit"), "{text}");
     bench.server.heal();
     assert!(bench.sync("main").await.is_ok());
 }
@@ -120,7 +120,7 @@ async fn a_server_that_stalls_or_drips_meets_the_deadline() {
         bench.server.fail(on, fault.clone());
         let began = Instant::now();
         let (class, text) = bench.failure("main").await;
-        assert!(class == Class::Unavailable && text.contains("no end after"), "{fault:?}: {text}");
+        assert!(class == Class::Unavailable && text.contains("timed out after"), "{fault:?}: {text}");
         let took = began.elapsed();
         assert!(took < Duration::from_millis(most + 4000), "{on:?} {fault:?} took {took:?}");
     }
@@ -129,7 +129,7 @@ async fn a_server_that_stalls_or_drips_meets_the_deadline() {
 #[tokio::test]
 async fn a_stuck_remote_does_not_delay_another() {
     let stuck = Bench::with(small(), |settings| {
-        settings.slots = 1;
+        settings.permits = 1;
         settings.deadlines.lookup = Duration::from_secs(10);
     })
     .await;

@@ -91,15 +91,15 @@ pub(super) fn packs(directory: &Path) -> Vec<std::path::PathBuf> {
 #[tokio::test]
 async fn what_nobody_reads_any_more_is_removed_from_the_disk() {
     let bench = Bench::new(small()).await;
-    let reader = |kind| Reader { kind, namespace: "shop".into(), name: "web".into() };
-    let (sync, function) = (reader(ReaderKind::GitSync), reader(ReaderKind::Function));
-    bench.source.reads(&sync, Some(&bench.remote()));
-    bench.source.reads(&function, Some(&bench.remote()));
+    let consumer = |kind| Consumer { kind, namespace: "shop".into(), name: "web".into() };
+    let (sync, function) = (consumer(ConsumerKind::GitSync), consumer(ConsumerKind::Function));
+    bench.source.set_remote(&sync, Some(&bench.remote()));
+    bench.source.set_remote(&function, Some(&bench.remote()));
     drop(bench.sync("main").await.unwrap());
     assert_eq!(packs(bench.mirrors.path()).len(), 1);
-    bench.source.reads(&function, None);
+    bench.source.set_remote(&function, None);
     assert_eq!(packs(bench.mirrors.path()).len(), 1, "the other one reads it");
-    bench.source.reads(&sync, None);
+    bench.source.set_remote(&sync, None);
     assert_eq!(packs(bench.mirrors.path()).len(), 0);
     assert!(bench.sync("main").await.is_ok(), "and can be used again");
 }
@@ -118,17 +118,17 @@ async fn what_lost_its_last_reader_while_nothing_ran_goes_when_it_is_known_what_
     }
 
     let source = Source::new(settings(bench.mirrors.path()));
-    let reader = |kind| Reader { kind, namespace: "shop".into(), name: "web".into() };
-    source.expect(&reader(ReaderKind::GitSync));
-    source.expect(&reader(ReaderKind::Function));
+    let consumer = |kind| Consumer { kind, namespace: "shop".into(), name: "web".into() };
+    source.register(&consumer(ConsumerKind::GitSync));
+    source.register(&consumer(ConsumerKind::Function));
     let mut sweeping = Box::pin(source.sweep());
-    source.reads(&reader(ReaderKind::GitSync), Some(&read));
-    source.expect_no_more(ReaderKind::GitSync);
+    source.set_remote(&consumer(ConsumerKind::GitSync), Some(&read));
+    source.all_registered(ConsumerKind::GitSync);
     assert!(futures::poll!(&mut sweeping).is_pending(), "not all Functions are known");
-    source.expect_no_more(ReaderKind::Function);
+    source.all_registered(ConsumerKind::Function);
     assert!(futures::poll!(&mut sweeping).is_pending(), "one Function has not said what it reads");
     assert_eq!(packs(bench.mirrors.path()).len(), 2);
-    source.heard(&reader(ReaderKind::Function));
+    source.resolved(&consumer(ConsumerKind::Function));
 
     assert_eq!(sweeping.await, 2);
     assert_eq!(packs(bench.mirrors.path()).len(), 1);

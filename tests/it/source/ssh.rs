@@ -210,16 +210,16 @@ async fn a_key_is_opened_once_for_all_remotes_and_attempts_and_forgotten_with_th
     let right = bench.remote(&[("key", &locked), ("password", "right")]);
     let mut same = right.clone();
     same.url = RemoteUrl::parse(&bench.server.url(&format!("./{NAME}"))).unwrap();
-    let readers = ["one", "two"].map(|name| Reader::new(ReaderKind::GitSync, "default", name));
-    for (reader, remote) in readers.iter().zip([&right, &same]) {
-        bench.source.reads(reader, Some(remote));
+    let consumers = ["one", "two"].map(|name| Consumer::new(ConsumerKind::GitSync, "default", name));
+    for (consumer, remote) in consumers.iter().zip([&right, &same]) {
+        bench.source.set_remote(consumer, Some(remote));
         assert_eq!(bench.outcome(remote).await, "good");
     }
     assert_eq!(bench.source.traffic().keys, 2);
-    bench.source.reads(&readers[0], None);
+    bench.source.set_remote(&consumers[0], None);
     assert_eq!(bench.outcome(&same).await, "good");
     assert_eq!(bench.source.traffic().keys, 2, "somebody still uses it");
-    bench.source.reads(&readers[1], None);
+    bench.source.set_remote(&consumers[1], None);
     assert_eq!(bench.outcome(&same).await, "good");
     assert_eq!(bench.source.traffic().keys, 3, "nobody used it any more");
 }
@@ -313,7 +313,7 @@ async fn says_what_is_wrong_with_the_server() {
     check(&format!("ssh://git@{free}/x"), "Unavailable: no connection: Connection refused").await;
     let http = GitServer::start(bench.origin.root()).await;
     let address = http.base().replace("http://", "ssh://git@");
-    check(&format!("{address}/x"), "Unavailable: the server ended the connection while agreeing on keys").await;
+    check(&format!("{address}/x"), "Unavailable: the server ended the connection during the key exchange").await;
     let gone = bench.server.url("gone.git");
     let path = format!("{}/gone.git", bench.origin.root().display());
     let expected = format!(

@@ -10,7 +10,7 @@ use std::{
 };
 
 use devcluster::{Cluster as EmbeddedCluster, Options, fault_injection::Simulation};
-use mainstay::notification::Message;
+use mainstay::notification::{Message, Subject};
 use serde_json::{Value, json};
 
 use super::{
@@ -202,7 +202,7 @@ impl World {
     /// The controllers of a cluster that is not embedded may be done before the agent looks: there a reason that says only
     /// that something is awaited may be missing.
     pub(crate) async fn told(&mut self, function: &str, expected: &[&str]) {
-        let owner = format!("function {NAMESPACE}/{function}");
+        let owner = Subject::Function(format!("{NAMESPACE}/{function}"));
         let embedded = matches!(self.server, TestServer::Embedded(_));
         let counts = |reason: &str| embedded || !AWAITED.contains(&reason);
         let expected: Vec<&str> = expected.iter().copied().filter(|reason| counts(reason)).collect();
@@ -210,8 +210,8 @@ impl World {
         while reasons.len() < expected.len() {
             let heard = tokio::time::timeout(Duration::from_secs(20), self.messages.recv()).await;
             let Ok(Ok(message)) = heard else { break };
-            if let Message::Stage { function, reason, .. } = message
-                && function == owner
+            if let Message::Stage { subject, reason, .. } = message
+                && subject == owner
                 && counts(&reason)
             {
                 reasons.push(reason);

@@ -3,6 +3,7 @@
 
 pub(crate) mod build;
 pub(crate) mod dev;
+pub(crate) mod drift;
 pub(crate) mod external;
 pub(crate) mod functions;
 pub(crate) mod gate;
@@ -10,9 +11,12 @@ pub(crate) mod git_server;
 pub(crate) mod golden;
 pub(crate) mod image;
 pub(crate) mod kubectl;
+pub(crate) mod listener;
 pub(crate) mod logs;
 pub(crate) mod machine;
+pub(crate) mod ownership;
 pub(crate) mod pod_security;
+pub(crate) mod quotas;
 pub(crate) mod registry;
 pub(crate) mod remote;
 pub(crate) mod server;

@@ -32,9 +32,9 @@ use mainstay::{
     agent::{self, Nudge, Settings},
     api,
     cluster::Cluster,
-    function,
-    notification::{Message, Teller},
-    pulse, source,
+    function, liveness,
+    notification::{Emitter, Message},
+    source,
 };
 use serde_json::{Value, json};
 use tokio::{sync::broadcast, task::JoinHandle};
@@ -66,7 +66,7 @@ pub(crate) struct World {
     pub(crate) remote: Remote,
     /// What the agent tells, from the beginning.
     pub(crate) messages: broadcast::Receiver<Message>,
-    teller: Teller,
+    emitter: Emitter,
     nudge: Nudge,
     mirrors: tempfile::TempDir,
     agent: Option<Agent>,
@@ -77,7 +77,7 @@ pub(crate) struct World {
     /// What the operator of the agent decides about Functions.
     pub(crate) functions: function::Settings,
     /// How long the agent's work may stand still.
-    pub(crate) standstill: Duration,
+    pub(crate) stuck_after: Duration,
     /// Where the agent serves its health.
     pub(crate) listen: Option<SocketAddr>,
     /// Through which the agent's requests go.
@@ -150,11 +150,11 @@ impl World {
     }
 
     fn over(server: TestServer) -> Self {
-        let teller = Teller::default();
+        let emitter = Emitter::default();
         Self {
             remote: Remote::new(),
-            messages: teller.listen(),
-            teller,
+            messages: emitter.subscribe(),
+            emitter,
             nudge: Nudge::default(),
             mirrors: tempfile::tempdir().unwrap(),
             agent: None,
@@ -164,7 +164,7 @@ impl World {
                 base_images: [("*".to_owned(), function::BaseImage::Scratch)].into(),
                 ..function::Settings::default()
             },
-            standstill: pulse::STANDSTILL,
+            stuck_after: liveness::STUCK_AFTER,
             listen: None,
             gate: Gate::default(),
             patience: PATIENCE,
@@ -224,11 +224,11 @@ impl World {
             source,
             functions: self.functions.clone(),
             elect,
-            standstill: self.standstill,
+            stuck_after: self.stuck_after,
             nudge: self.nudge.clone(),
         };
         let stop = CancellationToken::new();
-        let running = agent::run(settings, cluster, self.teller.clone(), stop.clone());
+        let running = agent::run(settings, cluster, self.emitter.clone(), stop.clone());
         self.agent = Some(Agent { stop, task: tokio::spawn(running) });
     }
 
@@ -504,4 +504,21 @@ pub(crate) fn deployment(name: &str, image: &str, replicas: u32) -> String {
          containers:\n      - name: web\n        image: {image}\n        env:\n        - {{name: A, value: \"1\"}}\n        \
          - {{name: B, value: \"2\"}}\n"
     )
+}
+
+/// A CustomResourceDefinition of widgets.
+pub(crate) fn definition() -> String {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.mainstay-tests.example.org"},
+        "spec": {
+            "group": "mainstay-tests.example.org", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
+            }}}],
+        },
+    })
+    .to_string()
 }

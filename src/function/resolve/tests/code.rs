@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn refuses_a_blank_source_and_tells_everything_that_is_missing_in_one_line() {
+fn refuses_a_blank_source_and_reports_all_missing_fields_in_one_line() {
     assert_eq!(refused("source: \"  \\n\"\nruntime: nodejs22"), "missing field(s): spec.source");
     assert_eq!(
         refused("type: git\nsource: ''\nruntime: nodejs22\nbaseDir: '  '"),
@@ -13,7 +13,7 @@ fn refuses_a_blank_source_and_tells_everything_that_is_missing_in_one_line() {
 }
 
 #[test]
-fn takes_inline_under_all_its_names_and_refuses_other_types() {
+fn accepts_all_names_of_inline_and_refuses_other_types() {
     for kind in ["", "type: ''\n", "type: inline\n"] {
         assert!(!ok(&format!("{NODE}{kind}")).is_git());
     }
@@ -32,7 +32,7 @@ fn refuses_deps_that_are_not_a_json_object() {
     assert_eq!(with("'[]'"), braces);
     assert!(with("'{ test }'").starts_with("invalid value: deps is not JSON: "));
     assert!(with("'{ test }'").ends_with(" at line 1 column 3: spec.deps"));
-    // However deep it is: npm reads it, too.
+    // Any depth of nesting: npm reads it, too.
     ok(&format!("{NODE}deps: '{{\"a\":{}1{}}}'", "[".repeat(5000), "]".repeat(5000)));
 }
 
@@ -49,37 +49,37 @@ fn all_ways_to_have_no_dependencies_are_the_same() {
 }
 
 #[test]
-fn takes_whatever_stands_in_the_deps_of_python() {
+fn accepts_any_deps_for_python() {
     let found = ok("source: x\nruntime: python312\ndeps: \"requests==2.25.1\\n\"");
     assert_eq!(found.code, Code::Inline { source: "x".into(), dependencies: "requests==2.25.1\n".into() });
 }
 
 #[test]
-fn refuses_source_and_deps_that_fill_no_config_map_and_takes_one_mebibyte() {
+fn accepts_source_and_deps_of_one_mebibyte_and_refuses_more() {
     let python = |bytes: usize| {
         let mut function = function("source: x\nruntime: python312\ndeps: requests", &[]);
         function.spec.source = "#".repeat(bytes - "requests".len());
         function
     };
     resolve(&python(1024 * 1024), &settings()).unwrap();
-    let said = refusal(&python(1024 * 1024 + 1));
+    let update = refusal(&python(1024 * 1024 + 1));
     assert!(
-        said.starts_with("invalid value: source and deps have 1048577 bytes together: spec.deps, spec.source"),
-        "{said}"
+        update.starts_with("invalid value: source and deps have 1048577 bytes together: spec.deps, spec.source"),
+        "{update}"
     );
-    // `{}` is written for a Node.js Function without dependencies, so it counts.
+    // The `{}` of a Node.js Function without dependencies counts.
     let mut node = function(NODE, &[]);
     node.spec.source = "/".repeat(1024 * 1024 - 1);
     assert!(refusal(&node).contains("1048577 bytes"));
 }
 
 #[test]
-fn refuses_a_runtime_that_there_is_none_of() {
+fn refuses_an_unknown_runtime() {
     let found = resolve(&function("source: x\nruntime: cobol85", &[]), &settings()).unwrap_err();
-    let said = text(&found);
+    let update = text(&found);
     assert!(
-        said.starts_with("invalid value: cannot find runtime: cobol85: spec.deps\nspec.runtime is one of "),
-        "{said}"
+        update.starts_with("invalid value: cannot find runtime: cobol85: spec.deps\nspec.runtime is one of "),
+        "{update}"
     );
     assert_eq!(reason(&found), crate::api::function_conditions::Reason::RuntimeNotSupported);
     let git = refused("type: git\nsource: r\nruntime: cobol85\nbaseDir: /\nreference: main");
@@ -111,7 +111,7 @@ fn keeps_the_runtime_of_the_status_when_the_default_changes() {
 }
 
 #[test]
-fn says_that_a_runtime_has_no_base_image() {
+fn reports_a_runtime_without_base_image() {
     let found = resolve(&function(NODE, &[]), &Settings::default()).unwrap_err();
     assert_eq!(
         text(&found),
@@ -121,7 +121,7 @@ fn says_that_a_runtime_has_no_base_image() {
 }
 
 #[test]
-fn takes_the_base_image_of_the_runtime_before_that_of_all_others() {
+fn prefers_the_base_image_of_the_runtime_to_the_general_one() {
     let mut settings = settings();
     let base = BaseImage::parse(&format!("registry.local/node@sha256:{}", "0".repeat(64))).unwrap();
     settings.base_images.insert("nodejs22".into(), base.clone());
@@ -131,7 +131,7 @@ fn takes_the_base_image_of_the_runtime_before_that_of_all_others() {
 }
 
 #[test]
-fn honours_the_functions_own_base_image_and_refuses_what_is_none() {
+fn accepts_the_functions_own_base_image_and_refuses_invalid_ones() {
     for name in ["registry.local/own", "registry.local/own:v2", "localhost:5000/a/b"] {
         let image = format!("{name}@sha256:{}", "0a".repeat(32));
         assert_eq!(ok(&format!("{NODE}runtimeImageOverride: '{image}'")).base, BaseImage::Image(image));
@@ -145,7 +145,7 @@ fn honours_the_functions_own_base_image_and_refuses_what_is_none() {
 }
 
 #[test]
-fn refuses_a_base_image_without_its_digest_and_says_what_to_write() {
+fn refuses_a_base_image_without_digest_and_says_what_to_write() {
     let short = format!("registry.local/own@sha256:{}", "0".repeat(63));
     let name = "registry.local/function-runtime-nodejs16:v2";
     for (image, named) in [(name, name), ("registry.local/own", "registry.local/own"), (&*short, "registry.local/own")]
@@ -173,7 +173,7 @@ fn git_functions_name_a_repository_a_directory_and_a_reference() {
 }
 
 #[test]
-fn refuses_what_cannot_be_found_in_a_repository() {
+fn refuses_invalid_references_and_directories() {
     let with = |base_dir: &str, reference: &str| refused(&format!("{GIT}baseDir: {base_dir}\nreference: {reference}"));
     assert!(with("../x", "main").contains("`..` is not allowed: spec.baseDir"), "{}", with("../x", "main"));
     assert!(with("/a/../../b", "main").ends_with(": spec.baseDir"));

@@ -18,7 +18,7 @@ fn puts_the_users_variables_first_and_ours_behind_them() {
 }
 
 #[test]
-fn the_last_of_two_variables_counts_and_ours_win_with_a_warning() {
+fn the_last_duplicate_wins_and_ours_win_with_a_warning() {
     let found = ok(&format!(
         "{NODE}env: [{{name: A, value: '1'}}, {{name: B}}, {{name: A, value: '2'}}, {{name: A, value: '3'}}]"
     ));
@@ -52,7 +52,7 @@ fn refuses_reserved_and_malformed_variables() {
 }
 
 #[test]
-fn refuses_a_variable_with_which_no_program_starts() {
+fn refuses_a_variable_that_is_too_long_for_a_program() {
     let with = |bytes: usize| {
         let mut function = function(&format!("{NODE}env: [{{name: A}}]"), &[]);
         function.spec.env.as_mut().unwrap()[0].value = Some("v".repeat(bytes));
@@ -60,10 +60,10 @@ fn refuses_a_variable_with_which_no_program_starts() {
     };
     resolve(&with(128 * 1024 - 3), &settings()).unwrap();
     for bytes in [128 * 1024 - 2, 128 * 1024] {
-        let said = refusal(&with(bytes));
+        let update = refusal(&with(bytes));
         assert!(
-            said.starts_with(&format!("invalid value: the value of env A has {bytes} bytes: spec.env\n")),
-            "{said}"
+            update.starts_with(&format!("invalid value: the value of env A has {bytes} bytes: spec.env\n")),
+            "{update}"
         );
     }
 }

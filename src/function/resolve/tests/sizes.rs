@@ -1,4 +1,4 @@
-//! Numbers of pods, CPU and memory: presets, bounds, and what is filled in.
+//! Numbers of pods, CPU and memory: presets, bounds and defaults.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn the_limit_of_memory_of_a_preset_is_at_least_what_the_runtime_needs() {
     assert_eq!(of(PYTHON, "S"), "25m/32Mi 50m/64Mi");
     assert_eq!(of(PYTHON, "M"), "50m/64Mi 100m/128Mi");
     assert_eq!(of(NODE, "S"), "25m/32Mi 50m/64Mi");
-    // What the operator's own presets say is no less too little, in whatever unit.
+    // The operator's own presets are raised, too, in whatever unit.
     let mut settings = settings();
     let little = ResourcesPreset {
         request_memory: Some("20000000".into()),
@@ -72,13 +72,13 @@ fn a_limit_of_memory_below_what_the_runtime_needs_is_kept_with_a_warning() {
     let labels = [(names::FUNCTION_RESOURCES_PRESET, "XS")];
     let with = |resources: &str| {
         let found = ok_with(&format!("{PYTHON}resources: {resources}"), &labels);
-        let told = found.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        (sizes(&found.resources), told)
+        let reported = found.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        (sizes(&found.resources), reported)
     };
-    let (sized, told) = with("{limits: {memory: 32Mi}}");
+    let (sized, reported) = with("{limits: {memory: 32Mi}}");
     assert_eq!(sized, "10m/16Mi 25m/32Mi");
     let words = "MemoryLow: spec.resources.limits.memory is 32Mi, but runtime python312 needs 48Mi: ";
-    assert!(told.starts_with(words) && !told.contains('\n'), "{told}");
+    assert!(reported.starts_with(words) && !reported.contains('\n'), "{reported}");
     assert_eq!(with("{requests: {memory: 16Mi}, limits: {memory: 16Mi}}").0, "10m/16Mi 25m/16Mi");
     let unsaid = [
         ("{limits: {memory: 48Mi}}", "10m/16Mi 25m/48Mi"),
@@ -89,13 +89,13 @@ fn a_limit_of_memory_below_what_the_runtime_needs_is_kept_with_a_warning() {
     for (resources, expected) in unsaid {
         assert_eq!(with(resources), (expected.to_owned(), String::new()), "{resources}");
     }
-    // Less than anybody may have is refused as before.
-    let said = refused(&format!("{PYTHON}resources: {{limits: {{memory: 15Mi}}}}"));
-    assert!(said.contains("limits memory(15Mi) should be higher than minimal value (16Mi)"), "{said}");
+    // Less than the operator's minimum is refused as before.
+    let update = refused(&format!("{PYTHON}resources: {{limits: {{memory: 15Mi}}}}"));
+    assert!(update.contains("limits memory(15Mi) should be higher than minimal value (16Mi)"), "{update}");
 }
 
 #[test]
-fn an_unknown_preset_is_the_default_one_with_a_warning() {
+fn an_unknown_preset_falls_back_to_the_default_with_a_warning() {
     let found = ok_with(NODE, &[(names::FUNCTION_RESOURCES_PRESET, "huge"), (names::REPLICAS_PRESET, "")]);
     assert_eq!(sizes(&found.resources), "50m/64Mi 100m/128Mi");
     assert_eq!(warnings(&found), ["PresetUnknown"]);
@@ -103,7 +103,7 @@ fn an_unknown_preset_is_the_default_one_with_a_warning() {
 }
 
 #[test]
-fn what_a_preset_lacks_comes_from_the_default_one() {
+fn missing_values_of_a_preset_come_from_the_default() {
     let mut settings = settings();
     let partial =
         ResourcesPreset { limit_cpu: Some("300m".into()), request_cpu: Some("0".into()), ..Default::default() };
@@ -116,7 +116,7 @@ fn what_a_preset_lacks_comes_from_the_default_one() {
 }
 
 #[test]
-fn a_missing_number_of_pods_makes_room_for_the_given_one() {
+fn a_missing_number_of_pods_is_adjusted_to_the_given_one() {
     assert_eq!(with_replicas("minReplicas: 3", &[]), (3, 3));
     assert_eq!(with_replicas("maxReplicas: 3", &[]), (1, 3));
     assert_eq!(with_replicas("minReplicas: 7", &[(names::REPLICAS_PRESET, "L")]), (7, 7));
@@ -183,15 +183,15 @@ fn refuses_requests_above_limits_and_takes_equal_ones() {
 }
 
 #[test]
-fn refuses_what_is_no_quantity() {
-    let said = refused(&format!("{NODE}resources: {{requests: {{cpu: much, memory: [1]}}}}"));
-    assert!(said.contains("invalid value: quantities must match the regular expression"), "{said}");
-    assert!(said.contains("spec.resources.requests.cpu\nit is \"much\""), "{said}");
-    assert!(said.contains("spec.resources.requests.memory\nit is \"[1]\""), "{said}");
+fn refuses_invalid_quantities() {
+    let update = refused(&format!("{NODE}resources: {{requests: {{cpu: much, memory: [1]}}}}"));
+    assert!(update.contains("invalid value: quantities must match the regular expression"), "{update}");
+    assert!(update.contains("spec.resources.requests.cpu\nit is \"much\""), "{update}");
+    assert!(update.contains("spec.resources.requests.memory\nit is \"[1]\""), "{update}");
 }
 
 #[test]
-fn refuses_numbers_of_pods_that_cannot_be() {
+fn refuses_invalid_numbers_of_pods() {
     assert_eq!(
         refused(&format!("{NODE}minReplicas: 2\nmaxReplicas: 1")),
         "invalid value: maxReplicas(1) is less than minReplicas(2): spec.maxReplicas"

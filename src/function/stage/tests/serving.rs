@@ -1,63 +1,63 @@
-//! What serves, and when it is said to run.
+//! Serving, and the Running condition.
 
 use super::*;
 
 #[test]
-fn a_deployment_is_ready_only_when_its_status_speaks_of_its_newest_generation() {
+fn a_deployment_is_ready_only_if_its_status_is_of_its_newest_generation() {
     let ready = json!([
         {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
         {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
     ]);
-    let said = |generation, observed, conditions: Value| {
+    let message = |generation, observed, conditions: Value| {
         let mut case = Case::new();
         case.deployment(generation, observed, conditions);
-        words(&case.drive()).pop().unwrap()
+        words(&case.decide()).pop().unwrap()
     };
-    assert_eq!(said(2, 2, ready.clone()), "True DeploymentReady");
-    assert_eq!(said(2, 1, ready), "Unknown DeploymentWaiting");
-    assert_eq!(said(1, 1, json!([])), "Unknown DeploymentWaiting", "no condition says nothing");
+    assert_eq!(message(2, 2, ready.clone()), "True DeploymentReady");
+    assert_eq!(message(2, 1, ready), "Unknown DeploymentWaiting");
+    assert_eq!(message(1, 1, json!([])), "Unknown DeploymentWaiting", "no condition says nothing");
     let of = |available: &str, progressing: &str, reason: &str| {
         json!([
             {"type": "Available", "status": available, "reason": "x"},
             {"type": "Progressing", "status": progressing, "reason": reason},
         ])
     };
-    assert_eq!(said(1, 1, of("False", "True", "ReplicaSetUpdated")), "Unknown DeploymentWaiting");
-    assert_eq!(said(1, 1, of("False", "False", "ProgressDeadlineExceeded")), "False DeploymentFailed");
-    assert_eq!(said(1, 1, of("False", "True", "NewReplicaSetAvailable")), "Unknown MinReplicasNotAvailable");
+    assert_eq!(message(1, 1, of("False", "True", "ReplicaSetUpdated")), "Unknown DeploymentWaiting");
+    assert_eq!(message(1, 1, of("False", "False", "ProgressDeadlineExceeded")), "False DeploymentFailed");
+    assert_eq!(message(1, 1, of("False", "True", "NewReplicaSetAvailable")), "Unknown MinReplicasNotAvailable");
     let refused = json!([
         {"type": "Progressing", "status": "True", "reason": "NewReplicaSetCreated"},
         {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"},
     ]);
-    assert_eq!(said(1, 1, refused), "False DeploymentFailed");
+    assert_eq!(message(1, 1, refused), "False DeploymentFailed");
 }
 
 #[test]
-fn the_number_of_pods_is_handed_over_before_it_is_dropped() {
+fn replicas_are_handed_over_before_they_are_dropped() {
     let mut case = Case::new();
     case.function.spec.max_replicas = Some(5);
-    let inputs = case.drive().record;
+    let inputs = case.decide().record;
     assert_eq!(inputs.built, None);
     case.job("j", 1, ended("Complete", "CompletionsReached"));
     case.pod("j", terminated("push", 0, &json!({"digest": DIGEST}).to_string()));
     case.deployment(1, 1, json!([]));
-    case.family.deployments[0].owns_replicas_alone = true;
-    let all = words(&case.drive());
+    case.children.deployments[0].owns_replicas_alone = true;
+    let all = words(&case.decide());
     let at = |word: &str| all.iter().position(|w| w == word).unwrap_or_else(|| panic!("{word}: {all:?}"));
     assert!(at("hand over 2") < at("put Deployment") && at("put Deployment") < at("put Autoscaler"));
-    case.family.deployments[0].owns_replicas_alone = false;
-    assert!(!words(&case.drive()).contains(&"hand over 2".to_owned()));
+    case.children.deployments[0].owns_replicas_alone = false;
+    assert!(!words(&case.decide()).contains(&"hand over 2".to_owned()));
 }
 
-/// A Function that has run before.
+/// A Function that was running before.
 fn ran(case: &mut Case) {
-    let running = Said::new(Type::Running, Status::True, Reason::DeploymentReady, "m");
-    let pass = crate::function::status::Pass { said: vec![running], ..Default::default() };
-    (case.status, _) = crate::function::status::after(&case.status, &case.function, &pass, case.now);
+    let running = ConditionUpdate::new(Type::Running, Status::True, Reason::DeploymentReady, "m");
+    let reconciled = crate::function::status::Reconciled { updates: vec![running], ..Default::default() };
+    (case.status, _) = crate::function::status::after(&case.status, &case.function, &reconciled, case.now);
 }
 
 #[test]
-fn a_function_goes_on_running_while_another_version_is_rolled_out_and_the_one_before_serves() {
+fn a_function_stays_running_during_a_rollout_while_the_previous_version_serves() {
     let of = |available: bool, progressing: &str, reason: &str| {
         let available = if available { ("True", "MinimumReplicasAvailable") } else { ("False", "x") };
         json!([
@@ -72,7 +72,7 @@ fn a_function_goes_on_running_while_another_version_is_rolled_out_and_the_one_be
             if has_run {
                 ran(&mut case);
             }
-            let decision = case.drive();
+            let decision = case.decide();
             assert_eq!(words(&decision).pop().unwrap(), expected, "{conditions} {has_run}");
         }
     };
@@ -88,7 +88,7 @@ fn a_function_goes_on_running_while_another_version_is_rolled_out_and_the_one_be
 }
 
 #[test]
-fn another_child_of_a_function_that_runs_is_no_reason_to_doubt_it() {
+fn writing_another_child_does_not_change_running() {
     let mut case = Case::new();
     case.function.spec.max_replicas = Some(3);
     case.deployment(
@@ -100,9 +100,9 @@ fn another_child_of_a_function_that_runs_is_no_reason_to_doubt_it() {
         ]),
     );
     let serves = |case: &Case| {
-        let decision = case.drive();
+        let decision = case.decide();
         let put = decision.steps.iter().find_map(|step| match step {
-            Step::Put(put) if put.what == What::Autoscaler => Some(put.serves && put.outdated),
+            Step::Put(put) if put.child_kind == ChildKind::Autoscaler => Some(put.serves && put.outdated),
             _ => None,
         });
         put.unwrap()
@@ -110,6 +110,6 @@ fn another_child_of_a_function_that_runs_is_no_reason_to_doubt_it() {
     assert!(!serves(&case), "it has never run");
     ran(&mut case);
     assert!(serves(&case));
-    case.family.deployments[0].conditions.clear();
+    case.children.deployments[0].conditions.clear();
     assert!(!serves(&case));
 }

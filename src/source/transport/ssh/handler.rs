@@ -1,16 +1,16 @@
-//! What is done about what an SSH server says beside the answers: its host key is judged, and its wishes are refused.
+//! Handles server requests outside of the answers: the host key is checked, everything else is refused.
 
 use russh::client::{ChannelOpenHandle, Handler, Msg, Session};
 use russh::keys::PublicKeyOrCertificate;
 use russh::{Channel, client};
 
-use crate::source::known_hosts::{HostKeys, Verdict, shown};
+use crate::source::known_hosts::{HostKeyCheck, HostKeys, shown};
 use crate::source::ssh_fault::SshFault;
 
 /// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// We do not trust the host.
+    /// The host key is not trusted.
     Host(SshFault),
     /// The connection broke.
     Ssh(russh::Error),
@@ -22,19 +22,19 @@ impl From<russh::Error> for Refusal {
     }
 }
 
-/// Judges the host's key.
+/// Checks the host key.
 #[derive(Debug)]
-pub(super) struct Checker {
+pub(super) struct HostKeyChecker {
     /// Host, with its port unless that is 22.
     pub(super) host: String,
     pub(super) keys: HostKeys,
-    /// Where those are from.
+    /// Where the known keys come from.
     pub(super) whence: &'static str,
-    /// How to get lines for `known_hosts`.
+    /// A command that prints lines for `known_hosts`.
     pub(super) scan: String,
 }
 
-/// A method for each kind of channel that a server may want to open; dropping the handle refuses it.
+/// Refuses one kind of channel that a server may try to open, by dropping the handle.
 macro_rules! refuse {
     ($($name:ident($($argument:ty),*);)*) => {
         $(async fn $name(
@@ -49,24 +49,24 @@ macro_rules! refuse {
     };
 }
 
-impl Handler for Checker {
+impl Handler for HostKeyChecker {
     type Error = Refusal;
 
     async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, Refusal> {
         let presented = presented.public_key();
         let (host, fingerprint) = (self.host.clone(), shown(&presented));
         Err(Refusal::Host(match self.keys.judge(&presented) {
-            Verdict::Accepted => return Ok(true),
-            Verdict::Unknown => SshFault::HostKeyUnknown { host, presented: fingerprint, scan: self.scan.clone() },
-            Verdict::Changed => {
+            HostKeyCheck::Accepted => return Ok(true),
+            HostKeyCheck::Unknown => SshFault::HostKeyUnknown { host, presented: fingerprint, scan: self.scan.clone() },
+            HostKeyCheck::Changed => {
                 let (known, whence) = (self.keys.shown(), self.whence);
                 SshFault::HostKeyChanged { host, presented: fingerprint, known, whence }
             }
-            Verdict::Revoked => SshFault::HostKeyRevoked { host, presented: fingerprint },
+            HostKeyCheck::Revoked => SshFault::HostKeyRevoked { host, presented: fingerprint },
         }))
     }
 
-    /// The connection ends without a line in the log: whoever asked says what became of it.
+    /// Not logged here: the caller reports the error.
     async fn disconnected(&mut self, reason: client::DisconnectReason<Refusal>) -> Result<(), Refusal> {
         match reason {
             client::DisconnectReason::ReceivedDisconnect(_) => Ok(()),

@@ -1,15 +1,16 @@
-//! Git's conversation over SSH: `git-upload-pack` on a channel, as `git` itself would start it.
+//! Git over SSH: `git-upload-pack` on a channel, as `git` itself starts it.
 //!
 //! `opening` opens private keys, `dial` connects, `handler` judges the host key, `conduit` bounds what a server may send
 //! before it has let us in, `session` is the conversation.
 //!
-//! Invariant: nothing but the handshake is sent before the host key was accepted, and only a signature of our key after.
-//! Invariant: a server has the deadline of silence for the whole way from a connection to a running command.
-//! Invariant: nothing that a server asks of us is done: no channel, no forwarding, no agent.
+//! Invariant: only the handshake is sent before the host key is accepted, and only a signature of our key before
+//! authentication succeeds.
+//! Invariant: the deadline of silence covers everything from the connection to the running command.
+//! Invariant: all requests of a server (channels, forwarding, agent) are refused.
 
-mod conduit;
 mod dial;
 mod handler;
+mod limited_stream;
 mod opening;
 mod session;
 
@@ -21,19 +22,19 @@ use russh::keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
 use tokio::net::TcpStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::conduit::{Conduit, Gauge};
-use self::handler::{Checker, Refusal};
+use self::handler::{HostKeyChecker, Refusal};
+use self::limited_stream::{LimitedStream, Received};
 use self::opening::Keys;
 pub(in crate::source) use self::opening::{AT_ONCE, KeyPlace};
 pub(super) use self::session::Session;
 use super::body::Body;
 use super::names::{self, Names};
 use crate::source::error::Fault;
+use crate::source::fair_queue::Tenant;
 use crate::source::known_hosts::{HostKeys, shown};
 use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
 use crate::source::ssh_key::SshIdentity;
-use crate::source::turns::Party;
 use crate::source::{Credentials, Deadlines};
 
 const CLIENT: &str = concat!("SSH-2.0-mainstay_", env!("CARGO_PKG_VERSION"));
@@ -46,9 +47,9 @@ pub(in crate::source) struct Ssh {
     keys: Keys,
 }
 
-/// A connection that has let us in. It ends when it is dropped.
+/// An authenticated connection. It is closed when it is dropped.
 struct Connection {
-    handle: Handle<Checker>,
+    handle: Handle<HostKeyChecker>,
     #[expect(dead_code, reason = "it ends the stream when it is dropped, whatever the connection is doing")]
     stop: DropGuard,
 }
@@ -63,7 +64,7 @@ impl Ssh {
         self.keys.opened()
     }
 
-    /// Starts `git-upload-pack`, whose advertisement is read first.
+    /// Starts `git-upload-pack`, whose advertisement comes first.
     pub(super) async fn open(
         &self,
         address: &SshAddress,
@@ -76,9 +77,9 @@ impl Ssh {
             Credentials::Anonymous => return Err(SshFault::NoKey.into()),
             Credentials::Basic { .. } => return Err(SshFault::NotKey.into()),
         };
-        let party = names::party();
-        let key = self.keys.open(&party, identity, place).await?;
-        let stream = self.dial(address, &party).await?;
+        let tenant = names::tenant();
+        let key = self.keys.open(&tenant, identity, place).await?;
+        let stream = self.dial(address, &tenant).await?;
         let silence = self.deadlines.silence;
         let session = async {
             let connection = connect(stream, address, identity, key, silence).await?;
@@ -86,13 +87,13 @@ impl Ssh {
         };
         match tokio::time::timeout(silence, session).await {
             Ok(session) => Ok(Body::ssh(session?, limit, silence)),
-            Err(_) => Err(Fault::Timeout { after: silence, what: "agreeing on a connection over SSH" }),
+            Err(_) => Err(Fault::Timeout { after: silence, what: "connecting over SSH" }),
         }
     }
 
-    async fn dial(&self, address: &SshAddress, party: &Party) -> Result<TcpStream, Fault> {
+    async fn dial(&self, address: &SshAddress, tenant: &Tenant) -> Result<TcpStream, Fault> {
         let dialled = async {
-            let found = self.names.find(party, &address.host, address.port).await?;
+            let found = self.names.find(tenant, &address.host, address.port).await?;
             dial::race(&found, TcpStream::connect).await.map_or_else(
                 || Err(network(format!("no connection: the name {} has no address", address.host))),
                 |connected| connected.map_err(|error| network(format!("no connection: {error}"))),
@@ -100,15 +101,15 @@ impl Ssh {
         };
         let stream = match tokio::time::timeout(self.deadlines.connect, dialled).await {
             Ok(stream) => stream?,
-            Err(_) => return Err(network("no connection: it took too long".to_owned())),
+            Err(_) => return Err(network("no connection: timed out".to_owned())),
         };
-        // Questions are small and are waited for; that it cannot be set costs some milliseconds.
+        // Requests are small and latency matters. If this fails, it costs some milliseconds.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
 }
 
-/// From a stream to a server that has let us in.
+/// Authenticates over a stream.
 async fn connect(
     stream: TcpStream,
     address: &SshAddress,
@@ -132,26 +133,30 @@ async fn connect(
         port => format!("ssh-keyscan -p {port} {}", address.host),
     };
     let stop = CancellationToken::new();
-    let gauge = Gauge::default();
-    let conduit = Conduit::new(stream, &stop, gauge.clone());
+    let received = Received::default();
+    let limited_stream = LimitedStream::new(stream, &stop, received.clone());
     let stop = stop.drop_guard();
-    let checker = Checker { host, keys, whence, scan };
-    let connected = client::connect_stream(Arc::new(config), conduit, checker).await;
-    let mut handle = connected.map_err(|refusal| gauge.fault().unwrap_or_else(|| broken(refusal, HANDSHAKE)))?;
+    let checker = HostKeyChecker { host, keys, whence, scan };
+    let connected = client::connect_stream(Arc::new(config), limited_stream, checker).await;
+    let mut handle = connected.map_err(|refusal| received.fault().unwrap_or_else(|| broken(refusal, HANDSHAKE)))?;
     let authenticated = authenticate(&mut handle, address, key).await;
-    authenticated.map_err(|fault| gauge.fault().unwrap_or(fault))?;
-    gauge.let_in();
+    authenticated.map_err(|fault| received.fault().unwrap_or(fault))?;
+    received.set_authenticated();
     Ok(Connection { handle, stop })
 }
 
-const HANDSHAKE: &str = "while agreeing on keys";
+const HANDSHAKE: &str = "during the key exchange";
 const LOGIN: &str = "while authenticating";
 const COMMAND: &str = "while starting git-upload-pack";
 
-async fn authenticate(handle: &mut Handle<Checker>, address: &SshAddress, key: Arc<PrivateKey>) -> Result<(), Fault> {
+async fn authenticate(
+    handle: &mut Handle<HostKeyChecker>,
+    address: &SshAddress,
+    key: Arc<PrivateKey>,
+) -> Result<(), Fault> {
     let hash = if key.algorithm().is_rsa() {
         let supported = handle.best_supported_rsa_hash().await.map_err(|error| broken(error.into(), LOGIN))?;
-        // A server that does not say takes what all have taken for ten years.
+        // A server that does not name its algorithms supports SHA-256, as all have done for ten years.
         Some(supported.unwrap_or(Some(HashAlg::Sha256)).ok_or(SshFault::OnlySha1)?)
     } else {
         None
@@ -179,7 +184,7 @@ fn network(what: String) -> Fault {
     Fault::Network { what }
 }
 
-/// What a connection broke with.
+/// The fault of a broken connection.
 fn broken(refusal: Refusal, when: &'static str) -> Fault {
     use russh::Error;
     let error = match refusal {
@@ -206,8 +211,8 @@ fn broken(refusal: Refusal, when: &'static str) -> Fault {
             network(format!("the server ended the connection {when}"))
         }
         Error::InactivityTimeout | Error::ConnectionTimeout | Error::KeepaliveTimeout => {
-            network(format!("the server fell silent {when}"))
+            network(format!("the server stopped answering {when}"))
         }
-        _ => Fault::Protocol { why: "it breaks the rules of SSH" },
+        _ => Fault::Protocol { why: "it violates the SSH protocol" },
     }
 }

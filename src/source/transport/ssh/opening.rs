@@ -14,11 +14,11 @@ use russh::keys::PrivateKey;
 use sha2::{Digest as _, Sha256};
 
 use crate::source::error::Fault;
+use crate::source::fair_queue::Tenant;
+use crate::source::permits::Permits;
 use crate::source::remote::lock;
-use crate::source::slots::Slots;
 use crate::source::ssh_fault::SshFault;
 use crate::source::ssh_key::SshIdentity;
-use crate::source::turns::Party;
 
 /// Keys that are opened at the same time.
 pub(in crate::source) const AT_ONCE: usize = 2;
@@ -32,13 +32,13 @@ pub(in crate::source) type KeyPlace = Arc<Mutex<Option<Arc<Outcome>>>>;
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     known: Arc<Mutex<HashMap<[u8; 32], Weak<Outcome>>>>,
-    slots: Slots,
+    permits: Permits,
     opened: Arc<AtomicU64>,
 }
 
 impl Keys {
     pub(super) fn new() -> Self {
-        Self { known: Arc::default(), slots: Slots::new(AT_ONCE), opened: Arc::default() }
+        Self { known: Arc::default(), permits: Permits::new(AT_ONCE), opened: Arc::default() }
     }
 
     /// How many were opened, or were found to be none, since the start.
@@ -49,7 +49,7 @@ impl Keys {
     /// The key of a remote, which keeps it in its place.
     pub(super) async fn open(
         &self,
-        party: &Party,
+        tenant: &Tenant,
         identity: &Arc<SshIdentity>,
         place: &KeyPlace,
     ) -> Result<Arc<PrivateKey>, Fault> {
@@ -58,7 +58,7 @@ impl Keys {
             outcome
         } else {
             let (keys, identity, place) = (self.clone(), Arc::clone(identity), Arc::clone(place));
-            self.slots.share(party).run(move || keys.open_now(&identity, &place)).await?
+            self.permits.share(tenant).run(move || keys.open_now(&identity, &place)).await?
         };
         Ok((*outcome).clone()?)
     }

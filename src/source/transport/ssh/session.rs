@@ -12,7 +12,7 @@ use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
 use crate::source::transport::fetch::clean;
 
-/// Bytes of what the command says on its standard error that are kept.
+/// Bytes of the command's standard error that are kept.
 const WORDS: usize = 4 << 10;
 
 /// Bytes that it may still send after the last answer.
@@ -21,9 +21,9 @@ const FAREWELL: usize = 64 << 10;
 /// A running command.
 pub(in crate::source::transport) struct Session {
     channel: Channel<Msg>,
-    #[expect(dead_code, reason = "the connection is open for as long as somebody holds it")]
+    #[expect(dead_code, reason = "the connection stays open while this is held")]
     connection: Connection,
-    /// What it said on its standard error.
+    /// The command's standard error.
     words: Vec<u8>,
     status: Option<u32>,
     is_closed: bool,
@@ -44,18 +44,18 @@ impl Session {
             other => broken(other.into(), COMMAND),
         };
         let channel = connection.handle.channel_open_session().await.map_err(refused)?;
-        // A server that does not take it speaks version 0.
+        // A server that does not accept it uses version 0.
         channel.set_env(false, "GIT_PROTOCOL", "version=2").await.map_err(refused)?;
         channel.exec(true, address.command()).await.map_err(refused)?;
         Ok(Self { channel, connection, words: Vec::new(), status: None, is_closed: false, has_answered: false })
     }
 
-    pub(in crate::source::transport) async fn send(&mut self, question: Vec<u8>) -> Result<(), Fault> {
-        let sent = self.channel.data_bytes(question).await;
-        sent.map_err(|_| network("the server ended the connection in the middle of a conversation".to_owned()))
+    pub(in crate::source::transport) async fn send(&mut self, request_body: Vec<u8>) -> Result<(), Fault> {
+        let sent = self.channel.data_bytes(request_body).await;
+        sent.map_err(|_| network("the server ended the connection in the middle of a request".to_owned()))
     }
 
-    /// The next bytes that the command writes; `None` when it ended well.
+    /// The next bytes of the command's output; `None` if it ended successfully.
     pub(in crate::source::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         loop {
             match self.channel.wait().await {
@@ -82,24 +82,24 @@ impl Session {
         }
     }
 
-    /// What a command that failed said.
+    /// The fault of a failed command.
     fn complaint(&self) -> Fault {
         let text = clean(&self.words);
-        // Whoever has told what a repository holds has it, whatever of it is missing.
+        // A server that has listed the references has the repository, even if an object is missing.
         if !self.has_answered && is_about_missing_repository(&text) {
             return SshFault::NoRepository { text }.into();
         }
         match self.status {
             Some(127) => SshFault::NoCommand { text }.into(),
-            _ if text.is_empty() => Fault::Protocol { why: "git-upload-pack ended without a word" },
+            _ if text.is_empty() => Fault::Protocol { why: "git-upload-pack ended without a message" },
             _ => Fault::Refused { text },
         }
     }
 
-    /// Ends the conversation as the protocol wants it, without letting anybody wait for that.
+    /// Ends the session as the protocol requires, without making the caller wait.
     pub(in crate::source::transport) fn finish(mut self: Box<Self>, within: Duration) {
         tokio::spawn(tokio::time::timeout(within, async move {
-            // Whoever is gone already needs no goodbye.
+            // A server that is gone needs no message.
             if self.channel.data_bytes(&b"0000"[..]).await.is_ok() && self.channel.eof().await.is_ok() {
                 let mut left = FAREWELL;
                 while let Some(message) = self.channel.wait().await {
@@ -116,7 +116,7 @@ impl Session {
     }
 }
 
-/// Whether the words are those of a server that has no such repository, or does not show it.
+/// Whether the message says that the repository does not exist or is not visible.
 fn is_about_missing_repository(text: &str) -> bool {
     let text = text.to_lowercase();
     let phrases = [

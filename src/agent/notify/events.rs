@@ -1,0 +1,81 @@
+//! Messages as Kubernetes Events: one about the GitSync or Function, one about the managed object.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use crate::api::names::REPORTER;
+use crate::cluster::{Cluster, Event, EventRecorder, EventType, EventWriter, Regarding};
+use crate::drift::{Announcement, Desired, Owner};
+use crate::notification::{Severity, Subject};
+
+/// Turns messages into Events. Clones share the queue.
+#[derive(Clone)]
+pub(super) struct Events {
+    recorder: EventRecorder,
+    /// The resource behind each owner.
+    subjects: Arc<Mutex<HashMap<Owner, Regarding>>>,
+}
+
+impl Events {
+    pub(super) fn new(cluster: &Cluster, identity: &str) -> (Self, EventWriter) {
+        let (recorder, writer) = EventRecorder::new(cluster.clone(), REPORTER, identity);
+        (Self { recorder, subjects: Arc::default() }, writer)
+    }
+
+    pub(super) fn set_subject(&self, owner: &Owner, resource: Option<Regarding>) {
+        let mut subjects = self.lock();
+        match resource {
+            Some(resource) => subjects.insert(owner.clone(), resource),
+            None => subjects.remove(owner),
+        };
+    }
+
+    pub(super) fn clear_subjects(&self) {
+        self.lock().clear();
+    }
+
+    pub(super) fn subjects(&self) -> Vec<Subject> {
+        self.lock().keys().map(|owner| Subject::from(&**owner)).collect()
+    }
+
+    /// Writes the Events of a message; none for messages of severity `Debug`.
+    pub(super) fn write(&self, announcement: &Announcement<'_>) {
+        let description = announcement.message.describe();
+        let kind = match description.severity {
+            Severity::Debug => return,
+            Severity::Info => EventType::Normal,
+            Severity::Warning => EventType::Warning,
+        };
+        let subject = self.lock().get(announcement.owner).cloned();
+        let object = announcement.object.map(|(desired, live)| regarding(desired, live));
+        let named = announcement.message.object();
+        let event = |regarding: Regarding, related: Option<Regarding>, note: String| Event {
+            regarding,
+            related,
+            kind,
+            reason: description.reason.clone(),
+            action: description.action.to_owned(),
+            aggregation_key: format!("{} {}", named.unwrap_or_default(), description.aggregation_key),
+            note,
+        };
+        let text = &description.text;
+        if let Some(subject) = &subject {
+            let note = named.map_or_else(|| text.clone(), |object| format!("{object}: {text}"));
+            self.recorder.publish(event(subject.clone(), object.clone(), note));
+        }
+        if let Some(object) = object {
+            self.recorder.publish(event(object, subject, text.clone()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Regarding>> {
+        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn regarding(desired: &Desired, live: &Value) -> Regarding {
+    let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+    Regarding { key: desired.key.clone(), api_version: desired.kind.api_version(), uid }
+}

@@ -1,0 +1,153 @@
+//! The output of `dev`: an introduction, then the messages.
+//!
+//! Invariant: with JSON, every line of standard output is one object with a field `event`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio_util::sync::CancellationToken;
+
+use super::{CommandError, FollowedRepository, NAMESPACE, Pods, output};
+use crate::notification::{self, Message};
+
+/// How to tell.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// What was started.
+pub(super) struct Started {
+    /// Address of the embedded cluster.
+    pub server: String,
+    /// Path of its kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// The repository that it follows.
+    pub followed: Option<FollowedRepository>,
+    /// How pods run.
+    pub pods: Pods,
+}
+
+impl Format {
+    /// The introduction.
+    pub(super) fn started(self, started: &Started) -> String {
+        let kubeconfig = std::path::absolute(&started.kubeconfig).unwrap_or_else(|_| started.kubeconfig.clone());
+        if self == Self::Json {
+            let followed = started.followed.as_ref();
+            let line = json!({
+                "event": "started",
+                "server": started.server,
+                "kubeconfig": kubeconfig,
+                "repository": followed.map(|followed| &followed.shown),
+                "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
+            });
+            return format!("{line}\n");
+        }
+        text(started, &kubeconfig)
+    }
+
+    /// A message, with the URL of what it is about.
+    fn message(self, message: &Message, url: Option<String>) -> Result<String, CommandError> {
+        match self {
+            Self::Text => {
+                let time = jiff::Zoned::now().strftime("%H:%M:%S");
+                let text = message.to_string().replace("\n    ", "\n          ");
+                let url = url.map(|url| format!("  {url}")).unwrap_or_default();
+                Ok(format!("{time}  {text}{url}\n"))
+            }
+            Self::Json => serde_json::to_value(message)
+                .map(|mut line| {
+                    line.as_object_mut().zip(url).map(|(line, url)| line.insert("url".to_owned(), url.into()));
+                    format!("{line}\n")
+                })
+                .map_err(|cause| CommandError::Understand { what: "a message".into(), cause }),
+        }
+    }
+}
+
+fn text(started: &Started, kubeconfig: &Path) -> String {
+    let mut text = format!("An embedded cluster is at {}.\n", started.server);
+    let mut tries = vec![format!("export KUBECONFIG={}", quoted(kubeconfig))];
+    let Some(followed) = &started.followed else {
+        tries.push("kubectl get namespaces".into());
+        return text + &next(&tries);
+    };
+    text.push_str(&format!("GitSync {NAMESPACE}/{} keeps it on {}.\n", followed.name, followed.shown));
+    if started.pods == Pods::Simulated {
+        text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");
+    }
+    tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
+    match &followed.local {
+        Some(path) if path.ends_with(".mainstay/demo") => tries.extend([
+            "kubectl -n shop edit deployment web               # put back at once".into(),
+            "kubectl -n shop delete service api                # created again".into(),
+            format!("cd {}", quoted(path)),
+            "sed -i 's/Welcome/Hello/' web/configmap.yaml && git commit -am 'say hello'".into(),
+        ]),
+        Some(path) => tries.push(format!("cd {} && git commit                     # applied at once", quoted(path))),
+        None => {}
+    }
+    tries.push("mainstay status                                   # what was put back, and who changed it".into());
+    text + &next(&tries)
+}
+
+fn next(tries: &[String]) -> String {
+    format!("Try in another terminal:\n  {}\nCtrl-C ends it.\n\n", tries.join("\n  "))
+}
+
+/// A path quoted for the shell.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Prints messages until `stop`.
+pub(super) async fn print(
+    mut messages: broadcast::Receiver<Message>,
+    format: Format,
+    urls: impl Fn(&str, &str) -> Vec<String> + Send,
+    stop: CancellationToken,
+) -> Result<(), CommandError> {
+    loop {
+        let message = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            message = messages.recv() => message,
+        };
+        match message {
+            Ok(message) => {
+                let url = ready(&message).and_then(|(namespace, name)| urls(namespace, name).into_iter().next());
+                output::print(&format.message(&message, url)?)?;
+            }
+            Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "messages came faster than they could be printed"),
+            Err(RecvError::Closed) => return Ok(()),
+        }
+    }
+}
+
+/// Namespace and name of the Function that a message reports as ready; its Service has the same.
+fn ready(message: &Message) -> Option<(&str, &str)> {
+    match message {
+        Message::Stage { subject: notification::Subject::Function(function), reason, status, .. }
+            if reason == "DeploymentReady" && status == "True" =>
+        {
+            function.split_once('/')
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_paths_for_the_shell() {
+        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
+        assert_eq!(quoted(Path::new("/a b/it's")), r"'/a b/it'\''s'");
+    }
+}

@@ -1,0 +1,171 @@
+//! The children of one Function: their kinds, their state, and how the newer of two states wins.
+//!
+//! Deliberately absent: the children of all Functions, and notifications; that is [`observe`](super::observe).
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::child_state::{self, ChildIdentity, Deployment, Job, Pod, Role};
+use crate::cluster::{Kind, Scope};
+
+/// A kind of children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChildKind {
+    /// ConfigMaps with inline sources.
+    ConfigMap,
+    /// Build Jobs.
+    Job,
+    /// Pods of builds, and serving pods.
+    Pod,
+    /// Deployments.
+    Deployment,
+    /// Services.
+    Service,
+    /// Autoscalers.
+    Autoscaler,
+}
+
+impl ChildKind {
+    /// All kinds.
+    pub const ALL: [Self; 6] =
+        [Self::ConfigMap, Self::Job, Self::Pod, Self::Deployment, Self::Service, Self::Autoscaler];
+
+    /// The API kind.
+    pub fn kind(self) -> Arc<Kind> {
+        let (version, kind, plural) = match self {
+            Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),
+            Self::Job => ("batch/v1", "Job", "jobs"),
+            Self::Pod => ("v1", "Pod", "pods"),
+            Self::Deployment => ("apps/v1", "Deployment", "deployments"),
+            Self::Service => ("v1", "Service", "services"),
+            Self::Autoscaler => ("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+        };
+        Arc::new(Kind::fixed(version, kind, plural, Scope::Namespaced))
+    }
+}
+
+/// The children of one Function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Children {
+    /// ConfigMaps.
+    pub config_maps: Vec<ChildIdentity>,
+    /// Jobs.
+    pub jobs: Vec<Job>,
+    /// Pods of builds, and serving pods that have a problem.
+    pub pods: Vec<Pod>,
+    /// Deployments.
+    pub deployments: Vec<Deployment>,
+    /// Services.
+    pub services: Vec<ChildIdentity>,
+    /// Autoscalers.
+    pub autoscalers: Vec<ChildIdentity>,
+}
+
+impl Children {
+    pub(super) fn identities(&self, child_kind: ChildKind) -> Box<dyn Iterator<Item = &ChildIdentity> + '_> {
+        match child_kind {
+            ChildKind::ConfigMap => Box::new(self.config_maps.iter()),
+            ChildKind::Job => Box::new(self.jobs.iter().map(|job| &job.identity)),
+            ChildKind::Pod => Box::new(self.pods.iter().map(|pod| &pod.identity)),
+            ChildKind::Deployment => Box::new(self.deployments.iter().map(|deployment| &deployment.identity)),
+            ChildKind::Service => Box::new(self.services.iter()),
+            ChildKind::Autoscaler => Box::new(self.autoscalers.iter()),
+        }
+    }
+
+    /// Inserts or updates a child, unless the known state is newer.
+    pub(super) fn put(&mut self, child: Child) {
+        match child {
+            Child::Plain(ChildKind::ConfigMap, identity) => upsert(&mut self.config_maps, identity, |i| i),
+            Child::Plain(ChildKind::Service, identity) => upsert(&mut self.services, identity, |i| i),
+            Child::Plain(_, identity) => upsert(&mut self.autoscalers, identity, |i| i),
+            Child::Deployment(deployment) => upsert(&mut self.deployments, deployment, |d| &d.identity),
+            Child::Pod(pod) => {
+                // A serving pod without a problem is not kept.
+                if pod.role == Role::Serving && pod.problem.is_none() {
+                    self.pods.retain(|known| known.identity.name != pod.identity.name);
+                } else {
+                    upsert(&mut self.pods, pod, |p| &p.identity);
+                }
+            }
+            Child::Job(job) => upsert(&mut self.jobs, job, |j| &j.identity),
+        }
+    }
+
+    /// Removes and returns the children of a kind that are gone.
+    pub(super) fn remove(&mut self, child_kind: ChildKind, is_gone: impl Fn(&ChildIdentity) -> bool) -> Vec<Child> {
+        let plain = |list: &mut Vec<ChildIdentity>| {
+            list.extract_if(.., |i| is_gone(i)).map(|i| Child::Plain(child_kind, i)).collect()
+        };
+        match child_kind {
+            ChildKind::ConfigMap => plain(&mut self.config_maps),
+            ChildKind::Service => plain(&mut self.services),
+            ChildKind::Autoscaler => plain(&mut self.autoscalers),
+            ChildKind::Deployment => {
+                self.deployments.extract_if(.., |d| is_gone(&d.identity)).map(Child::Deployment).collect()
+            }
+            ChildKind::Pod => self.pods.extract_if(.., |pod| is_gone(&pod.identity)).map(Child::Pod).collect(),
+            ChildKind::Job => self.jobs.extract_if(.., |job| is_gone(&job.identity)).map(Child::Job).collect(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The state of one child.
+pub(super) enum Child {
+    Plain(ChildKind, ChildIdentity),
+    Job(Job),
+    Pod(Pod),
+    Deployment(Deployment),
+}
+
+impl Child {
+    pub(super) fn identity(&self) -> &ChildIdentity {
+        match self {
+            Self::Plain(_, identity) => identity,
+            Self::Job(job) => &job.identity,
+            Self::Pod(pod) => &pod.identity,
+            Self::Deployment(deployment) => &deployment.identity,
+        }
+    }
+}
+
+/// The key of a Function's children: its namespace and UID.
+pub(super) fn children_key(namespace: &str, uid: &str) -> Arc<str> {
+    format!("{namespace}/{uid}").into()
+}
+
+/// The Function that an object belongs to, and its state.
+pub(super) fn read(child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, Child)> {
+    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+    if child_kind == ChildKind::Pod {
+        return Some((
+            children_key(namespace, child_state::function_of_pod(live)?),
+            Child::Pod(child_state::pod(live)),
+        ));
+    }
+    let children = children_key(namespace, child_state::function_of(live)?);
+    let child = match child_kind {
+        ChildKind::Job => Child::Job(child_state::job(live)),
+        ChildKind::Deployment => Child::Deployment(child_state::deployment(live)),
+        plain => Child::Plain(plain, child_state::identity(live)),
+    };
+    Some((children, child))
+}
+
+/// Inserts or updates, unless the known state is newer.
+fn upsert<T>(list: &mut Vec<T>, new: T, identity: impl Fn(&T) -> &ChildIdentity) {
+    let Some(old) = list.iter_mut().find(|old| identity(old).name == identity(&new).name) else {
+        list.push(new);
+        return;
+    };
+    let number = |of: &T| identity(of).version.parse::<u64>().ok();
+    match (number(old), number(&new)) {
+        (Some(known), Some(seen)) if seen < known => {}
+        _ => *old = new,
+    }
+}

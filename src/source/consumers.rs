@@ -1,0 +1,162 @@
+//! The consumers of each remote: a remote's data is kept as long as it has a consumer.
+//!
+//! Invariant: [`Consumers::set`] returns a remote when it has lost its last consumer.
+//! Invariant: the consumers are complete once all kinds are listed and each consumer has set its remote or failed to
+//! determine it.
+//! Deliberately not here: removing the data.
+
+use std::collections::{HashMap, HashSet};
+
+/// The identity of a remote: address and credentials.
+pub(super) type Identity = [u8; 32];
+
+/// A GitSync or Function, which uses one remote at a time.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Consumer {
+    /// Its kind: a GitSync and a Function with the same name are two consumers.
+    pub kind: ConsumerKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Consumer {
+    /// A consumer of this kind.
+    pub fn new(kind: ConsumerKind, namespace: &str, name: &str) -> Self {
+        Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// The kind of a [`Consumer`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ConsumerKind {
+    /// A GitSync.
+    GitSync,
+    /// A Function.
+    Function,
+}
+
+impl ConsumerKind {
+    const ALL: [Self; 2] = [Self::GitSync, Self::Function];
+}
+
+/// All consumers.
+#[derive(Debug, Default)]
+pub(super) struct Consumers {
+    reads: HashMap<Consumer, Identity>,
+    remotes: HashMap<Identity, HashSet<Consumer>>,
+    /// Consumers whose remote is not known yet.
+    unheard: HashSet<Consumer>,
+    /// Kinds whose initial consumers are all registered.
+    named: HashSet<ConsumerKind>,
+}
+
+impl Consumers {
+    /// Registers a consumer. One that appears after its kind was listed is not waited for.
+    pub(super) fn register(&mut self, consumer: &Consumer) {
+        if !self.named.contains(&consumer.kind) && !self.reads.contains_key(consumer) {
+            self.unheard.insert(consumer.clone());
+        }
+    }
+
+    /// All initial consumers of this kind are registered.
+    pub(super) fn all_registered(&mut self, kind: ConsumerKind) {
+        self.named.insert(kind);
+    }
+
+    /// The consumer has set its remote, or cannot determine it.
+    pub(super) fn resolved(&mut self, consumer: &Consumer) {
+        self.unheard.remove(consumer);
+    }
+
+    /// Whether the remotes of all consumers are known.
+    pub(super) fn are_complete(&self) -> bool {
+        self.unheard.is_empty() && ConsumerKind::ALL.iter().all(|kind| self.named.contains(kind))
+    }
+
+    /// Every remote that has a consumer.
+    pub(super) fn remotes(&self) -> impl Iterator<Item = &Identity> {
+        self.remotes.keys()
+    }
+
+    /// Sets or (`None`) removes the remote of a consumer. Returns the remote that has lost its last consumer by that.
+    pub(super) fn set(&mut self, consumer: &Consumer, remote: Option<Identity>) -> Option<Identity> {
+        self.resolved(consumer);
+        let old = self.reads.get(consumer).copied();
+        if old == remote {
+            return None;
+        }
+        match remote {
+            Some(remote) => {
+                self.reads.insert(consumer.clone(), remote);
+                self.remotes.entry(remote).or_default().insert(consumer.clone());
+            }
+            None => {
+                self.reads.remove(consumer);
+            }
+        }
+        let consumers = self.remotes.get_mut(&old?)?;
+        consumers.remove(consumer);
+        if !consumers.is_empty() {
+            return None;
+        }
+        self.remotes.remove(&old?);
+        old
+    }
+
+    /// The namespaces of all consumers of a remote.
+    pub(super) fn namespaces(&self, remote: &Identity) -> impl Iterator<Item = &str> {
+        self.remotes.get(remote).into_iter().flatten().map(|consumer| &*consumer.namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn consumer(kind: ConsumerKind) -> Consumer {
+        Consumer::new(kind, "shop", "web")
+    }
+
+    #[test]
+    fn is_complete_when_all_kinds_are_listed_and_each_consumer_has_resolved() {
+        let (sync, function) = (consumer(ConsumerKind::GitSync), consumer(ConsumerKind::Function));
+        let mut consumers = Consumers::default();
+        consumers.register(&sync);
+        consumers.register(&function);
+        consumers.set(&sync, Some([1; 32]));
+        consumers.register(&sync);
+        consumers.resolved(&function);
+        assert!(!consumers.are_complete(), "there may be more of them");
+        consumers.all_registered(ConsumerKind::GitSync);
+        assert!(!consumers.are_complete(), "there may be more Functions");
+        let late = Consumer::new(ConsumerKind::Function, "shop", "late");
+        consumers.register(&late);
+        consumers.all_registered(ConsumerKind::Function);
+        assert!(!consumers.are_complete(), "one has not resolved");
+        consumers.set(&late, None);
+        assert!(consumers.are_complete());
+        consumers.register(&Consumer::new(ConsumerKind::GitSync, "shop", "new"));
+        assert!(consumers.are_complete(), "later consumers had no mirror before");
+    }
+
+    #[test]
+    fn a_remote_is_kept_until_its_last_consumer_of_any_kind_is_gone() {
+        let (sync, function) = (consumer(ConsumerKind::GitSync), consumer(ConsumerKind::Function));
+        let (one, two) = ([1; 32], [2; 32]);
+        let mut consumers = Consumers::default();
+        assert_eq!(consumers.set(&sync, Some(one)), None);
+        assert_eq!(consumers.set(&function, Some(one)), None);
+        assert_eq!(consumers.set(&function, Some(one)), None, "nothing new");
+        assert_eq!(consumers.set(&sync, None), None, "the Function still uses it");
+        assert_eq!(consumers.set(&sync, None), None, "it is gone already");
+        assert_eq!(consumers.set(&function, Some(two)), Some(one));
+        assert_eq!(consumers.namespaces(&two).collect::<Vec<_>>(), ["shop"]);
+        assert_eq!(consumers.set(&function, None), Some(two));
+        assert!(
+            consumers.reads.is_empty() && consumers.remotes.is_empty(),
+            "nothing is kept of consumers that are gone"
+        );
+    }
+}

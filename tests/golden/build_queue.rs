@@ -1,0 +1,70 @@
+//! Admission to the build queue.
+//!
+//! A case lists events: `enqueue`, `start` (the Job is created), `hold up`, `continue`, `end` and `withdraw`, each with
+//! `namespace/name` of a Function. The expected text has a line for each event: the answer, who is admitted besides, and
+//! the lengths of the queue.
+
+use std::fmt::Write as _;
+
+use mainstay::function::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
+use serde::Deserialize;
+
+use crate::check;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(rename = "case")]
+    _title: String,
+    /// Concurrent builds.
+    limit: usize,
+    events: Vec<String>,
+}
+
+fn job_of(function: &str) -> JobName {
+    let (namespace, name) = function.split_once('/').unwrap();
+    (namespace.into(), name.into())
+}
+
+/// The answer to an event, empty if there is none.
+fn apply(queue: &mut BuildQueue, event: &str) -> String {
+    let (verb, function) = event.rsplit_once(' ').unwrap();
+    let (owner, job) = (function.into(), job_of(function));
+    match verb {
+        "enqueue" => match queue.enqueue(&owner, &job.0) {
+            Admission::Admitted => return "admitted".to_owned(),
+            Admission::Queued { position } => return format!("position {position}"),
+            Admission::Absent => return "absent".to_owned(),
+        },
+        "start" => {
+            queue.runs(&job, BuildState::Running);
+            queue.withdraw(&owner);
+        }
+        "hold up" => queue.runs(&job, BuildState::HeldUp),
+        "continue" => queue.runs(&job, BuildState::Running),
+        "end" => queue.ended(&job),
+        "withdraw" => queue.withdraw(&owner),
+        _ => panic!("unknown event {event:?}"),
+    }
+    String::new()
+}
+
+fn decide(case: &Case) -> String {
+    let mut queue = BuildQueue::new(case.limit);
+    let mut text = String::new();
+    for event in &case.events {
+        let answer = apply(&mut queue, event);
+        let admitted = queue.advance().iter().map(|owner| format!("admits {owner}")).collect::<Vec<_>>();
+        let answers = [answer].into_iter().chain(admitted).filter(|answer| !answer.is_empty());
+        let answers = answers.collect::<Vec<_>>().join(", ");
+        let QueueLengths { building, held_up, waiting } = queue.lengths();
+        let lengths = format!("{building} building, {held_up} held up, {waiting} queued");
+        let _ = writeln!(text, "{event:<14} {answers:<28} {lengths}");
+    }
+    text
+}
+
+#[test]
+fn builds_are_admitted_as_the_cases_say() {
+    check("build_queue", decide);
+}

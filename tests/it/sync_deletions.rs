@@ -1,0 +1,160 @@
+//! The deletion of a GitSync: its objects are released, or deleted if that was requested.
+
+use devcluster::{Action, Call, verbs::delete::DeleteOptions};
+use serde_json::{Value, json};
+
+use crate::support::ownership::{LABEL, are_released, delete_sync, inventories, prune_on_delete, sync_is_gone};
+use crate::support::world::{World, config_map, deployment};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_a_sync_leaves_its_objects_without_our_label_and_ownership_and_changes_nothing_else() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
+    world.synced(json!({})).await;
+    let theirs = json!({"data": {"theirs": "x"}, "metadata": {"labels": {"team": "blue"}}});
+    world.edit("v1", "configmaps", "a", theirs);
+    let (map, web) = (world.get("v1", "configmaps", "a").unwrap(), world.get("apps/v1", "deployments", "web").unwrap());
+    delete_sync(&world, "demo");
+    sync_is_gone(&world, "demo").await;
+    are_released(&world).await;
+    for (api, resource, before) in [("v1", "configmaps", map), ("apps/v1", "deployments", web)] {
+        let name = before["metadata"]["name"].as_str().unwrap();
+        let after = world.get(api, resource, name).unwrap();
+        let managers = after["metadata"]["managedFields"].to_string();
+        assert!(!managers.contains("\"mainstay\""), "{managers}");
+        let bare = |object: &Value| {
+            let mut object = object.clone();
+            let metadata = object["metadata"].as_object_mut().unwrap();
+            metadata.remove("managedFields");
+            metadata.remove("resourceVersion");
+            if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+                labels.remove(LABEL);
+                if labels.is_empty() {
+                    metadata.remove("labels");
+                }
+            }
+            object
+        };
+        assert_eq!(bare(&after), bare(&before));
+        assert!(after["metadata"]["labels"].get(LABEL).is_none());
+    }
+    world.until("the inventory is gone", |w| inventories(w).is_empty()).await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "mine now"}}));
+    world.sync("other", json!({"baseDir": "/nowhere"}));
+    world.condition_is("other", "Ready", "False").await;
+    assert_eq!(world.data("a"), "mine now");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_a_sync_with_on_delete_prune_deletes_what_the_guards_let_go() {
+    let mut world = World::new().await;
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n";
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).file("n.yaml", namespace);
+    world.remote.commit("one");
+    world.synced(json!({})).await;
+    let keep = json!({"metadata": {"annotations": {"mainstay.dev/prune": "disabled"}}});
+    world.edit("v1", "configmaps", "b", keep);
+    // At once, so that it may come to no finalizer.
+    world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
+    delete_sync(&world, "demo");
+    sync_is_gone(&world, "demo").await;
+    are_released(&world).await;
+    assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("absent", "1"));
+    let namespace = world.server.object("v1", "namespaces", "", "mainstay-tests-shop").unwrap();
+    assert!(namespace["metadata"]["labels"].get(LABEL).is_none());
+}
+
+fn finalizers(world: &World) -> Value {
+    world
+        .get("mainstay.dev/v1alpha1", "gitsyncs", "demo")
+        .map(|s| s["metadata"]["finalizers"].clone())
+        .unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finalizer_comes_and_goes_with_the_annotation_and_needless_ones_are_taken_off() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({}));
+    let old = json!({"metadata": {"finalizers": ["example.org/theirs", "mainstay.dev/git-sync"]}});
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", old);
+    world.start();
+    world.until("the needless one is off", |w| finalizers(w) == json!(["example.org/theirs"])).await;
+    world.ready("demo").await;
+    prune_on_delete(&world, "demo").await;
+    assert_eq!(finalizers(&world), json!(["example.org/theirs", "mainstay.dev/git-sync"]));
+    let off = json!({"metadata": {"annotations": {"mainstay.dev/on-delete": null}}});
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", off);
+    world.until("it is off again", |w| finalizers(w) == json!(["example.org/theirs"])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_with_a_git_sync_can_be_deleted_without_an_agent() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.create(
+        "v1",
+        "namespaces",
+        "",
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mainstay-tests-shop"}}),
+    );
+    let url = world.remote.path().display().to_string();
+    let repository = json!({
+        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+        "metadata": {"name": "repo", "namespace": "mainstay-tests-shop"}, "spec": {"url": url},
+    });
+    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", "mainstay-tests-shop", repository);
+    let sync = json!({
+        "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+        "metadata": {"name": "demo", "namespace": "mainstay-tests-shop"}, "spec": {"gitRepository": "repo"},
+    });
+    world.create("mainstay.dev/v1alpha1", "gitsyncs", "mainstay-tests-shop", sync);
+    world.start();
+    let applied = |w: &World| w.server.object("v1", "configmaps", "mainstay-tests-shop", "a").is_some();
+    world.until("the object is applied", applied).await;
+    world.kill().await;
+    let delete = Action::Delete(DeleteOptions::default());
+    world.try_as("kubectl", Call::new("v1", "namespaces", "", "mainstay-tests-shop", delete)).unwrap();
+    world
+        .until("the namespace is gone", |w| w.server.object("v1", "namespaces", "", "mainstay-tests-shop").is_none())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_sync_leaves_behind_while_no_agent_runs_is_nobodys() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
+    world.synced(json!({})).await;
+    world.stop().await;
+    delete_sync(&world, "demo");
+    world.until("its inventory goes with it", |w| inventories(w).is_empty()).await;
+    world.edit("v1", "configmaps", "b", json!({"data": {"key": "mine now"}}));
+    // Another one of that name, which wants only one of them.
+    world.remote.remove("b.yaml");
+    world.remote.commit("two");
+    world.synced(json!({})).await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("what it wants is kept", |w| w.data("a") == "1").await;
+    assert_eq!(world.data("b"), "mine now", "neither put back nor deleted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_the_definition_of_git_sync_leaves_all_workloads() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
+    world.synced(json!({})).await;
+    world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
+    let delete = Action::Delete(DeleteOptions::default());
+    let definition =
+        Call::new("apiextensions.k8s.io/v1", "customresourcedefinitions", "", "gitsyncs.mainstay.dev", delete);
+    world.try_as("kubectl", definition).unwrap();
+    world
+        .until("the definition is gone", |w| {
+            w.server
+                .object("apiextensions.k8s.io/v1", "customresourcedefinitions", "", "gitsyncs.mainstay.dev")
+                .is_none()
+        })
+        .await;
+    assert_eq!(world.data("a"), "1");
+    assert!(world.get("apps/v1", "deployments", "web").is_some());
+}
