@@ -28,7 +28,7 @@
 //! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems.
 //! 5. [`gitsync::resolve`] places the objects: kinds, namespaces, permissions of the GitSync.
-//! 6. [`gitsync::plan`] decides what to apply and what to prune; the prune guards are there.
+//! 6. [`gitsync::plan`] decides what to apply and what to prune; [`gitsync::prune`] holds the guards.
 //! 7. [`gitsync::inventory`] is written before the first apply: old and intended objects.
 //! 8. [`Drift::put`](drift::Drift::put) applies stage by stage and adopts existing objects ([`drift::take_over`]); then
 //!    what left the repository is pruned.
@@ -51,7 +51,7 @@
 //! | what | where |
 //! |---|---|
 //! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`], `source/poll.rs` |
-//! | prune guards | [`gitsync::plan`] |
+//! | prune guards | [`gitsync::prune`] |
 //! | adoption of existing objects | [`drift::take_over`] in `drift/ownership.rs` |
 //! | field ownership projection | [`drift::projection`] |
 //! | revert backoff | [`drift::heat`]; every other backoff is a [`failure::Backoff`] |
