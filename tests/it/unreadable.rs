@@ -23,8 +23,11 @@ fn begun(world: &World, resource: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
-    let mut world = World::running(inline("1")).await;
+    let mut world = World::with_functions().await;
     world.gate.deepen(DEEP);
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
     world.levers().reset_counts();
     let mut spec = inline("1");
     spec["resources"] = json!({"limits": {"example.org/deep": DEEP}});
@@ -66,6 +69,7 @@ spec:
 ";
     let widget = format!("apiVersion: {API}\nkind: Widget\nmetadata: {{name: w}}\nspec: {{size: 3}}\n");
     let mut world = World::new().await;
+    world.gate.deepen(DEEP);
     world.remote.file("crd.yaml", definition).file("w.yaml", widget).commit("one");
     world.synced(json!({})).await;
     let size = |w: &World| w.get(API, "widgets", "w").map(|widget| widget["spec"]["size"].clone());
@@ -83,7 +87,7 @@ spec:
     assert_eq!(begun(&world, "widgets.mainstay-tests.example.org"), 0, "{:?}", world.requests());
     world.stop().await;
     world.start();
-    world.ready("demo").await;
+    world.ask("demo").await;
     world.edit(API, "widgets", "w", json!({"spec": {"size": 5}}));
     world.until("the next agent puts it back as well", |w| size(w) == Some(json!(3))).await;
     assert!(world.get(API, "widgets", "deep").is_some());

@@ -98,7 +98,7 @@ impl Gate {
         *self.token.lock().unwrap() = Some(token.to_owned());
     }
 
-    /// From now on, where a value in an answer is this text, there are 200 levels instead: deeper than parsers go, and far
+    /// In answers that begin from now on, where a value is this text, there are 200 levels instead: deeper than parsers go, and far
     /// from as deep as servers allow.
     pub(crate) fn deepen(&self, text: &str) {
         *self.deep.lock().unwrap() = Some(format!("\"{text}\""));
