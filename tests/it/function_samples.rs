@@ -126,7 +126,7 @@ fn the_schema_admits_what_no_function_can_be_and_the_resolution_tells_it() {
         (2, json!({ "source": "x", "runtime": "cobol85" }), "cannot find runtime: cobol85"),
         (3, json!({ "source": "x", "minReplicas": 0 }), "minReplicas(0) is less than the smallest allowed value(1)"),
         (4, json!({ "source": "x", "maxReplicas": 99_999_999_999_i64 }), "is more than 2147483647"),
-        (5, json!({ "source": "x", "resources": { "limits": { "cpu": { "a": 1 } } } }), "quantities must match"),
+        (5, json!({ "source": "x", "resources": { "limits": { "cpu": "much" } } }), "quantities must match"),
         (6, json!({ "source": "", "type": "git" }), "missing field(s): spec.baseDir, spec.reference, spec.source"),
     ] {
         let object = json!({ "apiVersion": GROUP, "kind": "Function", "metadata": { "name": format!("f{number}") }, "spec": spec });

@@ -243,10 +243,12 @@ async fn a_ready_function_costs_no_request() {
     }
     world.told("f0", &BUILT).await;
     world.quiet().await;
-    let before = world.requests();
+    // Events are written at a pace of their own, and some may still be under way.
+    let requests = |w: &World| w.requests().into_iter().filter(|(of, _)| !of.contains("events")).collect::<Vec<_>>();
+    let before = requests(&world);
     // Somebody else's work is none of ours.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
     world.create("v1", "configmaps", NAMESPACE, map);
     world.quiet().await;
-    assert_eq!(world.requests(), before);
+    assert_eq!(requests(&world), before);
 }
