@@ -5,9 +5,13 @@ use crate::support::ssh_server::Fault;
 
 /// A bench whose deadlines are short, and a remote that is good as long as the server is.
 async fn bench() -> (SshBench, Remote) {
+    bench_with(Duration::from_millis(1500), Duration::from_secs(10)).await
+}
+
+async fn bench_with(silence: Duration, lookup: Duration) -> (SshBench, Remote) {
     let bench = SshBench::with(|settings| {
-        settings.deadlines.silence = Duration::from_millis(1500);
-        settings.deadlines.lookup = Duration::from_secs(10);
+        settings.deadlines.silence = silence;
+        settings.deadlines.lookup = lookup;
     });
     let bench = bench.await;
     let key = bench.key("key", "ed25519", &[]);
@@ -52,7 +56,8 @@ async fn a_server_that_falls_silent_anywhere_is_left_by_its_deadline() {
 
 #[tokio::test]
 async fn what_a_server_says_before_it_lets_us_in_is_bounded() {
-    let (bench, remote) = bench().await;
+    // No deadline may come before the bound does.
+    let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     let check = async |words: Vec<u8>, expected: &str| {
         bench.server.fail(Fault::Say(words));
         let error = bench.source.lookup(&remote, &Reference::parse("main").unwrap(), NOW).await.unwrap_err();
