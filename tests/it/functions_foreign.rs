@@ -54,8 +54,8 @@ async fn fence(world: &World, kinds: &[Kind]) {
             let before = world.child("fence", kind)["spec"].clone();
             let name = world.child_name("fence", kind);
             let call = Call::new(kind.0, kind.1, NAMESPACE, &name, Action::Patch(Form::Strategic, edit));
-            world.try_as("kubectl-edit", call).unwrap();
-            assert_ne!(world.child("fence", kind)["spec"], before);
+            // It may be put back before it can be read.
+            assert_ne!(world.try_as("kubectl-edit", call).unwrap()["spec"], before);
             world.until_function("the fence is put back", |w| w.child("fence", kind)["spec"] == before).await;
         }
     }
@@ -285,9 +285,10 @@ async fn what_may_not_be_taken_away_is_tried_less_and_less_often_with_two_more_w
     let most = 1.0 + (1.0 + passed / 0.9).log2();
     assert!((4.0..=most).contains(&(tries as f64)), "{tries} tries in {passed} s");
     // For each apply the addition is made ours, and is given back because the apply is refused; where the Deployment's
-    // controller writes in between, it stays ours, and nothing has to be made ours any more. One more may have begun.
+    // controller writes in between, it stays ours, and nothing has to be made ours any more, or the object is read again. One
+    // more may have begun.
     let (writes, reads) = (asked(&world, "patch deployments.apps"), asked(&world, "get deployments.apps"));
-    assert!(writes <= 2 * (tries + 1) && reads <= 1, "{tries} tries: {:?}", world.requests());
+    assert!(writes <= 2 * (tries + 1) && reads <= tries, "{tries} tries: {:?}", world.requests());
     // The server says something else every time; the failure is the same.
     assert_eq!(statuses(&world), said, "{:?}", world.requests());
     world.levers().clear_faults();
