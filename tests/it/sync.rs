@@ -1,5 +1,7 @@
 //! The forward loop, end to end: a commit goes in, the cluster follows.
 
+use std::time::Duration;
+
 use mainstay::notification::Message;
 use serde_json::{Value, json};
 
@@ -133,6 +135,14 @@ async fn an_unknown_kind_is_named_and_known_as_soon_as_somebody_defines_it() {
     let definition = serde_json::from_str(&definition()).unwrap();
     world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
     world.ask("demo").await;
+    // A real server tells of a new kind a moment after its definition was created.
+    let known = async {
+        while world.condition("demo", "Ready").starts_with("False ManifestInvalid") {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            world.ask("demo").await;
+        }
+    };
+    tokio::time::timeout(world.patience, known).await.expect("the kind is known");
     world.ready("demo").await;
     assert!(world.get("mainstay-tests.example.org/v1", "widgets", "w").is_some());
 }
