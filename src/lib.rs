@@ -12,6 +12,7 @@
 //! - [`source`]: a Git remote becomes a snapshot: lookups, fetches, mirrors
 //! - [`manifest`]: the files of a commit become desired objects
 //! - [`notification`]: messages about what the agent did
+//! - [`managed`]: the store of managed objects: desired state, last apply, verdicts, backoffs, inventory
 //! - [`drift`]: detects changes of managed objects and reverts them; the writer of managed objects
 //! - [`gitsync`]: applies and prunes what a commit says; the controller of GitSyncs
 //! - [`runtimes`]: the language runtimes of Functions
@@ -29,8 +30,8 @@
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems.
 //! 5. [`gitsync::resolve`] places the objects: kinds, namespaces, permissions of the GitSync.
 //! 6. [`gitsync::plan`] decides what to apply and what to prune; [`gitsync::prune`] holds the guards.
-//! 7. [`gitsync::inventory`] is written before the first apply: old and intended objects.
-//! 8. [`Drift::put`](drift::Drift::put) applies stage by stage and adopts existing objects ([`drift::take_over`]); then
+//! 7. [`managed::inventory`] is written before the first apply: old and intended objects.
+//! 8. [`Drift::put`](drift::Drift::put) applies stage by stage and adopts existing objects ([`managed::take_over`]); then
 //!    what left the repository is pruned.
 //! 9. [`gitsync::status`] turns the outcome into conditions, and the task writes the status.
 //! 10. [`Message`](notification::Message)s go to the sinks in [`agent`]: log, Events, metrics, terminal.
@@ -38,9 +39,9 @@
 //! # The way of a hand edit
 //!
 //! 1. [`Cluster::watch`](cluster::Cluster::watch) yields the changed object; there is one watch per kind.
-//! 2. [`drift::projection`] reduces it to the fields that we own, as a digest.
-//! 3. [`drift::decide`] compares that with the last apply: in sync, revert, recreate, or leave alone (break glass, policy).
-//! 4. [`drift::heat`] decides when: at once, or later if another client keeps writing.
+//! 2. [`managed::projection`] reduces it to the fields that we own, as a digest.
+//! 3. [`managed::verdict`] compares that with the last apply: in sync, revert, recreate, or leave alone (break glass, policy).
+//! 4. [`managed::revert_backoff`] decides when: at once, or later if another client keeps writing.
 //! 5. The queue of [`drift`] runs reverts, fairly between owners and one at a time per object.
 //! 6. The desired object is applied again; the server's answer is the new last apply.
 //! 7. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager.
@@ -52,9 +53,9 @@
 //! |---|---|
 //! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`], `source/poll.rs` |
 //! | prune guards | [`gitsync::prune`] |
-//! | adoption of existing objects | [`drift::take_over`] in `drift/ownership.rs` |
-//! | field ownership projection | [`drift::projection`] |
-//! | revert backoff | [`drift::heat`]; every other backoff is a [`failure::Backoff`] |
+//! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |
+//! | field ownership projection | [`managed::projection`] |
+//! | revert backoff | [`managed::revert_backoff`]; every other backoff is a [`failure::Backoff`] |
 //! | build queue | [`function::build_queue`] |
 //! | stages of a Function | [`function::stage`] |
 //!
@@ -89,6 +90,7 @@ pub mod function;
 pub mod gitsync;
 #[expect(clippy::disallowed_methods, reason = "it measures the time since the last progress")]
 pub mod liveness;
+pub mod managed;
 pub mod manifest;
 pub mod notification;
 pub mod object;

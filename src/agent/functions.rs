@@ -12,8 +12,8 @@ use super::notify::Notifier;
 use super::tasks::{Input, Name, Tasks, Work};
 use crate::api::Function;
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
-use crate::drift::Owner;
 use crate::function::{self, Context};
+use crate::managed::Owner;
 use crate::object::is_established;
 use crate::source::{Consumer, ConsumerKind};
 

@@ -14,8 +14,8 @@ use super::notify::Notifier;
 use super::tasks::{Input, Name, Tasks, Work, name_of, read};
 use crate::api::{GitRepository, GitSync};
 use crate::cluster::{Cluster, Kind, Selection, WatchEvent};
-use crate::drift::Owner;
 use crate::gitsync::{self, Context};
+use crate::managed::Owner;
 use crate::source::{Consumer, ConsumerKind, Repositories};
 
 /// Maximum wait for the GitRepositories before the first GitSync or Function is reconciled.

@@ -187,7 +187,7 @@ fn gauges(shown: &Shown, cluster: &Cluster, notifier: &Notifier, leadership: Opt
                 objects: summary.objects as u64,
                 paused: summary.paused.count as u64,
                 contended: summary.contended.count as u64,
-                heated: summary.heated as u64,
+                heated: summary.backing_off as u64,
                 failed: (facts.failed + summary.failures.count) as u64,
                 lag_seconds: facts.lag().as_secs_f64(),
                 sync: owner.to_string(),

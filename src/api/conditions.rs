@@ -74,7 +74,7 @@ pub enum Reason {
     /// Another client keeps writing to the same fields.
     Contended,
     /// No client does.
-    Calm,
+    NotContended,
     /// An invariant of Mainstay is broken.
     InternalError,
 }

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::autoscaler::is_at_zero;
-use super::decide::{Verified, is_terminating, resource_version, uid};
-use super::desired::{Desired, Owner, without_replicas};
-use super::managed::Answered;
-use super::standing::Standing;
-use super::{Drift, fields, ownership};
+use super::Drift;
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 use crate::cluster::{Apply, Error};
+use crate::managed::applied_configuration::AppliedConfiguration;
+use crate::managed::autoscaler::is_at_zero;
+use crate::managed::desired::{Desired, Owner, without_replicas};
+use crate::managed::object::Answered;
+use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
+use crate::managed::{fields, ownership};
 use crate::notification::Message;
 use crate::object::{Digest, Key};
 
@@ -73,43 +74,49 @@ impl Drift {
     /// Applies an object for the forward loop. What is verified of it from then on is the answer.
     pub async fn put(&self, intent: Intent) -> Result<Put, Error> {
         let key = intent.desired.key.clone();
-        let _turn = self.turn(&key).await;
-        let is_anothers = !intent.exists && self.ledger().is_applied_for_another(&intent.owner, &key);
+        let _lock = self.lock_object(&key).await;
+        let is_anothers = !intent.exists && self.store().is_applied_for_another(&intent.owner, &key);
         if is_anothers {
             return Ok(Put::untouched(Change::Anothers));
         }
-        let begun = self.ledger().begin_put(&intent.owner, &intent.desired);
+        let begun = self.store().begin_put(&intent.owner, &intent.desired);
         let Some((version, seen)) = begun else { return Ok(Put::untouched(Change::Paused)) };
         self.watch_kind(&intent.desired);
         let outcome = self.put_now(&intent, &version).await;
         match &outcome {
-            Ok(put) if put.change == Change::Anothers => self.ledger().put_failed(&intent.desired, seen, false),
+            Ok(put) if put.change == Change::Anothers => self.store().put_failed(&intent.desired, seen, false),
             Ok(put) => {
-                self.clear_heat(&key, put.change);
+                self.forget_backoff(&key, put.change);
                 self.retry_what_waited_for(&intent.desired);
             }
-            Err(error) => self.ledger().put_failed(&intent.desired, seen, error.is_outcome_unknown()),
+            Err(error) => self.store().put_failed(&intent.desired, seen, error.is_outcome_unknown()),
         }
         self.finish(&key);
         outcome
     }
 
-    /// Keeps an object that an agent before this one applied and that is not kept yet, if it stands as it would be
-    /// applied now; whether it does.
-    pub async fn keep_standing(&self, owner: &Owner, desired: &Arc<Desired>, uid: &str, standing: &Standing) -> bool {
+    /// Keeps an object that an agent before this one applied and that is not kept yet, if the live object is
+    /// what an apply would make of it now; whether it is.
+    pub async fn keep_applied(
+        &self,
+        owner: &Owner,
+        desired: &Arc<Desired>,
+        uid: &str,
+        applied: &AppliedConfiguration,
+    ) -> bool {
         let mut body = desired.body();
         if desired.sets_replicas(&body) {
             self.know_autoscalers().await;
-            if self.ledger().is_autoscaled(&desired.key) {
+            if self.store().is_autoscaled(&desired.key) {
                 without_replicas(&mut body);
             }
         }
-        let mut ledger = self.ledger();
-        if !standing.is_of(body) || ledger.get(&desired.key).is_some() {
+        let mut store = self.store();
+        if !applied.is_of(body) || store.get(&desired.key).is_some() {
             return false;
         }
-        let verified = Verified { uid: uid.into(), digest: Some(standing.projection), ..Verified::default() };
-        ledger.hold(owner, Arc::clone(desired), verified);
+        let verified = LastApplied { uid: uid.into(), digest: Some(applied.projection), ..LastApplied::default() };
+        store.hold(owner, Arc::clone(desired), verified);
         true
     }
 
@@ -204,12 +211,11 @@ impl Drift {
         self.announce(&intent.owner, None, &message);
     }
 
-    fn clear_heat(&self, key: &Key, change: Change) {
+    fn forget_backoff(&self, key: &Key, change: Change) {
         if matches!(change, Change::Created | Change::Changed)
-            && let Some(mut managed) = self.ledger().get_mut(key)
+            && let Some(mut managed) = self.store().get_mut(key)
         {
-            managed.heat = None;
-            managed.contended = None;
+            managed.damping = None;
         }
     }
 
@@ -238,8 +244,8 @@ impl Drift {
     /// that.
     fn verify(&self, desired: &Arc<Desired>, answer: &Value, sent: &Value) -> Option<Digest> {
         let answered = Answered::of(desired, answer, sent);
-        let digest = answered.verified.digest;
-        self.ledger().verify(&desired.key, desired, answered);
+        let digest = answered.last_applied.digest;
+        self.store().verify(&desired.key, desired, answered);
         digest
     }
 
@@ -256,13 +262,13 @@ impl Drift {
             return Ok(());
         }
         self.know_autoscalers().await;
-        if !self.ledger().is_autoscaled(&desired.key) {
+        if !self.store().is_autoscaled(&desired.key) {
             return Ok(());
         }
         without_replicas(body);
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(()) };
-        let woken = self.ledger().woken(desired, &live);
+        let woken = self.store().woken(desired, &live);
         let ours = fields::applied_by(&live, MANAGER).is_some_and(|f| fields::owns(f, &REPLICAS));
         let shared = fields::entries(&live).any(|e| e.manager != MANAGER && fields::owns(e.fields, &REPLICAS));
         let (count, how) = match woken {

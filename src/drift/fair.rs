@@ -1,24 +1,24 @@
-//! Who is next: turns that wait, shared fairly between owners.
+//! Permits for reverts, shared fairly between owners.
 //!
-//! Owners take turns, and one that has many in flight leaves some room: it may have three times as many as are free. So
-//! whoever wants a single one finds room at once, however many another one waits for, and however long those take.
+//! Owners are served round-robin, and no owner may hold more than three times as many permits as are free. So a single
+//! revert of one owner finds a free permit at once, however many reverts of another one wait, and however long they take.
 //!
-//! Invariant: what one owner waits for is taken in its order.
-//! Invariant: as long as there is room and somebody waits, somebody is next.
+//! Invariant: the requests of one owner are granted in their order.
+//! Invariant: while a permit is free and a request waits, one is granted.
 
 use std::collections::{HashMap, VecDeque};
 
-use super::desired::Owner;
+use crate::managed::desired::Owner;
 
-/// How many times what is free one owner may have.
+/// How many times as many permits as are free one owner may hold.
 const SHARE: usize = 3;
 
-/// Turns that wait, and how many are taken.
+/// Requests for a permit, and how many permits are taken.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// Of those that wait for something.
+    /// Requests of each owner that has any.
     lanes: HashMap<Owner, VecDeque<T>>,
-    /// The same, in their order.
+    /// These owners, in the order in which they are served.
     order: VecDeque<Owner>,
     taken: HashMap<Owner, usize>,
     in_flight: usize,
@@ -37,12 +37,12 @@ impl<T> Fair<T> {
     }
 
     /// One more waits.
-    pub(super) fn push(&mut self, owner: &Owner, turn: T) {
+    pub(super) fn push(&mut self, owner: &Owner, waiting: T) {
         let lane = self.lanes.entry(owner.clone()).or_default();
         if lane.is_empty() {
             self.order.push_back(owner.clone());
         }
-        lane.push_back(turn);
+        lane.push_back(waiting);
     }
 
     /// The next one, which is in flight from now on, where so many may be.
@@ -52,7 +52,7 @@ impl<T> Fair<T> {
         let at = self.order.iter().position(has_room)?;
         let owner = self.order.remove(at)?;
         let lane = self.lanes.get_mut(&owner)?;
-        let turn = lane.pop_front()?;
+        let waiting = lane.pop_front()?;
         if lane.is_empty() {
             self.lanes.remove(&owner);
         } else {
@@ -60,7 +60,7 @@ impl<T> Fair<T> {
         }
         *self.taken.entry(owner.clone()).or_default() += 1;
         self.in_flight += 1;
-        Some((owner, turn))
+        Some((owner, waiting))
     }
 
     /// One of an owner's is over.
@@ -83,15 +83,15 @@ mod tests {
     }
 
     fn popped(fair: &mut Fair<u32>, allowed: usize) -> String {
-        let popped = std::iter::from_fn(|| fair.pop(allowed)).map(|(owner, turn)| format!("{owner}{turn}"));
+        let popped = std::iter::from_fn(|| fair.pop(allowed)).map(|(owner, waiting)| format!("{owner}{waiting}"));
         popped.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn owners_take_turns_and_each_keeps_its_order() {
         let mut fair = Fair::default();
-        for turn in 1..=4 {
-            fair.push(&owner("a"), turn);
+        for waiting in 1..=4 {
+            fair.push(&owner("a"), waiting);
         }
         fair.push(&owner("b"), 1);
         fair.push(&owner("c"), 1);
@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn a_storm_leaves_room_for_whoever_comes_next() {
         let mut fair = Fair::default();
-        for turn in 0..500 {
-            fair.push(&owner("storm"), turn);
+        for waiting in 0..500 {
+            fair.push(&owner("storm"), waiting);
         }
         while fair.pop(32).is_some() {}
         assert_eq!(fair.in_flight(), 24);
@@ -118,8 +118,8 @@ mod tests {
     fn where_little_is_allowed_the_storm_goes_on_all_the_same() {
         for allowed in 1..=4 {
             let mut fair = Fair::default();
-            for turn in 0..10 {
-                fair.push(&owner("storm"), turn);
+            for waiting in 0..10 {
+                fair.push(&owner("storm"), waiting);
             }
             let mut taken = 0;
             while taken < 10 {

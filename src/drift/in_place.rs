@@ -10,12 +10,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Drift;
-use super::attempts::{Attempted, Futile, Ground};
-use super::collision::{self, Collision};
-use super::decide::resource_version;
-use super::desired::Desired;
-use super::foreign;
 use crate::cluster::Error;
+use crate::managed::attempts::{Attempted, Futile, Ground};
+use crate::managed::collision::{self, Collision};
+use crate::managed::desired::Desired;
+use crate::managed::object::Managed;
+use crate::managed::reserved;
+use crate::managed::verdict::resource_version;
 use crate::object::Digest;
 
 /// How often an object that is written all the time is read again before something in it makes way.
@@ -51,18 +52,18 @@ impl Drift {
         let mut way = Way { desired, body, before: None, who: None };
         let reserved = desired.mark.reserved();
         let known = |body: &Value, live: &Value, now: &str| {
-            foreign::with(collision::known(body, live, now), reserved, live, now)
+            reserved::with(collision::known(body, live, now), reserved, live, now)
         };
         // An apply that leaves a reserved field to others is taken, and is not what is wanted: there is no use in it.
-        let is_added_to = seen.is_some_and(|live| foreign::is_added_to(reserved, live));
+        let is_added_to = seen.is_some_and(|live| reserved::is_added_to(reserved, live));
         let holds_back = !is_added_to && self.holds_back(desired, seen);
         if let Some(live) = seen.filter(|_| !holds_back) {
             self.make_way(&mut way, Some(live), known).await?;
         }
         let refused = match self.apply_now(desired, way.body).await {
-            Ok((answer, _)) if foreign::is_added_to(reserved, &answer) => {
+            Ok((answer, _)) if reserved::is_added_to(reserved, &answer) => {
                 // What has just been verified is not all that was wanted: whoever fails now has to come back.
-                self.ledger().is_stale(&desired.key);
+                self.store().mark_outdated(&desired.key);
                 self.make_way(&mut way, Some(&answer), known).await?;
                 let (answer, digest) = self.apply_now(desired, way.body).await?;
                 return Ok(Applied { answer, digest, over: way.who });
@@ -98,31 +99,35 @@ impl Drift {
 
     /// Whether nothing makes way for an apply before it is refused for a new reason.
     fn holds_back(&self, desired: &Desired, seen: Option<&Value>) -> bool {
-        let mut ledger = self.ledger();
-        if ledger.get(&desired.key).is_none_or(|managed| managed.futile.is_none()) {
+        let mut store = self.store();
+        let is_futile = |managed: &Managed| managed.failing.as_ref().is_some_and(|failing| failing.futile.is_some());
+        if !store.get(&desired.key).is_some_and(is_futile) {
             return false;
         }
         let attempted = Attempted::over(desired, seen);
-        let Some(mut managed) = ledger.get_mut(&desired.key) else { return false };
-        managed.futile.as_mut().filter(|futile| futile.is_of(&attempted)).is_some_and(|futile| futile.holds_back())
+        let Some(mut managed) = store.get_mut(&desired.key) else { return false };
+        let futile = managed.failing().futile.as_mut().filter(|futile| futile.is_of(&attempted));
+        futile.is_some_and(Futile::holds_back)
     }
 
     fn is_known_refusal(&self, desired: &Desired, ground: &Ground) -> bool {
-        let ledger = self.ledger();
-        ledger.get(&desired.key).and_then(|managed| managed.futile.as_ref()).is_some_and(|futile| futile.knows(ground))
+        let store = self.store();
+        let failing = store.get(&desired.key).and_then(|managed| managed.failing.as_ref());
+        failing.and_then(|failing| failing.futile.as_ref()).is_some_and(|futile| futile.knows(ground))
     }
 
     /// An apply was refused although something made way for it, or nothing could.
     fn was_futile(&self, desired: &Desired, seen: Option<&Value>, grounds: Vec<Ground>) {
         let attempted = Attempted::over(desired, seen);
-        let mut ledger = self.ledger();
-        let Some(mut managed) = ledger.get_mut(&desired.key) else { return };
-        let futile = managed.futile.take().filter(|futile| futile.is_of(&attempted));
-        let mut futile = futile.unwrap_or_else(|| Box::new(Futile::new(attempted)));
+        let mut store = self.store();
+        let Some(mut managed) = store.get_mut(&desired.key) else { return };
+        let failing = managed.failing();
+        let futile = failing.futile.take().filter(|futile| futile.is_of(&attempted));
+        let mut futile = futile.unwrap_or_else(|| Futile::new(attempted));
         for ground in grounds {
             futile.refused(ground);
         }
-        managed.futile = Some(futile);
+        failing.futile = Some(futile);
     }
 
     /// Makes what collides with ours ours as well, so that the next apply removes it; whether there was something. The

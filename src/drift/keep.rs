@@ -1,4 +1,4 @@
-//! [`Drift`] itself: the ledger behind its lock, and what the forward loop asks of it and hands to it.
+//! [`Drift`]: the store behind its lock, and what owners read from it and hand to it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,27 +10,28 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::book::Topic;
-use super::decide::Verified;
-use super::desired::{Desired, Owner};
-use super::ledger::{Ledger, Policy};
-use super::managed::Managed;
 use super::queue::{Job, Queue};
-use super::summary::Summary;
 use super::watching::Watching;
 use crate::api::git_sync::Revert;
 use crate::cluster::{Cluster, Kind};
 use crate::liveness::Component;
+use crate::managed::Policy;
+use crate::managed::desired::{Desired, Owner};
+use crate::managed::object::Managed;
+use crate::managed::objects::Topic;
+use crate::managed::store::Store;
+use crate::managed::summary::Summary;
+use crate::managed::verdict::LastApplied;
 use crate::notification::Message;
 use crate::object::{Digest, Key};
 
-/// Locks that serialise the writes to one object.
-const TURNS: usize = 512;
+/// Locks that serialise writes to one object; objects share them by hash.
+const LOCKS: usize = 512;
 
-/// Objects that are looked at at once, while everything else waits.
+/// Objects that are read under one hold of the store's lock.
 const LOOKED_AT: usize = 256;
 
-/// Something that both loops want told.
+/// A message of one of the loops.
 pub struct Announcement<'a> {
     /// For whom the object is managed.
     pub owner: &'a Owner,
@@ -40,10 +41,10 @@ pub struct Announcement<'a> {
     pub message: &'a Message,
 }
 
-/// Nothing is written to an object while this is held.
-pub struct Alone<'a>(#[expect(dead_code, reason = "it is held, not read")] tokio::sync::MutexGuard<'a, ()>);
+/// No write to an object begins while this is held.
+pub struct ObjectLock<'a>(#[expect(dead_code, reason = "it is held, not read")] tokio::sync::MutexGuard<'a, ()>);
 
-/// What was verified of an object.
+/// What was last applied to an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// UID.
@@ -71,8 +72,8 @@ pub struct Drift(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     cluster: Cluster,
     announce: Box<Announce>,
-    ledger: Mutex<Ledger>,
-    turns: Vec<tokio::sync::Mutex<()>>,
+    store: Mutex<Store>,
+    locks: Vec<tokio::sync::Mutex<()>>,
     watches: Mutex<HashMap<KindId, Arc<Watching>>>,
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
@@ -95,8 +96,8 @@ impl Drift {
         Self(Arc::new(Inner {
             cluster,
             announce: Box::new(announce),
-            ledger: Mutex::default(),
-            turns: (0..TURNS).map(|_| tokio::sync::Mutex::default()).collect(),
+            store: Mutex::default(),
+            locks: (0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
             watches: Mutex::default(),
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),
@@ -109,8 +110,8 @@ impl Drift {
     /// What applies to an owner's objects from now on. `reverted` and `last` are what its status says, and count only
     /// the first time.
     pub fn set_policy(&self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
-        let before = self.ledger().policy(owner);
-        self.ledger().set_policy(owner, policy, reverted, last);
+        let before = self.store().policy(owner);
+        self.store().set_policy(owner, policy, reverted, last);
         if before.is_some_and(|before| before != policy) {
             // What was passed over under the old policy has to be looked at again.
             let watches = self.0.watches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,8 +121,9 @@ impl Drift {
 
     /// Keeps an object at what an agent before this one verified.
     pub fn expect(&self, owner: &Owner, desired: &Arc<Desired>, uid: Option<String>, digest: Digest) {
-        let verified = Verified { uid: uid.unwrap_or_default().into(), digest: Some(digest), ..Verified::default() };
-        self.ledger().hold(owner, Arc::clone(desired), verified);
+        let verified =
+            LastApplied { uid: uid.unwrap_or_default().into(), digest: Some(digest), ..LastApplied::default() };
+        self.store().hold(owner, Arc::clone(desired), verified);
         if let Some(watching) = self.watch_kind(desired) {
             watching.relist.notify_one();
         }
@@ -129,25 +131,24 @@ impl Drift {
 
     /// The keys that are kept for an owner and have been applied.
     pub fn kept(&self, owner: &Owner) -> HashSet<Key> {
-        let ledger = self.ledger();
-        let kept = ledger.kept_for(owner).filter(|(_, m)| m.is_applied());
+        let store = self.store();
+        let kept = store.kept_for(owner).filter(|(_, m)| m.is_applied());
         kept.map(|(key, _)| key.clone()).collect()
     }
 
     /// Shows what was verified of the objects that are kept for an owner, as far as it was not shown before. `look` must
     /// not wait: while it looks at some of them, nothing is seen or applied.
     pub fn verified(&self, owner: &Owner, mut look: impl FnMut(&Key, Known<'_>)) {
-        let unnoted =
-            |ledger: &Ledger| ledger.objects.tally(owner).map(|tally| tally.unnoted.iter().cloned().collect());
-        let keys: Vec<Key> = unnoted(&self.ledger()).unwrap_or_default();
+        let unsaved = |store: &Store| store.objects.tally(owner).map(|tally| tally.unsaved.iter().cloned().collect());
+        let keys: Vec<Key> = unsaved(&self.store()).unwrap_or_default();
         for some in keys.chunks(LOOKED_AT) {
-            let mut ledger = self.ledger();
+            let mut store = self.store();
             for key in some {
-                let Some(mut managed) = ledger.get_mut(key).filter(|m| m.owner == *owner) else { continue };
-                let is_known = managed.is_applied() && !managed.verified.uid.is_empty();
-                if is_known && !managed.stale && !managed.tombstoned {
-                    managed.unnoted = false;
-                    let verified = &managed.verified;
+                let Some(mut managed) = store.get_mut(key).filter(|m| m.owner == *owner) else { continue };
+                let is_known = managed.is_applied() && !managed.last_applied.uid.is_empty();
+                if is_known && !managed.outdated && !managed.tombstoned {
+                    managed.unsaved = false;
+                    let verified = &managed.last_applied;
                     look(key, Known { uid: &verified.uid, digest: verified.digest, desired: &managed.desired });
                 }
             }
@@ -157,22 +158,22 @@ impl Drift {
     /// Digest of the document that an object is kept at for an owner: nothing needs to be done about it by the owner,
     /// although it may just be on its way back, or under break glass.
     pub fn kept_at(&self, owner: &Owner, key: &Key) -> Option<Digest> {
-        let ledger = self.ledger();
-        let managed = ledger.get(key).filter(|managed| managed.owner == *owner && !managed.tombstoned)?;
-        let applied = managed.is_applied() && !managed.stale;
+        let store = self.store();
+        let managed = store.get(key).filter(|managed| managed.owner == *owner && !managed.tombstoned)?;
+        let applied = managed.is_applied() && !managed.outdated;
         (applied || managed.paused.is_some()).then(|| managed.desired.source())
     }
 
     /// The document that is kept at a key, for an object whose commit did not change.
     pub fn desired(&self, key: &Key) -> Option<Arc<Desired>> {
-        self.ledger().get(key).map(|managed| Arc::clone(&managed.desired))
+        self.store().get(key).map(|managed| Arc::clone(&managed.desired))
     }
 
-    /// The document moved or is decoded anew and says the same: what is kept refers to it from now on.
+    /// The document moved or was decoded again and is the same: the store refers to the new one from now on.
     pub fn renew(&self, owner: &Owner, desired: &Arc<Desired>) {
-        if let Some(mut managed) = self.ledger().get_mut(&desired.key).filter(|m| m.owner == *owner) {
+        if let Some(mut managed) = self.store().get_mut(&desired.key).filter(|m| m.owner == *owner) {
             managed.desired = Arc::clone(desired);
-            managed.unnoted = true;
+            managed.unsaved = true;
             if !std::mem::take(&mut managed.tombstoned) {
                 return;
             }
@@ -181,12 +182,12 @@ impl Drift {
         }
     }
 
-    /// Follows an object under break glass that is not kept yet, and rings for its owner when that ends.
+    /// Follows an object under break glass that is not kept yet, and notifies its owner when that ends.
     pub fn await_resume(&self, owner: &Owner, desired: &Arc<Desired>) {
         let new = {
-            let mut ledger = self.ledger();
-            ledger.hold(owner, Arc::clone(desired), Verified::default());
-            ledger.get_mut(&desired.key).is_some_and(|mut managed| managed.paused.replace(None).is_none())
+            let mut store = self.store();
+            store.hold(owner, Arc::clone(desired), LastApplied::default());
+            store.get_mut(&desired.key).is_some_and(|mut managed| managed.paused.replace(None).is_none())
         };
         if new {
             self.watch_by_name(desired);
@@ -195,30 +196,30 @@ impl Drift {
 
     /// Whether an object is kept and known to be under break glass.
     pub fn is_paused(&self, key: &Key) -> bool {
-        self.ledger().get(key).is_some_and(|managed| managed.paused.is_some())
+        self.store().get(key).is_some_and(|managed| managed.paused.is_some())
     }
 
     /// Leaves an object alone from now on: it left the repository.
     pub fn tombstone(&self, owner: &Owner, key: &Key) {
-        self.ledger().tombstone(owner, key);
+        self.store().tombstone(owner, key);
     }
 
     /// Forgets an object.
     pub fn forget(&self, owner: &Owner, key: &Key) {
-        self.ledger().forget(owner, key);
+        self.store().forget(owner, key);
     }
 
     /// Forgets an object of which nothing was ever applied: it was refused, and another one may be wanted next.
     pub fn forget_unapplied(&self, owner: &Owner, key: &Key) {
-        let mut ledger = self.ledger();
-        if ledger.get(key).is_some_and(|managed| !managed.is_applied() && managed.paused.is_none()) {
-            ledger.forget(owner, key);
+        let mut store = self.store();
+        if store.get(key).is_some_and(|managed| !managed.is_applied() && managed.paused.is_none()) {
+            store.forget(owner, key);
         }
     }
 
     /// Forgets everything of an owner.
     pub fn forget_owner(&self, owner: &Owner) {
-        self.ledger().forget_owner(owner);
+        self.store().forget_owner(owner);
         self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner).remove(owner);
         self.end_idle_watches();
     }
@@ -226,7 +227,7 @@ impl Drift {
     /// What an owner's status says of its objects.
     pub fn summary(&self, owner: &Owner) -> Summary {
         let clock = self.clock();
-        let mut summary = self.ledger().summary(owner, clock);
+        let mut summary = self.store().summary(owner, clock);
         summary.unwatched = self.unwatched(owner);
         summary
     }
@@ -240,20 +241,20 @@ impl Drift {
         if failing.is_empty() {
             return Vec::new();
         }
-        let ledger = self.ledger();
+        let store = self.store();
         let mut unwatched = Vec::new();
         for ((group, version, kind), why) in failing {
             let is_of = |m: &Managed| m.desired.label().is_some() && m.desired.kind.is(&group, &version, &kind);
-            let first = ledger.kept_for(owner).map(|(_, managed)| managed).find(|managed| is_of(managed));
+            let first = store.kept_for(owner).map(|(_, managed)| managed).find(|managed| is_of(managed));
             unwatched.extend(first.map(|managed| (managed.desired.kind.resource.to_string(), why)));
         }
         unwatched.sort();
         unwatched
     }
 
-    /// Rings for everybody of whose objects one is of this kind.
+    /// Notifies every owner of an object of this kind.
     pub(super) fn changed_for_kind(&self, kind: &Kind) {
-        let owners = self.ledger().owners_of(kind);
+        let owners = self.store().owners_of(kind);
         for owner in &owners {
             self.changed(owner);
         }
@@ -262,12 +263,12 @@ impl Drift {
     /// Objects that could not be put back, with the cause, once that has been tried again: what fails once only is over
     /// sooner than anybody can read of it.
     pub fn not_put_back(&self, owner: &Owner) -> Vec<(Key, String)> {
-        let ledger = self.ledger();
-        let keys = ledger.objects.tally(owner).into_iter().flat_map(|tally| tally.about(Topic::NotPutBack));
-        keys.filter_map(|key| Some((key.clone(), ledger.get(key)?.failure.as_ref()?.cause.clone()))).collect()
+        let store = self.store();
+        let keys = store.objects.tally(owner).into_iter().flat_map(|tally| tally.about(Topic::NotPutBack));
+        keys.filter_map(|key| Some((key.clone(), store.get(key)?.failure()?.cause.clone()))).collect()
     }
 
-    /// Rings when something changed that an owner's status shows.
+    /// Notifies when something changed that an owner's status shows.
     pub fn notifier(&self, owner: &Owner) -> Arc<Notify> {
         let mut notifiers = self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(notifiers.entry(Arc::clone(owner)).or_default())
@@ -278,16 +279,16 @@ impl Drift {
         &self.0.cluster
     }
 
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn store(&self) -> MutexGuard<'_, Store> {
+        self.0.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until no other write to the object is under way.
-    pub(super) async fn turn(&self, key: &Key) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(super) async fn lock_object(&self, key: &Key) -> tokio::sync::MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        let at = usize::try_from(hasher.finish() % TURNS as u64).unwrap_or(0);
-        self.0.turns[at].lock().await
+        let at = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or(0);
+        self.0.locks[at].lock().await
     }
 
     /// Seconds on a monotonic clock.
@@ -302,7 +303,7 @@ impl Drift {
 
     pub(super) fn changed(&self, owner: &Owner) {
         let notifiers = self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has gone is not told, nor remembered for it.
+        // An owner that is gone has no notifier, and gets none.
         notifiers.get(owner).inspect(|notifier| notifier.notify_one());
     }
 
@@ -329,7 +330,7 @@ impl Drift {
     /// Watches one object by name: it lost the label by which we would see it, and is not to be touched now.
     pub(super) fn watch_by_name(&self, desired: &Desired) {
         let over = CancellationToken::new();
-        let new = self.ledger().get_mut(&desired.key).is_some_and(|mut managed| {
+        let new = self.store().get_mut(&desired.key).is_some_and(|mut managed| {
             let new = managed.followed.is_none();
             managed.followed.get_or_insert_with(|| over.clone().drop_guard());
             new
@@ -339,18 +340,17 @@ impl Drift {
         }
     }
 
-    /// Waits until no write to the object is under way, and keeps new ones from beginning for as long as the answer is
-    /// held.
-    pub async fn alone_with(&self, key: &Key) -> Alone<'_> {
-        Alone(self.turn(key).await)
+    /// Waits until no write to the object is under way; no new one begins while the answer is held.
+    pub async fn lock(&self, key: &Key) -> ObjectLock<'_> {
+        ObjectLock(self.lock_object(key).await)
     }
 
     /// Ends the watches of kinds of which nothing is kept any more.
     pub fn end_idle_watches(&self) {
         let mut watches = self.0.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        let ledger = self.ledger();
+        let store = self.store();
         watches.retain(|(group, version, kind), watching| {
-            let kept = ledger.keeps(group, version, kind);
+            let kept = store.keeps(group, version, kind);
             if !kept {
                 watching.stop.cancel();
             }

@@ -1,5 +1,5 @@
-//! What waits its turn: objects that are to be put back or reported, the watches that are to begin, the looks that are
-//! to come later; and the task that runs them all.
+//! The work queue of the backward loop: reverts and reports that wait for a permit, watches that begin, objects that are
+//! looked at later; and the task that runs them.
 //!
 //! Invariant: no more reverts are in flight than the server takes ([`Limit`]), and owners share them ([`Fair`]); who waits
 //! for its own sake (a fight, a failure) keeps nobody else waiting.
@@ -15,19 +15,19 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
-use super::desired::Owner;
 use super::fair::Fair;
 use super::keep::Error;
 use super::limit::{Limit, MOST};
-use super::managed::{SMALL, Sight};
 use super::watching::Watching;
 use crate::cluster::{self, Cause, Kind};
+use crate::managed::desired::Owner;
+use crate::managed::object::{SMALL, Sight};
 use crate::object::Key;
 
-/// Reverts that may wait with the state that was found, if it is small; what comes beyond is read again when its turn
-/// comes.
+/// Reverts that may wait together with the state that was found, if it is small. Beyond that number the state is dropped
+/// and the object is read again when its revert begins.
 const WAITING_WITH_STATE: usize = 1000;
-/// Of them, so many with the state as it is.
+/// Of them, how many keep the state as it is, not as compact JSON.
 const WAITING_WITH_VALUE: usize = 128;
 /// Longest wait of the forward loop for the backward loop, per object.
 const YIELD: Duration = Duration::from_millis(50);
@@ -36,8 +36,8 @@ pub(super) enum Job {
     Watch(Arc<Kind>, Arc<Watching>),
     /// With what ends it.
     WatchByName(Arc<Kind>, Key, CancellationToken),
-    /// With its ticket.
-    Turn(Key, u32),
+    /// With its generation.
+    Revert(Key, u32),
     Later {
         key: Key,
         wait: Duration,
@@ -132,7 +132,7 @@ impl Queue {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// One more turn; what of the state that was seen may wait with it.
+    /// Counts one more queued revert; returns what of the state that was seen may wait with it.
     fn enter(&self, seen: Option<Sight>) -> Option<Sight> {
         match self.queued.fetch_add(1, Ordering::AcqRel) {
             ..MOST => seen,
@@ -208,7 +208,7 @@ impl Drift {
         match job {
             Job::Watch(kind, watching) => tasks.spawn(this.follow(kind, watching, stop.clone())),
             Job::WatchByName(kind, key, over) => tasks.spawn(this.follow_by_name(kind, key, over, stop.clone())),
-            Job::Turn(key, ticket) => tasks.spawn(this.take_turn(key, ticket)),
+            Job::Revert(key, generation) => tasks.spawn(this.run_revert(key, generation)),
             Job::Later { key, wait } => tasks.spawn(async move {
                 tokio::time::sleep(wait).await;
                 this.look_now(&key);
@@ -220,7 +220,7 @@ impl Drift {
         };
     }
 
-    async fn take_turn(self, key: Key, ticket: u32) {
+    async fn run_revert(self, key: Key, generation: u32) {
         let delay = self.delay(&key);
         if !delay.is_zero() {
             // Even a sleep of nothing lasts until the timer's next millisecond.
@@ -229,11 +229,11 @@ impl Drift {
         let queue = &self.0.queue;
         // What has to wait for its own sake keeps nobody else waiting.
         queue.waiting.fetch_add(1, Ordering::AcqRel);
-        let owner = self.ledger().get(&key).map(|managed| Arc::clone(&managed.owner));
+        let owner = self.store().get(&key).map(|managed| Arc::clone(&managed.owner));
         if let Some(owner) = &owner
             && let Some(_permit) = queue.permit(owner).await
         {
-            self.0.liveness.track(self.put_back_or_report(key, ticket)).await;
+            self.0.liveness.track(self.put_back_or_report(key, generation)).await;
         }
         queue.queued.fetch_sub(1, Ordering::AcqRel);
         if queue.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -250,17 +250,17 @@ impl Drift {
     }
 
     pub(super) fn enqueue(&self, key: Key) {
-        let ticket = {
-            let mut ledger = self.ledger();
-            let mut managed = ledger.get_mut(&key);
+        let generation = {
+            let mut store = self.store();
+            let mut managed = store.get_mut(&key);
             let pending = managed.as_mut().and_then(|managed| managed.pending.as_mut());
             match pending {
                 Some(seen) => seen.live = self.0.queue.enter(seen.live.take()),
                 None => drop(self.0.queue.enter(None)),
             }
-            managed.map_or(0, |managed| managed.ticket)
+            managed.map_or(0, |managed| managed.generation)
         };
-        self.0.queue.send(Job::Turn(key, ticket));
+        self.0.queue.send(Job::Revert(key, generation));
     }
 
     /// Looks at an object again after a while.
@@ -277,7 +277,7 @@ impl Drift {
     }
 
     pub(super) fn look_now(&self, key: &Key) {
-        let next = self.ledger().look_now(key, Instant::now());
+        let next = self.store().look_now(key, Instant::now());
         self.carry_out(key, next);
     }
 }

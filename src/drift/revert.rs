@@ -10,21 +10,23 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
+use super::Drift;
 use super::apply::REPLICAS;
-use super::attempts::Ground;
-use super::autoscaler::is_at_zero;
-use super::decide::{Reason, Verdict, resource_version};
-use super::desired::{Desired, Owner, without_replicas, yield_to_people};
-use super::fields::readable;
-use super::heat::{Shift, ceiling};
 use super::in_place::Applied;
-use super::ledger::Turn;
-use super::managed::{Next, NotPutBack, REMARKABLE, Seen, Sight};
-use super::projection::Difference;
-use super::{Drift, collision, foreign, projection};
 use crate::api::git_sync::{self, Revert, UNKNOWN, WHOLE_OBJECT};
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
+use crate::failure::Backoff;
+use crate::managed::attempts::Ground;
+use crate::managed::autoscaler::is_at_zero;
+use crate::managed::desired::{Desired, Owner, without_replicas, yield_to_people};
+use crate::managed::fields::readable;
+use crate::managed::object::{Next, NotPutBack, REMARKABLE, Seen, Sight};
+use crate::managed::projection::Difference;
+use crate::managed::revert_backoff::{Shift, ceiling};
+use crate::managed::store::Begun;
+use crate::managed::verdict::{Reason, Verdict, resource_version};
+use crate::managed::{collision, projection, reserved};
 use crate::notification::{self, Message};
 use crate::object::Key;
 
@@ -32,9 +34,8 @@ use crate::object::Key;
 const SHOWN_CHANGES: usize = 10;
 /// Fields that a message names.
 const SHOWN_FIELDS: usize = 20;
-/// First wait before a failed revert is tried again; it doubles up to [`LAST_WAIT`].
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LAST_WAIT: Duration = Duration::from_secs(120);
+/// How long a revert that failed waits before it is tried again.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 
 /// What was changed, as it is told.
 struct Found {
@@ -44,17 +45,17 @@ struct Found {
 }
 
 impl Drift {
-    /// Puts one object back or reports it, if it still has to be and no newer ticket overtook this one.
-    pub(super) async fn put_back_or_report(&self, key: Key, ticket: u32) {
-        let _turn = self.turn(&key).await;
-        let begun = self.ledger().begin_turn(&key, ticket);
-        let Some(Turn { desired, seen, reports }) = begun else { return };
+    /// Puts one object back or reports it, if it still has to be and no newer generation overtook this one.
+    pub(super) async fn put_back_or_report(&self, key: Key, generation: u32) {
+        let _lock = self.lock_object(&key).await;
+        let begun = self.store().begin_revert(&key, generation);
+        let Some(Begun { desired, seen, reports }) = begun else { return };
         if let Some(seen) = seen {
             let sent = self.0.queue.sent();
             let done =
                 if reports { self.report_now(&desired, &seen).await } else { self.revert_now(&desired, &seen).await };
             if let Err(error) = done {
-                let again = self.ledger().get(&key).is_some_and(|managed| managed.attempts > 0);
+                let again = self.store().get(&key).is_some_and(|managed| managed.attempts() > 0);
                 self.0.queue.failed(sent, &error, again);
                 self.fail(&desired, seen, &error, reports);
             }
@@ -73,7 +74,7 @@ impl Drift {
                 return Ok(());
             }
         }
-        let asked_by_commit = self.ledger().get(&desired.key).is_some_and(|managed| managed.stale);
+        let asked_by_commit = self.store().get(&desired.key).is_some_and(|managed| managed.outdated);
         let mut body = desired.body();
         self.settle_replicas(desired, &mut body, found.as_deref()).await?;
         if let Some(live) = found.as_deref().filter(|_| !asked_by_commit) {
@@ -94,17 +95,17 @@ impl Drift {
     /// Whether an object that had to be read may and must be put back now.
     fn must_put_back(&self, desired: &Desired, live: &Value) -> bool {
         let key = &desired.key;
-        let verdict = self.ledger().judge(key, live, self.now());
+        let verdict = self.store().judge(key, live, self.now());
         match verdict {
             Verdict::Revert => return true,
             Verdict::InSync => {
-                let paused = self.ledger().get_mut(key).and_then(|mut managed| managed.paused.take());
+                let paused = self.store().get_mut(key).and_then(|mut managed| managed.paused.take());
                 if paused.is_some() {
                     self.carry_out(key, Next::Resumed);
                 }
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
-                let new = self.ledger().get_mut(key).is_some_and(|mut m| m.paused.replace(until) != Some(until));
+                let new = self.store().get_mut(key).is_some_and(|mut m| m.paused.replace(until) != Some(until));
                 if new {
                     self.carry_out(key, Next::Paused(until));
                 }
@@ -129,15 +130,15 @@ impl Drift {
     ) {
         let key = &desired.key;
         let latency = seen_at.elapsed();
-        let (emptied, owner) = {
-            let ledger = self.ledger();
-            let Some(managed) = ledger.get(key) else { return };
-            (managed.verified.emptied.clone(), Arc::clone(&managed.owner))
+        let (empty_containers, owner) = {
+            let store = self.store();
+            let Some(managed) = store.get(key) else { return };
+            (managed.last_applied.empty_containers.clone(), Arc::clone(&managed.owner))
         };
         let reserved = desired.mark.reserved();
-        let added = before.map(|before| foreign::differences(reserved, before, answer)).unwrap_or_default();
-        let Found { fields, changes, who } = found(key, before, answer, &emptied, (added, over));
-        self.ledger().record(
+        let added = before.map(|before| reserved::differences(reserved, before, answer)).unwrap_or_default();
+        let Found { fields, changes, who } = found(key, before, answer, &empty_containers, (added, over));
+        self.store().record(
             &owner,
             Revert {
                 object: key.to_string(),
@@ -157,17 +158,19 @@ impl Drift {
             millis: latency.as_secs_f64() * 1000.0,
         };
         self.announce(&owner, Some((desired, answer)), &message);
-        self.warm(&owner, desired, answer, fields, who);
+        self.count_change(&owner, desired, answer, fields, who);
     }
 
     /// How long the revert of an object has to wait.
     pub(super) fn delay(&self, key: &Key) -> Duration {
-        let ledger = self.ledger();
-        let Some(managed) = ledger.get(key) else { return Duration::ZERO };
-        let heat = managed.heat.as_deref().copied();
-        let cooling = heat.map_or(Duration::ZERO, |heat| heat.delay(self.clock(), ceiling(&key.group, &key.kind)));
-        let failed = managed.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
-        cooling.max(failed)
+        let (clock, now) = (self.clock(), Instant::now());
+        let store = self.store();
+        let Some(managed) = store.get(key) else { return Duration::ZERO };
+        let most = ceiling(&key.group, &key.kind);
+        let damped = managed.damping.as_ref().map(|damping| damping.backoff.delay(clock, most));
+        let not_before = managed.failing.as_ref().and_then(|failing| failing.not_before);
+        let failed = not_before.map(|at| at.saturating_duration_since(now));
+        damped.max(failed).unwrap_or_default()
     }
 
     fn fail(&self, desired: &Arc<Desired>, seen: Seen, error: &Error, reports: bool) {
@@ -175,7 +178,7 @@ impl Drift {
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let (fields, cause) = (not_put_back(desired, live.as_ref(), error), crate::failure::chain(error));
         let failure = NotPutBack { reports, fields: fields.clone(), cause: cause.clone(), ground: Ground::of(error) };
-        let failed = self.ledger().revert_failed(key, seen, failure);
+        let failed = self.store().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
         if !reports && attempts >= REMARKABLE {
             let (subject, object) = ((&*owner).into(), key.to_string());
@@ -183,11 +186,9 @@ impl Drift {
             let live = live.unwrap_or_default();
             self.announce(&owner, Some((desired, &live)), &message);
         }
-        let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(attempts.saturating_sub(1).min(10)));
-        let wait = doubled.min(LAST_WAIT).mul_f64(0.9 + 0.2 * fastrand::f64());
-        let wait = wait.max(error.retry_after().unwrap_or_default());
-        if let Some(mut managed) = self.ledger().get_mut(key) {
-            managed.not_before = Some(Instant::now() + wait);
+        let wait = RETRY.jittered(attempts, fastrand::f64()).max(error.retry_after().unwrap_or_default());
+        if let Some(mut managed) = self.store().get_mut(key) {
+            managed.failing().not_before = Some(Instant::now() + wait);
         }
         self.changed(&owner);
     }
@@ -196,15 +197,15 @@ impl Drift {
     pub(super) fn retry_what_waited_for(&self, desired: &Desired) {
         let key = &desired.key;
         let waited = if key.is("", "Namespace") {
-            self.ledger().failed(|other| other.namespace.as_deref() == Some(&key.name))
+            self.store().failed(|other| other.namespace.as_deref() == Some(&key.name))
         } else if key.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             let group = key.name.split_once('.').map_or("", |(_, group)| group);
-            self.ledger().failed(|other| &*other.group == group)
+            self.store().failed(|other| &*other.group == group)
         } else {
             return;
         };
         for key in waited {
-            let ready = self.ledger().hurry(&key);
+            let ready = self.store().hurry(&key);
             if ready {
                 self.enqueue(key);
             }
@@ -224,24 +225,26 @@ impl Drift {
         };
         let mut body = desired.body();
         let found = match &live {
-            None => found(&desired.key, None, &Value::Null, &projection::Emptied::default(), (Vec::new(), None)),
+            None => {
+                found(&desired.key, None, &Value::Null, &projection::EmptyContainers::default(), (Vec::new(), None))
+            }
             Some(live) => {
-                if self.ledger().is_autoscaled(&desired.key) {
+                if self.store().is_autoscaled(&desired.key) {
                     without_replicas(&mut body);
                 }
                 yield_to_people(&mut body, live);
                 let how = Apply::forced(MANAGER).dry_run();
-                let woken = self.ledger().woken(desired, live);
+                let woken = self.store().woken(desired, live);
                 match self.cluster().apply(&desired.kind, namespace, name, &body, how).await {
                     Ok(mut answer) => {
                         if let Some(count) = woken {
                             answer["spec"]["replicas"] = count.into();
                         }
-                        let emptied = projection::emptied(&answer, &body);
-                        if woken.is_none() && projection::differences(live, &answer, &emptied).is_empty() {
+                        let empty_containers = projection::empty_containers(&answer, &body);
+                        if woken.is_none() && projection::differences(live, &answer, &empty_containers).is_empty() {
                             return Ok(());
                         }
-                        found(&desired.key, Some(live), &answer, &emptied, (Vec::new(), None))
+                        found(&desired.key, Some(live), &answer, &empty_containers, (Vec::new(), None))
                     }
                     // What collides with ours makes way where it is put back, and is told where it is not.
                     Err(error) if error.is_invalid() => {
@@ -257,24 +260,24 @@ impl Drift {
                 }
             }
         };
-        let owner = self.ledger().get(&desired.key).map(|managed| Arc::clone(&managed.owner));
+        let owner = self.store().get(&desired.key).map(|managed| Arc::clone(&managed.owner));
         let Some(owner) = owner else { return Ok(()) };
         let Found { fields, who, .. } = found;
         let live = live.as_deref().unwrap_or(&Value::Null);
         let (subject, object) = ((&*owner).into(), desired.key.to_string());
         let message = Message::DriftSeen { subject, object, fields: fields.clone(), who: who.clone() };
         self.announce(&owner, Some((desired, live)), &message);
-        if let Some(mut managed) = self.ledger().get_mut(&desired.key) {
+        if let Some(mut managed) = self.store().get_mut(&desired.key) {
             managed.succeeded();
         }
-        self.warm(&owner, desired, live, fields, who);
+        self.count_change(&owner, desired, live, fields, who);
         Ok(())
     }
 
     /// Somebody changed the object again; tells when that has become a fight.
-    fn warm(&self, owner: &Owner, desired: &Arc<Desired>, live: &Value, fields: Vec<String>, who: String) {
+    fn count_change(&self, owner: &Owner, desired: &Arc<Desired>, live: &Value, fields: Vec<String>, who: String) {
         let key = &desired.key;
-        let shift = self.ledger().warm(key, self.clock(), &fields, &who);
+        let shift = self.store().count_change(key, self.clock(), &fields, &who);
         if shift == Shift::Contended {
             let message = Message::Contended { subject: (&**owner).into(), object: key.to_string(), fields, who };
             self.announce(owner, Some((desired, live)), &message);
@@ -288,17 +291,17 @@ impl Drift {
         if self.must_put_back(desired, live) {
             return false;
         }
-        let verdict = self.ledger().judge(&desired.key, live, self.now());
+        let verdict = self.store().judge(&desired.key, live, self.now());
         verdict == Verdict::LeaveAlone(Reason::Report)
     }
 
     /// Ends a write and looks at what was seen meanwhile.
     pub(super) fn finish(&self, key: &Key) {
-        let next = self.ledger().end(key, self.now());
+        let next = self.store().end(key, self.now());
         self.carry_out(key, next);
     }
 
-    /// Does what the ledger says has to follow an event.
+    /// Does what the store says has to follow an event.
     pub(super) fn carry_out(&self, key: &Key, next: Next) {
         match next {
             Next::Nothing => {}
@@ -312,7 +315,7 @@ impl Drift {
     }
 
     fn tell_pause(&self, key: &Key, paused: bool) {
-        let owner = self.ledger().get(key).map(|managed| Arc::clone(&managed.owner));
+        let owner = self.store().get(key).map(|managed| Arc::clone(&managed.owner));
         if let Some(owner) = owner {
             let message = Message::Paused { subject: (&*owner).into(), object: key.to_string(), paused };
             self.announce(&owner, None, &message);
@@ -321,7 +324,7 @@ impl Drift {
     }
 
     fn changed_for(&self, key: &Key) {
-        let owner = self.ledger().get(key).map(|managed| Arc::clone(&managed.owner));
+        let owner = self.store().get(key).map(|managed| Arc::clone(&managed.owner));
         if let Some(owner) = owner {
             self.changed(&owner);
         }
@@ -334,10 +337,11 @@ fn found(
     key: &Key,
     before: Option<&Value>,
     after: &Value,
-    emptied: &projection::Emptied,
+    empty_containers: &projection::EmptyContainers,
     (added, over): (Vec<Difference>, Option<String>),
 ) -> Found {
-    let mut differences = before.map(|before| projection::differences(before, after, emptied)).unwrap_or_default();
+    let mut differences =
+        before.map(|before| projection::differences(before, after, empty_containers)).unwrap_or_default();
     for added in added {
         if differences.iter().all(|known| known.path != added.path) {
             differences.push(added);

@@ -10,12 +10,12 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
-use super::autoscaler::Autoscaler;
-use super::decide::{break_glass_of, is_terminating, resource_version};
-use super::managed::{Managed, Next, Watched};
 use super::watching::Watching;
 use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Kind, Scope, Selection, WatchEvent};
+use crate::managed::autoscaler::Autoscaler;
+use crate::managed::object::{Managed, Next, Watched};
+use crate::managed::verdict::{break_glass_of, is_terminating, resource_version};
 use crate::object::Key;
 
 /// How long requests for a fresh list are gathered before it begins.
@@ -58,7 +58,7 @@ impl Drift {
             WatchEvent::Begin => *shown = HashSet::new(),
             WatchEvent::Initial(live) => {
                 let Some(key) = key_of(kind, &live) else { return };
-                let kept = self.ledger().get(&key).map(|managed| managed.desired.key.clone());
+                let kept = self.store().get(&key).map(|managed| managed.desired.key.clone());
                 self.see(kind, &key, live);
                 // The texts of a key that is kept are there already.
                 shown.insert(kept.unwrap_or(key));
@@ -71,11 +71,11 @@ impl Drift {
                 // Nothing can be decided about it but that it is there.
                 tracing::warn!(error = crate::failure::chain(&error), "a managed object cannot be read");
                 let Some(key) = key_of(kind, &live) else { return };
-                let kept = self.ledger().get(&key).map(|managed| managed.desired.key.clone());
+                let kept = self.store().get(&key).map(|managed| managed.desired.key.clone());
                 shown.insert(kept.unwrap_or(key));
             }
             WatchEvent::Synced(version) => {
-                let missing = self.ledger().missing(kind, watched, &std::mem::take(shown), &version);
+                let missing = self.store().missing(kind, watched, &std::mem::take(shown), &version);
                 for key in missing {
                     self.miss(kind, &key, &version);
                 }
@@ -93,11 +93,11 @@ impl Drift {
 
     fn see(&self, kind: &Kind, key: &Key, live: Value) {
         let (next, owner) = {
-            let mut ledger = self.ledger();
-            let shown = |managed: &Managed| (managed.health.clone(), managed.failure.is_some());
-            let before = ledger.get(key).map(shown);
-            let next = ledger.see(kind, key, live, Instant::now(), self.now());
-            let changed = ledger.get(key).filter(|managed| Some(shown(managed)) != before);
+            let mut store = self.store();
+            let shown = |managed: &Managed| (managed.health.clone(), managed.failure().is_some());
+            let before = store.get(key).map(shown);
+            let next = store.see(kind, key, live, Instant::now(), self.now());
+            let changed = store.get(key).filter(|managed| Some(shown(managed)) != before);
             (next, changed.map(|managed| Arc::clone(&managed.owner)))
         };
         if let Some(owner) = owner {
@@ -107,7 +107,7 @@ impl Drift {
     }
 
     fn miss(&self, kind: &Kind, key: &Key, version: &str) {
-        let next = self.ledger().miss(kind, key, Some(version), Instant::now());
+        let next = self.store().miss(kind, key, Some(version), Instant::now());
         self.carry_out(key, next);
     }
 
@@ -134,7 +134,7 @@ impl Drift {
                     is_there = true;
                     let untouchable = break_glass_of(&live, self.now()).is_some() || is_terminating(&live);
                     let seen_otherwise = self
-                        .ledger()
+                        .store()
                         .get(&key)
                         .is_none_or(|m| m.tombstoned || (m.desired.mark.is_on(&live) && m.is_applied()));
                     if untouchable && !seen_otherwise {
@@ -151,7 +151,7 @@ impl Drift {
             }
             break;
         }
-        let resumed = self.ledger().get_mut(&key).is_some_and(|mut managed| {
+        let resumed = self.store().get_mut(&key).is_some_and(|mut managed| {
             // Nothing waits for the guard by now.
             managed.followed = None;
             managed.paused.take().is_some()
@@ -197,10 +197,10 @@ impl Drift {
                 None => return,
             }
             if synced {
-                let changed = self.ledger().set_autoscaled(targets.values().cloned().collect());
-                for (key, is_stale) in changed {
-                    if is_stale {
-                        self.ledger().is_stale(&key);
+                let changed = self.store().set_autoscaled(targets.values().cloned().collect());
+                for (key, is_outdated) in changed {
+                    if is_outdated {
+                        self.store().mark_outdated(&key);
                     }
                     self.look_now(&key);
                 }

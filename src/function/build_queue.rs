@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::drift::Owner;
+use crate::managed::Owner;
 
 /// Maximum number of unfinished builds, including those that are held up, as a multiple of the limit.
 const MAX_UNFINISHED: usize = 4;

@@ -13,7 +13,7 @@ use super::children::job::{INSTALL, PUSH};
 use crate::api::build::{MAX_MESSAGE, Termination, parse_termination};
 use crate::api::conditions::cut;
 use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, FUNCTION_UID, MANAGER};
-use crate::drift::{Standing, fields};
+use crate::managed::{AppliedConfiguration, fields};
 
 /// Maximum bytes of a text from a pod or a condition.
 const MAX_TEXT: usize = 1024;
@@ -34,7 +34,7 @@ pub struct ChildIdentity {
     /// Whether it is being deleted.
     pub terminating: bool,
     /// What an earlier agent applied, if that is known.
-    pub standing: Option<Standing>,
+    pub standing: Option<AppliedConfiguration>,
 }
 
 /// The progress of a Job.

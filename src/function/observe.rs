@@ -23,7 +23,8 @@ use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
 use super::children;
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
 use crate::cluster::{Cluster, Selection, WatchEvent};
-use crate::drift::{self, Drift, Owner, Standing};
+use crate::drift::Drift;
+use crate::managed::{AppliedConfiguration, Owner, is_added_to};
 
 /// The children of all Functions, and who is notified of changes.
 #[derive(Debug)]
@@ -132,8 +133,8 @@ impl Cache {
     fn upsert_initial(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
         let (uid, mut child) = read(child_kind, live)?;
         if let Child::Plain(_, identity) | Child::Deployment(Deployment { identity, .. }) = &mut child {
-            let is_kept = !identity.terminating && !drift::is_added_to(children::reserved(child_kind), live);
-            identity.standing = Standing::of(live).filter(|_| is_kept);
+            let is_kept = !identity.terminating && !is_added_to(children::reserved(child_kind), live);
+            identity.standing = AppliedConfiguration::of(live).filter(|_| is_kept);
         }
         Some(self.insert_child(uid, child))
     }

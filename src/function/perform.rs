@@ -23,8 +23,9 @@ use super::status::Reconciled;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::names::HANDOVER_MANAGER;
 use crate::cluster::{Apply, Error, Guard, Kind, Propagation, Scope, Selection};
-use crate::drift::{Change, Intent, Owner, is_paused};
+use crate::drift::{Change, Intent};
 use crate::failure::chain;
+use crate::managed::{Owner, is_paused};
 use crate::object::Key;
 
 /// How often the Events of a Job without a pod are read.
@@ -249,7 +250,7 @@ impl Performer<'_> {
         let (Some((uid, standing)), Some(version)) = (&put.standing, &put.version) else { return false };
         let desired = &put.desired;
         // A newer state that was seen meanwhile was not managed yet.
-        self.context.drift.keep_standing(self.owner, desired, uid, standing).await
+        self.context.drift.keep_applied(self.owner, desired, uid, standing).await
             && self.context.cache.is_at(put.child_kind, self.namespace, self.uid, &desired.key.name, version)
     }
 
@@ -279,7 +280,7 @@ impl Performer<'_> {
         let (kind, drift) = (child_kind.kind(), &self.context.drift);
         let key = kind.key(Some(self.namespace), &identity.name);
         drift.tombstone(self.owner, &key);
-        let _alone = drift.alone_with(&key).await;
+        let _lock = drift.lock(&key).await;
         let guard = Guard { uid: Some(&identity.uid), resource_version: None };
         let deleted =
             drift.cluster().delete(&kind, Some(self.namespace), &identity.name, guard, Propagation::Background).await;

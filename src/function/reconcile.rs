@@ -31,7 +31,7 @@ use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::GitRepositorySpec;
 use crate::cluster::Kind;
-use crate::drift::{Owner, Policy};
+use crate::managed::{Owner, Policy};
 use crate::object::Key;
 use crate::secrets::{Followed, Known};
 use crate::source::{Consumer, ConsumerKind};

@@ -18,8 +18,8 @@ use jiff::Timestamp;
 use super::child_set::ChildKind;
 use super::stage::{ConditionUpdate, Step};
 use crate::cluster::{Denial, Error};
-use crate::drift::Desired;
 use crate::failure::{Class, jitter};
+use crate::managed::Desired;
 use crate::object::{Digest, Key};
 
 /// Longest delay that counts, in case the clock jumps back.

@@ -31,7 +31,7 @@ use super::{ResolvedFunction, Settings, children};
 use crate::api::function::{Built, FunctionStatus};
 use crate::api::function_conditions::{self, Reason, Status, Type};
 use crate::api::names::MANAGED_BY;
-use crate::drift::{Desired, Mark, Standing};
+use crate::managed::{AppliedConfiguration, Desired, Mark};
 use crate::object::{Digest, Key, Object, Place};
 
 /// The image repository of a Function.
@@ -155,7 +155,7 @@ pub struct Put {
     /// Its resource version, if it is known to exist and to be ours.
     pub version: Option<String>,
     /// Its UID and what an earlier agent applied, if that is known.
-    pub standing: Option<(String, Standing)>,
+    pub standing: Option<(String, AppliedConfiguration)>,
     /// The condition that it belongs to.
     pub condition: Type,
     /// The condition's reasons after creation and after a change.

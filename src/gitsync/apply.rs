@@ -13,13 +13,14 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::inventory::{Entry, Inventory, uid_bytes};
 use super::observe::config_maps;
 use super::plan::{Expect, Step};
 use super::prune::{Deletion, Unproven, may_delete};
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
-use crate::drift::{Desired, Drift, Intent, Owner, Put, released};
+use crate::drift::{Drift, Intent, Put};
+use crate::managed::inventory::{Entry, Inventory, uid_bytes};
+use crate::managed::{Desired, Owner, released};
 use crate::object::{Digest, Key, is_established, prune_order};
 
 /// Applies in flight at once.
@@ -200,7 +201,7 @@ pub(super) async fn prune(
         }
         let deletions = stream::iter(together).map(|(key, entry)| async move {
             // A revert that began before the object left must not follow its deletion.
-            let _alone = drift.alone_with(&key).await;
+            let _lock = drift.lock(&key).await;
             let pruned = delete(drift.cluster(), label, &key, &entry, unproven).await.unwrap_or_else(Pruned::Failed);
             (key, pruned)
         });
@@ -267,7 +268,7 @@ async fn carries(cluster: &Cluster, label: &str, key: &Key, entry: &Entry) -> Re
 
 /// Makes an object nobody's: takes off our label and our ownership, and changes nothing else in it.
 pub(super) async fn release(drift: &Drift, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
-    let _alone = drift.alone_with(key).await;
+    let _lock = drift.lock(key).await;
     let cluster = drift.cluster();
     let Some(kind) = kind_of(cluster, key, entry).await? else { return Ok(()) };
     let namespace = key.namespace.as_deref();

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::apply::InventoryOwner;
 use super::context::Context;
-use super::memory::{Memory, Question};
 use super::status::Outcome;
+use super::sync_state::{SyncRequest, SyncState};
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::ALLOW_PRUNE;
 use crate::cluster;
-use crate::drift::Owner;
 use crate::failure::{Class, chain};
+use crate::managed::Owner;
 use crate::notification::Message;
 use crate::object::{Digest, Key};
 use crate::source::{BaseDir, Reference, Remote, RemoteUrl, Source};
@@ -66,7 +66,7 @@ pub(super) struct Attempt<'a> {
     pub(super) owner: &'a Owner,
     pub(super) sync: &'a GitSync,
     pub(super) label: &'a Arc<str>,
-    pub(super) memory: &'a mut Memory,
+    pub(super) state: &'a mut SyncState,
 }
 
 /// Value of the label on everything that a GitSync manages: `<namespace>.<name>`, or, when that is too long, the
@@ -117,7 +117,7 @@ impl Attempt<'_> {
     pub(super) async fn sync(&mut self, remote: &Remote, max_age: Duration) -> Result<Option<Outcome>, Refused> {
         let reference = Reference::parse(&self.sync.spec.reference)?;
         let base_dir = BaseDir::parse(&self.sync.spec.base_dir)?;
-        if self.memory.seen.is_none() {
+        if self.state.seen.is_none() {
             let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
             if let Some(commit) = seen {
                 self.source().hint(remote, &reference, commit);
@@ -130,40 +130,40 @@ impl Attempt<'_> {
                 return Err(error.into());
             }
         };
-        if self.memory.seen.is_none_or(|(commit, _)| commit != found.commit) {
-            self.memory.seen = Some((found.commit, Instant::now()));
+        if self.state.seen.is_none_or(|(commit, _)| commit != found.commit) {
+            self.state.seen = Some((found.commit, Instant::now()));
             let message = Message::CommitSeen { subject: (&**self.owner).into(), commit: found.commit.to_string() };
             self.context.emit(self.owner, &message);
-            self.memory.failed.clear();
+            self.state.failed.clear();
         }
-        let question = Question {
+        let sync_request = SyncRequest {
             commit: found.commit,
             generation: self.sync.metadata.generation,
             allow_prune: self.annotation(ALLOW_PRUNE).map(str::to_owned),
         };
-        if self.memory.settled.as_ref() == Some(&question) {
+        if self.state.settled.as_ref() == Some(&sync_request) {
             return Ok(None);
         }
         let branch = branch(&remote.url, &self.sync.spec.reference);
-        let wanted = match self.wanted(remote, &found, &base_dir, &question).await {
-            Ok(wanted) => wanted,
+        let desired = match self.desired(remote, &found, &base_dir, &sync_request).await {
+            Ok(desired) => desired,
             Err(refused) => {
                 self.keep_what_was_applied(remote, &base_dir).await;
                 return Err(refused);
             }
         };
-        let keys = wanted.objects.iter().map(|d| d.key.clone()).collect::<HashSet<_>>();
+        let keys = desired.objects.iter().map(|d| d.key.clone()).collect::<HashSet<_>>();
         self.context.registry.update(self.owner, |row| {
             row.branch = Some(branch.clone());
-            row.wanted = Some(Arc::new(keys));
-            row.planned = Some(question.commit.to_string());
+            row.desired = Some(Arc::new(keys));
+            row.planned = Some(sync_request.commit.to_string());
             row.suspended = false;
         });
-        let outcome = self.perform(&wanted, &question, &branch).await?;
+        let outcome = self.perform(&desired, &sync_request, &branch).await?;
         let clean = matches!(&outcome, Outcome::Applied { failures, pruning: 0, .. } if failures.is_empty())
-            && self.memory.paused.is_empty();
-        if clean && !self.memory.awaits_others && !std::mem::take(&mut self.memory.rebuilt) {
-            self.memory.settled = Some(question);
+            && self.state.paused.is_empty();
+        if clean && !self.state.awaits_others && !std::mem::take(&mut self.state.rebuilt) {
+            self.state.settled = Some(sync_request);
         }
         Ok(Some(outcome))
     }

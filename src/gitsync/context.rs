@@ -9,8 +9,9 @@ use tokio::sync::watch;
 use super::registry::Registry;
 use super::resolve::Reach;
 use crate::api::GitSync;
-use crate::drift::{Announcement, Drift, Owner};
+use crate::drift::{Announcement, Drift};
 use crate::liveness::Component;
+use crate::managed::Owner;
 use crate::manifest;
 use crate::notification::Message;
 use crate::secrets::Secrets;
@@ -41,7 +42,7 @@ pub struct Context {
     pub trusted: Vec<String>,
     /// Called for everything worth telling; must not block.
     pub announce: Box<Announce>,
-    /// Rings when every remote is to be looked at now.
+    /// Notifies when every remote is to be looked up now.
     pub look_now: watch::Sender<u64>,
     /// Moves with every turn of a GitSync.
     pub(super) liveness: Component,

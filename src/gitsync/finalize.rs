@@ -15,7 +15,6 @@ use serde_json::json;
 
 use super::apply::{self, Pruned};
 use super::attempt::{Attempt, Refused};
-use super::inventory::Entry;
 use super::observe;
 use super::prune::{Unproven, holds_much};
 use crate::api::GitSync;
@@ -23,6 +22,7 @@ use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, FINALIZER, ON_DELETE};
 use crate::cluster::{Cluster, Error, Kind, Part, Scope};
 use crate::failure::{Class, chain};
+use crate::managed::inventory::Entry;
 use crate::object::{Key, prune_order};
 
 /// Value of the annotation that deletes the objects with the GitSync.
@@ -75,16 +75,16 @@ pub(super) fn has_finalizer(sync: &GitSync) -> bool {
 impl Attempt<'_> {
     /// Sets our finalizer where the objects go with the GitSync, and takes it off everywhere else.
     pub(super) async fn settle_finalizer(&self) -> Result<(), Error> {
-        let wanted = prunes_on_delete(self.sync);
-        if wanted == has_finalizer(self.sync) { Ok(()) } else { self.set_finalizer(wanted).await }
+        let required = prunes_on_delete(self.sync);
+        if required == has_finalizer(self.sync) { Ok(()) } else { self.set_finalizer(required).await }
     }
 
-    /// Sets or, with `wanted` false, takes off our finalizer, if the GitSync is still as it was seen.
-    async fn set_finalizer(&self, wanted: bool) -> Result<(), Error> {
+    /// Sets or, with `required` false, takes off our finalizer, if the GitSync is still as it was seen.
+    async fn set_finalizer(&self, required: bool) -> Result<(), Error> {
         let meta = &self.sync.metadata;
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
-        if wanted {
+        if required {
             finalizers.push(FINALIZER.to_owned());
         }
         let patch = json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}});
@@ -129,11 +129,11 @@ impl Attempt<'_> {
         if self.is_there().await? {
             return Ok(End::Done);
         }
-        if self.memory.inventory.is_none()
+        if self.state.inventory.is_none()
             && let observe::Found::Whole(inventory) =
                 observe::inventory(self.context.drift.cluster(), &self.inventory_owner()).await?
         {
-            self.memory.inventory = Some(inventory);
+            self.state.inventory = Some(inventory);
         }
         self.let_go_of(objects, Terminating::Leave).await
     }
@@ -148,7 +148,7 @@ impl Attempt<'_> {
     /// Deletes or releases what the inventory lists, and then the inventory.
     async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
         let cluster = self.context.drift.cluster().clone();
-        let inventory = self.memory.inventory.clone().unwrap_or_default();
+        let inventory = self.state.inventory.clone().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
         let deletes = objects == Objects::Delete && !definition_is_going(&cluster).await?;
         if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
@@ -162,13 +162,13 @@ impl Attempt<'_> {
         let commits = status.iter().flat_map(|s| [s.applied_commit.as_deref(), s.attempted_commit.as_deref()]);
         let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
         let allowed = allow.is_some() && commits.into_iter().any(|commit| commit == allow);
-        let wanted_elsewhere = |key: &Key| self.context.registry.with(self.owner, |view| view.wanted_elsewhere(key));
+        let desired_elsewhere = |key: &Key| self.context.registry.with(self.owner, |view| view.desired_elsewhere(key));
         let (mut going, staying): (Vec<_>, Vec<_>) = inventory
             .0
             .iter()
             .map(|(key, entry)| (key.clone(), entry.clone()))
             .filter(|(key, _)| self.reaches(key))
-            .partition(|(key, _)| deletes && !wanted_elsewhere(key) && (allowed || holds_much(key).is_none()));
+            .partition(|(key, _)| deletes && !desired_elsewhere(key) && (allowed || holds_much(key).is_none()));
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
         let unproven = if allowed { Unproven::Delete } else { Unproven::Keep };
         if self.delete_all(going, unproven).await? == End::Waiting && terminating == Terminating::Await {
@@ -176,7 +176,7 @@ impl Attempt<'_> {
         }
         self.release_all(staying).await?;
         self.context.drift.forget_owner(self.owner);
-        apply::delete_inventory(&cluster, &self.inventory_owner(), &self.memory.written).await?;
+        apply::delete_inventory(&cluster, &self.inventory_owner(), &self.state.written).await?;
         Ok(End::Done)
     }
 
@@ -184,7 +184,7 @@ impl Attempt<'_> {
         let mut end = End::Done;
         let mut kept = Vec::new();
         let mut failed = None;
-        let entries = self.memory.inventory.clone().unwrap_or_default();
+        let entries = self.state.inventory.clone().unwrap_or_default();
         apply::prune(&self.context.drift, self.label, going, unproven, |key, pruned| match pruned {
             Pruned::Gone { .. } => {}
             Pruned::Terminating => end = End::Waiting,

@@ -1,295 +1,140 @@
-//! The inventory: which objects a GitSync manages, and what was verified of each. It is written before objects are
-//! created and shrinks only when their absence is confirmed, so nothing leaks and nothing is deleted by guess.
+//! The inventory of a GitSync: read, written, and shown to the other GitSyncs.
 //!
-//! It is kept as gzip in the `binaryData` of ConfigMaps ([`Shard`]); 10 000 entries fit one of them.
-//!
-//! Invariant: encoding is deterministic, so an unchanged shard is never written.
-//! Invariant: decoding trusts nothing: any malformed, truncated or oversized content is [`Unreadable`].
-//!
-//! Deliberately absent: reading and writing the ConfigMaps (`observe`, `apply`).
+//! Invariant: what is about to be created is written down before; an object leaves only when it is gone, or when another
+//! GitSync has written down that it took it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::io::{Read, Write};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use super::apply;
+use super::attempt::{Attempt, Refused};
+use super::observe;
+use super::plan::Plan;
+use crate::managed::inventory::{Entry, Inventory};
+use crate::object::{Digest, Key};
 
-use crate::object::{Digest, Identity, Key};
-
-/// Entries in one shard, at most: about 850 kB compressed, below the API's limit of 1 MiB.
-const SHARD: usize = 18_000;
-/// Longest content of a shard once decompressed, in bytes.
-const LONGEST: u64 = 32 << 20;
-/// Entries that are read from one shard, at most. They are spread evenly, so none ever holds twice its share.
-const MOST: usize = 2 * SHARD;
-/// First bytes of every shard, with the format's number.
-const MAGIC: &[u8] = b"mainstay-inventory/1\n";
-
-/// What is remembered of one object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
-    /// Version of its API group, as Git wrote it last.
-    pub version: Arc<str>,
-    /// UID, as 16 bytes; `None` until its first apply has been answered.
-    pub uid: Option<[u8; 16]>,
-    /// Digest of the projection that was verified.
-    pub digest: Option<Digest>,
-    /// First half of the digest of the document that was applied.
-    pub source: Option<[u8; 8]>,
-}
-
-/// The objects that a GitSync manages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inventory(pub HashMap<Key, Entry>);
-
-/// One ConfigMap's worth of an inventory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shard {
-    /// Position, from 0.
-    pub index: usize,
-    /// Content for `binaryData`, before base64.
-    pub content: Vec<u8>,
-}
-
-/// The content is not an inventory, or not all of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the inventory cannot be read")]
-pub struct Unreadable;
-
-impl Entry {
-    /// Whether `source` is the document that was last applied and verified.
-    pub fn is_of(&self, source: &Digest) -> bool {
-        self.digest.is_some() && self.source.is_some_and(|s| s == source.as_bytes()[..8])
-    }
-}
-
-/// A UID as the bytes that an entry keeps. A UID that is no UUID keeps the first half of its SHA-256.
-pub fn uid_bytes(uid: &str) -> [u8; 16] {
-    let (mut digits, mut length) = ([0; 32], 0);
-    for byte in uid.bytes().filter(|byte| *byte != b'-') {
-        if length < digits.len() {
-            digits[length] = byte;
+impl Attempt<'_> {
+    /// Reads the inventory, once.
+    pub(super) async fn load_inventory(&mut self) -> Result<(), Refused> {
+        if self.state.inventory.is_some() {
+            return Ok(());
         }
-        length += 1;
-    }
-    let mut bytes = [0; 16];
-    if uid.len() == 36 && length == digits.len() && hex::decode_to_slice(digits, &mut bytes).is_ok() {
-        return bytes;
-    }
-    *Digest::of(uid.as_bytes()).as_bytes()
-}
-
-/// The UUID that 16 bytes stand for, as a UID is written.
-pub fn uid_text(bytes: [u8; 16]) -> String {
-    let hex = hex::encode(bytes);
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-impl Inventory {
-    /// The shards, in the order to write them: the first one, which says how many there are, comes last.
-    pub fn encode(&self) -> Vec<Shard> {
-        let total = self.0.len().div_ceil(SHARD).max(1);
-        let mut parts = vec![BTreeMap::new(); total];
-        for (key, entry) in &self.0 {
-            parts[shard_of(key, total)].insert(key, entry);
-        }
-        let mut shards = Vec::with_capacity(total);
-        for (index, part) in parts.into_iter().enumerate().rev() {
-            shards.push(Shard { index, content: encode_part(index, total, &part) });
-        }
-        shards
-    }
-
-    /// Puts an inventory together from the contents of all its ConfigMaps, in any order.
-    pub fn decode<'a>(contents: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, Unreadable> {
-        let mut parts = BTreeMap::new();
-        let mut total = None;
-        for content in contents {
-            let (index, of, entries) = decode_part(content)?;
-            if index == 0 {
-                total = Some(of);
+        let cluster = self.context.drift.cluster();
+        let status = self.sync.status.as_ref();
+        // A commit without objects, or one that could not be decoded, leaves no inventory behind.
+        let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
+        let inventory = match observe::inventory(cluster, &self.inventory_owner()).await? {
+            observe::Found::Whole(inventory) => {
+                self.state.written =
+                    inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
+                inventory
             }
-            if parts.insert(index, (of, entries)).is_some() {
-                return Err(Unreadable);
+            observe::Found::Missing if !applied_before => Inventory::default(),
+            observe::Found::Missing | observe::Found::Damaged => {
+                self.state.rebuilt = true;
+                observe::labelled(cluster, self.label).await?
             }
-        }
-        let total = total.ok_or(Unreadable)?;
-        // What lies beyond was left behind when the inventory had more of them.
-        // One that counts otherwise is of another writing, which did not come to its end.
-        let mut part = |index| parts.remove(&index).filter(|(of, _)| *of == total).map(|(_, entries)| entries);
-        let parts = (0..total).map(|index| part(index).ok_or(Unreadable));
-        Ok(Self(parts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()))
-    }
-}
-
-fn shard_of(key: &Key, total: usize) -> usize {
-    if total == 1 {
-        return 0;
-    }
-    let digest = *Digest::of(key.to_string().as_bytes()).as_bytes();
-    usize::from(u16::from_le_bytes([digest[0], digest[1]])) % total
-}
-
-fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> Vec<u8> {
-    let mut plain = MAGIC.to_vec();
-    for number in [index, total, entries.len()] {
-        plain.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
-    }
-    for (key, entry) in entries {
-        for text in [&key.group, &entry.version, &key.kind, key.namespace.as_ref().unwrap_or(&Arc::from("")), &key.name]
-        {
-            let bytes = text.as_bytes();
-            // Names in Kubernetes have at most 253 bytes; a longer one was refused by the server long before.
-            let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
-            plain.extend(length.to_le_bytes());
-            plain.extend(&bytes[..usize::from(length)]);
-        }
-    }
-    // Texts compress well, digests not at all: kept apart, each in one run.
-    for entry in entries.values() {
-        let flags = u8::from(entry.uid.is_some())
-            | u8::from(entry.digest.is_some()) << 1
-            | u8::from(entry.source.is_some()) << 2;
-        plain.push(flags);
-        plain.extend(entry.uid.iter().flatten());
-        plain.extend(entry.digest.iter().flat_map(|d| *d.as_bytes()));
-        plain.extend(entry.source.iter().flatten());
-    }
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    // Writing to a Vec cannot fail.
-    let _ = gzip.write_all(&plain);
-    gzip.finish().unwrap_or_default()
-}
-
-/// One shard: its position, how many there are, and its entries.
-type Part = (usize, usize, Vec<(Key, Entry)>);
-
-fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
-    let mut plain = Vec::new();
-    GzDecoder::new(content).take(LONGEST).read_to_end(&mut plain).map_err(|_| Unreadable)?;
-    let mut rest = plain.strip_prefix(MAGIC).ok_or(Unreadable)?;
-    let rest = &mut rest;
-    let (index, total, count) = (number(rest)?, number(rest)?, number(rest)?);
-    if count > MOST {
-        return Err(Unreadable);
-    }
-    let mut entries = Vec::new();
-    let mut known: HashMap<Vec<u8>, Arc<str>> = HashMap::new();
-    for _ in 0..count {
-        let group = text(rest, &mut known)?;
-        let version = text(rest, &mut known)?;
-        let kind = text(rest, &mut known)?;
-        let namespace = text(rest, &mut known)?;
-        let name = Arc::from(std::str::from_utf8(sized(rest)?).map_err(|_| Unreadable)?);
-        let namespace = Some(namespace).filter(|n| !n.is_empty());
-        entries.push((Identity { group, kind, namespace, name }.into(), Entry { version, ..Entry::default() }));
-    }
-    for (_, entry) in &mut entries {
-        let flags = take(rest, 1)?[0];
-        if flags & 1 != 0 {
-            entry.uid = Some(array(rest)?);
-        }
-        if flags & 2 != 0 {
-            entry.digest = Some(Digest::from_bytes(array(rest)?));
-        }
-        if flags & 4 != 0 {
-            entry.source = Some(array(rest)?);
-        }
-    }
-    if rest.is_empty() { Ok((index, total, entries)) } else { Err(Unreadable) }
-}
-
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unreadable> {
-    let (taken, left) = rest.split_at_checked(length).ok_or(Unreadable)?;
-    *rest = left;
-    Ok(taken)
-}
-
-fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Unreadable> {
-    take(rest, N)?.try_into().map_err(|_| Unreadable)
-}
-
-fn number(rest: &mut &[u8]) -> Result<usize, Unreadable> {
-    Ok(u32::from_le_bytes(array(rest)?) as usize)
-}
-
-fn sized<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Unreadable> {
-    let length = u16::from_le_bytes(array(rest)?);
-    take(rest, usize::from(length))
-}
-
-/// The few texts that repeat (groups, kinds, namespaces) are kept once.
-fn text(rest: &mut &[u8], known: &mut HashMap<Vec<u8>, Arc<str>>) -> Result<Arc<str>, Unreadable> {
-    let bytes = sized(rest)?;
-    if let Some(text) = known.get(bytes) {
-        return Ok(Arc::clone(text));
-    }
-    let text: Arc<str> = std::str::from_utf8(bytes).map_err(|_| Unreadable)?.into();
-    known.insert(bytes.to_vec(), Arc::clone(&text));
-    Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn inventory(count: usize) -> Inventory {
-        let entry = |i: usize| {
-            let digest = Digest::of(&i.to_le_bytes());
-            let mut source = [0; 8];
-            source.copy_from_slice(&digest.as_bytes()[8..]);
-            let uid = uid_bytes(&format!("00000000-0000-4000-8000-{:012x}", i * 7919));
-            Entry { version: "v1".into(), uid: Some(uid), digest: Some(digest), source: Some(source) }
         };
-        let key = |i: usize| Key::new("", "ConfigMap", Some("load"), format!("settings-{i}"));
-        Inventory((0..count).map(|i| (key(i), entry(i))).collect())
+        self.state.inventory = Some(inventory);
+        self.publish_managed();
+        self.publish_taken();
+        Ok(())
     }
 
-    fn decode(shards: &[Shard]) -> Result<Inventory, Unreadable> {
-        Inventory::decode(shards.iter().map(|s| s.content.as_slice()))
+    pub(super) fn publish_managed(&self) {
+        let listed = self.state.inventory.iter().flat_map(|i| i.0.keys());
+        let keys = listed.filter(|key| self.reaches(key)).cloned().collect::<HashSet<_>>();
+        self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(keys)));
     }
 
-    #[test]
-    fn comes_back_as_it_was_written_in_one_shard_or_several() {
-        for count in [0, 1, 10_000, 40_000] {
-            let inventory = inventory(count);
-            let shards = inventory.encode();
-            assert_eq!(shards.len(), count.div_ceil(SHARD).max(1));
-            assert_eq!(decode(&shards), Ok(inventory));
+    /// The inventory says so in the cluster: what another GitSync handed over is ours now.
+    pub(super) fn publish_taken(&self) {
+        let entries = self.state.inventory.iter().flat_map(|inventory| &inventory.0);
+        let keys = entries.filter(|(_, entry)| entry.uid.is_some()).map(|(key, _)| key.clone()).collect::<HashSet<_>>();
+        self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(keys)));
+    }
+
+    /// Writes the inventory with everything that is about to be created.
+    pub(super) async fn write_intentions(&mut self, plan: &Plan) -> Result<(), Refused> {
+        let mut inventory = self.state.inventory.take().unwrap_or_default();
+        let mut grew = self.state.written.is_empty() && plan.applies() > 0;
+        for step in plan.stages.values().flatten() {
+            let version = &step.desired.kind.version;
+            inventory.0.entry(step.desired.key.clone()).or_insert_with(|| {
+                grew = true;
+                Entry { version: Arc::clone(version), ..Entry::default() }
+            });
         }
+        self.state.inventory = Some(inventory);
+        if grew { self.save_inventory().await } else { Ok(()) }
     }
 
-    #[test]
-    fn ten_thousand_entries_fit_one_config_map() {
-        let mut inventory = inventory(10_000);
-        for entry in inventory.0.values_mut() {
-            entry.uid = entry.digest.map(|d| *Digest::of(d.as_bytes()).as_bytes());
+    /// Forgets what others have taken over by now. Whether anything still waits to be taken: until then it stays in our
+    /// inventory, or it would be nobody's if they came to want it no longer.
+    pub(super) async fn hand_over(&mut self, leaving: &[Key]) -> bool {
+        let (taken, mut left): (Vec<_>, Vec<_>) = self
+            .context
+            .registry
+            .with(self.owner, |view| leaving.iter().cloned().partition(|key| view.taken_elsewhere(key)));
+        // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
+        let ours = match &self.state.inventory {
+            Some(inventory) => apply::still_ours(&self.context.drift, self.label, inventory, &taken).await,
+            None => HashSet::new(),
+        };
+        self.state.still_labelled = !ours.is_empty();
+        for key in taken {
+            if ours.contains(&key) { left.push(key) } else { self.forget(&key) }
         }
-        let shards = inventory.encode();
-        let base64 = shards[0].content.len() * 4 / 3;
-        assert!(shards.len() == 1 && base64 < 700_000, "{base64}");
+        if let Some(inventory) = &mut self.state.inventory {
+            // What is known of it is no longer true once it is taken: if it comes back to us, it is applied anew.
+            for key in &left {
+                if let Some(entry) = inventory.0.get_mut(key) {
+                    *entry = Entry { version: Arc::clone(&entry.version), ..Entry::default() };
+                }
+            }
+        }
+        !left.is_empty()
     }
 
-    #[test]
-    fn refuses_what_is_missing_truncated_or_no_inventory() {
-        let shards = inventory(40_000).encode();
-        assert_eq!(decode(&shards[1..]), Err(Unreadable));
-        assert_eq!(decode(&shards[..2]), Err(Unreadable));
-        let mut cut = shards.clone();
-        cut[0].content.truncate(500);
-        assert_eq!(decode(&cut), Err(Unreadable));
-        let next = inventory(60_000).encode();
-        let mixed = [&next[..next.len() - 1], &shards[shards.len() - 1..]].concat();
-        assert_eq!(decode(&mixed), Err(Unreadable), "the writing of a larger one was cut off");
-        let all = inventory(MOST + 1).0;
-        let bomb = encode_part(0, 1, &all.iter().collect());
-        assert_eq!(Inventory::decode([bomb.as_slice()]), Err(Unreadable));
-        assert_eq!(Inventory::decode([b"rubbish".as_slice()]), Err(Unreadable));
-        assert_eq!(Inventory::decode([]), Err(Unreadable));
+    pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
+        let inventory = self.state.inventory.take().unwrap_or_default();
+        let mut written = std::mem::take(&mut self.state.written);
+        let nothing = inventory.0.is_empty() && written.is_empty();
+        let cluster = self.context.drift.cluster();
+        let saved = if nothing {
+            Ok(())
+        } else {
+            apply::write_inventory(cluster, &self.inventory_owner(), &inventory, &mut written).await
+        };
+        self.state.written = written;
+        self.state.inventory = Some(inventory);
+        self.publish_managed();
+        saved?;
+        self.publish_taken();
+        Ok(())
     }
 
-    #[test]
-    fn encodes_the_same_entries_to_the_same_bytes() {
-        assert_eq!(inventory(500).encode(), inventory(500).encode());
+    /// Writes what the backward loop verified since (objects that were created again have another UID).
+    pub(super) async fn save_last_applied(&mut self) -> Result<(), Refused> {
+        if self.note_last_applied() { self.save_inventory().await } else { Ok(()) }
+    }
+
+    pub(super) fn note_last_applied(&mut self) -> bool {
+        let Some(inventory) = &mut self.state.inventory else { return false };
+        let mut changed = false;
+        self.context.drift.verified(self.owner, |key, known| {
+            let Some(entry) = inventory.0.get_mut(key) else { return };
+            let now = apply::entry(known.desired, known.uid, known.digest);
+            changed |= *entry != now;
+            *entry = now;
+        });
+        changed
+    }
+
+    pub(super) fn forget(&mut self, key: &Key) {
+        if let Some(inventory) = &mut self.state.inventory {
+            inventory.0.remove(key);
+        }
+        self.context.drift.forget(self.owner, key);
     }
 }

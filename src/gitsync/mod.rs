@@ -1,7 +1,7 @@
 //! The forward loop: what a Git branch holds becomes what is in the cluster.
 //!
 //! One task per GitSync ([`reconcile`]): look up the ref, read and decode what changed, [`resolve`] it against what the
-//! cluster serves, [`plan`], write the [`inventory`], apply, prune, and report a [`status`], on success and on failure
+//! cluster serves, [`plan`], write the [`inventory`](crate::managed::inventory), apply, prune, and report a [`status`], on success and on failure
 //! alike.
 //!
 //! Invariant: nothing changed means no request.
@@ -15,11 +15,11 @@ mod apply;
 mod attempt;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
+#[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
+mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
-mod holdings;
-pub mod inventory;
-mod memory;
+mod inventory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
 #[expect(clippy::disallowed_methods, reason = "it waits between what it does")]
@@ -34,9 +34,8 @@ pub mod registry;
 mod report;
 pub mod resolve;
 mod secret;
-#[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
-mod setbacks;
 pub mod status;
+mod sync_state;
 
 pub use attempt::label;
 pub use context::{Context, Input, SyncFacts};

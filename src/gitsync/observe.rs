@@ -12,12 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::apply::InventoryOwner;
-use super::inventory::{Entry, Inventory, Unreadable, uid_bytes};
 use super::plan::{Live, is_controlled};
 use super::resolve::Served;
 use crate::api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Cluster, Error, Kind, Scope, Selection};
-use crate::drift::Desired;
+use crate::managed::Desired;
+use crate::managed::inventory::{Entry, Inventory, Unreadable, uid_bytes};
 use crate::object::{Key, Object};
 
 /// ConfigMaps of one inventory that are read, at most: more than a million objects.
@@ -113,12 +113,12 @@ pub(super) async fn served(cluster: &Cluster, objects: &[Arc<Object>]) -> Result
 
 /// What is there of these objects, and those of a kind that we may not list, with the refusal. Of what is not seen
 /// nobody knows whose it is: it cannot be applied.
-pub(super) async fn live(cluster: &Cluster, wanted: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
+pub(super) async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
     let mut kinds = BTreeMap::new();
-    for desired in wanted {
-        let kind = &desired.kind;
+    for object in desired {
+        let kind = &object.kind;
         let id = (&kind.group, &kind.version, &kind.kind);
-        kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(desired.key.clone());
+        kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(object.key.clone());
     }
     let lists = stream::iter(kinds.into_values()).map(|(kind, keys)| async move {
         let found = of_kind(cluster, &kind, &keys, label).await;

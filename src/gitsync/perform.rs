@@ -8,87 +8,93 @@ use jiff::Timestamp;
 
 use super::apply::{self, Applied, Pruned};
 use super::attempt::{Attempt, Refused};
-use super::memory::{Question, Wanted};
 use super::plan::{self, Facts, Plan, Why};
 use super::prune::{self, Prune, Unproven};
 use super::status::Outcome;
+use super::sync_state::{DesiredState, SyncRequest};
 use super::{observe, registry};
 use crate::api::conditions::Reason;
-use crate::drift::{Change, Desired};
+use crate::drift::Change;
 use crate::failure::{Class, chain};
+use crate::managed::Desired;
 use crate::notification::Message;
 use crate::object::Key;
 
 impl Attempt<'_> {
     pub(super) async fn perform(
         &mut self,
-        wanted: &Wanted,
-        question: &Question,
+        desired: &DesiredState,
+        sync_request: &SyncRequest,
         branch: &str,
     ) -> Result<Outcome, Refused> {
-        let began = self.memory.seen.map_or_else(Instant::now, |(_, at)| at);
-        let commit = question.commit.to_string();
-        self.forget_old_failures(wanted);
+        let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
+        let commit = sync_request.commit.to_string();
+        self.forget_old_failures(desired);
         // What was created again since has another UID, by which it is known when it leaves.
-        self.note_verified();
-        let plan = self.plan(wanted, question, branch).await?;
+        self.note_last_applied();
+        let plan = self.plan(desired, sync_request, branch).await?;
         self.write_intentions(&plan).await?;
-        self.accept(wanted, &plan);
+        self.accept(desired, &plan);
         let mut tally = Tally { unchanged: plan.unchanged.len(), ..Tally::default() };
-        self.memory.paused.clear();
+        self.state.paused.clear();
         self.apply(&plan, &mut tally).await;
         self.note_refused(&plan);
         self.await_break_glass(&plan);
         self.forget_settled_failures(&plan);
-        let failed = self.memory.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
-        let may_prune = prune::follows(&plan, failed, self.memory.rebuilt);
+        let failed = self.state.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
+        let may_prune = prune::follows(&plan, failed, self.state.rebuilt);
         if !may_prune {
             // Not tried in this round: it is held, and has not failed again.
-            self.memory.failed.retain(|_, failed| failed.reason != Reason::PruneFailed);
+            self.state.failed.retain(|_, failed| failed.reason != Reason::PruneFailed);
         }
         let mut held = plan.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
-        let beyond = self.memory.inventory.iter().flat_map(|i| i.0.keys()).filter(|key| !self.reaches(key));
+        let beyond = self.state.inventory.iter().flat_map(|i| i.0.keys()).filter(|key| !self.reaches(key));
         held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
         let mut pruning = 0;
         if may_prune {
             let now = Instant::now();
-            let waits = |key: &&Key| self.memory.failed.get(*key).is_none_or(|failed| failed.again <= now);
+            let waits = |key: &&Key| self.state.failed.get(*key).is_none_or(|failed| failed.again <= now);
             let due = plan.prune.iter().filter(waits).cloned().collect::<Vec<_>>();
-            pruning = self.prune(&due, unproven(question), &mut held, &mut tally).await;
+            pruning = self.prune(&due, unproven(sync_request), &mut held, &mut tally).await;
         } else {
             held.extend(plan.prune.iter().map(|key| format!("{key}: kept until everything else is applied")));
         }
         let awaits_takers = self.hand_over(&plan.handed_over).await;
         self.context.drift.end_idle_watches();
         self.save_inventory().await?;
-        self.memory.awaits_others = awaits_takers
+        self.state.awaits_others = awaits_takers
             || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
             || plan.held.iter().any(|(_, why)| *why == prune::AWAITS_SIBLINGS);
-        let complete = self.memory.failed.is_empty() && plan.guard.is_none() && pruning == 0 && may_prune;
-        if complete && !self.memory.awaits_others {
-            self.complete(wanted, question, &tally, began);
+        let complete = self.state.failed.is_empty() && plan.guard.is_none() && pruning == 0 && may_prune;
+        if complete && !self.state.awaits_others {
+            self.complete(desired, sync_request, &tally, began);
         }
-        let note = self.memory.rebuilt.then(|| {
+        let note = self.state.rebuilt.then(|| {
             "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
                 .to_owned()
         });
-        let since = match &self.memory.since {
-            Some((of, since)) if *of == question.commit => *since,
+        let since = match &self.state.since {
+            Some((of, since)) if *of == sync_request.commit => *since,
             _ => Timestamp::now(),
         };
-        self.memory.since = Some((question.commit, since));
+        self.state.since = Some((sync_request.commit, since));
         let guard = prune::guard_text(&plan, &commit);
-        Ok(Outcome::Applied { failures: self.memory.failures(), held, guard, pruning, note, since })
+        Ok(Outcome::Applied { failures: self.state.failures(), held, guard, pruning, note, since })
     }
 
-    async fn plan(&mut self, wanted: &Wanted, question: &Question, branch: &str) -> Result<Plan, Refused> {
+    async fn plan(
+        &mut self,
+        desired: &DesiredState,
+        sync_request: &SyncRequest,
+        branch: &str,
+    ) -> Result<Plan, Refused> {
         let now = Instant::now();
         let kept = self.context.drift.kept(self.owner);
-        let mut inventory = self.memory.inventory.clone().unwrap_or_default();
+        let mut inventory = self.state.inventory.clone().unwrap_or_default();
         inventory.0.retain(|key, _| self.reaches(key));
         let mut waiting: HashSet<Key> =
-            self.memory.failed.iter().filter(|(_, f)| f.again > now).map(|(key, _)| key.clone()).collect();
-        let unknown = wanted
+            self.state.failed.iter().filter(|(_, f)| f.again > now).map(|(key, _)| key.clone()).collect();
+        let unknown = desired
             .objects
             .iter()
             .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
@@ -102,19 +108,19 @@ impl Attempt<'_> {
                 waiting.insert(key);
             }
         }
-        let commit = question.commit.to_string();
-        let allowed = question.allows_prune();
+        let commit = sync_request.commit.to_string();
+        let allowed = sync_request.allows_prune();
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let plan = self.context.registry.with(self.owner, |view| {
             let prune = Prune::of(self.sync.spec.prune, view.siblings_pending(branch, &commit), allowed);
             let plan = plan::plan(&Facts {
-                desired: &wanted.objects,
+                desired: &desired.objects,
                 inventory: &inventory,
                 kept: &kept,
                 waiting: &waiting,
                 live: &live,
                 claimed: &|key, label| view.claim(key, label, branch, &commit),
-                wanted_elsewhere: &|key| view.wanted_elsewhere(key),
+                desired_elsewhere: &|key| view.desired_elsewhere(key),
                 prune,
                 now: &now,
             });
@@ -128,17 +134,17 @@ impl Attempt<'_> {
     fn await_break_glass(&mut self, plan: &Plan) {
         for desired in &plan.paused {
             self.context.drift.await_resume(self.owner, desired);
-            self.memory.paused.insert(desired.key.clone());
+            self.state.paused.insert(desired.key.clone());
         }
     }
 
     /// The commit counts from now on: what left it is never brought back.
-    fn accept(&self, wanted: &Wanted, plan: &Plan) {
+    fn accept(&self, desired: &DesiredState, plan: &Plan) {
         let gone = plan.prune.iter().chain(plan.held.iter().map(|(key, _)| key)).chain(&plan.handed_over);
         for key in gone {
             self.context.drift.tombstone(self.owner, key);
         }
-        self.keep(&wanted.objects);
+        self.keep(&desired.objects);
     }
 
     async fn apply(&mut self, plan: &Plan, tally: &mut Tally) {
@@ -178,8 +184,8 @@ impl Attempt<'_> {
         };
         match put.change {
             Change::Paused => {
-                self.memory.failed.remove(key);
-                self.memory.paused.insert(key.clone());
+                self.state.failed.remove(key);
+                self.state.paused.insert(key.clone());
                 return;
             }
             Change::Terminating => {
@@ -197,22 +203,22 @@ impl Attempt<'_> {
             Change::Changed => tally.changed += 1,
             Change::Unchanged => tally.unchanged += 1,
         }
-        self.memory.failed.remove(key);
+        self.state.failed.remove(key);
         let entry = apply::entry(desired, &put.uid, put.digest);
-        if let Some(inventory) = &mut self.memory.inventory {
+        if let Some(inventory) = &mut self.state.inventory {
             inventory.0.insert(key.clone(), entry);
         }
     }
 
     async fn prune(&mut self, leaving: &[Key], unproven: Unproven, held: &mut Vec<String>, tally: &mut Tally) -> usize {
-        let Some(inventory) = &self.memory.inventory else { return 0 };
+        let Some(inventory) = &self.state.inventory else { return 0 };
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
         let (drift, label) = (self.context.drift.clone(), Arc::clone(self.label));
         let mut pruning = 0;
         apply::prune(&drift, &label, leaving, unproven, |key, pruned| match pruned {
             Pruned::Gone { deleted } => {
                 tally.pruned += usize::from(deleted);
-                self.memory.failed.remove(&key);
+                self.state.failed.remove(&key);
                 self.forget(&key);
             }
             Pruned::Terminating => {
@@ -229,15 +235,15 @@ impl Attempt<'_> {
         pruning
     }
 
-    fn complete(&mut self, wanted: &Wanted, question: &Question, tally: &Tally, began: Instant) {
-        let new = self.memory.applied.is_none_or(|(commit, _)| commit != question.commit);
-        self.memory.applied = Some((question.commit, wanted.tree));
+    fn complete(&mut self, desired: &DesiredState, sync_request: &SyncRequest, tally: &Tally, began: Instant) {
+        let new = self.state.applied.is_none_or(|(commit, _)| commit != sync_request.commit);
+        self.state.applied = Some((sync_request.commit, desired.tree));
         let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
-        let restarted = said.as_deref() == Some(&question.commit.to_string()) && tally.touched() == 0;
+        let restarted = said.as_deref() == Some(&sync_request.commit.to_string()) && tally.touched() == 0;
         if (new && !restarted) || tally.touched() > 0 {
             let message = Message::CommitApplied {
                 subject: (&**self.owner).into(),
-                commit: question.commit.to_string(),
+                commit: sync_request.commit.to_string(),
                 created: tally.created,
                 changed: tally.changed,
                 unchanged: tally.unchanged,
@@ -274,6 +280,6 @@ fn reserve(row: &mut registry::Row, plan: &Plan) {
     }
 }
 
-fn unproven(question: &Question) -> Unproven {
-    if question.allows_prune() { Unproven::Delete } else { Unproven::Keep }
+fn unproven(sync_request: &SyncRequest) -> Unproven {
+    if sync_request.allows_prune() { Unproven::Delete } else { Unproven::Keep }
 }

@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::inventory::{Entry, Inventory};
 use super::prune::{self, Guard, Prune};
 use crate::api::names::SYNC_LABEL;
-use crate::drift::{self, Desired, is_paused};
+use crate::managed::inventory::{Entry, Inventory};
+use crate::managed::{Desired, is_paused, take_over};
 use crate::object::{Key, Stage, stage};
 
 /// What is known of a live object that is not kept yet.
@@ -77,7 +77,7 @@ pub struct Facts<'a> {
     /// Whether another GitSync has a claim on an object that this one wants; with the label that it carries now.
     pub claimed: &'a dyn Fn(&Key, Option<&str>) -> Claim,
     /// Whether another GitSync wants an object that this one no longer does.
-    pub wanted_elsewhere: &'a dyn Fn(&Key) -> bool,
+    pub desired_elsewhere: &'a dyn Fn(&Key) -> bool,
     /// Whether to delete, and what lifts the guards.
     pub prune: Prune,
     /// Time for rewritten `managedFields` (RFC 3339).
@@ -229,7 +229,7 @@ fn expect(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Expect {
         }
         Some(live) => Expect::Version {
             version: live.resource_version.clone(),
-            take_over: drift::take_over(&live.managed_fields, &desired.object.api_version, facts.now),
+            take_over: take_over(&live.managed_fields, &desired.object.api_version, facts.now),
         },
     }
 }

@@ -10,10 +10,10 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::inventory::{Entry, uid_bytes};
 use super::plan::{Facts, Plan, is_controlled};
 use crate::api::names::{ALLOW_PRUNE, DISABLED, MANAGER, PRUNE, SYNC_LABEL};
-use crate::drift::is_paused;
+use crate::managed::inventory::{Entry, uid_bytes};
+use crate::managed::is_paused;
 use crate::object::{Key, prune_order};
 
 /// Share of the inventory that one commit may delete unasked, from [`MANY`] objects on.
@@ -137,15 +137,15 @@ pub fn guard_text(plan: &Plan, commit: &str) -> Option<String> {
 
 /// Decides for every object that left whether it is deleted, handed over or held.
 pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
-    let wanted = facts.desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
-    let mut leaving = facts.inventory.0.keys().filter(|key| !wanted.contains(key)).cloned().collect::<Vec<_>>();
+    let desired = facts.desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
+    let mut leaving = facts.inventory.0.keys().filter(|key| !desired.contains(key)).cloned().collect::<Vec<_>>();
     leaving.sort_by(|a, b| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
-    let (handed, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| (facts.wanted_elsewhere)(key));
+    let (handed, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| (facts.desired_elsewhere)(key));
     plan.handed_over = handed;
     if leaving.is_empty() {
         return;
     }
-    let guard = if wanted.is_empty() {
+    let guard = if desired.is_empty() {
         Some(Guard::Everything)
     } else if leaving.len() >= MANY && leaving.len() * SHARE > facts.inventory.0.len() {
         Some(Guard::TooMany)

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::{Attempt, Refused};
-use super::memory::{Question, Wanted};
 use super::resolve::{self, Placing};
+use super::sync_state::{DesiredState, SyncRequest};
 use super::{observe, plan};
 use crate::api::conditions::Reason;
 use crate::api::names::ALLOW_PRUNE;
-use crate::drift::Desired;
+use crate::managed::Desired;
 use crate::manifest::{self, Problem};
 use crate::source::{BaseDir, Reference, Remote, ResolvedRef, Snapshot};
 
@@ -18,23 +18,23 @@ const SHOWN_PROBLEMS: usize = 20;
 
 impl Attempt<'_> {
     /// What the commit wants: as it was decoded before, or decoded now.
-    pub(super) async fn wanted(
+    pub(super) async fn desired(
         &mut self,
         remote: &Remote,
         found: &ResolvedRef,
         base_dir: &BaseDir,
-        question: &Question,
-    ) -> Result<Wanted, Refused> {
+        sync_request: &SyncRequest,
+    ) -> Result<DesiredState, Refused> {
         let generation = self.sync.metadata.generation;
-        let known = self.memory.wanted.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
-        if let Some(wanted) = known.filter(|w| w.commit == found.commit) {
-            return Ok(wanted.clone());
+        let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
+        if let Some(desired) = known.filter(|w| w.commit == found.commit) {
+            return Ok(desired.clone());
         }
         // Held no longer than it is read: an open mirror is memory.
         let snapshot = self.source().fetch(remote, found).await?;
         let tree = match snapshot.tree(base_dir).await? {
             Some(tree) => Some(tree),
-            None if question.allows_prune() => None,
+            None if sync_request.allows_prune() => None,
             None => {
                 return Err(Refused::invalid(
                     Reason::SourceInvalid,
@@ -46,14 +46,14 @@ impl Attempt<'_> {
                 ));
             }
         };
-        if let Some(wanted) = self.memory.wanted.as_mut().filter(|w| w.tree == tree && w.generation == generation) {
-            wanted.commit = found.commit;
-            return Ok(wanted.clone());
+        if let Some(desired) = self.state.desired.as_mut().filter(|w| w.tree == tree && w.generation == generation) {
+            desired.commit = found.commit;
+            return Ok(desired.clone());
         }
         let objects = if tree.is_none() { Vec::new() } else { self.decode(&snapshot, base_dir).await? };
-        let wanted = Wanted { commit: found.commit, tree, generation, objects };
-        self.memory.wanted = Some(wanted.clone());
-        Ok(wanted)
+        let desired = DesiredState { commit: found.commit, tree, generation, objects };
+        self.state.desired = Some(desired.clone());
+        Ok(desired)
     }
 
     pub(super) async fn decode(&self, snapshot: &Snapshot, base_dir: &BaseDir) -> Result<Vec<Arc<Desired>>, Refused> {
@@ -82,8 +82,8 @@ impl Attempt<'_> {
     /// A new agent that cannot use the newest commit goes on keeping what the last one applied.
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, base_dir: &BaseDir) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
-        let (None, Some(commit), false) = (&self.memory.wanted, applied, self.memory.looked_back) else { return };
-        self.memory.looked_back = true;
+        let (None, Some(commit), false) = (&self.state.desired, applied, self.state.looked_back) else { return };
+        self.state.looked_back = true;
         let kept = async {
             let reference = Reference::parse(&commit)?;
             let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
@@ -101,14 +101,14 @@ impl Attempt<'_> {
     /// Hands unchanged objects to the backward loop.
     pub(super) fn keep(&self, objects: &[Arc<Desired>]) {
         let kept = self.context.drift.kept(self.owner);
-        let Some(inventory) = &self.memory.inventory else { return };
+        let Some(inventory) = &self.state.inventory else { return };
         for desired in objects {
             let entry = inventory.0.get(&desired.key).filter(|entry| plan::is_unchanged(desired, Some(entry)));
             let Some(entry) = entry else { continue };
             if kept.contains(&desired.key) {
                 self.context.drift.renew(self.owner, desired);
             } else if let Some(digest) = entry.digest {
-                let uid = entry.uid.map(super::inventory::uid_text);
+                let uid = entry.uid.map(crate::managed::inventory::uid_text);
                 self.context.drift.expect(self.owner, desired, uid, digest);
             }
         }

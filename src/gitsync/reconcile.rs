@@ -14,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::{self, Attempt, Refused};
 use super::context::{Context, Input};
 use super::finalize::{End, has_finalizer};
-use super::memory::{Failed, Memory};
 use super::secret::without_secret;
 use super::status::Outcome;
+use super::sync_state::{Failed, SyncState};
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::names::REQUESTED_AT;
 use crate::api::{GitRepository, GitSync};
-use crate::drift::{Owner, Policy};
-use crate::failure::Class;
+use crate::failure::{Backoff, Class, jitter};
+use crate::managed::{Owner, Policy};
 use crate::secrets::{Followed, Known};
 use crate::source::{self, Consumer, ConsumerKind, Remote, RemoteUrl};
 
@@ -30,9 +30,8 @@ use crate::source::{self, Consumer, ConsumerKind, Remote, RemoteUrl};
 const CONFLICTS: u32 = 5;
 /// How long changes of objects are gathered before the status is looked at.
 const GATHER: Duration = Duration::from_millis(20);
-/// When deletions that are under way are looked at first; the wait doubles up to [`DELETING_LAST`].
-const DELETING: Duration = Duration::from_secs(1);
-const DELETING_LAST: Duration = Duration::from_secs(60);
+/// How long until deletions that are under way are looked at again.
+const DELETING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// Failed attempts after which something that is awaited is worth telling.
 const AWAITED: u32 = 3;
 const FAR: Duration = Duration::from_secs(86_400);
@@ -46,7 +45,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         label: attempt::label(&namespace, &name),
         context: Arc::clone(&context),
         owner: Arc::clone(&owner),
-        memory: Memory::default(),
+        state: SyncState::default(),
         secret: None,
         outcome: None,
         failures_in_a_row: 0,
@@ -112,7 +111,7 @@ pub(super) struct Task {
     pub(super) owner: Owner,
     consumer: Consumer,
     pub(super) label: Arc<str>,
-    pub(super) memory: Memory,
+    pub(super) state: SyncState,
     /// The Secret with the credentials, where there is one.
     secret: Option<Followed>,
     /// How the last attempt ended.
@@ -150,11 +149,11 @@ enum Turn {
 
 impl Task {
     pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
-        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, memory: &mut self.memory }
+        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, state: &mut self.state }
     }
 
     fn due(&self) -> Instant {
-        let retry = self.memory.failed.values().map(|failed| failed.again).min();
+        let retry = self.state.failed.values().map(|failed| failed.again).min();
         let settle = self.settling;
         let first = [Some(self.next_look), retry, settle].into_iter().flatten().min();
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
@@ -162,9 +161,9 @@ impl Task {
 
     fn others_changed(&mut self) {
         let awaits = |f: &Failed| f.class == Class::NotReady || f.reason == Reason::OwnershipConflict;
-        if self.memory.awaits_others || self.memory.failed.values().any(awaits) {
+        if self.state.awaits_others || self.state.failed.values().any(awaits) {
             let now = Instant::now();
-            for failed in self.memory.failed.values_mut().filter(|failed| awaits(failed)) {
+            for failed in self.state.failed.values_mut().filter(|failed| awaits(failed)) {
                 failed.again = now;
             }
             self.next_look = now;
@@ -173,7 +172,7 @@ impl Task {
 
     /// What was left for a break glass is applied when that ends; everything else is only told.
     fn objects_changed(&mut self) {
-        if self.memory.paused.iter().any(|key| !self.context.drift.is_paused(key)) {
+        if self.state.paused.iter().any(|key| !self.context.drift.is_paused(key)) {
             self.next_look = Instant::now();
         }
         self.settle_soon();
@@ -201,7 +200,7 @@ impl Task {
         };
         let changed = self.last_seen.as_ref() != Some(&seen);
         let now = Instant::now();
-        let retry = self.memory.failed.values().any(|failed| failed.again <= now);
+        let retry = self.state.failed.values().any(|failed| failed.again <= now);
         if changed || retry || self.next_look <= now {
             self.last_seen = Some(seen);
             if sync.metadata.deletion_timestamp.is_some() {
@@ -213,14 +212,14 @@ impl Task {
         Turn::Again
     }
 
-    #[expect(clippy::unused_self, reason = "reads as a question about the task's GitSync")]
+    #[expect(clippy::unused_self, reason = "reads as a sync_request about the task's GitSync")]
     fn namespace<'a>(&self, sync: &'a GitSync) -> &'a str {
         sync.metadata.namespace.as_deref().unwrap_or_default()
     }
 
     fn deletion_wait(&mut self) -> Duration {
         self.rounds += 1;
-        DELETING.saturating_mul(2u32.saturating_pow((self.rounds - 1).min(6))).min(DELETING_LAST)
+        DELETING.delay(self.rounds)
     }
 
     async fn end(&mut self, sync: &GitSync) -> Turn {
@@ -265,7 +264,7 @@ impl Task {
         match outcome {
             Ok(outcome) => {
                 self.failures_in_a_row = 0;
-                self.next_look = Instant::now() + interval.mul_f64(0.9 + 0.2 * fastrand::f64());
+                self.next_look = Instant::now() + jitter(interval, fastrand::f64());
                 if let Some(outcome) = outcome {
                     // Deletions are under way, an inventory was put together, or what was given up still has our label:
                     // there is another round to come.
@@ -273,7 +272,7 @@ impl Task {
                         outcome,
                         Outcome::Applied { pruning: 1.., .. } | Outcome::Applied { note: Some(_), .. }
                     );
-                    if goes_on || self.memory.still_labelled {
+                    if goes_on || self.state.still_labelled {
                         self.next_look = (Instant::now() + self.deletion_wait()).min(self.next_look);
                     } else {
                         self.rounds = 0;
@@ -292,7 +291,7 @@ impl Task {
     /// Somebody asks for a sync because something may have been put right.
     fn forget_waits(&mut self) {
         let now = Instant::now();
-        for failed in self.memory.failed.values_mut() {
+        for failed in self.state.failed.values_mut() {
             failed.again = now;
         }
         if matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. })) {
@@ -307,7 +306,7 @@ impl Task {
             .backoff()
             .map(|backoff| backoff.delay(self.failures_in_a_row))
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
-        let wait = backoff.mul_f64(0.9 + 0.2 * fastrand::f64()).max(refused.retry_after.unwrap_or_default());
+        let wait = jitter(backoff, fastrand::f64()).max(refused.retry_after.unwrap_or_default());
         self.next_look = Instant::now() + wait;
         if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
             // Someone else wrote first: that says nothing yet.
@@ -315,7 +314,7 @@ impl Task {
         }
         let outcome = refused.outcome();
         if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
-            // What is created together comes one after the other: the status says what is awaited, nobody is called.
+            // Objects that are created together arrive one after the other: the status says what is awaited, no message is sent.
             if self.failures_in_a_row == AWAITED {
                 self.outcome = None;
                 self.tell_failures(&outcome);
@@ -383,9 +382,9 @@ impl Task {
     /// What is known of the Secret that the repository names.
     async fn secret_of(&mut self, sync: &GitSync, repository: &GitRepository) -> Option<Known> {
         let namespace = self.namespace(sync);
-        let wanted = repository.spec.auth.as_ref().map(|auth| (namespace, &*auth.secret_name));
-        if self.secret.as_ref().map(Followed::of) != wanted {
-            self.secret = wanted.map(|(namespace, name)| self.context.secrets.follow(namespace, name));
+        let named = repository.spec.auth.as_ref().map(|auth| (namespace, &*auth.secret_name));
+        if self.secret.as_ref().map(Followed::of) != named {
+            self.secret = named.map(|(namespace, name)| self.context.secrets.follow(namespace, name));
         }
         match &mut self.secret {
             Some(secret) => Some(secret.known().await),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 use super::plan::Claim;
-use crate::drift::Owner;
+use crate::managed::Owner;
 use crate::object::Key;
 
 /// What one GitSync manages and wants.
@@ -25,8 +25,8 @@ pub struct Row {
     /// What of that it has applied, as its inventory says in the cluster.
     pub taken: Option<Arc<HashSet<Key>>>,
     /// What it wants; `None` until a commit could be decoded.
-    pub wanted: Option<Arc<HashSet<Key>>>,
-    /// The commit that `wanted` belongs to.
+    pub desired: Option<Arc<HashSet<Key>>>,
+    /// The commit that `desired` belongs to.
     pub planned: Option<String>,
     /// The only namespace that it may touch, if it is confined to one.
     pub confined_to: Option<Arc<str>>,
@@ -131,7 +131,7 @@ impl View<'_> {
             if row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit) && !row.suspended {
                 return Claim::Undecided(owner.to_string());
             }
-            if row.wanted.as_ref().is_some_and(|wanted| !wanted.contains(key)) {
+            if row.desired.as_ref().is_some_and(|desired| !desired.contains(key)) {
                 // It gives it up, and keeps it in its inventory until we have taken it.
                 continue;
             }
@@ -141,9 +141,9 @@ impl View<'_> {
     }
 
     /// Whether another GitSync wants an object, or may want it.
-    pub fn wanted_elsewhere(&self, key: &Key) -> bool {
-        self.others().any(|(_, row)| match &row.wanted {
-            Some(wanted) => wanted.contains(key),
+    pub fn desired_elsewhere(&self, key: &Key) -> bool {
+        self.others().any(|(_, row)| match &row.desired {
+            Some(desired) => desired.contains(key),
             None => row.managed.as_ref().is_some_and(|managed| managed.contains(key)),
         })
     }
@@ -186,13 +186,13 @@ mod tests {
         Arc::new(names.iter().map(|n| key(n)).collect())
     }
 
-    fn row(managed: &[&str], wanted: &[&str], planned: &str) -> Row {
+    fn row(managed: &[&str], desired: &[&str], planned: &str) -> Row {
         Row {
             label: "x.other".into(),
             taken: None,
             branch: Some("main".into()),
             managed: Some(set(managed)),
-            wanted: Some(set(wanted)),
+            desired: Some(set(desired)),
             planned: Some(planned.into()),
             suspended: false,
             confined_to: None,
@@ -230,8 +230,8 @@ mod tests {
         registry.update(&"x/other".into(), |row| row.confined_to = Some("a".into()));
         registry.with(&"x/own".into(), |view| {
             assert!(view.siblings_pending("main", "c2"));
-            assert!(view.wanted_elsewhere(&key("a")));
-            assert!(!view.wanted_elsewhere(&key("b")));
+            assert!(view.desired_elsewhere(&key("a")));
+            assert!(!view.desired_elsewhere(&key("b")));
         });
         registry.update(&"x/other".into(), |r| r.tried = false);
         registry.with(&"x/own".into(), |view| assert!(view.siblings_pending("release", "c2")));

@@ -42,7 +42,7 @@ impl Task {
             }
         };
         if !problems.is_empty() {
-            let commit = self.memory.seen.map(|(commit, _)| commit.to_string());
+            let commit = self.state.seen.map(|(commit, _)| commit.to_string());
             let message = Message::Failed { subject: (&*self.owner).into(), commit, problems };
             self.context.emit(&self.owner, &message);
         }
@@ -87,9 +87,9 @@ impl Task {
 
     /// A new agent that found nothing to do says so.
     fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
-        let applied = self.memory.applied.is_some();
+        let applied = self.state.applied.is_some();
         applied.then(|| Outcome::Applied {
-            failures: self.memory.failures(),
+            failures: self.state.failures(),
             held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
             guard: None,
             pruning: 0,
@@ -100,9 +100,9 @@ impl Task {
 
     fn status_now(&self, sync: &GitSync, outcome: &Outcome, old: &GitSyncStatus) -> GitSyncStatus {
         let summary = self.context.drift.summary(&self.owner);
-        let attempted = self.memory.seen.map(|(commit, _)| commit.to_string());
+        let attempted = self.state.seen.map(|(commit, _)| commit.to_string());
         let applied = self
-            .memory
+            .state
             .applied
             .map(|(commit, tree)| (commit.to_string(), tree.map_or_else(String::new, |tree| tree.to_string())));
         let facts = status::Facts {
@@ -133,7 +133,7 @@ impl Task {
     }
 
     async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
-        if let Err(refused) = self.attempt(sync).save_verified().await {
+        if let Err(refused) = self.attempt(sync).save_last_applied().await {
             tracing::warn!(sync = &*self.owner, why = refused.message, "inventory not written");
         }
         let namespace = sync.metadata.namespace.as_deref();
@@ -157,8 +157,8 @@ impl Task {
 
     fn set_facts(&self) {
         let behind =
-            self.memory.seen.filter(|(commit, _)| self.memory.applied.is_none_or(|(applied, _)| applied != *commit));
-        let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.memory.failed.len() };
+            self.state.seen.filter(|(commit, _)| self.state.applied.is_none_or(|(applied, _)| applied != *commit));
+        let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.state.failed.len() };
         self.context.set_facts(&self.owner, Some(facts));
     }
 }

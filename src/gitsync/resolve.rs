@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::cluster::Kind;
-use crate::drift::{Desired, Mark};
+use crate::managed::{Desired, Mark};
 use crate::manifest::Problem;
 use crate::object::{Key, Object};
 

@@ -1,6 +1,6 @@
 //! What a GitSync's status says after an attempt.
 //!
-//! Invariant: equal facts give equal statuses, so that nothing is written when nothing changed.
+//! Invariant: equal facts give equal statuses, so nothing is written when nothing changed.
 //!
 //! Deliberately absent: writing it, and how often.
 
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{Failure, GitSyncStatus, Pause};
-use crate::drift::{SHOWN, Summary};
 use crate::failure::Class;
+use crate::managed::{SHOWN, Summary};
 
 /// How many of them a condition's message names.
 const NAMED: usize = 3;
@@ -179,7 +179,7 @@ impl Conditions<'_> {
 
     fn contention(&mut self, summary: &Summary) {
         match summary.contended.first.as_slice() {
-            [] => self.set(Type::Contended, "False", Reason::Calm, ""),
+            [] => self.set(Type::Contended, "False", Reason::NotContended, ""),
             fought => {
                 let named = fought.iter().take(NAMED);
                 let text = named
@@ -325,7 +325,7 @@ fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(" and {count} more") }
 }
 
-/// Whether two statuses say the same to everyone but a reader of times: only then is nothing written.
+/// Whether two statuses are equal: then nothing is written.
 pub fn same(a: &GitSyncStatus, b: &GitSyncStatus) -> bool {
     a == b
 }

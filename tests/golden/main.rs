@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mainstay::cluster::{Kind, Scope};
-use mainstay::drift::{Desired, Mark};
+use mainstay::managed::{Desired, Mark};
 use mainstay::object::{Key, Object, Place, split_api_version};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

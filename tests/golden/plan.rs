@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mainstay::drift::Desired;
-use mainstay::gitsync::inventory::{Entry, Inventory, uid_bytes};
 use mainstay::gitsync::plan::{Expect, Facts, Live, Plan, is_unchanged, plan};
 use mainstay::gitsync::prune::{self, Prune, Unproven};
 use mainstay::gitsync::registry::{Registry, Row};
+use mainstay::managed::Desired;
+use mainstay::managed::inventory::{Entry, Inventory, uid_bytes};
 use mainstay::object::{Digest, Key};
 use serde::Deserialize;
 use serde_json::Value;
@@ -128,7 +128,7 @@ fn enter(registry: &Registry, other: &Other) {
         branch: Some(if other.follows_another_branch { "elsewhere".into() } else { BRANCH.into() }),
         managed: other.manages.as_ref().map(|all| Arc::new(keys(all))),
         taken: None,
-        wanted: other.wants.as_ref().map(|all| Arc::new(keys(all))),
+        desired: other.wants.as_ref().map(|all| Arc::new(keys(all))),
         planned: other.planned.clone(),
         confined_to: other.confined_to.as_deref().map(Into::into),
         suspended: other.suspended,
@@ -167,7 +167,7 @@ fn decide(case: &Case) -> String {
             waiting: &keys(&case.waiting),
             live: &live,
             claimed: &|key, label| view.claim(key, label, BRANCH, COMMIT),
-            wanted_elsewhere: &|key| view.wanted_elsewhere(key),
+            desired_elsewhere: &|key| view.desired_elsewhere(key),
             prune: Prune::of(case.prune, view.siblings_pending(BRANCH, COMMIT), allowed),
             now: "2026-01-01T00:00:00Z",
         })

@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use mainstay::api::conditions::Reason;
 use mainstay::api::git_sync::{Failure, GitSyncStatus};
-use mainstay::drift::{Listed, Summary};
 use mainstay::failure::Class;
 use mainstay::gitsync::status::{Facts, Outcome, after};
+use mainstay::managed::{Listed, Summary};
 use mainstay::object::Key;
 use serde::Deserialize;
 

@@ -1,8 +1,8 @@
 //! What an event means for a managed object.
 
 use mainstay::api::DriftPolicy;
-use mainstay::drift::decide::{Verified, decide, resource_version, uid};
-use mainstay::drift::{Mark, projection};
+use mainstay::managed::verdict::{LastApplied, decide, resource_version, uid};
+use mainstay::managed::{Mark, projection};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -78,12 +78,12 @@ fn merge(target: &mut Value, patch: &Value) {
 
 fn check_event(case: &Case) -> String {
     let answer = answer();
-    let emptied = projection::emptied(&answer, &case.sent);
-    let verified = Verified {
+    let empty_containers = projection::empty_containers(&answer, &case.sent);
+    let verified = LastApplied {
         uid: uid(&answer).into(),
         resource_version: if case.restarted { "".into() } else { resource_version(&answer).into() },
-        digest: projection::digest(&answer, &emptied),
-        emptied,
+        digest: projection::digest(&answer, &empty_containers),
+        empty_containers,
     };
     let mut live = answer;
     merge(&mut live, &case.event);

@@ -1,7 +1,7 @@
 //! What others may write into the cluster to mislead the agent: inventories and labels that lie, servers that ask for
 //! too much. Nothing is deleted or held back for it.
 
-use mainstay::gitsync::inventory::{Entry, Inventory, uid_bytes};
+use mainstay::managed::inventory::{Entry, Inventory, uid_bytes};
 use mainstay::object::Key;
 use serde_json::{Value, json};
 

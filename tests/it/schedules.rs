@@ -17,7 +17,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use devcluster::{Action, Call, fault_injection::Fault, verbs::delete::DeleteOptions, verbs::patch::Form};
-use mainstay::gitsync::inventory::Inventory;
+use mainstay::managed::inventory::Inventory;
 use serde_json::{Value, json};
 
 use crate::support::world::{NAMESPACE, World};

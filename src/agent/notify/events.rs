@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::api::names::REPORTER;
 use crate::cluster::{Cluster, Event, EventRecorder, EventType, EventWriter, Regarding};
-use crate::drift::{Announcement, Desired, Owner};
+use crate::drift::Announcement;
+use crate::managed::{Desired, Owner};
 use crate::notification::{Severity, Subject};
 
 /// Turns messages into Events. Clones share the queue.

@@ -11,7 +11,8 @@ mod log;
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, EventWriter, Regarding};
-use crate::drift::{Announcement, Owner};
+use crate::drift::Announcement;
+use crate::managed::Owner;
 use crate::notification::{Emitter, Subject};
 
 use events::Events;

@@ -15,8 +15,8 @@
 //! What admission injects into pods is not in the Deployment and is ignored. Fields that are ours, such as the image,
 //! are reverted by the rules of [`drift`](crate::drift).
 
-use crate::drift::Reserved;
 use crate::function::child_set::ChildKind;
+use crate::managed::Reserved;
 
 const DEPLOYMENT: Reserved =
     Reserved { fields: &["spec"], except: &["spec.replicas", "spec.revisionHistoryLimit", "spec.template.metadata"] };

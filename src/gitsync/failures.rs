@@ -4,26 +4,22 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::attempt::Attempt;
-use super::memory::{Failed, Wanted};
 use super::plan::{Plan, Why};
+use super::sync_state::{DesiredState, Failed};
 use crate::api::conditions::Reason;
-use crate::failure::Class;
+use crate::failure::{Backoff, Class};
 use crate::object::Key;
 
-/// First wait before a failed object is tried again; it doubles up to [`LAST_WAIT`].
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LAST_WAIT: Duration = Duration::from_secs(120);
+/// How long an object that failed waits before it is tried again.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 
 impl Attempt<'_> {
     pub(super) fn fail(&mut self, key: &Key, class: Class, reason: Reason, message: String, after: Option<Duration>) {
-        let attempts = self.memory.failed.get(key).map_or(1, |failed| failed.attempts + 1);
-        let doubled = match class {
-            Class::Conflict => class.backoff().map_or(FIRST_WAIT, |backoff| backoff.delay(attempts)),
-            _ => FIRST_WAIT.saturating_mul(2u32.saturating_pow((attempts - 1).min(10))).min(LAST_WAIT),
-        };
-        let wait = doubled.mul_f64(0.9 + 0.2 * fastrand::f64()).max(after.unwrap_or_default());
+        let attempts = self.state.failed.get(key).map_or(1, |failed| failed.attempts + 1);
+        let backoff = class.backoff().filter(|_| class == Class::Conflict).unwrap_or(RETRY);
+        let wait = backoff.jittered(attempts, fastrand::f64()).max(after.unwrap_or_default());
         let failed = Failed { class, reason, message, attempts, again: Instant::now() + wait };
-        self.memory.failed.insert(key.clone(), failed);
+        self.state.failed.insert(key.clone(), failed);
     }
 
     pub(super) fn note_refused(&mut self, plan: &Plan) {
@@ -48,23 +44,23 @@ impl Attempt<'_> {
         }
     }
 
-    /// What failed and is no longer wanted, or is wanted again, has not failed.
-    pub(super) fn forget_old_failures(&mut self, wanted: &Wanted) {
-        if self.memory.failed.is_empty() {
+    /// What failed and is no longer desired, or is desired again, has not failed.
+    pub(super) fn forget_old_failures(&mut self, desired: &DesiredState) {
+        if self.state.failed.is_empty() {
             return;
         }
-        let keys = wanted.objects.iter().map(|d| &d.key).collect::<HashSet<_>>();
-        self.memory.failed.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
+        let keys = desired.objects.iter().map(|d| &d.key).collect::<HashSet<_>>();
+        self.state.failed.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
     }
 
     /// What failed and is not tried any more has not failed: the backward loop has put it right meanwhile, it is as this
     /// commit wants it, or it may stay. Left in, its next try would be due for ever.
     pub(super) fn forget_settled_failures(&mut self, plan: &Plan) {
-        if self.memory.failed.is_empty() {
+        if self.state.failed.is_empty() {
             return;
         }
         let settled = plan.unchanged.iter().chain(&plan.paused).map(|d| &d.key).collect::<HashSet<_>>();
-        self.memory.failed.retain(|key, failed| match failed.reason {
+        self.state.failed.retain(|key, failed| match failed.reason {
             Reason::PruneFailed => plan.prune.contains(key),
             _ => !settled.contains(key),
         });

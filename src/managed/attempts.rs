@@ -1,4 +1,4 @@
-//! Attempts to make way for an apply that did not help: not repeated before something else is known.
+//! Futile attempts to make way for an apply: they are not repeated before something has changed.
 //!
 //! What collides with ours makes way by two writes, one that makes it ours and one that gives it back where the apply is
 //! refused all the same. Whoever refuses for ever (an admission policy, a webhook) would have an object rewritten with
@@ -22,7 +22,7 @@ const MOST: usize = 8;
 
 /// What makes an attempt another one than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attempted {
+pub(crate) struct Attempted {
     document: Digest,
     /// Of the object as it was seen, where it was.
     live: Option<Digest>,
@@ -30,7 +30,7 @@ pub(super) struct Attempted {
 
 impl Attempted {
     /// An apply over an object as it was seen.
-    pub(super) fn over(desired: &Desired, seen: Option<&Value>) -> Self {
+    pub(crate) fn over(desired: &Desired, seen: Option<&Value>) -> Self {
         Self { document: desired.source(), live: seen.map(content) }
     }
 }
@@ -52,7 +52,7 @@ fn content(live: &Value) -> Digest {
 
 /// What is the same in refusals for the same reason. Texts may be others every time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ground {
+pub(crate) struct Ground {
     code: Option<u16>,
     /// Reason and field of each cause.
     causes: Vec<(String, String)>,
@@ -60,7 +60,7 @@ pub(super) struct Ground {
 
 impl Ground {
     /// Of a failed apply.
-    pub(super) fn of(error: &Error) -> Self {
+    pub(crate) fn of(error: &Error) -> Self {
         let causes = error.refusal().into_iter().flat_map(|refusal| &refusal.causes);
         let causes = causes.map(|cause| (cause.reason.clone(), cause.field.clone())).collect();
         Self { code: error.code(), causes }
@@ -69,7 +69,7 @@ impl Ground {
 
 /// Attempts that did not help.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Futile {
+pub(crate) struct Futile {
     attempted: Attempted,
     grounds: Vec<Ground>,
     /// Tries since, with this one.
@@ -78,28 +78,28 @@ pub(super) struct Futile {
 
 impl Futile {
     /// The first of them.
-    pub(super) fn new(attempted: Attempted) -> Self {
+    pub(crate) fn new(attempted: Attempted) -> Self {
         Self { attempted, grounds: Vec::new(), tries: 0 }
     }
 
     /// Whether it is about this attempt.
-    pub(super) fn is_of(&self, attempted: &Attempted) -> bool {
+    pub(crate) fn is_of(&self, attempted: &Attempted) -> bool {
         self.attempted == *attempted
     }
 
     /// One more try of the same. Whether it goes without anything making way, unless it is refused for a new reason.
-    pub(super) fn holds_back(&mut self) -> bool {
+    pub(crate) fn holds_back(&mut self) -> bool {
         self.tries = self.tries.wrapping_add(1);
         !self.tries.is_multiple_of(EVERY)
     }
 
     /// Whether that was refused for this reason before.
-    pub(super) fn knows(&self, ground: &Ground) -> bool {
+    pub(crate) fn knows(&self, ground: &Ground) -> bool {
         self.grounds.len() >= MOST || self.grounds.contains(ground)
     }
 
     /// It was refused for this reason.
-    pub(super) fn refused(&mut self, ground: Ground) {
+    pub(crate) fn refused(&mut self, ground: Ground) {
         if !self.knows(&ground) {
             self.grounds.push(ground);
         }

@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::book::{Tally, Topic};
 use super::desired::Owner;
-use super::ledger::Ledger;
-use super::managed::Managed;
+use super::object::Managed;
+use super::objects::{Tally, Topic};
+use super::store::Store;
 use crate::api::git_sync::{Failure, Revert};
 use crate::object::{Health, Key};
 
 /// How many objects of each sort a status names.
 pub const SHOWN: usize = 20;
 
-/// Objects that have cooled down of which one look takes note. The others follow with the next one.
-const COOLED: usize = 256;
+/// Expired backoffs that one summary forgets. The others follow with the next one.
+const EXPIRED_AT_ONCE: usize = 256;
 
 /// The first of several things, and how many there are.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +46,7 @@ impl<T> From<Vec<T>> for Listed<T> {
 /// What a GitSync's status says of its objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Objects in the ledger that were applied.
+    /// Objects in the store that were applied.
     pub objects: usize,
     /// Of them, how many are healthy.
     pub healthy: usize,
@@ -62,8 +62,8 @@ pub struct Summary {
     pub paused: Listed<(Key, Option<Timestamp>)>,
     /// Objects that are fought over, with the fields and the other manager.
     pub contended: Listed<(Key, Vec<String>, String)>,
-    /// Objects that were put back lately.
-    pub heated: usize,
+    /// Objects that were put back lately: they have a revert backoff.
+    pub backing_off: usize,
     /// Kinds of these objects that cannot be watched, with the cause.
     pub unwatched: Vec<(String, String)>,
     /// Reverts so far.
@@ -72,17 +72,17 @@ pub struct Summary {
     pub last_reverts: Vec<Revert>,
 }
 
-impl Ledger {
+impl Store {
     /// What an owner's status says.
-    pub(super) fn summary(&mut self, owner: &Owner, clock: f64) -> Summary {
-        self.cool(clock);
+    pub(crate) fn summary(&mut self, owner: &Owner, clock: f64) -> Summary {
+        self.expire_backoffs(clock);
         let mut summary = Summary::default();
         if let Some(account) = self.accounts.get(owner) {
             summary.reverted = account.reverted;
             summary.last_reverts = account.last_reverts.iter().cloned().collect();
         }
         let Some(tally) = self.objects.tally(owner) else { return summary };
-        (summary.objects, summary.healthy, summary.heated) = (tally.applied, tally.healthy, tally.heated);
+        (summary.objects, summary.healthy, summary.backing_off) = (tally.applied, tally.healthy, tally.backing_off);
         summary.broken = self.listed(tally, Topic::Broken, health);
         summary.progressing = self.listed(tally, Topic::Progressing, health);
         summary.failures = self.listed(tally, Topic::Failed, failure);
@@ -98,13 +98,13 @@ impl Ledger {
         Listed { count: keys.len(), first }
     }
 
-    /// Forgets the revert backoff of what has cooled down by now, and that it was contended.
-    fn cool(&mut self, clock: f64) {
-        for _ in 0..COOLED {
-            let Some(key) = self.cooling.due(clock) else { return };
-            let next = self.objects.get_mut(&key).and_then(|mut managed| managed.cool(clock));
+    /// Forgets the revert backoffs that have expired by now.
+    fn expire_backoffs(&mut self, clock: f64) {
+        for _ in 0..EXPIRED_AT_ONCE {
+            let Some(key) = self.expiry.due(clock) else { return };
+            let next = self.objects.get_mut(&key).and_then(|mut managed| managed.expire_backoff(clock));
             if let Some(next) = next {
-                self.cooling.expect(&key, next);
+                self.expiry.expect(&key, next);
             }
         }
     }
@@ -119,18 +119,18 @@ fn health(key: &Key, managed: &Managed) -> Option<(Key, String)> {
 
 fn failure(key: &Key, managed: &Managed) -> Option<Failure> {
     let (_, message) = not_put_back(key, managed)?;
-    let reports = managed.failure.as_ref()?.reports;
+    let reports = managed.failure()?.reports;
     let reason = if reports { "ReportFailed" } else { "RevertFailed" }.to_owned();
     Some(Failure { object: key.to_string(), reason, message })
 }
 
 fn not_put_back(key: &Key, managed: &Managed) -> Option<(Key, String)> {
-    let failure = managed.failure.as_ref()?;
+    let failure = managed.failure()?;
     Some((key.clone(), format!("{}: {}", failure.fields.join(", "), failure.cause)))
 }
 
 fn contended(key: &Key, managed: &Managed) -> Option<(Key, Vec<String>, String)> {
-    let (fields, who) = &**managed.contended.as_ref()?;
+    let (fields, who) = managed.damping.as_ref()?.contended.as_ref()?;
     Some((key.clone(), fields.clone(), who.clone()))
 }
 
@@ -142,15 +142,15 @@ mod tests {
 
     use super::*;
     use crate::cluster::{Kind, Scope};
-    use crate::drift::decide::Verified;
-    use crate::drift::{Desired, Mark};
+    use crate::managed::verdict::LastApplied;
+    use crate::managed::{Desired, Mark};
     use crate::object::{Object, Place};
 
     const WHO: &str = "kubectl-edit";
 
-    /// A ledger with so many healthy objects of one owner.
-    fn kept(count: usize) -> (Ledger, Owner, Vec<Key>) {
-        let (mut ledger, owner) = (Ledger::default(), Owner::from("shop/demo"));
+    /// A store with so many healthy objects of one owner.
+    fn kept(count: usize) -> (Store, Owner, Vec<Key>) {
+        let (mut store, owner) = (Store::default(), Owner::from("shop/demo"));
         let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
         let keep = |number: usize| {
             let name = format!("o{number:06}");
@@ -159,57 +159,57 @@ mod tests {
             let key = kind.key(Some("shop"), &name);
             let mark = Mark::Label("shop.demo".into());
             let desired = Arc::new(Desired { key: key.clone(), kind: Arc::clone(&kind), object, mark });
-            ledger.hold(&owner, desired, Verified { resource_version: "5".into(), ..Verified::default() });
-            ledger.get_mut(&key).unwrap().health = Health::Healthy;
+            store.hold(&owner, desired, LastApplied { resource_version: "5".into(), ..LastApplied::default() });
+            store.get_mut(&key).unwrap().health = Health::Healthy;
             key
         };
         let keys = (0..count).map(keep).collect();
-        (ledger, owner, keys)
+        (store, owner, keys)
     }
 
     #[test]
     fn what_was_put_back_is_counted_until_it_has_cooled_down_and_looked_at_only_then() {
-        let count = COOLED + 44;
-        let (mut ledger, owner, keys) = kept(count);
+        let count = EXPIRED_AT_ONCE + 44;
+        let (mut store, owner, keys) = kept(count);
         for key in &keys {
-            ledger.warm(key, 0.0, &["data.a".into()], WHO);
+            store.count_change(key, 0.0, &["data.a".into()], WHO);
         }
-        let summary = ledger.summary(&owner, 1.0);
-        assert_eq!((summary.heated, summary.contended.count), (count, 0));
-        assert_eq!(ledger.cooling.due(60.0), None, "nothing is to be looked at for hours");
-        assert_eq!(ledger.summary(&owner, 10_000.0).heated, count - COOLED);
-        assert_eq!(ledger.summary(&owner, 10_000.0).heated, 0);
+        let summary = store.summary(&owner, 1.0);
+        assert_eq!((summary.backing_off, summary.contended.count), (count, 0));
+        assert_eq!(store.expiry.due(60.0), None, "nothing is to be looked at for hours");
+        assert_eq!(store.summary(&owner, 10_000.0).backing_off, count - EXPIRED_AT_ONCE);
+        assert_eq!(store.summary(&owner, 10_000.0).backing_off, 0);
     }
 
     #[test]
     fn what_is_contended_is_so_until_nobody_has_changed_it_for_a_while() {
-        let (mut ledger, owner, keys) = kept(2);
-        let fight = |ledger: &mut Ledger, clock: f64| {
+        let (mut store, owner, keys) = kept(2);
+        let fight = |store: &mut Store, clock: f64| {
             for _ in 0..6 {
-                ledger.warm(&keys[0], clock, &["data.a".into()], WHO);
+                store.count_change(&keys[0], clock, &["data.a".into()], WHO);
             }
         };
-        fight(&mut ledger, 0.0);
+        fight(&mut store, 0.0);
         let contended = vec![(keys[0].clone(), vec!["data.a".to_owned()], WHO.to_owned())];
-        assert_eq!(ledger.summary(&owner, 60.0).contended, contended.clone().into());
-        fight(&mut ledger, 100.0);
-        assert_eq!(ledger.summary(&owner, 150.0).contended, contended.clone().into(), "it went on");
-        assert_eq!(ledger.summary(&owner, 300.0).contended.count, 0);
-        fight(&mut ledger, 400.0);
-        assert_eq!(ledger.summary(&owner, 401.0).contended, contended.into(), "it begins again");
-        assert_eq!((ledger.summary(&owner, 600.0).contended.count, ledger.summary(&owner, 600.0).heated), (0, 1));
-        assert_eq!(ledger.summary(&owner, 20_000.0).heated, 0);
+        assert_eq!(store.summary(&owner, 60.0).contended, contended.clone().into());
+        fight(&mut store, 100.0);
+        assert_eq!(store.summary(&owner, 150.0).contended, contended.clone().into(), "it went on");
+        assert_eq!(store.summary(&owner, 300.0).contended.count, 0);
+        fight(&mut store, 400.0);
+        assert_eq!(store.summary(&owner, 401.0).contended, contended.into(), "it begins again");
+        assert_eq!((store.summary(&owner, 600.0).contended.count, store.summary(&owner, 600.0).backing_off), (0, 1));
+        assert_eq!(store.summary(&owner, 20_000.0).backing_off, 0);
     }
 
     #[test]
     fn of_many_the_first_are_named_and_all_are_counted() {
-        let (mut ledger, owner, keys) = kept(1000);
+        let (mut store, owner, keys) = kept(1000);
         for key in &keys {
-            let mut managed = ledger.get_mut(key).unwrap();
+            let mut managed = store.get_mut(key).unwrap();
             managed.health = Health::Progressing("0 of 1".into());
             managed.paused = Some(None);
         }
-        let summary = ledger.summary(&owner, 0.0);
+        let summary = store.summary(&owner, 0.0);
         assert_eq!((summary.objects, summary.healthy), (1000, 0));
         assert_eq!((summary.progressing.count, summary.paused.count), (1000, 1000));
         let named = summary.progressing.first.iter().map(|(key, _)| key);

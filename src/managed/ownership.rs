@@ -13,7 +13,7 @@ use super::fields::{Fields, add, applied_by, subtract};
 use crate::api::names::{BEFORE_FIRST_APPLY, HANDOVER_MANAGER, MANAGER};
 
 /// Managers that people's `kubectl` commands write as.
-pub(super) const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-edit", "kubectl-create", "kubectl"];
+pub(crate) const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-edit", "kubectl-create", "kubectl"];
 /// Lists of environment variables, wherever containers are.
 const ENV: &str = "f:env";
 /// Top-level data of ConfigMaps and Secrets.
@@ -28,7 +28,7 @@ pub fn take_over(managed_fields: &Value, api_version: &str, now: &str) -> Option
 }
 
 /// `managedFields` in which what `part` says of the fields of such entries has become ours.
-pub(super) fn moved(
+pub(crate) fn moved(
     managed_fields: &Value,
     api_version: &str,
     now: &str,
@@ -108,7 +108,7 @@ fn env_lists(fields: &Map<String, Value>) -> Fields {
 /// `managedFields` in which the entry `before-first-apply` has lost what our own entry owns; `None` when there is
 /// no such entry or nothing to take from it. Such an entry appears when the object's `managedFields` had been wiped,
 /// and would co-own everything of ours for ever.
-pub(super) fn without_first_apply_echo(object: &Value) -> Option<Value> {
+pub(crate) fn without_first_apply_echo(object: &Value) -> Option<Value> {
     let ours = applied_by(object, MANAGER)?.clone();
     let mut entries = object.pointer("/metadata/managedFields")?.as_array()?.clone();
     let echo = entries.iter_mut().find(|e| e["manager"] == BEFORE_FIRST_APPLY && e["operation"] == "Update")?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::foreign::Reserved;
+use super::reserved::Reserved;
 use crate::api::names::{ANNOTATION_PREFIX, SYNC_LABEL};
 use crate::cluster::Kind;
 use crate::object::{Digest, Key, Object};
@@ -33,7 +33,7 @@ pub enum Mark {
 
 impl Mark {
     /// The UID that a controller of the object must have; an object that is marked by a label has no controller.
-    pub(super) fn controller(&self) -> Option<&str> {
+    pub(crate) fn controller(&self) -> Option<&str> {
         match self {
             Self::Label(_) => None,
             Self::Controller { uid, .. } => Some(uid),
@@ -41,7 +41,7 @@ impl Mark {
     }
 
     /// Fields that nobody but the owner may set.
-    pub(super) fn reserved(&self) -> Reserved {
+    pub(crate) fn reserved(&self) -> Reserved {
         match self {
             Self::Label(_) => Reserved::NOTHING,
             Self::Controller { reserved, .. } => *reserved,
@@ -49,7 +49,7 @@ impl Mark {
     }
 
     /// Whether a live object has the label by which it is watched.
-    pub(super) fn is_on(&self, live: &Value) -> bool {
+    pub(crate) fn is_on(&self, live: &Value) -> bool {
         let label = match self {
             Self::Label(_) => SYNC_LABEL,
             Self::Controller { watched_by, .. } => watched_by,
@@ -104,7 +104,7 @@ impl Desired {
     }
 
     /// Whether an autoscaler can scale it.
-    pub(super) fn is_scalable(&self) -> bool {
+    pub(crate) fn is_scalable(&self) -> bool {
         matches!(&*self.key.kind, "Deployment" | "StatefulSet" | "ReplicaSet" | "ReplicationController")
     }
 
@@ -115,14 +115,14 @@ impl Desired {
 }
 
 /// Takes `spec.replicas` out of a body, for a workload that an autoscaler scales.
-pub(super) fn without_replicas(body: &mut Value) {
+pub(crate) fn without_replicas(body: &mut Value) {
     if let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("replicas");
     }
 }
 
 /// Sets the annotations for people to what they are in `live`, or leaves them out: they are never reverted.
-pub(super) fn yield_to_people(body: &mut Value, live: &Value) {
+pub(crate) fn yield_to_people(body: &mut Value, live: &Value) {
     let Some(annotations) = body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
     let theirs = live.pointer("/metadata/annotations");
     annotations.retain(|name, value| {

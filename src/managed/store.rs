@@ -1,8 +1,8 @@
-//! The ledger: of every managed object what it must be, what was verified of it, and what is going on with it.
+//! The store: of every managed object what it must be, what was last applied to it, and what is going on with it.
 //!
-//! Events and outcomes go in, verdicts come out. It is a value behind one short lock; nothing here waits.
+//! Events and outcomes go in, decisions come out. It is a value behind one lock that is held briefly; nothing here waits.
 //!
-//! Invariant: an object is in the ledger from the moment its first apply begins until it is forgotten, and whatever is
+//! Invariant: an object is in the store from the moment its first apply begins until it is forgotten, and whatever is
 //! not in it is ignored everywhere.
 //! Invariant: at most one write to an object is under way; what is seen of it meanwhile is looked at afterwards.
 
@@ -14,12 +14,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::autoscaler::{Autoscaler, is_at_zero};
-use super::book::{Book, Touched};
-use super::cooling::Cooling;
-use super::decide::{Reason, Verdict, Verified};
+use super::backoff_expiry::BackoffExpiry;
 use super::desired::{Desired, Owner};
-use super::heat::{Heat, Shift};
-use super::managed::{Answered, Managed, Next, NotPutBack, Seen, Sight, Watched};
+use super::object::{Answered, Managed, Next, NotPutBack, Seen, Sight, Watched, Write};
+use super::objects::{Objects, WriteGuard};
+use super::policy::Policy;
+use super::revert_backoff::Shift;
+use super::verdict::{LastApplied, Reason, Verdict};
 use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
 use crate::object::Key;
@@ -27,96 +28,87 @@ use crate::object::Key;
 /// How many reverts a GitSync's status shows.
 const SHOWN_REVERTS: usize = 10;
 
-/// What applies to all objects of one owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// What to do about drift.
-    pub drift: DriftPolicy,
-    /// Both loops are stopped.
-    pub suspended: bool,
-}
-
-/// What is to be done about an object whose turn has come.
+/// A revert or report that begins.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Begun {
     /// What it must be.
-    pub(super) desired: Arc<Desired>,
+    pub(crate) desired: Arc<Desired>,
     /// What was seen of it, if that still counts.
-    pub(super) seen: Option<Seen>,
+    pub(crate) seen: Option<Seen>,
     /// It is only reported.
-    pub(super) reports: bool,
+    pub(crate) reports: bool,
 }
 
-/// What the ledger remembers of an owner.
+/// What the store remembers of an owner.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(crate) struct Account {
     policy: Policy,
-    pub(super) reverted: i64,
-    pub(super) last_reverts: VecDeque<Revert>,
+    pub(crate) reverted: i64,
+    pub(crate) last_reverts: VecDeque<Revert>,
 }
 
-/// The ledger.
+/// The store.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) objects: Book,
-    pub(super) accounts: HashMap<Owner, Account>,
-    pub(super) cooling: Cooling,
+pub(crate) struct Store {
+    pub(crate) objects: Objects,
+    pub(crate) accounts: HashMap<Owner, Account>,
+    pub(crate) expiry: BackoffExpiry,
     /// Workloads that an autoscaler scales.
     autoscaled: HashMap<Key, Autoscaler>,
 }
 
-impl Ledger {
-    pub(super) fn get(&self, key: &Key) -> Option<&Managed> {
+impl Store {
+    pub(crate) fn get(&self, key: &Key) -> Option<&Managed> {
         self.objects.get(key)
     }
 
-    pub(super) fn get_mut(&mut self, key: &Key) -> Option<Touched<'_>> {
+    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<WriteGuard<'_>> {
         self.objects.get_mut(key)
     }
 
-    pub(super) fn set_policy(&mut self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
+    pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
         self.accounts
             .entry(Arc::clone(owner))
             .and_modify(|account| account.policy = policy)
             .or_insert_with(|| Account { policy, reverted, last_reverts: last.into() });
     }
 
-    pub(super) fn policy(&self, owner: &Owner) -> Option<Policy> {
+    pub(crate) fn policy(&self, owner: &Owner) -> Option<Policy> {
         self.accounts.get(owner).map(|account| account.policy)
     }
 
-    /// Begins to keep an object at what an earlier agent verified, or (`verified` default) at what will be applied.
+    /// Begins to keep an object at what an earlier agent applied, or (`last_applied` default) at what will be applied.
     /// An object that is already kept for the same owner keeps what is known of it.
-    pub(super) fn hold(&mut self, owner: &Owner, desired: Arc<Desired>, verified: Verified) {
+    pub(crate) fn hold(&mut self, owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied) {
         let key = desired.key.clone();
-        let says_nothing_new = |m: &Managed| m.is_applied() || verified == Verified::default();
+        let says_nothing_new = |m: &Managed| m.is_applied() || last_applied == LastApplied::default();
         if self.objects.get(&key).is_some_and(|m| m.owner == *owner && !m.tombstoned && says_nothing_new(m)) {
             return;
         }
-        // Whoever waits with an older ticket waits for an object that is no longer kept like that.
-        let ticket = self.objects.get(&key).map_or(0, |m| m.ticket.wrapping_add(1));
-        self.objects.insert(key, Managed::new(owner, desired, verified, ticket));
+        // Reverts that were queued for the object as it was kept before do not count any more.
+        let generation = self.objects.get(&key).map_or(0, |m| m.generation.wrapping_add(1));
+        self.objects.insert(key, Managed::new(owner, desired, last_applied, generation));
     }
 
-    /// Whether an object stands as somebody else wants it kept.
-    pub(super) fn is_applied_for_another(&self, owner: &Owner, key: &Key) -> bool {
+    /// Whether an object is applied for another owner.
+    pub(crate) fn is_applied_for_another(&self, owner: &Owner, key: &Key) -> bool {
         self.get(key).is_some_and(|m| m.owner != *owner && m.is_applied() && !m.tombstoned)
     }
 
     /// Drops an object, if `owner` is the one that keeps it.
-    pub(super) fn forget(&mut self, owner: &Owner, key: &Key) {
+    pub(crate) fn forget(&mut self, owner: &Owner, key: &Key) {
         if self.objects.get(key).is_some_and(|m| m.owner == *owner) {
             self.objects.remove(key);
         }
     }
 
-    pub(super) fn forget_owner(&mut self, owner: &Owner) {
+    pub(crate) fn forget_owner(&mut self, owner: &Owner) {
         self.objects.remove_owner(owner);
         self.accounts.remove(owner);
     }
 
     /// From now on the backward loop leaves the object alone: it left the repository.
-    pub(super) fn tombstone(&mut self, owner: &Owner, key: &Key) {
+    pub(crate) fn tombstone(&mut self, owner: &Owner, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
             managed.tombstoned = true;
             managed.pending = None;
@@ -125,7 +117,7 @@ impl Ledger {
 
     /// What a list at this version, of a kind's objects with this kind of mark, had to show and did not. What was
     /// applied after the list is not missing: nothing has to be read for it. What is followed by name need not be shown.
-    pub(super) fn missing(
+    pub(crate) fn missing(
         &self,
         kind: &crate::cluster::Kind,
         watched: Watched,
@@ -136,38 +128,38 @@ impl Ledger {
             .iter()
             .map(|(_, m)| m)
             .filter(|m| watched == Watched::by(&m.desired.mark) && m.is_of(kind) && m.is_expected())
-            .filter(|m| m.followed.is_none() && !m.verified.has_seen(version) && !shown.contains(&m.desired.key))
+            .filter(|m| m.followed.is_none() && !m.last_applied.has_seen(version) && !shown.contains(&m.desired.key))
             .map(|m| m.desired.key.clone())
             .collect()
     }
 
     /// Whether any object of this kind is kept that we watch by its label.
-    pub(super) fn keeps(&self, group: &str, version: &str, kind: &str) -> bool {
+    pub(crate) fn keeps(&self, group: &str, version: &str, kind: &str) -> bool {
         self.objects.iter().any(|(_, m)| m.desired.label().is_some() && m.desired.kind.is(group, version, kind))
     }
 
-    /// Everybody for whom an object of this kind is kept that we watch by its label.
-    pub(super) fn owners_of(&self, kind: &crate::cluster::Kind) -> HashSet<Owner> {
+    /// Every owner of an object of this kind that we watch by its label.
+    pub(crate) fn owners_of(&self, kind: &crate::cluster::Kind) -> HashSet<Owner> {
         let of_kind = self.objects.iter().filter(|(_, m)| m.desired.label().is_some() && m.is_of(kind));
         of_kind.map(|(_, m)| Arc::clone(&m.owner)).collect()
     }
 
-    /// An object is to be looked at, whatever its last event said.
-    pub(super) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
+    /// Looks at an object, whatever its last event said.
+    pub(crate) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
         managed.lose_sight(None, at, account.policy)
     }
 
-    /// What an object must be has changed without a new document.
-    pub(super) fn is_stale(&mut self, key: &Key) {
+    /// The desired state of an object has changed without a new document.
+    pub(crate) fn mark_outdated(&mut self, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key) {
-            managed.stale = true;
+            managed.outdated = true;
         }
     }
 
     /// An object was seen.
-    pub(super) fn see(
+    pub(crate) fn see(
         &mut self,
         kind: &crate::cluster::Kind,
         key: &Key,
@@ -180,7 +172,7 @@ impl Ledger {
         if managed.tombstoned || !managed.is_of(kind) {
             return Next::Nothing;
         }
-        if managed.in_flight {
+        if managed.write == Write::InFlight {
             managed.pending = Some(Box::new(Seen::of(live, at)));
             return Next::Nothing;
         }
@@ -192,19 +184,19 @@ impl Ledger {
     }
 
     /// An object vanished from the watch by this version: deleted, or its label was taken off.
-    pub(super) fn miss(&mut self, kind: &crate::cluster::Kind, key: &Key, version: Option<&str>, at: Instant) -> Next {
+    pub(crate) fn miss(&mut self, kind: &crate::cluster::Kind, key: &Key, version: Option<&str>, at: Instant) -> Next {
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind) && m.is_expected()) else {
             return Next::Nothing;
         };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
-        if version.is_some_and(|version| managed.verified.has_seen(version)) {
+        if version.is_some_and(|version| managed.last_applied.has_seen(version)) {
             return Next::Nothing;
         }
         managed.lose_sight(version, at, account.policy)
     }
 
     /// What to do about an object that was read because its last event did not say.
-    pub(super) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
+    pub(crate) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
         let autoscaled = self.autoscaled.get(key).copied();
         let left = Verdict::LeaveAlone(Reason::Ignore);
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.tombstoned) else { return left };
@@ -212,56 +204,56 @@ impl Ledger {
         if account.policy.suspended { left } else { managed.judge(live, account.policy.drift, autoscaled, now) }
     }
 
-    /// Starts what the owner's policy says to do about an object whose turn has come. `None` when the object is not
-    /// kept, is tombstoned, or the ticket is not the one that counts. Nothing was seen when the policy has come to leave
-    /// the object alone meanwhile.
-    pub(super) fn begin_turn(&mut self, key: &Key, ticket: u32) -> Option<Turn> {
-        let mut managed = self.objects.get_mut(key).filter(|m| m.ticket == ticket)?;
+    /// Starts the revert or report that the owner's policy asks for. `None` when the object is not kept, is tombstoned, or
+    /// is of a newer generation. `seen` is `None` when the policy leaves the object alone by now.
+    pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
+        let mut managed = self.objects.get_mut(key).filter(|m| m.generation == generation)?;
         let policy = self.accounts.get(&managed.owner)?.policy;
-        let drift = if managed.stale { DriftPolicy::Revert } else { policy.drift };
+        let drift = if managed.outdated { DriftPolicy::Revert } else { policy.drift };
         if policy.suspended || drift == DriftPolicy::Ignore {
             managed.pending = None;
         }
-        managed.queued = false;
+        if managed.write == Write::Queued {
+            managed.write = Write::Idle;
+        }
         drop(managed);
         let (desired, seen) = self.begin(key)?;
-        Some(Turn { desired, seen, reports: drift == DriftPolicy::Report })
+        Some(Begun { desired, seen, reports: drift == DriftPolicy::Report })
     }
 
     /// Starts a write. `None` when the object is not kept, is tombstoned, or another write is under way.
-    pub(super) fn begin(&mut self, key: &Key) -> Option<(Arc<Desired>, Option<Seen>)> {
+    pub(crate) fn begin(&mut self, key: &Key) -> Option<(Arc<Desired>, Option<Seen>)> {
         let mut managed = self.objects.get_mut(key)?;
-        if managed.in_flight || managed.tombstoned {
+        if managed.write == Write::InFlight || managed.tombstoned {
             return None;
         }
-        managed.in_flight = true;
+        managed.write = Write::InFlight;
         Some((Arc::clone(&managed.desired), managed.pending.take().map(|seen| *seen)))
     }
 
     /// Starts a write that makes the object what the forward loop wants. `None` when it is under break glass: then that
     /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
-    pub(super) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
-        self.hold(owner, Arc::clone(desired), Verified::default());
+    pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
+        self.hold(owner, Arc::clone(desired), LastApplied::default());
         let mut managed = self.objects.get_mut(&desired.key)?;
         managed.tombstoned = false;
         if managed.paused.is_some() {
             managed.desired = Arc::clone(desired);
-            managed.stale = true;
+            managed.outdated = true;
             return None;
         }
-        managed.in_flight = true;
-        managed.queued = false;
-        managed.ticket = managed.ticket.wrapping_add(1);
-        Some((managed.verified.resource_version.to_string(), managed.pending.take()))
+        managed.write = Write::InFlight;
+        managed.generation = managed.generation.wrapping_add(1);
+        Some((managed.last_applied.resource_version.to_string(), managed.pending.take()))
     }
 
     /// A write of the forward loop failed. If it may have been carried out all the same, the object must become what
     /// was written; else it stays what it was, and what was seen before counts again.
-    pub(super) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
+    pub(crate) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
         let Some(mut managed) = self.objects.get_mut(&desired.key) else { return };
         if is_unknown && managed.is_applied() {
             managed.desired = Arc::clone(desired);
-            managed.stale = true;
+            managed.outdated = true;
         }
         if managed.pending.is_none() {
             managed.pending = before;
@@ -270,31 +262,36 @@ impl Ledger {
 
     /// A revert or a report failed: what was seen counts again, but not before `not_before`. For as long as it fails for
     /// the same reason, the words of the first time stay: some servers have others every time.
-    pub(super) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
+    pub(crate) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
         let mut managed = self.objects.get_mut(key)?;
-        managed.attempts += 1;
-        if managed.failure.as_ref().is_none_or(|known| !known.is_the_same(&failure)) {
-            managed.failure = Some(Box::new(failure));
+        let failing = managed.failing();
+        failing.attempts += 1;
+        if failing.failure.as_ref().is_none_or(|known| !known.is_the_same(&failure)) {
+            failing.failure = Some(failure);
         }
         managed.reported = None;
         managed.pending.get_or_insert_with(|| Box::new(seen));
-        Some((Arc::clone(&managed.owner), managed.attempts))
+        Some((Arc::clone(&managed.owner), managed.attempts()))
     }
 
-    /// What failed is tried at once; the ticket for it, where something waits.
-    pub(super) fn hurry(&mut self, key: &Key) -> bool {
+    /// A failed revert is due at once; whether there is one.
+    pub(crate) fn hurry(&mut self, key: &Key) -> bool {
         let Some(mut managed) = self.objects.get_mut(key) else { return false };
-        managed.not_before = None;
-        managed.futile = None;
-        managed.ticket = managed.ticket.wrapping_add(1);
-        managed.queued = managed.pending.is_some() && !managed.in_flight;
-        managed.queued
+        if let Some(failing) = &mut managed.failing {
+            failing.not_before = None;
+            failing.futile = None;
+        }
+        managed.generation = managed.generation.wrapping_add(1);
+        if managed.write != Write::InFlight {
+            managed.write = if managed.pending.is_some() { Write::Queued } else { Write::Idle };
+        }
+        managed.write == Write::Queued
     }
 
     /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
-    pub(super) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
+    pub(crate) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
-        managed.in_flight = false;
+        managed.write = Write::Idle;
         let Some(seen) = managed.pending.take() else { return Next::Nothing };
         let kind = Arc::clone(&managed.desired.kind);
         drop(managed);
@@ -306,22 +303,22 @@ impl Ledger {
     }
 
     /// The server's answer to an apply is what counts from now on.
-    pub(super) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answered: Answered) {
+    pub(crate) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answered: Answered) {
         let autoscaled = self.autoscaled.contains_key(key);
         let Some(mut managed) = self.objects.get_mut(key) else { return };
-        managed.unnoted |= !answered.says_the_same_of(&managed, desired);
+        managed.unsaved |= !answered.says_the_same_of(&managed, desired);
         managed.desired = Arc::clone(desired);
         managed.is_at_zero = answered.is_at_zero;
         managed.health = answered.health;
-        managed.verified = answered.verified;
+        managed.last_applied = answered.last_applied;
         managed.succeeded();
         // An autoscaler may have come while the count was on its way, or gone while it was left out.
-        managed.stale = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
+        managed.outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
         managed.paused = None;
         managed.reported = None;
     }
 
-    pub(super) fn record(&mut self, owner: &Owner, revert: Revert) {
+    pub(crate) fn record(&mut self, owner: &Owner, revert: Revert) {
         if let Some(account) = self.accounts.get_mut(owner) {
             account.reverted += 1;
             account.last_reverts.push_front(revert);
@@ -330,55 +327,55 @@ impl Ledger {
     }
 
     /// Somebody changed an object, in these fields; whether it has become contended by that.
-    pub(super) fn warm(&mut self, key: &Key, clock: f64, fields: &[String], who: &str) -> Shift {
+    pub(crate) fn count_change(&mut self, key: &Key, clock: f64, fields: &[String], who: &str) -> Shift {
         let Some(mut managed) = self.objects.get_mut(key) else { return Shift::Same };
-        let is_new = managed.heat.is_none();
-        let heat = managed.heat.get_or_insert_with(Box::<Heat>::default);
-        let shift = heat.grow(clock);
-        let (is_contended, next) = (heat.contended(clock), heat.next_change());
-        if is_contended {
-            managed.contended = Some(Box::new((fields.to_vec(), who.to_owned())));
+        let is_new = managed.damping.is_none();
+        let damping = managed.damping.get_or_insert_default();
+        let shift = damping.backoff.grow(clock);
+        let next = damping.backoff.next_change();
+        if damping.backoff.update_contended(clock) {
+            damping.contended = Some((fields.to_vec(), who.to_owned()));
         }
         if is_new || shift == Shift::Contended {
-            self.cooling.expect(key, next);
+            self.expiry.expect(key, next);
         }
         shift
     }
 
     /// Replaces the autoscaled workloads; returns the kept ones that have to be looked at for it, and whether it changes
     /// what is applied to them.
-    pub(super) fn set_autoscaled(&mut self, workloads: HashMap<Key, Autoscaler>) -> Vec<(Key, bool)> {
+    pub(crate) fn set_autoscaled(&mut self, workloads: HashMap<Key, Autoscaler>) -> Vec<(Key, bool)> {
         let old = std::mem::replace(&mut self.autoscaled, workloads);
         let new = &self.autoscaled;
         let changed = old.keys().chain(new.keys().filter(|key| !old.contains_key(*key)));
         let look = |key: &Key| {
             let managed = self.objects.get(key)?;
             let came_or_went = old.contains_key(key) != new.contains_key(key);
-            let is_stale = came_or_went && managed.desired.sets_replicas(&managed.desired.body());
+            let is_outdated = came_or_went && managed.desired.sets_replicas(&managed.desired.body());
             let may_wake = managed.is_at_zero && old.get(key) != new.get(key);
-            (is_stale || may_wake).then(|| (key.clone(), is_stale))
+            (is_outdated || may_wake).then(|| (key.clone(), is_outdated))
         };
         changed.filter_map(look).collect()
     }
 
-    pub(super) fn is_autoscaled(&self, key: &Key) -> bool {
+    pub(crate) fn is_autoscaled(&self, key: &Key) -> bool {
         self.autoscaled.contains_key(key)
     }
 
     /// How many replicas an autoscaled workload that is at 0 must have; `None` when 0 is right.
-    pub(super) fn woken(&self, desired: &Desired, live: &Value) -> Option<i64> {
+    pub(crate) fn woken(&self, desired: &Desired, live: &Value) -> Option<i64> {
         let autoscaler = self.autoscaled.get(&desired.key).filter(|_| is_at_zero(live))?;
         autoscaler.woken(&desired.body(), live)
     }
 
     /// The objects whose last revert failed, of those that `concerns` names.
-    pub(super) fn failed(&self, concerns: impl Fn(&Key) -> bool) -> Vec<Key> {
-        let failed = self.objects.iter().filter(|(_, m)| m.failure.is_some());
+    pub(crate) fn failed(&self, concerns: impl Fn(&Key) -> bool) -> Vec<Key> {
+        let failed = self.objects.iter().filter(|(_, m)| m.failure().is_some());
         failed.filter(|(key, _)| concerns(key)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// All objects kept for an owner, with what was verified of them.
-    pub(super) fn kept_for(&self, owner: &Owner) -> impl Iterator<Item = (&Key, &Managed)> {
+    /// All objects kept for an owner, with what was last applied to them.
+    pub(crate) fn kept_for(&self, owner: &Owner) -> impl Iterator<Item = (&Key, &Managed)> {
         self.objects.of(owner)
     }
 }
@@ -389,8 +386,8 @@ mod tests {
 
     use super::*;
     use crate::cluster::{Kind, Scope};
-    use crate::drift::Mark;
-    use crate::drift::managed::SMALL;
+    use crate::managed::Mark;
+    use crate::managed::object::SMALL;
     use crate::object::{Object, Place};
     use serde_json::json;
 
@@ -408,66 +405,66 @@ mod tests {
             {"manager": "mainstay", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}, "data": {"a": value}})
     }
 
-    fn verify(ledger: &mut Ledger, desired: &Arc<Desired>, answer: &Value, sent: &Value) {
-        ledger.verify(&desired.key, desired, Answered::of(desired, answer, sent));
+    fn verify(store: &mut Store, desired: &Arc<Desired>, answer: &Value, sent: &Value) {
+        store.verify(&desired.key, desired, Answered::of(desired, answer, sent));
     }
 
-    /// A ledger in which the first apply of an object is under way.
-    fn applying() -> (Ledger, Arc<Desired>) {
-        let (mut ledger, desired, owner) = (Ledger::default(), desired(), Owner::from("shop/demo"));
-        ledger.set_policy(&owner, POLICY, 0, Vec::new());
-        assert!(ledger.begin_put(&owner, &desired).is_some());
-        (ledger, desired)
+    /// A store in which the first apply of an object is under way.
+    fn applying() -> (Store, Arc<Desired>) {
+        let (mut store, desired, owner) = (Store::default(), desired(), Owner::from("shop/demo"));
+        store.set_policy(&owner, POLICY, 0, Vec::new());
+        assert!(store.begin_put(&owner, &desired).is_some());
+        (store, desired)
     }
 
-    /// A ledger with an object that was answered at version 5.
-    fn applied() -> (Ledger, Arc<Desired>) {
-        let (mut ledger, desired) = applying();
-        verify(&mut ledger, &desired, &live(5, "1"), &desired.body());
-        assert_eq!(ledger.end(&desired.key, Timestamp::UNIX_EPOCH), Next::Nothing);
-        (ledger, desired)
+    /// A store with an object that was answered at version 5.
+    fn applied() -> (Store, Arc<Desired>) {
+        let (mut store, desired) = applying();
+        verify(&mut store, &desired, &live(5, "1"), &desired.body());
+        assert_eq!(store.end(&desired.key, Timestamp::UNIX_EPOCH), Next::Nothing);
+        (store, desired)
     }
 
     #[test]
     fn an_autoscaler_that_goes_while_its_count_is_left_out_leaves_the_object_to_be_written_again() {
-        let (mut ledger, owner) = (Ledger::default(), Owner::from("shop/demo"));
+        let (mut store, owner) = (Store::default(), Owner::from("shop/demo"));
         let kind = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
         let document =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
         let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
         let mark = Mark::Label("shop.demo".into());
         let desired = Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark });
-        ledger.set_policy(&owner, POLICY, 0, Vec::new());
-        assert!(ledger.begin_put(&owner, &desired).is_some());
+        store.set_policy(&owner, POLICY, 0, Vec::new());
+        assert!(store.begin_put(&owner, &desired).is_some());
         let mut sent = desired.body();
-        crate::drift::desired::without_replicas(&mut sent);
-        verify(&mut ledger, &desired, &live(5, "1"), &sent);
-        assert!(ledger.get(&desired.key).unwrap().stale);
-        verify(&mut ledger, &desired, &live(6, "1"), &desired.body());
-        assert!(!ledger.get(&desired.key).unwrap().stale);
+        crate::managed::desired::without_replicas(&mut sent);
+        verify(&mut store, &desired, &live(5, "1"), &sent);
+        assert!(store.get(&desired.key).unwrap().outdated);
+        verify(&mut store, &desired, &live(6, "1"), &desired.body());
+        assert!(!store.get(&desired.key).unwrap().outdated);
     }
 
     #[test]
     fn a_revert_that_ends_as_the_last_apply_did_is_no_news_for_the_inventory() {
-        let (mut ledger, desired) = applied();
+        let (mut store, desired) = applied();
         let key = &desired.key;
-        let unnoted = |ledger: &mut Ledger, answer: &Value| {
-            ledger.get_mut(key).unwrap().unnoted = false;
-            verify(ledger, &desired, answer, &desired.body());
-            ledger.get(key).unwrap().unnoted
+        let unsaved = |store: &mut Store, answer: &Value| {
+            store.get_mut(key).unwrap().unsaved = false;
+            verify(store, &desired, answer, &desired.body());
+            store.get(key).unwrap().unsaved
         };
-        assert!(!unnoted(&mut ledger, &live(6, "1")));
-        assert!(unnoted(&mut ledger, &live(7, "2")), "the server made something else of it");
+        assert!(!unsaved(&mut store, &live(6, "1")));
+        assert!(unsaved(&mut store, &live(7, "2")), "the server made something else of it");
         let mut other = live(8, "2");
         other["metadata"]["uid"] = "other".into();
-        assert!(unnoted(&mut ledger, &other), "it is another object");
+        assert!(unsaved(&mut store, &other), "it is another object");
     }
 
     #[test]
     fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {
-        let (ledger, desired) = applied();
+        let (store, desired) = applied();
         let missing = |shown: &HashSet<Key>, version: &str| {
-            ledger.missing(&desired.kind, Watched::ByUs, shown, version).contains(&desired.key)
+            store.missing(&desired.kind, Watched::ByUs, shown, version).contains(&desired.key)
         };
         let (none, all) = (HashSet::new(), HashSet::from([desired.key.clone()]));
         assert!(missing(&none, "5") && missing(&none, "6") && missing(&none, "10"));
@@ -479,40 +476,40 @@ mod tests {
     #[test]
     fn what_vanishes_while_its_first_apply_is_under_way_is_looked_at_unless_the_answer_is_newer() {
         for (gone_at, next) in [("7", Next::Queue), ("4", Next::Nothing)] {
-            let (mut ledger, desired) = applying();
+            let (mut store, desired) = applying();
             let (key, kind, now) = (&desired.key, &desired.kind, Instant::now());
-            assert_eq!(ledger.missing(kind, Watched::ByUs, &HashSet::new(), gone_at), std::slice::from_ref(key));
-            assert_eq!(ledger.miss(kind, key, Some(gone_at), now), Next::Nothing);
-            verify(&mut ledger, &desired, &live(5, "1"), &desired.body());
-            assert_eq!(ledger.end(key, Timestamp::UNIX_EPOCH), next, "gone at {gone_at}");
+            assert_eq!(store.missing(kind, Watched::ByUs, &HashSet::new(), gone_at), std::slice::from_ref(key));
+            assert_eq!(store.miss(kind, key, Some(gone_at), now), Next::Nothing);
+            verify(&mut store, &desired, &live(5, "1"), &desired.body());
+            assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), next, "gone at {gone_at}");
         }
     }
 
     #[test]
     fn an_edit_that_follows_a_revert_at_once_is_not_forgotten_for_what_the_revert_itself_shows() {
-        let (mut ledger, desired) = applied();
+        let (mut store, desired) = applied();
         let (kind, key) = (&desired.kind, &desired.key);
-        let see = |ledger: &mut Ledger, version: u64, value: &str| {
-            ledger.see(kind, key, live(version, value), Instant::now(), Timestamp::UNIX_EPOCH)
+        let see = |store: &mut Store, version: u64, value: &str| {
+            store.see(kind, key, live(version, value), Instant::now(), Timestamp::UNIX_EPOCH)
         };
-        assert_eq!(see(&mut ledger, 6, "2"), Next::Queue);
-        let ticket = ledger.get(key).unwrap().ticket;
-        assert!(ledger.begin_turn(key, ticket).is_some());
-        verify(&mut ledger, &desired, &live(7, "1"), &desired.body());
-        assert_eq!(see(&mut ledger, 7, "1"), Next::Nothing, "the revert's own event waits for its end");
-        assert_eq!(ledger.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
-        assert_eq!(see(&mut ledger, 8, "2"), Next::Queue);
-        assert_eq!(see(&mut ledger, 7, "1"), Next::Nothing, "older than what waits");
-        let seen = ledger.begin_turn(key, ticket).unwrap().seen;
+        assert_eq!(see(&mut store, 6, "2"), Next::Queue);
+        let generation = store.get(key).unwrap().generation;
+        assert!(store.begin_revert(key, generation).is_some());
+        verify(&mut store, &desired, &live(7, "1"), &desired.body());
+        assert_eq!(see(&mut store, 7, "1"), Next::Nothing, "the revert's own event waits for its end");
+        assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
+        assert_eq!(see(&mut store, 8, "2"), Next::Queue);
+        assert_eq!(see(&mut store, 7, "1"), Next::Nothing, "older than what waits");
+        let seen = store.begin_revert(key, generation).unwrap().seen;
         assert_eq!(seen.unwrap().live.unwrap().into_value(), Some(live(8, "2")));
     }
 
     #[test]
     fn what_waits_is_the_newest_state_unless_that_is_large() {
-        let (mut ledger, desired) = applied();
+        let (mut store, desired) = applied();
         let mut see = |live: &Value| {
-            let next = ledger.see(&desired.kind, &desired.key, live.clone(), Instant::now(), Timestamp::UNIX_EPOCH);
-            let waiting = ledger.get(&desired.key).unwrap().pending.as_ref().unwrap();
+            let next = store.see(&desired.kind, &desired.key, live.clone(), Instant::now(), Timestamp::UNIX_EPOCH);
+            let waiting = store.get(&desired.key).unwrap().pending.as_ref().unwrap();
             (next, waiting.live.as_ref().and_then(Sight::value).map(Cow::into_owned))
         };
         assert_eq!(see(&live(6, "2")), (Next::Queue, Some(live(6, "2"))));

@@ -1,4 +1,4 @@
-//! Whether an event means that an object must be put back.
+//! The verdict on an event: whether an object must be reverted.
 //!
 //! Invariant: a decision looks at the event and at what is remembered, and at nothing else.
 
@@ -7,15 +7,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::desired::Mark;
-use super::foreign;
-use super::projection::{self, Emptied};
+use super::projection::{self, EmptyContainers};
+use super::reserved;
 use crate::api::DriftPolicy;
 use crate::api::names::{DISABLED, RECONCILE, UNTIL};
 use crate::object::Digest;
 
-/// What was verified of an object: what the server answered to our last apply.
+/// What was last applied to an object: what the server answered to our last apply.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verified {
+pub struct LastApplied {
     /// UID; empty when not known.
     pub uid: Box<str>,
     /// Resource version; empty when the object has to be looked at whatever it is.
@@ -23,7 +23,7 @@ pub struct Verified {
     /// Digest of the projection.
     pub digest: Option<Digest>,
     /// Paths that were applied as empty containers.
-    pub emptied: Emptied,
+    pub empty_containers: EmptyContainers,
 }
 
 /// What to do about an event.
@@ -53,7 +53,7 @@ pub enum Reason {
 }
 
 /// What to do about an object that was seen as `live`.
-pub fn decide(verified: &Verified, mark: &Mark, live: &Value, policy: DriftPolicy, now: Timestamp) -> Verdict {
+pub fn decide(verified: &LastApplied, mark: &Mark, live: &Value, policy: DriftPolicy, now: Timestamp) -> Verdict {
     if let Some(until) = break_glass_of(live, now) {
         return Verdict::LeaveAlone(Reason::BreakGlass(until));
     }
@@ -70,8 +70,8 @@ pub fn decide(verified: &Verified, mark: &Mark, live: &Value, policy: DriftPolic
     if is_terminating(live) {
         return Verdict::AwaitDeletion;
     }
-    let is_ours = verified.digest.is_some() && projection::digest(live, &verified.emptied) == verified.digest;
-    if same_object && is_ours && !foreign::is_added_to(mark.reserved(), live) {
+    let is_ours = verified.digest.is_some() && projection::digest(live, &verified.empty_containers) == verified.digest;
+    if same_object && is_ours && !reserved::is_added_to(mark.reserved(), live) {
         return Verdict::InSync;
     }
     if policy == DriftPolicy::Report { Verdict::LeaveAlone(Reason::Report) } else { Verdict::Revert }
@@ -79,7 +79,7 @@ pub fn decide(verified: &Verified, mark: &Mark, live: &Value, policy: DriftPolic
 
 /// Whether the state with this resource version is the verified one or older. Versions of one resource compare as
 /// numbers; a server whose versions are no numbers is asked again, which costs an apply that changes nothing.
-pub(super) fn is_seen(verified: &Verified, version: &str) -> bool {
+pub(crate) fn is_seen(verified: &LastApplied, version: &str) -> bool {
     if verified.resource_version.is_empty() {
         return false;
     }
@@ -158,9 +158,14 @@ mod tests {
             {"manager": "mainstay", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}, "data": {"a": value}})
     }
 
-    fn verified() -> Verified {
-        let digest = projection::digest(&live("5", "1"), &Emptied::default());
-        Verified { uid: "u".into(), resource_version: "5".into(), digest, emptied: Emptied::default() }
+    fn verified() -> LastApplied {
+        let digest = projection::digest(&live("5", "1"), &EmptyContainers::default());
+        LastApplied {
+            uid: "u".into(),
+            resource_version: "5".into(),
+            digest,
+            empty_containers: EmptyContainers::default(),
+        }
     }
 
     fn check(live: &Value, expected: &Verdict) {
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn puts_back_what_its_own_controller_has_and_leaves_what_another_one_made() {
-        let mark = Mark::Controller { uid: "f1".into(), watched_by: "x", reserved: foreign::Reserved::NOTHING };
+        let mark = Mark::Controller { uid: "f1".into(), watched_by: "x", reserved: reserved::Reserved::NOTHING };
         let check = |live: &Value, expected: &Verdict| {
             let now = "2026-01-01T00:00:00Z".parse().unwrap();
             assert_eq!(&decide(&verified(), &mark, live, DriftPolicy::Revert, now), expected, "{live}");

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::exclusive;
 use super::fields::{Fields, applied_by, entries, readable};
+use super::unions;
 use crate::api::names::{ANNOTATION_PREFIX, MANAGER};
 use crate::object::Digest;
 
@@ -32,13 +32,13 @@ enum Leaf {
 }
 
 /// The paths that we applied as empty containers, joined with [`SEPARATOR`]; mostly none.
-pub type Emptied = Box<[Box<str>]>;
+pub type EmptyContainers = Box<[Box<str>]>;
 
 /// Joins the keys of a path. No field name can contain it.
 const SEPARATOR: &str = "\u{1f}";
 
 /// The digest of what is ours in `live`, or `None` when it has no entry of ours at all.
-pub fn digest(live: &Value, emptied: &Emptied) -> Option<Digest> {
+pub fn digest(live: &Value, empty_containers: &EmptyContainers) -> Option<Digest> {
     let fields = applied_by(live, MANAGER)?;
     let mut hasher = Sha256::new();
     let mut add = |path: &[&str], leaf: Leaf| {
@@ -64,13 +64,13 @@ pub fn digest(live: &Value, emptied: &Emptied) -> Option<Digest> {
         }
         hasher.update([0xff]);
     };
-    walk(fields, Some(live), emptied, &mut Vec::new(), &mut |path, leaf| {
+    walk(fields, Some(live), empty_containers, &mut Vec::new(), &mut |path, leaf| {
         if !matches!(leaf, Leaf::Container { .. }) {
             add(path, leaf);
         }
     });
     // Whoever is the first to put something into an empty container takes its path from us.
-    for path in emptied {
+    for path in empty_containers {
         let path = path.split(SEPARATOR).collect::<Vec<_>>();
         let Some((last, before)) = path.split_last() else { continue };
         let parent = before.iter().try_fold(live, |value, key| child(Some(value), key).0);
@@ -99,7 +99,7 @@ impl std::io::Write for Writer<'_> {
 }
 
 /// Which paths were applied as empty containers, judged by what was sent.
-pub fn emptied(answer: &Value, sent: &Value) -> Emptied {
+pub fn empty_containers(answer: &Value, sent: &Value) -> EmptyContainers {
     let mut found = Vec::new();
     if let Some(fields) = applied_by(answer, MANAGER) {
         emptied_in(fields, sent, &mut Vec::new(), &mut found);
@@ -144,11 +144,11 @@ pub struct Difference {
 }
 
 /// Where `found` differs from `restored`, at the paths that are ours in `restored`.
-pub fn differences(found: &Value, restored: &Value, emptied: &Emptied) -> Vec<Difference> {
+pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyContainers) -> Vec<Difference> {
     let Some(fields) = applied_by(restored, MANAGER) else { return Vec::new() };
     let collect = |value: &Value| {
         let mut leaves = Vec::new();
-        walk(fields, Some(value), emptied, &mut Vec::new(), &mut |path, leaf| {
+        walk(fields, Some(value), empty_containers, &mut Vec::new(), &mut |path, leaf| {
             let path = path.iter().map(|&key| key.to_owned()).collect::<Vec<_>>();
             leaves.push(((path, matches!(leaf, Leaf::Order(_))), leaf));
         });
@@ -196,7 +196,7 @@ fn quote(leaf: &Leaf) -> String {
 }
 
 /// A value as compact JSON, cut to 200 bytes, or `absent`.
-pub(super) fn quoted(value: Option<&Value>) -> String {
+pub(crate) fn quoted(value: Option<&Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), |value| shortened(value.to_string()))
 }
 
@@ -208,7 +208,7 @@ fn shortened(text: String) -> String {
 fn walk<'f>(
     fields: &'f Fields,
     live: Option<&Value>,
-    emptied: &Emptied,
+    empty_containers: &EmptyContainers,
     path: &mut Vec<&'f str>,
     visit: &mut dyn FnMut(&[&'f str], Leaf),
 ) {
@@ -223,8 +223,8 @@ fn walk<'f>(
         }
         path.push(key);
         match inside.as_object() {
-            Some(inside) if key != "." && !inside.is_empty() => walk(inside, child, emptied, path, visit),
-            _ => visit(path, leaf(child, live, path, emptied)),
+            Some(inside) if key != "." && !inside.is_empty() => walk(inside, child, empty_containers, path, visit),
+            _ => visit(path, leaf(child, live, path, empty_containers)),
         }
         path.pop();
     }
@@ -234,12 +234,12 @@ fn walk<'f>(
     }
 }
 
-fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], emptied: &Emptied) -> Leaf {
+fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], empty_containers: &EmptyContainers) -> Leaf {
     if path.last() == Some(&".") {
         // Membership of the node itself: that it is there, not what others put into it.
         return Leaf::Value(value.map(|_| Value::Bool(true)));
     }
-    if !emptied.is_empty() && emptied.contains(&path.join(SEPARATOR).into_boxed_str()) {
+    if !empty_containers.is_empty() && empty_containers.contains(&path.join(SEPARATOR).into_boxed_str()) {
         return container(value, parent, path.last().copied().unwrap_or_default());
     }
     Leaf::Value(value.cloned())
@@ -248,13 +248,13 @@ fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], emptied: &
 /// A container that we applied empty. As a member of a union it is not there any more when another one is.
 fn container(value: Option<&Value>, parent: Option<&Value>, key: &str) -> Leaf {
     let name = key.strip_prefix("f:").unwrap_or_default();
-    let is_replaced = || exclusive::partners(name).any(|other| parent.and_then(|p| p.get(other)).is_some());
+    let is_replaced = || unions::partners(name).any(|other| parent.and_then(|p| p.get(other)).is_some());
     let intact = value.map_or_else(|| !is_replaced(), |v| v.is_object() || v.is_array() || v.is_null());
     Leaf::Container { intact }
 }
 
 /// The child of `live` that `key` names, and its position where it is an item of a list.
-pub(super) fn child<'v>(live: Option<&'v Value>, key: &str) -> (Option<&'v Value>, Option<usize>) {
+pub(crate) fn child<'v>(live: Option<&'v Value>, key: &str) -> (Option<&'v Value>, Option<usize>) {
     let Some((kind, name)) = key.split_once(':') else { return (live, None) };
     match kind {
         "f" => (live.and_then(|v| v.get(name)), None),
@@ -279,7 +279,7 @@ fn item(list: Option<&Value>, is: impl Fn(&Value) -> bool) -> (Option<&Value>, O
 }
 
 /// A live item has all its keys. A sent one may leave out those with defaults, such as a port's protocol.
-pub(super) fn has_keys(item: &Value, keys: &Map<String, Value>) -> bool {
+pub(crate) fn has_keys(item: &Value, keys: &Map<String, Value>) -> bool {
     let mut some = false;
     keys.iter().all(|(name, wanted)| match item.get(name) {
         Some(value) => {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn of(body: Value, fields: Value) -> Option<Digest> {
-        digest(&object(body, fields), &Emptied::default())
+        digest(&object(body, fields), &EmptyContainers::default())
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
         assert_ne!(was, of(json!({"data": {"a": "2"}}), fields.clone()));
         assert_ne!(was, of(json!({"data": {}}), fields.clone()));
         assert_ne!(was, of(json!({"data": {"a": "1"}}), json!({"f:data": {}})));
-        assert_eq!(digest(&json!({"data": {"a": "1"}}), &Emptied::default()), None);
+        assert_eq!(digest(&json!({"data": {"a": "1"}}), &EmptyContainers::default()), None);
     }
 
     #[test]
@@ -342,12 +342,12 @@ mod tests {
         let fields = json!({"f:metadata": {"f:annotations": {}}});
         let sent = json!({"metadata": {"annotations": {}}});
         let answer = object(json!({"metadata": {}}), fields.clone());
-        let emptied = emptied(&answer, &sent);
-        assert_eq!(emptied.len(), 1);
+        let empty_containers = empty_containers(&answer, &sent);
+        assert_eq!(empty_containers.len(), 1);
         let theirs = object(json!({"metadata": {"annotations": {"x": "y"}}}), fields);
-        assert_eq!(digest(&answer, &emptied), digest(&theirs, &emptied));
+        assert_eq!(digest(&answer, &empty_containers), digest(&theirs, &empty_containers));
         let taken = object(json!({"metadata": {"annotations": {"x": "y"}}}), json!({}));
-        assert_eq!(digest(&answer, &emptied), digest(&taken, &emptied));
+        assert_eq!(digest(&answer, &empty_containers), digest(&taken, &empty_containers));
     }
 
     #[test]
@@ -355,11 +355,11 @@ mod tests {
         let fields = json!({"f:volume": {".": {}, "f:name": {}, "f:emptyDir": {}}});
         let sent = json!({"volume": {"name": "a", "emptyDir": {}}});
         let answer = object(sent.clone(), fields);
-        let emptied = emptied(&answer, &sent);
+        let empty_containers = empty_containers(&answer, &sent);
         let left = json!({"f:volume": {".": {}, "f:name": {}}});
-        let with = |volume: Value| digest(&object(json!({"volume": volume}), left.clone()), &emptied);
-        assert_eq!(digest(&answer, &emptied), with(json!({"name": "a", "emptyDir": {"medium": "Memory"}})));
-        assert_ne!(digest(&answer, &emptied), with(json!({"name": "a", "hostPath": {"path": "/"}})));
+        let with = |volume: Value| digest(&object(json!({"volume": volume}), left.clone()), &empty_containers);
+        assert_eq!(digest(&answer, &empty_containers), with(json!({"name": "a", "emptyDir": {"medium": "Memory"}})));
+        assert_ne!(digest(&answer, &empty_containers), with(json!({"name": "a", "hostPath": {"path": "/"}})));
     }
 
     #[test]
@@ -384,9 +384,9 @@ mod tests {
             restored: r#""a""#.into(),
             who: Some("kubectl-edit".into()),
         };
-        assert_eq!(differences(&found, &restored, &Emptied::default()), [expected]);
+        assert_eq!(differences(&found, &restored, &EmptyContainers::default()), [expected]);
         found["spec"]["containers"] = json!([]);
-        let gone = differences(&found, &restored, &Emptied::default());
+        let gone = differences(&found, &restored, &EmptyContainers::default());
         assert_eq!(gone.iter().map(|d| d.path.as_str()).collect::<Vec<_>>(), [r#"spec.containers[name="web"]"#]);
     }
 
@@ -397,7 +397,8 @@ mod tests {
         let fields = json!({"f:env": items, "f:selector": {}});
         let restored = object(json!({"env": [{"name": "a"}, {"name": "b"}], "selector": "x"}), fields);
         let found = json!({"env": [{"name": "b"}], "selector": "x"});
-        let paths = differences(&found, &restored, &Emptied::default()).into_iter().map(|d| d.path).collect::<Vec<_>>();
+        let paths =
+            differences(&found, &restored, &EmptyContainers::default()).into_iter().map(|d| d.path).collect::<Vec<_>>();
         assert_eq!(paths, [r#"env[name="a"]"#]);
     }
 }

@@ -58,7 +58,7 @@ pub fn is_added_to(reserved: Reserved, live: &Value) -> bool {
 }
 
 /// What makes way for our next apply: what `collision` says, and what others set of the reserved fields.
-pub(super) fn with(collision: Option<Collision>, reserved: Reserved, live: &Value, now: &str) -> Option<Collision> {
+pub(crate) fn with(collision: Option<Collision>, reserved: Reserved, live: &Value, now: &str) -> Option<Collision> {
     let entries = collision.as_ref().map(|collision| &collision.entries);
     let added = entries.or(live.pointer("/metadata/managedFields")).and_then(|all| added(reserved, live, all, now));
     added.or(collision)
@@ -76,7 +76,7 @@ fn added(reserved: Reserved, live: &Value, entries: &Value, now: &str) -> Option
 }
 
 /// What others set of the reserved fields of `found`, and what stands there in `restored`.
-pub(super) fn differences(reserved: Reserved, found: &Value, restored: &Value) -> Vec<Difference> {
+pub(crate) fn differences(reserved: Reserved, found: &Value, restored: &Value) -> Vec<Difference> {
     let Some(ours) = ours(reserved, found) else { return Vec::new() };
     let mut all = Vec::new();
     for entry in ours.others(found) {

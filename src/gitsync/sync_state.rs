@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::inventory::Inventory;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::Failure;
-use crate::drift::Desired;
 use crate::failure::Class;
+use crate::managed::Desired;
+use crate::managed::inventory::Inventory;
 use crate::object::{Digest, Key};
 use crate::source::{Commit, TreeId};
 
@@ -26,19 +26,19 @@ pub(super) struct Failed {
 
 /// What a GitSync remembers from attempt to attempt.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct SyncState {
     /// Its inventory; `None` until it was read.
     pub(super) inventory: Option<Inventory>,
     /// Digests of the inventory's ConfigMaps as they are written.
     pub(super) written: BTreeMap<usize, Digest>,
     /// The inventory was put together from labels: nothing is pruned in this round.
     pub(super) rebuilt: bool,
-    /// What the last decoded commit wants.
-    pub(super) wanted: Option<Wanted>,
+    /// The desired state of the last commit that was decoded.
+    pub(super) desired: Option<DesiredState>,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: HashMap<Key, Failed>,
-    /// What an attempt was made for and came out right with.
-    pub(super) settled: Option<Question>,
+    /// The last request that was carried out in full.
+    pub(super) settled: Option<SyncRequest>,
     /// Objects that this commit changes and that are under break glass.
     pub(super) paused: HashSet<Key>,
     /// Something is awaited from another GitSync.
@@ -55,24 +55,24 @@ pub(super) struct Memory {
     pub(super) since: Option<(Commit, Timestamp)>,
 }
 
-/// What decides whether there is anything to do.
+/// What a sync is asked for: equal requests have nothing new to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct SyncRequest {
     pub(super) commit: Commit,
     pub(super) generation: Option<i64>,
     pub(super) allow_prune: Option<String>,
 }
 
-impl Question {
+impl SyncRequest {
     /// Whether somebody allowed to delete whatever leaves with this commit.
     pub(super) fn allows_prune(&self) -> bool {
         self.allow_prune.as_deref() == Some(&self.commit.to_string())
     }
 }
 
-/// What a commit wants.
+/// The desired state of a commit.
 #[derive(Clone)]
-pub(super) struct Wanted {
+pub(super) struct DesiredState {
     pub(super) commit: Commit,
     /// Tree of `baseDir`; `None` when the directory is gone and its deletion was allowed.
     pub(super) tree: Option<TreeId>,
@@ -80,7 +80,7 @@ pub(super) struct Wanted {
     pub(super) objects: Vec<Arc<Desired>>,
 }
 
-impl Memory {
+impl SyncState {
     /// The objects that failed, in the order of their keys.
     pub(super) fn failures(&self) -> Vec<(Class, Reason, Failure)> {
         let mut all = self.failed.iter().collect::<Vec<_>>();

@@ -13,10 +13,10 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::exclusive::{self, EXCLUSIVE};
 use super::fields::{Fields, add, applied_by};
 use super::ownership::{TOOLS, moved};
 use super::projection::has_keys;
+use super::unions::{self, EXCLUSIVE};
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 
 /// Lists, with the field by which one of their items is known under another key: of ports with one name the server takes
@@ -28,15 +28,15 @@ const RECENT: SignedDuration = SignedDuration::from_secs(5);
 
 /// What collides with ours.
 #[derive(Debug, PartialEq)]
-pub(super) struct Collision {
+pub(crate) struct Collision {
     /// `managedFields` rewritten so that our next apply removes it.
-    pub(super) entries: Value,
+    pub(crate) entries: Value,
     /// The manager that wrote it; the latest where several did.
-    pub(super) who: Option<String>,
+    pub(crate) who: Option<String>,
 }
 
 /// What is known to collide with our apply of `body`.
-pub(super) fn known(body: &Value, live: &Value, now: &str) -> Option<Collision> {
+pub(crate) fn known(body: &Value, live: &Value, now: &str) -> Option<Collision> {
     // Whoever never applied has lost nothing.
     applied_by(live, MANAGER)?;
     between(body, live, &Evidence::Known, now)
@@ -44,13 +44,13 @@ pub(super) fn known(body: &Value, live: &Value, now: &str) -> Option<Collision> 
 
 /// What collides with our apply of `body`, which the server refused for what it says of the fields `causes`, such as
 /// `spec.ports[1].name`.
-pub(super) fn refused(body: &Value, live: &Value, causes: &[&str], now: &str) -> Option<Collision> {
+pub(crate) fn refused(body: &Value, live: &Value, causes: &[&str], now: &str) -> Option<Collision> {
     let causes = causes.iter().filter(|cause| !cause.is_empty()).map(|cause| names(cause)).collect();
     between(body, live, &Evidence::Refused(causes), now)
 }
 
 /// Paths of `body`, for people, that an object as it is does not have from us.
-pub(super) fn lost(body: &Value, live: &Value) -> Vec<String> {
+pub(crate) fn lost(body: &Value, live: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let ours = Ours::of(live);
     for (name, wanted) in contents(body) {
@@ -192,7 +192,7 @@ fn colliding(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Fiel
         let key = format!("f:{name}");
         if let (Some(theirs), Some(live)) = (theirs.get(&key).and_then(Value::as_object), live.get(name)) {
             let recent = recent.get(&key).and_then(Value::as_object);
-            let is_builtin = exclusive::is_builtin(api_version(body));
+            let is_builtin = unions::is_builtin(api_version(body));
             let search = Search { evidence, is_builtin, path: vec![name], recent };
             put(&mut taken, &key, search.inside(wanted, live, ours.field(name), theirs));
         }

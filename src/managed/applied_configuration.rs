@@ -1,8 +1,8 @@
-//! What stands in a live object of what was last applied to it, put together as a document again: it tells a new agent
-//! whether applying its own document would change anything.
+//! The last-applied configuration, read back from a live object: the document that an earlier agent must have applied. A
+//! new agent compares it with its own document and learns whether an apply would change anything.
 //!
-//! Invariant: whoever finds the same document needs no apply: the same fields are ours, with the same values, in the
-//! same order. What the server stores in other words than it was sent is not found, and is applied once more.
+//! Invariant: where both documents are equal no apply is needed: the same fields are ours, with the same values, in the
+//! same order. A value that the server stores in another form than it was sent differs, and is applied once more.
 
 use serde_json::{Map, Value};
 
@@ -11,29 +11,32 @@ use super::{ownership, projection};
 use crate::api::names::MANAGER;
 use crate::object::Digest;
 
-/// What stands in a live object of our last apply.
+/// What a live object holds of our last apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct AppliedConfiguration {
     /// Digest of the document.
     document: Digest,
     /// Digest of the projection.
-    pub(super) projection: Digest,
+    pub(crate) projection: Digest,
 }
 
-impl Standing {
-    /// What stands in `live`; nothing when we never applied to it, or when something of it is missing.
+impl AppliedConfiguration {
+    /// Reads it from `live`; `None` when we never applied to it, or when one of our fields is missing.
     pub fn of(live: &Value) -> Option<Self> {
         let fields = applied_by(live, MANAGER)?;
         if ownership::without_first_apply_echo(live).is_some() {
             return None;
         }
         // The paths that were sent empty are those that are empty now: else the document is another one.
-        let emptied = projection::emptied(live, live);
-        Some(Self { document: digest(&stands(fields, live)?), projection: projection::digest(live, &emptied)? })
+        let empty_containers = projection::empty_containers(live, live);
+        Some(Self {
+            document: digest(&owned_part(fields, live)?),
+            projection: projection::digest(live, &empty_containers)?,
+        })
     }
 
     /// Whether it is what applying `body` would make of the object.
-    pub(super) fn is_of(&self, mut body: Value) -> bool {
+    pub(crate) fn is_of(&self, mut body: Value) -> bool {
         if let Some(root) = body.as_object_mut() {
             root.retain(|name, _| name != "apiVersion" && name != "kind");
             if let Some(metadata) = root.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -50,14 +53,14 @@ fn digest(document: &Value) -> Digest {
 }
 
 /// The part of `live` that `fields` owns; `None` when one of the fields is not there.
-fn stands(fields: &Fields, live: &Value) -> Option<Value> {
+fn owned_part(fields: &Fields, live: &Value) -> Option<Value> {
     let inside = || fields.iter().filter(|(key, _)| *key != ".");
     if inside().next().is_none() {
-        return Some(if fields.is_empty() { live.clone() } else { emptied(live) });
+        return Some(if fields.is_empty() { live.clone() } else { empty_container(live) });
     }
     let part = |key: &str, inside: &Value| {
         let (child, at) = projection::child(Some(live), key);
-        Some((at, stands(inside.as_object()?, child?)?))
+        Some((at, owned_part(inside.as_object()?, child?)?))
     };
     if live.is_array() {
         let mut items = inside().map(|(key, inside)| part(key, inside)).collect::<Option<Vec<_>>>()?;
@@ -69,7 +72,7 @@ fn stands(fields: &Fields, live: &Value) -> Option<Value> {
 }
 
 /// A container that is ours, with nothing of ours in it.
-fn emptied(live: &Value) -> Value {
+fn empty_container(live: &Value) -> Value {
     if live.is_array() { Value::Array(Vec::new()) } else { Value::Object(Map::new()) }
 }
 
@@ -109,13 +112,13 @@ mod tests {
         })
     }
 
-    fn stands_as(live: &Value, sent: Value) -> bool {
-        Standing::of(live).is_some_and(|standing| standing.is_of(sent))
+    fn is_applied_as(live: &Value, sent: Value) -> bool {
+        AppliedConfiguration::of(live).is_some_and(|applied| applied.is_of(sent))
     }
 
     #[test]
     fn finds_the_document_that_was_applied_among_what_others_added() {
-        assert!(stands_as(&live(), sent()));
+        assert!(is_applied_as(&live(), sent()));
     }
 
     #[test]
@@ -130,7 +133,7 @@ mod tests {
         ] {
             let mut other = sent();
             *other.pointer_mut(pointer).unwrap() = value.clone();
-            assert!(!stands_as(&live(), other), "sent {pointer} = {value}");
+            assert!(!is_applied_as(&live(), other), "sent {pointer} = {value}");
         }
         for (pointer, value) in [
             ("/metadata/labels", json!({"theirs": "2"})),
@@ -143,7 +146,7 @@ mod tests {
         ] {
             let mut other = live();
             *other.pointer_mut(pointer).unwrap() = value.clone();
-            assert!(!stands_as(&other, sent()), "found {pointer} = {value}");
+            assert!(!is_applied_as(&other, sent()), "found {pointer} = {value}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 /// Whether the kinds of an API version are Kubernetes' own. What fields of the same names mean in a custom resource is not
 /// known.
-pub(super) fn is_builtin(api_version: &str) -> bool {
+pub(crate) fn is_builtin(api_version: &str) -> bool {
     api_version.split_once('/').is_none_or(|(group, _)| !group.contains('.') || GROUPS.contains(&group))
 }
 
@@ -31,7 +31,7 @@ const GROUPS: [&str; 16] = [
 
 /// Fields of one structure that exclude each other: the server takes one of them, or the second only with a certain value
 /// of the first.
-pub(super) const EXCLUSIVE: [&[&str]; 11] = [
+pub(crate) const EXCLUSIVE: [&[&str]; 11] = [
     // Environment variables, and where their value comes from.
     &["value", "valueFrom"],
     &["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"],
@@ -88,7 +88,7 @@ const VOLUME_SOURCES: &[&str] = &[
 ];
 
 /// The fields that the server does not take beside this one.
-pub(super) fn partners(name: &str) -> impl Iterator<Item = &'static str> {
+pub(crate) fn partners(name: &str) -> impl Iterator<Item = &'static str> {
     let groups = EXCLUSIVE.iter().filter(move |group| group.contains(&name));
     groups.flat_map(|group| group.iter().copied()).filter(move |other| *other != name)
 }

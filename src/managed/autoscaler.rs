@@ -14,14 +14,14 @@ const SCALES_TO_ZERO: &str = "keda.sh/";
 
 /// What scales a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Autoscaler {
+pub(crate) struct Autoscaler {
     /// The fewest replicas that it may leave.
     least: i64,
 }
 
 impl Autoscaler {
     /// The workload that a HorizontalPodAutoscaler scales, and how.
-    pub(super) fn read(live: &Value) -> Option<(Key, Self)> {
+    pub(crate) fn read(live: &Value) -> Option<(Key, Self)> {
         let target = live.pointer("/spec/scaleTargetRef")?;
         let text = |name: &str| target.get(name).and_then(Value::as_str);
         let group = text("apiVersion").unwrap_or_default().rsplit_once('/').map_or("", |(group, _)| group);
@@ -38,14 +38,14 @@ impl Autoscaler {
     }
 
     /// How many replicas a workload must have that is at 0 and that `document` is applied for; `None` when 0 is right.
-    pub(super) fn woken(self, document: &Value, live: &Value) -> Option<i64> {
+    pub(crate) fn woken(self, document: &Value, live: &Value) -> Option<i64> {
         let git = document.pointer("/spec/replicas").and_then(Value::as_i64);
         (is_at_zero(live) && self.least > 0 && git != Some(0)).then(|| git.unwrap_or(self.least))
     }
 }
 
 /// Whether somebody scaled it to 0.
-pub(super) fn is_at_zero(live: &Value) -> bool {
+pub(crate) fn is_at_zero(live: &Value) -> bool {
     live.pointer("/spec/replicas").and_then(Value::as_i64) == Some(0)
 }
 

@@ -1,0 +1,47 @@
+//! The store of managed objects: what every object must be, for whom, what was last applied to it, and what is going on
+//! with it.
+//!
+//! - [`Desired`]: what an object must be, and by what it is known to be its owner's
+//! - `store`: the store itself; `objects` counts what is in it for its owners as it changes
+//! - `object`: one managed object
+//! - [`verdict`]: what an event means for it
+//! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
+//!   hold, and what is in their way
+//! - `applied_configuration`: what stands in a live object of what was last applied to it
+//! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
+//! - `summary`: what an owner's status says of its objects
+//! - [`inventory`]: the store of one GitSync, written down
+//!
+//! Invariant: an object is in the store from the moment its first apply begins until it is forgotten; what is not in it
+//! is ignored everywhere.
+//! Invariant: no more is remembered of a live object than its identity, two digests' worth of bytes and its health.
+//!
+//! Deliberately absent: requests, clocks and tasks. All of it are values and decisions over values.
+
+pub(crate) mod applied_configuration;
+pub(crate) mod attempts;
+pub(crate) mod autoscaler;
+pub(crate) mod backoff_expiry;
+pub(crate) mod collision;
+pub(crate) mod desired;
+pub mod fields;
+pub mod inventory;
+pub(crate) mod object;
+pub(crate) mod objects;
+pub(crate) mod ownership;
+mod policy;
+pub mod projection;
+pub(crate) mod reserved;
+pub mod revert_backoff;
+pub(crate) mod store;
+pub(crate) mod summary;
+pub(crate) mod unions;
+pub mod verdict;
+
+pub use applied_configuration::AppliedConfiguration;
+pub use desired::{Desired, Mark, Owner};
+pub use ownership::{released, take_over};
+pub use policy::Policy;
+pub use reserved::{Reserved, is_added_to};
+pub use summary::{Listed, SHOWN, Summary};
+pub use verdict::is_paused;
