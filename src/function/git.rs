@@ -16,7 +16,7 @@ use crate::api::function_conditions::Reason;
 use crate::api::git_repository::AuthType;
 use crate::failure::{Class, chain};
 use crate::secrets::{Followed, Known};
-use crate::source::{self, BaseDir, Credentials, Fault, Reference, Remote, RemoteUrl, SshFault};
+use crate::source::{self, BaseDir, Fault, Reference, Remote, RemoteUrl, SshFault};
 
 /// The source of a Git Function as in its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,9 +94,10 @@ fn kind_of(fault: &Fault) -> &'static str {
         Fault::MissingCommit | Fault::NotCommit => "commit not found",
         Fault::MissingDirectory => "baseDir not found",
         Fault::NotFound { .. } | Fault::Ssh(SshFault::NoRepository { .. }) => "repository not found",
-        Fault::Network { .. } | Fault::Timeout { .. } => "git server not reachable",
+        Fault::Network { .. } | Fault::Tls { .. } | Fault::Timeout { .. } => "git server not reachable",
         Fault::TooLarge { .. } | Fault::HistoryTooLarge { .. } => "repository too large",
-        Fault::MissingSecret | Fault::MissingKey { .. } => "credentials missing",
+        Fault::MissingSecret | Fault::MissingKey { .. } | Fault::MissingHalf { .. } => "credentials missing",
+        Fault::UnusableField { .. } => "credentials not usable",
         Fault::Unsupported { .. } => "repository not supported",
         Fault::Ssh(_) => "credentials not usable",
         Fault::Malformed { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => "address not usable",
@@ -135,7 +136,7 @@ pub(super) async fn remote(
     if let (Some(_), Some((class, problem))) = (&secret, known.problem()) {
         return Err(SourceError::options(class, &format!("Secret \"{named}\" {problem}")));
     }
-    let credentials: Credentials = source::credentials(found.spec.auth.as_ref(), known.data())
+    let source::Access { credentials, connection } = source::access(found.spec.auth.as_ref(), known.data())
         .map_err(|error| SourceError::options(error.class(), &format!("Secret \"{named}\": {}", chain(&error))))?;
     if url.holds_credentials() && auth.is_none() {
         let why = format!(
@@ -147,7 +148,7 @@ pub(super) async fn remote(
     // A local path would be a path in the container.
     let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());
     let access = Access { url: file.map_or_else(|| url.to_string(), String::from), secret: auth };
-    Ok((Remote { url, credentials }, access))
+    Ok((Remote { url, credentials, connection }, access))
 }
 
 /// The tree that the reference resolves to, by a lookup that is at most `max_age` old. `last` is the previous result.

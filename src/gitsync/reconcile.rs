@@ -373,10 +373,9 @@ impl Task {
         {
             return Err(refused);
         }
-        Ok(Remote {
-            url,
-            credentials: source::credentials(repository.spec.auth.as_ref(), secret.as_ref().and_then(Known::data))?,
-        })
+        let data = secret.as_ref().and_then(Known::data);
+        let source::Access { credentials, connection } = source::access(repository.spec.auth.as_ref(), data)?;
+        Ok(Remote { url, credentials, connection })
     }
 
     /// What is known of the Secret that the repository names.

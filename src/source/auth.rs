@@ -1,6 +1,8 @@
-//! A repository's `auth` and the Secret that it names become [`Credentials`].
+//! A repository's `auth` and the Secret that it names become [`Access`]: credentials, and what a connection is made
+//! with.
 //!
-//! Deliberately not here: reading the text of an SSH key (`ssh_key`); reading the Secret from the cluster.
+//! Deliberately not here: reading the text of an SSH key (`ssh_key`) or of certificates (`tls`); reading the Secret from
+//! the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +10,19 @@ use std::sync::Arc;
 use k8s_openapi::ByteString;
 
 use super::address::RemoteUrl;
-use super::error::{Error, Fault};
+use super::connection::Connection;
+use super::error::{Error, Fault, Sent};
 use super::ssh_fault::SshFault;
-use super::ssh_key::SshIdentity;
+use super::ssh_key::{self, SshIdentity};
+use super::tls;
 use crate::api::git_repository::{AuthType, RepositoryAuth};
 use crate::object::Secret;
+
+const USERNAME: &str = "username";
+const PASSWORD: &str = "password";
+const TOKEN: &str = "bearerToken";
+/// Maximum bytes of a user name, password or token; servers accept headers of some kilobytes.
+const MAX_BYTES: usize = 16 << 10;
 
 /// How to authenticate to a remote.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -26,22 +36,39 @@ pub enum Credentials {
         /// Password or token.
         password: Secret<String>,
     },
+    /// HTTP bearer token.
+    Bearer(Secret<String>),
     /// SSH key.
     Key(Arc<SshIdentity>),
 }
 
-/// The credentials for a repository's `auth`, from the `data` of the Secret that it names (`None` if the Secret is
-/// missing).
+/// How to open a remote.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// How to authenticate.
+    pub credentials: Credentials,
+    /// What the connection is made with.
+    pub connection: Connection,
+}
+
+/// The access for a repository's `auth`, from the `data` of the Secret that it names (`None` if the Secret is missing).
 ///
 /// For the type `key`, the private key is under `key`, `ssh-privatekey` or `identity`, its passphrase under `password`,
-/// and host keys under `known_hosts`. For `basic`, the keys `username` and `password` must both exist and may be empty.
-/// The Secret's type does not matter. One trailing line break, which `echo` leaves in many Secrets, is not part of a
-/// value.
-pub fn credentials(
-    auth: Option<&RepositoryAuth>,
-    secret: Option<&BTreeMap<String, ByteString>>,
-) -> Result<Credentials, Error> {
+/// and host keys under `known_hosts`. For `basic`, either `bearerToken`, which wins, or the keys `username` and `password`,
+/// which must both exist and may be empty; and `ca.crt`, and `tls.crt` with `tls.key`, with each of which alone nothing else
+/// is needed. The Secret's type does not matter. One trailing line break, which `echo` leaves in many Secrets, is not part
+/// of a value.
+pub fn access(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Access, Error> {
     read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
+}
+
+/// All fields of a Secret that are read for this kind of authentication.
+pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
+    let (own, shared): (&[_], &[_]) = match kind {
+        AuthType::Basic => (&[USERNAME, PASSWORD, TOKEN], &tls::FIELDS),
+        AuthType::Key => (&ssh_key::KEY_FIELDS, &[]),
+    };
+    own.iter().chain(shared).copied()
 }
 
 /// Whether a repository at this address supports this kind of authentication, independent of the Secret.
@@ -55,25 +82,79 @@ pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), E
     Err(Error::Authenticate { cause: Arc::new(fault.into()) })
 }
 
-fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Credentials, Fault> {
-    let Some(auth) = auth else { return Ok(Credentials::Anonymous) };
+impl Credentials {
+    /// The texts that a server's message must not repeat: as they are in the Secret, and as they are sent.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        match self {
+            Self::Basic { username, password } if !password.expose().is_empty() => {
+                vec![password.expose().clone(), basic(username, password)]
+            }
+            Self::Bearer(token) => vec![token.expose().clone()],
+            Self::Anonymous | Self::Basic { .. } | Self::Key(_) => Vec::new(),
+        }
+    }
+
+    /// What a server gets to see over HTTP.
+    pub(super) fn sent(&self, connection: &Connection) -> Sent {
+        match self {
+            Self::Anonymous | Self::Key(_) if connection.client.is_some() => Sent::WithCertificate,
+            Self::Anonymous | Self::Key(_) if connection.authorities.is_some() => Sent::AnonymouslyWithSecret,
+            Self::Anonymous | Self::Key(_) => Sent::Anonymously,
+            Self::Basic { .. } | Self::Bearer(_) => Sent::WithCredentials,
+        }
+    }
+}
+
+/// The value of HTTP basic authentication.
+fn basic(username: &str, password: &Secret<String>) -> String {
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
+    BASE64_STANDARD.encode(format!("{username}:{}", password.expose()))
+}
+
+fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Access, Fault> {
+    let Some(auth) = auth else {
+        return Ok(Access { credentials: Credentials::Anonymous, connection: Connection::default() });
+    };
     let data = secret.ok_or(Fault::MissingSecret)?;
     match auth.kind {
-        AuthType::Basic => Ok(Credentials::Basic {
-            username: field(data, "username")?,
-            password: Secret::new(field(data, "password")?),
+        AuthType::Basic => {
+            let connection = Connection::read(data)?;
+            Ok(Access { credentials: over_http(data, &connection)?, connection })
+        }
+        AuthType::Key => Ok(Access {
+            credentials: Credentials::Key(Arc::new(SshIdentity::read(data)?)),
+            connection: Connection::default(),
         }),
-        AuthType::Key => Ok(Credentials::Key(Arc::new(SshIdentity::read(data)?))),
     }
+}
+
+fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Result<Credentials, Fault> {
+    let has = |key| data.contains_key(key);
+    if has(TOKEN) {
+        let token = field(data, TOKEN)?;
+        let is_plain = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        return if is_plain {
+            Ok(Credentials::Bearer(Secret::new(token)))
+        } else {
+            Err(Fault::UnusableField { field: TOKEN, why: "a token is not empty and has no blanks" })
+        };
+    }
+    if !has(USERNAME) && !has(PASSWORD) && *connection != Connection::default() {
+        return Ok(Credentials::Anonymous);
+    }
+    Ok(Credentials::Basic { username: field(data, USERNAME)?, password: Secret::new(field(data, PASSWORD)?) })
 }
 
 fn field(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, Fault> {
     let bytes = &data.get(key).ok_or(Fault::MissingKey { key })?.0;
-    let text = std::str::from_utf8(bytes)
-        .map_err(|_| Fault::Malformed { why: "`username` and `password` of the Secret are UTF-8 text" })?;
+    let unusable = |why| Fault::UnusableField { field: key, why };
+    if bytes.len() > MAX_BYTES {
+        return Err(unusable("it is longer than 16 KiB"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8 text"))?;
     let text = text.strip_suffix('\n').map_or(text, |rest| rest.strip_suffix('\r').unwrap_or(rest));
     if text.chars().any(char::is_control) {
-        return Err(Fault::Malformed { why: "`username` and `password` of the Secret are one line each" });
+        return Err(unusable("it has more than one line"));
     }
     Ok(text.to_owned())
 }
@@ -86,8 +167,9 @@ mod tests {
     fn check(kind: AuthType, data: &[(&str, &[u8])], expected: &str) {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
         let auth = RepositoryAuth { kind, secret_name: "s".into() };
-        let got = match credentials(Some(&auth), Some(&data)) {
+        let got = match access(Some(&auth), Some(&data)).map(|access| access.credentials) {
             Ok(Credentials::Basic { username, password }) => format!("{username}:{}", password.expose()),
+            Ok(Credentials::Bearer(token)) => format!("bearer {}", token.expose()),
             Ok(other) => format!("{other:?}"),
             Err(error) => error.fault().to_string(),
         };
@@ -102,23 +184,34 @@ mod tests {
     }
 
     #[test]
+    fn a_bearer_token_wins_over_a_password() {
+        check(AuthType::Basic, &[("bearerToken", b"t\n")], "bearer t");
+        check(AuthType::Basic, &[("username", b"u"), ("password", b"p"), ("bearerToken", b"t")], "bearer t");
+        let blank = "bearerToken of the Secret cannot be used: a token is not empty and has no blanks";
+        check(AuthType::Basic, &[("bearerToken", b"")], blank);
+        check(AuthType::Basic, &[("bearerToken", b"a b")], blank);
+    }
+
+    #[test]
     fn says_what_the_secret_lacks() {
         let field = |key| format!("missing field {key}: the Secret needs it (it may be empty)");
         check(AuthType::Basic, &[("username", b"u")], &field("password"));
         check(AuthType::Basic, &[("password", b"p")], &field("username"));
-        check(
-            AuthType::Basic,
-            &[("username", b"\xff"), ("password", b"")],
-            "`username` and `password` of the Secret are UTF-8 text",
-        );
+        let unusable = |field: &str, why: &str| format!("{field} of the Secret cannot be used: {why}");
+        let username = |value| [("username", value), ("password", &b""[..])];
+        check(AuthType::Basic, &username(b"\xff"), &unusable("username", "it is not UTF-8 text"));
+        check(AuthType::Basic, &username(b"a\nb"), &unusable("username", "it has more than one line"));
+        let long = [b'x'; MAX_BYTES + 1];
+        check(AuthType::Basic, &username(&long), &unusable("username", "it is longer than 16 KiB"));
         let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
-        assert!(credentials(Some(&auth), None).unwrap_err().fault().to_string().contains("does not exist"));
-        assert_eq!(credentials(None, None).unwrap(), Credentials::Anonymous);
+        assert!(access(Some(&auth), None).unwrap_err().fault().to_string().contains("does not exist"));
+        assert_eq!(access(None, None).unwrap().credentials, Credentials::Anonymous);
     }
 
     #[test]
     fn shows_no_password() {
         let hidden = Credentials::Basic { username: "u".into(), password: Secret::new("hunter2".into()) };
-        assert!(!format!("{hidden:?} {}", Secret::new("hunter2")).contains("hunter2"));
+        let bearer = Credentials::Bearer(Secret::new("hunter2".into()));
+        assert!(!format!("{hidden:?} {bearer:?} {}", Secret::new("hunter2")).contains("hunter2"));
     }
 }

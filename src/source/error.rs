@@ -146,6 +146,34 @@ pub enum Fault {
         /// The key.
         key: &'static str,
     },
+    /// A value of the Secret cannot be used.
+    #[error("{field} of the Secret cannot be used: {why}")]
+    UnusableField {
+        /// Key of the Secret.
+        field: &'static str,
+        /// The rule that it breaks, or what to do.
+        why: &'static str,
+    },
+    /// The Secret has one of two keys that belong together.
+    #[error("the Secret has {beside} without {field}: it needs both")]
+    MissingHalf {
+        /// The key that is missing.
+        field: &'static str,
+        /// The key that is there.
+        beside: &'static str,
+    },
+    /// One side does not accept the other's certificate.
+    #[error("TLS: {why}")]
+    Certificate {
+        /// The cause, and what to do.
+        why: String,
+    },
+    /// The TLS handshake failed.
+    #[error("TLS: {why}")]
+    Tls {
+        /// The cause.
+        why: String,
+    },
     /// The server rejects the credentials, or asks for some.
     #[error("the server answered {status}: {}", denied_hint(*with, elsewhere.as_deref()))]
     Denied {
@@ -310,8 +338,12 @@ pub enum Fault {
 pub enum Sent {
     /// They were sent.
     WithCredentials,
+    /// A client certificate was offered, and nothing else.
+    WithCertificate,
     /// They were not sent.
     Anonymously,
+    /// They were not sent: the Secret has none.
+    AnonymouslyWithSecret,
 }
 
 fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
@@ -320,7 +352,15 @@ fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
             "it redirected to {host}, where credentials for another host are not sent; give that address instead"
         ),
         (Sent::WithCredentials, None) => "it does not accept the credentials; correct them in the Secret".into(),
+        (Sent::WithCertificate, None) => {
+            "the client certificate is not enough; correct tls.crt and tls.key in the Secret, or add username and password, or \
+             bearerToken"
+                .into()
+        }
         (Sent::Anonymously, None) => "it asks for credentials; name a Secret in the repository's `auth`".into(),
+        (Sent::AnonymouslyWithSecret, None) => {
+            "it asks for credentials; add username and password, or bearerToken, to the Secret".into()
+        }
     }
 }
 
@@ -354,6 +394,8 @@ impl Fault {
             | Self::LocalForbidden
             | Self::LocalUnusable { .. }
             | Self::MissingKey { .. }
+            | Self::UnusableField { .. }
+            | Self::MissingHalf { .. }
             | Self::NotFound { .. }
             | Self::Redirect { .. }
             | Self::TooLarge { .. }
@@ -365,10 +407,11 @@ impl Fault {
             | Self::NotCommit
             | Self::MissingDirectory => Class::Invalid,
             Self::MissingSecret => Class::NotReady,
-            Self::Denied { .. } | Self::WebPage => Class::Denied,
+            Self::Denied { .. } | Self::WebPage | Self::Certificate { .. } => Class::Denied,
             Self::Status { status, .. } if !matches!(status, 408 | 425 | 429 | 500..) => Class::Invalid,
             Self::Status { .. }
             | Self::Network { .. }
+            | Self::Tls { .. }
             | Self::Timeout { .. }
             | Self::Protocol { .. }
             | Self::Refused { .. }

@@ -18,6 +18,7 @@
 mod abbreviation;
 mod address;
 mod auth;
+mod connection;
 mod consumers;
 mod error;
 mod fair_queue;
@@ -43,6 +44,7 @@ mod ssh_fault;
 mod ssh_key;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod sweep;
+mod tls;
 #[expect(clippy::disallowed_methods, reason = "a fetch has a deadline")]
 mod transfer;
 #[expect(clippy::disallowed_methods, reason = "it speaks to remotes, with deadlines")]
@@ -52,7 +54,8 @@ mod watch;
 
 pub use crate::object::Secret;
 pub use address::RemoteUrl;
-pub use auth::{Credentials, credentials, supported};
+pub use auth::{Access, Credentials, access, fields, supported};
+pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
 pub use error::{Error, Fault, Sent};
 pub use id::{BlobId, Commit, TreeId};
@@ -62,5 +65,5 @@ pub use repositories::Repositories;
 pub use settings::{Deadlines, Limits, MAX_THREADS, Settings};
 pub use snapshot::{Entry, EntryKind, Snapshot};
 pub use ssh_fault::SshFault;
-pub use ssh_key::{KEY_FIELDS, SshIdentity};
+pub use ssh_key::SshIdentity;
 pub use watch::{LocalWatch, watch_local};

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
@@ -23,8 +23,8 @@ use super::permits::{Permits, TenantPermits};
 use super::poll::Poll;
 use super::reference::{RefNames, Reference, Refs, ResolvedRef};
 use super::snapshot::Snapshot;
-use super::transport::{self, Http, KeyPlace, Names, Negotiated, Ssh, Wire};
-use super::{Credentials, RemoteUrl, Settings};
+use super::transport::{self, ClientPlace, HttpClients, KeyPlace, Names, Negotiated, Ssh, Wire};
+use super::{Connection, Credentials, RemoteUrl, Settings};
 
 /// A repository and how to authenticate to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -33,17 +33,24 @@ pub struct Remote {
     pub url: RemoteUrl,
     /// How to authenticate. If this is empty, the credentials in the address are used.
     pub credentials: Credentials,
+    /// What the connection is made with.
+    pub connection: Connection,
 }
 
 impl Remote {
+    /// A remote whose connection is made with nothing special.
+    pub fn new(url: RemoteUrl, credentials: Credentials) -> Self {
+        Self { url, credentials, connection: Connection::default() }
+    }
+
     pub(super) fn credentials(&self) -> &Credentials {
         match &self.credentials {
             Credentials::Anonymous => self.url.embedded(),
-            given @ (Credentials::Basic { .. } | Credentials::Key(_)) => given,
+            given @ (Credentials::Basic { .. } | Credentials::Bearer(_) | Credentials::Key(_)) => given,
         }
     }
 
-    /// The identity of the remote: address and credentials.
+    /// The identity of the remote: address, credentials and connection.
     pub(super) fn identity(&self) -> Identity {
         let mut digest = Sha256::new();
         let mut add = |text: &str| {
@@ -57,7 +64,13 @@ impl Remote {
                 add(username);
                 add(password.expose());
             }
-            Credentials::Key(identity) => identity.parts().into_iter().for_each(add),
+            Credentials::Bearer(token) => ["bearer", token.expose()].into_iter().for_each(&mut add),
+            Credentials::Key(identity) => identity.parts().into_iter().for_each(&mut add),
+        }
+        // A remote without anything special has the identity, and so the mirror, that it has always had.
+        if self.connection != Connection::default() {
+            add("connection");
+            self.connection.parts().into_iter().for_each(add);
         }
         digest.finalize().into()
     }
@@ -74,8 +87,7 @@ pub struct Source {
 pub(super) struct Inner {
     pub(super) settings: Settings,
     permits: Permits,
-    names: Names,
-    http: OnceLock<Http>,
+    http: HttpClients,
     ssh: Ssh,
     pub(super) open: OpenGenerations,
     pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
@@ -112,6 +124,8 @@ pub(super) struct State {
     pub(super) negotiated: Mutex<Option<Negotiated>>,
     /// What came of opening its private key.
     key: KeyPlace,
+    /// Its HTTP client, if the usual one does not do.
+    client: ClientPlace,
     /// Held while the mirror changes.
     pub(super) mirror: tokio::sync::Mutex<Option<Mirror>>,
 }
@@ -129,14 +143,13 @@ impl Source {
     /// Uses neither disk nor network yet.
     pub fn new(settings: Settings) -> Self {
         let permits = Permits::new(settings.permits);
-        let (http, open, remotes, consumers) =
-            (OnceLock::new(), OpenGenerations::default(), Mutex::default(), Mutex::default());
+        let (open, remotes, consumers) = (OpenGenerations::default(), Mutex::default(), Mutex::default());
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
         let consumers_known = watch::Sender::new(false);
         let names = Names::new();
-        let ssh = Ssh::new(settings.deadlines, names.clone());
-        let inner =
-            Inner { settings, permits, names, http, ssh, open, remotes, consumers, consumers_known, lookups, fetches };
+        let http = HttpClients::new(settings.deadlines, names.clone());
+        let ssh = Ssh::new(settings.deadlines, names);
+        let inner = Inner { settings, permits, http, ssh, open, remotes, consumers, consumers_known, lookups, fetches };
         Self { inner: Arc::new(inner), tenant: Tenant::default() }
     }
 
@@ -332,20 +345,13 @@ impl Source {
 
     /// The client for a remote that is not local.
     pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
+        // A remote that was forgotten meanwhile keeps its key and its client no longer than this conversation.
+        let state = lock(&self.inner.remotes).get(&remote.identity()).cloned().unwrap_or_default();
         if let Some(address) = remote.url.ssh() {
-            // A remote that was forgotten meanwhile keeps its key no longer than this conversation.
-            let state = lock(&self.inner.remotes).get(&remote.identity()).map(|state| Arc::clone(&state.key));
-            return Ok(Wire::Ssh(&self.inner.ssh, address, state.unwrap_or_default()));
+            return Ok(Wire::Ssh(&self.inner.ssh, address, Arc::clone(&state.key)));
         }
-        Ok(Wire::Http(self.http()?, remote.url.http().ok_or(Fault::LocalForbidden)?))
-    }
-
-    fn http(&self) -> Result<&Http, Fault> {
-        if let Some(http) = self.inner.http.get() {
-            return Ok(http);
-        }
-        let http = Http::new(self.inner.settings.deadlines, self.inner.names.clone())?;
-        Ok(self.inner.http.get_or_init(|| http))
+        let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
+        Ok(Wire::Http(self.inner.http.get(&remote.connection, &state.client)?, url))
     }
 }
 

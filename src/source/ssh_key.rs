@@ -29,7 +29,7 @@ const PASSPHRASE: &str = "password";
 /// The host keys.
 const KNOWN_HOSTS: &str = "known_hosts";
 /// All fields of a Secret that are read.
-pub const KEY_FIELDS: [&str; 5] = [FIELDS[0], FIELDS[1], FIELDS[2], PASSPHRASE, KNOWN_HOSTS];
+pub(super) const KEY_FIELDS: [&str; 5] = [FIELDS[0], FIELDS[1], FIELDS[2], PASSPHRASE, KNOWN_HOSTS];
 
 /// Maximum bcrypt rounds of a key; `ssh-keygen` writes 16 or 24.
 const BCRYPT_ROUNDS: u32 = 512;

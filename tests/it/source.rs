@@ -29,6 +29,7 @@ mod mirrors;
 mod ssh;
 mod ssh_hostile;
 mod ssh_keys;
+mod tls;
 
 const NOW: Duration = Duration::ZERO;
 
@@ -75,12 +76,12 @@ fn settings(mirrors: &Path) -> Settings {
 }
 
 fn anonymous(url: &str) -> Remote {
-    Remote { url: RemoteUrl::parse(url).unwrap(), credentials: Credentials::Anonymous }
+    Remote::new(RemoteUrl::parse(url).unwrap(), Credentials::Anonymous)
 }
 
 fn basic(url: &str, username: &str, password: &str) -> Remote {
     let credentials = Credentials::Basic { username: username.into(), password: Secret::new(password.into()) };
-    Remote { url: RemoteUrl::parse(url).unwrap(), credentials }
+    Remote::new(RemoteUrl::parse(url).unwrap(), credentials)
 }
 
 async fn sync(source: &Source, remote: &Remote, reference: &str) -> Result<Snapshot, Error> {

@@ -14,9 +14,9 @@ use k8s_openapi::ByteString;
 use super::error::{Error, Finding};
 use super::tree::{Node, Tree};
 use super::{Bounds, InGit, listing};
-use crate::api::git_repository::{AuthType, RepositoryAuth};
+use crate::api::git_repository::RepositoryAuth;
 use crate::source::{
-    self, BaseDir, Commit, Credentials, EntryKind, Fault, Reference, Remote, ResolvedRef, Settings, Snapshot, Source,
+    self, Access, BaseDir, Commit, EntryKind, Fault, Reference, Remote, ResolvedRef, Settings, Snapshot, Source,
 };
 
 /// Maximum bytes of a link's target.
@@ -26,8 +26,8 @@ const KEY_BYTES: u64 = 1 << 20;
 
 /// Fetches with a mirror in `mirror` and writes the files to `src`, which is empty.
 pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bounds) -> Result<(Tree, Commit), Error> {
-    let credentials = credentials(in_git)?;
-    let remote = Remote { url: in_git.url.clone(), credentials };
+    let Access { credentials, connection } = access(in_git)?;
+    let remote = Remote { url: in_git.url.clone(), credentials, connection };
     let mut settings = Settings::new(mirror);
     settings.allow_local = in_git.allow_local;
     settings.limits.file_bytes = bounds.file_bytes;
@@ -184,21 +184,17 @@ fn target(snapshot: &Snapshot, path: &str, entry: &source::Entry) -> Result<Stri
     if target.chars().any(char::is_control) { Err(unusable().into()) } else { Ok(target) }
 }
 
-/// The credentials from the mounted Secret.
-fn credentials(in_git: &InGit) -> Result<Credentials, Error> {
-    let Some((kind, directory)) = &in_git.auth else { return Ok(Credentials::Anonymous) };
-    let keys: &[&str] = match kind {
-        AuthType::Basic => &["username", "password"],
-        AuthType::Key => &source::KEY_FIELDS,
-    };
+/// The access with the mounted Secret.
+fn access(in_git: &InGit) -> Result<Access, Error> {
+    let Some((kind, directory)) = &in_git.auth else { return Ok(source::access(None, None)?) };
     let mut data = BTreeMap::new();
-    for key in keys {
+    for key in source::fields(*kind) {
         if let Some(value) = read_key(directory.join(key))? {
-            data.insert((*key).to_owned(), ByteString(value));
+            data.insert(key.to_owned(), ByteString(value));
         }
     }
     let auth = RepositoryAuth { kind: *kind, secret_name: String::new() };
-    Ok(source::credentials(Some(&auth), Some(&data))?)
+    Ok(source::access(Some(&auth), Some(&data))?)
 }
 
 fn read_key(path: PathBuf) -> Result<Option<Vec<u8>>, Error> {

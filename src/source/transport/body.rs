@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use super::http_fault::network;
 use super::packet::{self, Packet};
-use super::{http, ssh};
+use super::ssh;
 use crate::source::error::Fault;
 
 /// An answer that is being read.
@@ -79,7 +80,7 @@ impl Body {
     async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         let next = async {
             match &mut self.flow {
-                Stream::Http(response) => response.chunk().await.map_err(|error| http::network(&error)),
+                Stream::Http(response) => response.chunk().await.map_err(|error| network(&error)),
                 Stream::Ssh(session) => session.chunk().await,
             }
         };

@@ -254,17 +254,11 @@ pub(in crate::source) fn without_credentials(credentials: &Credentials, fault: F
 }
 
 fn without(credentials: &Credentials, text: String) -> String {
-    match credentials {
-        Credentials::Basic { password, .. } if !password.expose().is_empty() => {
-            let basic = super::http::basic(credentials).unwrap_or_default();
-            // Shortening may have cut a repeated secret: any eight consecutive characters of it count.
-            if repeats(&text, password.expose()) || repeats(&text, &basic) {
-                "(its message repeats the credentials and is not shown)".to_owned()
-            } else {
-                text
-            }
-        }
-        _ => text,
+    // Shortening may have cut a repeated secret: any eight consecutive characters of it count.
+    if credentials.secrets().iter().any(|secret| repeats(&text, secret)) {
+        "(its message repeats the credentials and is not shown)".to_owned()
+    } else {
+        text
     }
 }
 

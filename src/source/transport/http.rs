@@ -3,25 +3,29 @@
 //! Invariant: credentials are sent only to the host of the repository's address; a redirect to another host is followed
 //! without them, one from https to http not at all.
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use reqwest::{StatusCode, Url, header};
 
 use super::body::Body;
+use super::http_fault::network;
 use super::names::Names;
-use crate::failure::{network_error, retry_after};
+use crate::failure::retry_after;
 use crate::source::address::strip;
 use crate::source::error::{Fault, Sent};
-use crate::source::{Credentials, Deadlines};
+use crate::source::{Connection, Credentials, Deadlines};
 
 /// Some servers accept only clients that call themselves git.
 const AGENT: &str = concat!("git/2.0 (mainstay ", env!("CARGO_PKG_VERSION"), ")");
 const REDIRECTS: usize = 5;
 const UPLOAD_PACK_QUERY: &str = "service=git-upload-pack";
 
-/// A client for all remotes.
+/// A client for the remotes with one kind of connection.
 #[derive(Clone, Debug)]
 pub(in crate::source) struct Http {
-    client: reqwest::Client,
+    /// For the host of the repository's address.
+    own: reqwest::Client,
+    /// For other hosts: without the client certificate.
+    foreign: reqwest::Client,
+    connection: Connection,
     deadlines: Deadlines,
 }
 
@@ -34,17 +38,16 @@ pub(in crate::source) struct Endpoint {
 }
 
 impl Http {
-    pub(in crate::source) fn new(deadlines: Deadlines, names: Names) -> Result<Self, Fault> {
+    pub(super) fn new(deadlines: Deadlines, names: &Names, connection: &Connection) -> Result<Self, Fault> {
         // Fails only when a provider is installed already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .user_agent(AGENT)
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(deadlines.connect)
-            .dns_resolver(names)
-            .build()
-            .map_err(|error| network(&error))?;
-        Ok(Self { client, deadlines })
+        let foreign = client(deadlines, names, &Connection { client: None, ..connection.clone() })?;
+        let own = if connection.client.is_some() { client(deadlines, names, connection)? } else { foreign.clone() };
+        Ok(Self { own, foreign, connection: connection.clone(), deadlines })
+    }
+
+    fn client(&self, at: &Endpoint) -> &reqwest::Client {
+        if at.own { &self.own } else { &self.foreign }
     }
 
     /// Requests the advertisement, and follows redirects.
@@ -56,14 +59,15 @@ impl Http {
     ) -> Result<(Endpoint, Body), Fault> {
         let mut at = Endpoint { base: url.clone(), own: true };
         for _ in 0..=REDIRECTS {
-            let request = self.client.get(append(&at.base, "info/refs", Some(UPLOAD_PACK_QUERY)));
+            let request = self.client(&at).get(append(&at.base, "info/refs", Some(UPLOAD_PACK_QUERY)));
             let request = request.header("git-protocol", "version=2").header(header::PRAGMA, "no-cache");
             let response = self.send(request, &at, credentials).await?;
             if response.status().is_redirection() {
                 at = redirected(&at, url, &response)?;
                 continue;
             }
-            let response = accepted(response, &at, credentials, "application/x-git-upload-pack-advertisement")?;
+            let response =
+                accepted(response, &at, self.sent(credentials), "application/x-git-upload-pack-advertisement")?;
             return Ok((at, self.body(response, limit)));
         }
         Err(Fault::Redirect { to: host(&at.base), why: "there are more than five redirects" })
@@ -79,7 +83,7 @@ impl Http {
         limit: u64,
     ) -> Result<Body, Fault> {
         let mut request = self
-            .client
+            .client(at)
             .post(append(&at.base, "git-upload-pack", None))
             .header(header::CONTENT_TYPE, "application/x-git-upload-pack-request")
             .header(header::ACCEPT, "application/x-git-upload-pack-result")
@@ -93,7 +97,7 @@ impl Http {
             let to = to.map_or_else(|| "another place".to_owned(), |to| host(&to));
             return Err(Fault::Redirect { to, why: "only the first request may be redirected" });
         }
-        let response = accepted(response, at, credentials, "application/x-git-upload-pack-result")?;
+        let response = accepted(response, at, self.sent(credentials), "application/x-git-upload-pack-result")?;
         Ok(self.body(response, limit))
     }
 
@@ -107,6 +111,7 @@ impl Http {
             Credentials::Basic { username, password } if at.own => {
                 request.basic_auth(username, Some(password.expose()))
             }
+            Credentials::Bearer(token) if at.own => request.bearer_auth(token.expose()),
             _ => request,
         };
         let silence = self.deadlines.silence;
@@ -116,19 +121,30 @@ impl Http {
         }
     }
 
+    fn sent(&self, credentials: &Credentials) -> Sent {
+        credentials.sent(&self.connection)
+    }
+
     fn body(&self, response: reqwest::Response, limit: u64) -> Body {
         Body::http(response, limit, self.deadlines.silence)
     }
 }
 
-/// The value of basic authentication for these credentials.
-pub(super) fn basic(credentials: &Credentials) -> Option<String> {
-    match credentials {
-        Credentials::Basic { username, password } => {
-            Some(BASE64_STANDARD.encode(format!("{username}:{}", password.expose())))
-        }
-        Credentials::Anonymous | Credentials::Key(_) => None,
+fn client(deadlines: Deadlines, names: &Names, connection: &Connection) -> Result<reqwest::Client, Fault> {
+    let mut builder = reqwest::Client::builder()
+        .user_agent(AGENT)
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(deadlines.connect)
+        .dns_resolver(names.clone());
+    if let Some(authorities) = &connection.authorities {
+        let certificates = reqwest::Certificate::from_pem_bundle(authorities.pem().as_bytes());
+        builder = builder.tls_certs_only(certificates.map_err(|error| network(&error))?);
     }
+    if let Some(client) = &connection.client {
+        let identity = reqwest::Identity::from_pem(client.pem().as_bytes());
+        builder = builder.identity(identity.map_err(|error| network(&error))?);
+    }
+    builder.build().map_err(|error| network(&error))
 }
 
 /// The protocol version.
@@ -186,15 +202,14 @@ fn next_endpoint(from: &Url, asked: &Url, to: &mut Url) -> Result<Endpoint, Faul
 fn accepted(
     response: reqwest::Response,
     at: &Endpoint,
-    credentials: &Credentials,
+    with: Sent,
     expected: &str,
 ) -> Result<reqwest::Response, Fault> {
     let status = response.status();
     let header = |name| response.headers().get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
     if !status.is_success() {
-        let anonymous = matches!(credentials, Credentials::Anonymous);
-        let elsewhere = (!at.own && !anonymous).then(|| host(&at.base));
-        let with = if anonymous { Sent::Anonymously } else { Sent::WithCredentials };
+        let holds_back = matches!(with, Sent::WithCredentials | Sent::WithCertificate);
+        let elsewhere = (!at.own && holds_back).then(|| host(&at.base));
         return Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
                 Fault::Denied { status: status.as_u16(), with, elsewhere }
@@ -214,10 +229,6 @@ fn accepted(
         }
         _ => Err(Fault::Protocol { why: "the content type is not that of Git" }),
     }
-}
-
-pub(super) fn network(error: &reqwest::Error) -> Fault {
-    Fault::Network { what: network_error(error) }
 }
 
 #[cfg(test)]

@@ -51,9 +51,12 @@ impl Names {
     pub(super) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
         let found = self.permits.share(tenant).run(move || look_up(&name, port)).await?;
-        let what = |error| format!("no connection: the name {host} is not found ({error})");
-        found.map_err(|error| Fault::Network { what: what(error) })
+        found.map_err(|error| Fault::Network { what: format!("no connection: {}", not_found(host, &error)) })
     }
+}
+
+fn not_found(host: &str, error: &io::Error) -> String {
+    format!("the name {host} is not found ({error})")
 }
 
 impl Resolve for Names {
@@ -61,7 +64,9 @@ impl Resolve for Names {
         let (names, tenant) = (self.clone(), tenant());
         Box::pin(async move {
             let look_up = names.look_up;
-            let found = names.permits.share(&tenant).run(move || look_up(name.as_str(), 0)).await??;
+            let host = name.as_str().to_owned();
+            let found = names.permits.share(&tenant).run(move || look_up(name.as_str(), 0)).await?;
+            let found = found.map_err(|error| not_found(&host, &error))?;
             Ok::<Addrs, _>(Box::new(found.into_iter()))
         })
     }

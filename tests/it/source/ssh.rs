@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use k8s_openapi::ByteString;
 use mainstay::{
     api::git_repository::{AuthType, RepositoryAuth},
-    source::credentials,
+    source::access,
 };
 
 use super::*;
@@ -60,7 +60,7 @@ impl SshBench {
     pub(super) fn try_remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
         let auth = RepositoryAuth { kind: AuthType::Key, secret_name: "git".into() };
-        Ok(Remote { url: RemoteUrl::parse(url)?, credentials: credentials(Some(&auth), Some(&data))? })
+        Ok(Remote::new(RemoteUrl::parse(url)?, access(Some(&auth), Some(&data))?.credentials))
     }
 
     pub(super) fn remote(&self, data: &[(&str, &str)]) -> Remote {

@@ -18,6 +18,8 @@ use axum::{
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use tokio::io::AsyncWriteExt as _;
 
+use super::tls::TlsListener;
+
 /// What the server does instead of answering well.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
@@ -71,7 +73,8 @@ pub(crate) struct Counts {
 
 #[derive(Default)]
 struct Levers {
-    credentials: Option<(String, String)>,
+    /// What requests must carry to be let in.
+    authorization: Option<String>,
     faults: Vec<(On, Fault)>,
     only_version_zero: bool,
     counts: Counts,
@@ -85,6 +88,7 @@ struct Shared {
 
 /// A running server; it ends when it is dropped.
 pub(crate) struct GitServer {
+    scheme: &'static str,
     address: SocketAddr,
     shared: Arc<Shared>,
     serving: tokio::task::JoinHandle<()>,
@@ -99,17 +103,31 @@ impl Drop for GitServer {
 impl GitServer {
     /// Serves the repositories in `root` on a free port of loopback.
     pub(crate) async fn start(root: &Path) -> Self {
-        let shared = Arc::new(Shared { root: root.to_owned(), levers: Mutex::default() });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
-        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, shared, serving }
+        Self::serve(root, "http", address, listener)
     }
 
-    /// `http://127.0.0.1:<port>`
+    /// Serves over TLS.
+    pub(crate) async fn start_tls(root: &Path, identity: rustls::ServerConfig) -> Self {
+        let listener = TlsListener::bind(identity).await;
+        let address = axum::serve::Listener::local_addr(&listener).unwrap();
+        Self::serve(root, "https", address, listener)
+    }
+
+    fn serve<L>(root: &Path, scheme: &'static str, address: SocketAddr, listener: L) -> Self
+    where
+        L: axum::serve::Listener<Addr = SocketAddr>,
+    {
+        let shared = Arc::new(Shared { root: root.to_owned(), levers: Mutex::default() });
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { scheme, address, shared, serving }
+    }
+
+    /// `http://127.0.0.1:<port>`, or `https://…`
     pub(crate) fn base(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// Address of a repository under the root.
@@ -119,12 +137,17 @@ impl GitServer {
 
     /// From now on only this user and password are let in.
     pub(crate) fn require(&self, username: &str, password: &str) {
-        self.levers().credentials = Some((username.to_owned(), password.to_owned()));
+        self.require_authorization(&format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}"))));
+    }
+
+    /// From now on only requests with this `Authorization` are let in.
+    pub(crate) fn require_authorization(&self, value: &str) {
+        self.levers().authorization = Some(value.to_owned());
     }
 
     /// From now on everyone is let in.
     pub(crate) fn let_everyone_in(&self) {
-        self.levers().credentials = None;
+        self.levers().authorization = None;
     }
 
     /// From now on the server misbehaves in this way for these requests, beside what it does wrong for others.
@@ -180,9 +203,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         levers.counts.with_credentials += usize::from(!given.is_empty());
         levers.counts.bytes_in += body.len();
         levers.counts.packs += usize::from(on == On::Packs);
-        let allowed = levers.credentials.as_ref().is_none_or(|(username, password)| {
-            given == format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}")))
-        });
+        let allowed = levers.authorization.as_ref().is_none_or(|required| given == required);
         let there = |fault: &Fault| match fault {
             Fault::Redirect(base) => {
                 let path = base.splitn(4, '/').nth(3).unwrap_or_default();

@@ -21,4 +21,5 @@ pub(crate) mod registry;
 pub(crate) mod remote;
 pub(crate) mod server;
 pub(crate) mod ssh_server;
+pub(crate) mod tls;
 pub(crate) mod world;

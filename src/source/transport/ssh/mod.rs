@@ -75,7 +75,7 @@ impl Ssh {
         let identity = match credentials {
             Credentials::Key(identity) => identity,
             Credentials::Anonymous => return Err(SshFault::NoKey.into()),
-            Credentials::Basic { .. } => return Err(SshFault::NotKey.into()),
+            Credentials::Basic { .. } | Credentials::Bearer(_) => return Err(SshFault::NotKey.into()),
         };
         let tenant = names::tenant();
         let key = self.keys.open(&tenant, identity, place).await?;

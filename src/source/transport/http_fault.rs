@@ -1,0 +1,100 @@
+//! An error of the HTTP client becomes a [`Fault`]: what the TLS handshake failed at is told apart from the network.
+//!
+//! Invariant: no text holds an address or anything that the server said, but the names in its certificate, shortened.
+
+use rustls::{AlertDescription, CertificateError, Error as TlsError};
+
+use super::fetch::clean;
+use crate::failure::network_error;
+use crate::source::error::Fault;
+
+/// The fault of a failed request.
+pub(super) fn network(error: &reqwest::Error) -> Fault {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    match causes.filter_map(tls_error).last() {
+        Some(error) => tls(error),
+        None => Fault::Network { what: network_error(error) },
+    }
+}
+
+/// The TLS error that an I/O error wraps, or the error itself.
+fn tls_error<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e TlsError> {
+    let wrapped = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+    wrapped.and_then(|inner| inner.downcast_ref()).or_else(|| cause.downcast_ref())
+}
+
+fn tls(error: &TlsError) -> Fault {
+    let certificate = |why: &str| Fault::Certificate { why: why.to_owned() };
+    match error {
+        TlsError::InvalidCertificate(problem) => match problem {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => certificate(
+                "no CA that is trusted has signed the server's certificate; put the certificate of the CA that did into the \
+                 Secret under ca.crt",
+            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                certificate("the server's certificate has expired; its operator has to renew it")
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                certificate("the server's certificate is not valid yet; compare the clocks of both sides")
+            }
+            CertificateError::Revoked => certificate("the server's certificate is revoked"),
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Fault::Certificate { why: for_another_name(problem) }
+            }
+            other => Fault::Certificate { why: format!("the server's certificate is not accepted ({})", text(other)) },
+        },
+        TlsError::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::NoCertificate
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied,
+        ) => Fault::Certificate {
+            why: format!(
+                "the server wants a client certificate that it accepts ({}); correct tls.crt and tls.key in the Secret",
+                text(error)
+            ),
+        },
+        TlsError::InvalidMessage(_) => Fault::Tls { why: "the server does not speak TLS at this port".to_owned() },
+        other => Fault::Tls { why: format!("the handshake failed ({})", text(other)) },
+    }
+}
+
+fn for_another_name(problem: &CertificateError) -> String {
+    let names = match problem {
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let shown: Vec<_> = presented.iter().take(4).map(String::as_str).collect();
+            format!(" ({})", clean(shown.join(", ").as_bytes()))
+        }
+        _ => String::new(),
+    };
+    format!("the server's certificate is for another name{names}; give the address with a name that it has")
+}
+
+fn text(error: &dyn std::fmt::Display) -> String {
+    clean(error.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Class;
+
+    #[test]
+    fn names_what_the_handshake_failed_at() {
+        let check = |error: TlsError, class: Class, expected: &str| {
+            let fault = tls(&error);
+            assert_eq!((fault.class(), fault.to_string().contains(expected)), (class, true), "{fault}");
+        };
+        check(CertificateError::UnknownIssuer.into(), Class::Denied, "into the Secret under ca.crt");
+        check(CertificateError::Expired.into(), Class::Denied, "has expired");
+        check(CertificateError::NotValidForName.into(), Class::Denied, "is for another name; give");
+        let required = TlsError::AlertReceived(AlertDescription::CertificateRequired);
+        check(required, Class::Denied, "wants a client certificate");
+        check(TlsError::HandshakeNotComplete, Class::Unavailable, "the handshake failed (");
+    }
+}
