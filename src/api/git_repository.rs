@@ -23,18 +23,32 @@ pub struct GitRepositorySpec {
     /// How to authenticate; without it the repository is read anonymously.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<RepositoryAuth>,
+    /// The proxy through which the repository is reached; it carries HTTP and SSH. Without it the agent's `HTTPS_PROXY`,
+    /// `HTTP_PROXY` and `NO_PROXY` apply to HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_secret_ref: Option<ProxySecretRef>,
+}
+
+/// The Secret with a proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxySecretRef {
+    /// Secret in the same namespace: key `address` (`http://host:port`, `https://host:port` or `socks5://host:port`), and
+    /// `username` and `password` if the proxy asks for them.
+    pub name: String,
 }
 
 /// How to authenticate to a repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RepositoryAuth {
-    /// `basic` for a password or token over HTTP(S); `key` for an SSH key.
+    /// `basic` for a password, token or client certificate over HTTP(S); `key` for an SSH key.
     #[serde(rename = "type")]
     pub kind: AuthType,
-    /// Secret in the same namespace: keys `username` and `password` for `basic`; for `key` the private key under `key`,
-    /// `ssh-privatekey` or `identity`, the passphrase of an encrypted key under `password`, and the host keys of the server
-    /// under `known_hosts`.
+    /// Secret in the same namespace. For `basic`: `username` and `password`, or `bearerToken`; a private CA under `ca.crt`;
+    /// a client certificate under `tls.crt` and `tls.key`. For `key`: the private key under `key`, `ssh-privatekey` or
+    /// `identity`, the passphrase of an encrypted key under `password`, and the host keys of the server under
+    /// `known_hosts`.
     pub secret_name: String,
 }
 

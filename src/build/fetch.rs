@@ -105,6 +105,8 @@ pub struct InGit {
     pub base_dir: BaseDir,
     /// The type of authentication, and the directory with the keys of the Secret.
     pub auth: Option<(AuthType, PathBuf)>,
+    /// The directory with the keys of the proxy's Secret.
+    pub proxy: Option<PathBuf>,
     /// Whether local repositories are allowed.
     pub allow_local: bool,
 }

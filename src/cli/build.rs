@@ -64,6 +64,9 @@ struct Fetch {
     /// Directory with the keys of the Secret
     #[arg(long, value_name = "DIRECTORY", requires = "auth")]
     credentials: Option<PathBuf>,
+    /// Directory with the keys of the proxy's Secret
+    #[arg(long, value_name = "DIRECTORY", requires = "url")]
+    proxy: Option<PathBuf>,
     /// Read repositories on this machine, too
     #[arg(long)]
     allow_local: bool,
@@ -138,6 +141,7 @@ fn in_git(arguments: &Fetch) -> Result<InGit, source::Error> {
         reference: text(&arguments.reference).parse()?,
         base_dir: arguments.base_dir.parse()?,
         auth: arguments.auth.zip(arguments.credentials.clone()),
+        proxy: arguments.proxy.clone(),
         allow_local: arguments.allow_local,
     })
 }

@@ -160,7 +160,10 @@ mod tests {
     }
 
     fn repository(url: &str) -> GitRepository {
-        GitRepository::new("shop", crate::api::GitRepositorySpec { url: url.into(), auth: None })
+        GitRepository::new(
+            "shop",
+            crate::api::GitRepositorySpec { url: url.into(), auth: None, proxy_secret_ref: None },
+        )
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::Reason;
 use crate::api::git_repository::AuthType;
 use crate::failure::{Class, chain};
-use crate::secrets::{Followed, Known};
-use crate::source::{self, BaseDir, Fault, Reference, Remote, RemoteUrl, SshFault};
+use crate::secrets::{Known, RepositorySecrets, SecretData};
+use crate::source::{self, AccessFault, BaseDir, Fault, Reference, Remote, RemoteUrl, SshFault};
 
 /// The source of a Git Function as in its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub struct Access {
     pub url: String,
     /// Type of authentication, and the name of the Secret.
     pub secret: Option<(AuthType, String)>,
+    /// Name of the Secret with the proxy.
+    pub proxy: Option<String>,
 }
 
 /// Why the source cannot be read.
@@ -94,21 +96,24 @@ fn kind_of(fault: &Fault) -> &'static str {
         Fault::MissingCommit | Fault::NotCommit => "commit not found",
         Fault::MissingDirectory => "baseDir not found",
         Fault::NotFound { .. } | Fault::Ssh(SshFault::NoRepository { .. }) => "repository not found",
-        Fault::Network { .. } | Fault::Tls { .. } | Fault::Timeout { .. } => "git server not reachable",
+        Fault::Network { .. } | Fault::Tls { .. } | Fault::Proxy { .. } | Fault::Timeout { .. } => {
+            "git server not reachable"
+        }
         Fault::TooLarge { .. } | Fault::HistoryTooLarge { .. } => "repository too large",
-        Fault::MissingSecret | Fault::MissingKey { .. } | Fault::MissingHalf { .. } => "credentials missing",
-        Fault::UnusableField { .. } => "credentials not usable",
+        Fault::MissingSecret | Fault::Access(AccessFault::MissingKey { .. } | AccessFault::MissingHalf { .. }) => {
+            "credentials missing"
+        }
         Fault::Unsupported { .. } => "repository not supported",
-        Fault::Ssh(_) => "credentials not usable",
+        Fault::Access(_) | Fault::Ssh(_) => "credentials not usable",
         Fault::Malformed { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => "address not usable",
         _ => "git server failed",
     }
 }
 
-/// The remote of the GitRepository. From now on `followed` watches the Secret that it names, and no other.
+/// The remote of the GitRepository. From now on `followed` watches the Secrets that it names, and no others.
 pub(super) async fn remote(
     context: &Context,
-    followed: &mut Option<Followed>,
+    followed: &mut RepositorySecrets,
     location: &GitLocation,
 ) -> Result<(Remote, Access), SourceError> {
     let GitLocation { namespace, repository, .. } = location;
@@ -119,26 +124,31 @@ pub(super) async fn remote(
         };
         return Err(SourceError::options(class, &format!("GitRepository \"{repository}\" {why}")));
     };
-    let auth = found.spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone()));
-    let secret = auth.as_ref().map(|(_, name)| name.clone());
-    if followed.as_ref().map(Followed::of) != secret.as_deref().map(|name| (&**namespace, name)) {
-        *followed = secret.as_deref().map(|name| context.secrets.follow(namespace, name));
-    }
-    let known = match followed {
-        Some(followed) => followed.known().await,
-        None => Known::Absent,
-    };
+    let spec = &found.spec;
+    let known = followed.of(&context.secrets, namespace, spec).await;
     // Errors that no Secret can fix are reported first.
     let unusable = |error: source::Error| SourceError::options(error.class(), &chain(&error));
-    let url = RemoteUrl::parse(&found.spec.url).map_err(unusable)?;
-    source::supported(&url, found.spec.auth.as_ref()).map_err(unusable)?;
-    let named = secret.as_deref().unwrap_or_default();
-    if let (Some(_), Some((class, problem))) = (&secret, known.problem()) {
-        return Err(SourceError::options(class, &format!("Secret \"{named}\" {problem}")));
+    let url = RemoteUrl::parse(&spec.url).map_err(unusable)?;
+    source::supported(&url, spec.auth.as_ref()).map_err(unusable)?;
+    let refused = |name: &str, error: source::Error| {
+        SourceError::options(error.class(), &format!("Secret \"{name}\": {}", chain(&error)))
+    };
+    let missing = |name: &str, known: &Option<Known>| match known.as_ref().and_then(Known::problem) {
+        Some((class, problem)) => Err(SourceError::options(class, &format!("Secret \"{name}\" {problem}"))),
+        None => Ok(()),
+    };
+    let named = spec.auth.as_ref().map_or("", |auth| &auth.secret_name);
+    missing(named, &known.auth)?;
+    let access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data));
+    let mut access = access.map_err(|error| refused(named, error))?;
+    if let Some(proxy) = &spec.proxy_secret_ref {
+        missing(&proxy.name, &known.proxy)?;
+        let data = known.proxy.as_ref().and_then(Known::data);
+        access =
+            access.through_proxy(data.unwrap_or(&SecretData::new())).map_err(|error| refused(&proxy.name, error))?;
     }
-    let source::Access { credentials, connection } = source::access(found.spec.auth.as_ref(), known.data())
-        .map_err(|error| SourceError::options(error.class(), &format!("Secret \"{named}\": {}", chain(&error))))?;
-    if url.holds_credentials() && auth.is_none() {
+    let source::Access { credentials, connection } = access;
+    if url.holds_credentials() && spec.auth.is_none() {
         let why = format!(
             "the address in GitRepository \"{repository}\" holds a user name or password; put them into a Secret with the \
              keys username and password, and name it in spec.auth"
@@ -147,7 +157,11 @@ pub(super) async fn remote(
     }
     // A local path would be a path in the container.
     let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());
-    let access = Access { url: file.map_or_else(|| url.to_string(), String::from), secret: auth };
+    let access = Access {
+        url: file.map_or_else(|| url.to_string(), String::from),
+        secret: spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone())),
+        proxy: spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.clone()),
+    };
     Ok((Remote { url, credentials, connection }, access))
 }
 

@@ -17,7 +17,7 @@ use super::{Code, ResolvedFunction};
 use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
 use crate::failure::{Class, jitter};
-use crate::secrets::Followed;
+use crate::secrets::{Followed, RepositorySecrets};
 use crate::source::{Consumer, ConsumerKind, Remote};
 
 /// The source of a Function.
@@ -31,8 +31,8 @@ pub(super) enum Source {
 /// The state of polling one Function's remote.
 pub(super) struct Polling {
     consumer: Consumer,
-    /// The Secret of the remote, if there is one.
-    secret: Option<Followed>,
+    /// The Secrets of the remote.
+    secrets: RepositorySecrets,
     /// The remote, if known.
     remote: Option<Remote>,
     /// The last result.
@@ -51,7 +51,7 @@ impl Polling {
     /// Starts with the result in the status.
     pub(super) fn new(namespace: &str, name: &str, status: &FunctionStatus) -> Self {
         Self {
-            secret: None,
+            secrets: RepositorySecrets::default(),
             remote: None,
             tree: git::last_resolved(namespace, status),
             consumer: Consumer::new(ConsumerKind::Function, namespace, name),
@@ -79,26 +79,26 @@ impl Polling {
         self.unread.as_ref()
     }
 
-    /// The Secret of the remote, if there is one.
-    pub(super) fn secret(&self) -> Option<&Followed> {
-        self.secret.as_ref()
+    /// The Secrets of the remote.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &Followed> {
+        self.secrets.iter()
     }
 
-    /// The Secret of the remote, to wait for its changes.
-    pub(super) fn secret_mut(&mut self) -> Option<&mut Followed> {
-        self.secret.as_mut()
+    /// The Secrets of the remote, to wait for their changes.
+    pub(super) fn secrets_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
+        self.secrets.iter_mut()
     }
 
     /// The Function is gone: it uses no remote any more.
     pub(super) fn end(&mut self, context: &Context) {
-        (self.secret, self.remote) = (None, None);
+        (self.secrets, self.remote) = (RepositorySecrets::default(), None);
         context.source.set_remote(&self.consumer, None);
     }
 
     /// Sets the remote that the Function uses, if it can be determined.
     pub(super) async fn set_remote(&mut self, context: &Context, function: &ResolvedFunction) {
         if let Some(location) = location(function)
-            && let Ok((remote, _)) = git::remote(context, &mut self.secret, &location).await
+            && let Ok((remote, _)) = git::remote(context, &mut self.secrets, &location).await
         {
             context.source.set_remote(&self.consumer, Some(&remote));
         }
@@ -107,7 +107,7 @@ impl Polling {
     /// After a reconcile: the remote is determined, or cannot be, unless a later attempt may still succeed.
     pub(super) fn attempted(&self, context: &Context) {
         let may_succeed_later = self.unread.as_ref().is_some_and(|unread| unread.class == Class::Unavailable);
-        if !may_succeed_later && self.secret.as_ref().is_none_or(|secret| secret.taken().is_settled()) {
+        if !may_succeed_later && self.secrets.are_settled() {
             context.source.resolved(&self.consumer);
         }
     }
@@ -126,7 +126,7 @@ impl Polling {
         };
         self.tree = self.tree.take().filter(|tree| tree.location == location);
         let moved = moved(children).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
-        let found = match git::remote(context, &mut self.secret, &location).await {
+        let found = match git::remote(context, &mut self.secrets, &location).await {
             Ok((remote, access)) => {
                 context.source.set_remote(&self.consumer, Some(&remote));
                 if let (None, Some(tree)) = (&self.remote, &self.tree) {

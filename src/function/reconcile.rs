@@ -201,7 +201,7 @@ impl Task {
             }
         };
         tokio::select! {
-            () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secret_mut())) => return,
+            () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secrets_mut())) => return,
             () = gone => {}
             () = raised => {}
         }
@@ -334,7 +334,7 @@ impl Task {
 
     /// After a change that may fix it, a failed build is retried at once, and so is one that fails later.
     fn note_credentials(&mut self, children: &Children, changed: bool) {
-        let known = self.secrets.iter().chain(self.polling.secret()).map(|secret| secret.taken().clone());
+        let known = self.secrets.iter().chain(self.polling.secrets()).map(|secret| secret.taken().clone());
         let known = known.collect::<Vec<_>>();
         let first = self.credentials.is_empty();
         let differ = std::mem::replace(&mut self.credentials, known) != self.credentials;

@@ -23,7 +23,7 @@ use crate::api::names::REQUESTED_AT;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::{Backoff, Class, jitter};
 use crate::managed::{Owner, Policy};
-use crate::secrets::{Followed, Known};
+use crate::secrets::{Followed, Known, RepositorySecrets, SecretData};
 use crate::source::{self, Consumer, ConsumerKind, Remote, RemoteUrl};
 
 /// Conflicts in a row that are nobody's concern.
@@ -46,7 +46,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         context: Arc::clone(&context),
         owner: Arc::clone(&owner),
         state: SyncState::default(),
-        secret: None,
+        secrets: RepositorySecrets::default(),
         outcome: None,
         failures_in_a_row: 0,
         rounds: 0,
@@ -95,7 +95,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = registry.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.look_at_once(),
             () = drifted.notified() => task.objects_changed(),
-            () = Followed::any_changed(task.secret.iter_mut()) => task.next_look = Instant::now(),
+            () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
     }
@@ -112,8 +112,8 @@ pub(super) struct Task {
     consumer: Consumer,
     pub(super) label: Arc<str>,
     pub(super) state: SyncState,
-    /// The Secret with the credentials, where there is one.
-    secret: Option<Followed>,
+    /// The Secrets that the repository names.
+    secrets: RepositorySecrets,
     /// How the last attempt ended.
     pub(super) outcome: Option<Outcome>,
     pub(super) failures_in_a_row: u32,
@@ -256,7 +256,7 @@ impl Task {
         let outcome = self.outcome_of(sync, repository, max_age).await;
         // Where nothing can be told now that could be told later, it is waited for.
         let may_tell = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
-        if !outcome.as_ref().is_err_and(may_tell) && self.secret.as_ref().is_none_or(|s| s.taken().is_settled()) {
+        if !outcome.as_ref().is_err_and(may_tell) && self.secrets.are_settled() {
             self.context.source.resolved(&self.consumer);
         }
         self.context.registry.update(&self.owner, |row| row.tried = true);
@@ -364,31 +364,26 @@ impl Task {
             };
             Refused { class: Class::NotReady, reason, message, retry_after: None }
         })?;
-        let secret = self.secret_of(sync, repository).await;
+        let spec = &repository.spec;
+        let namespace = self.namespace(sync).to_owned();
+        let known = self.secrets.of(&self.context.secrets, &namespace, spec).await;
         // What no Secret can help is told whatever there is of it.
-        let url = RemoteUrl::parse(&repository.spec.url)?;
-        source::supported(&url, repository.spec.auth.as_ref())?;
-        if let (Some(auth), Some(known)) = (&repository.spec.auth, &secret)
-            && let Some(refused) = without_secret(&auth.secret_name, known)
+        let url = RemoteUrl::parse(&spec.url)?;
+        source::supported(&url, spec.auth.as_ref())?;
+        if let (Some(auth), Some(known)) = (&spec.auth, &known.auth)
+            && let Some(refused) = without_secret(&auth.secret_name, "credentials", known)
         {
             return Err(refused);
         }
-        let data = secret.as_ref().and_then(Known::data);
-        let source::Access { credentials, connection } = source::access(repository.spec.auth.as_ref(), data)?;
+        let mut access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
+        if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
+            if let Some(refused) = without_secret(&proxy.name, "proxy", known) {
+                return Err(refused);
+            }
+            access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
+        }
+        let source::Access { credentials, connection } = access;
         Ok(Remote { url, credentials, connection })
-    }
-
-    /// What is known of the Secret that the repository names.
-    async fn secret_of(&mut self, sync: &GitSync, repository: &GitRepository) -> Option<Known> {
-        let namespace = self.namespace(sync);
-        let named = repository.spec.auth.as_ref().map(|auth| (namespace, &*auth.secret_name));
-        if self.secret.as_ref().map(Followed::of) != named {
-            self.secret = named.map(|(namespace, name)| self.context.secrets.follow(namespace, name));
-        }
-        match &mut self.secret {
-            Some(secret) => Some(secret.known().await),
-            None => None,
-        }
     }
 }
 

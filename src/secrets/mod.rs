@@ -11,9 +11,11 @@
 //!
 //! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
 
+mod repository;
 mod state;
 #[expect(clippy::disallowed_methods, reason = "it waits until a watch is to be tried again")]
 mod watch;
 
+pub use repository::{RepositoryData, RepositorySecrets};
 pub use state::{Known, SecretData};
 pub use watch::{Followed, Secrets};

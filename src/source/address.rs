@@ -13,6 +13,7 @@ use reqwest::Url;
 
 use super::auth::Credentials;
 use super::error::{Error, Fault};
+use super::link_local;
 use super::ssh_address::SshAddress;
 use crate::object::Secret;
 
@@ -116,6 +117,9 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
     if url.query().is_some() || url.fragment().is_some() {
         return Err(Fault::Malformed { why: "an address has no `?` and no `#`; credentials belong in a Secret" });
     }
+    if url.host_str().is_some_and(link_local::is_link_local_host) {
+        return Err(Fault::Malformed { why: link_local::REFUSED });
+    }
     let embedded = match (url.username(), url.password()) {
         ("", None) => Credentials::Anonymous,
         (user, password) => Credentials::Basic {
@@ -194,6 +198,9 @@ mod tests {
         check("ext::sh -c id", form);
         check("git://example.org/x", "git:// is not supported; use https:// or ssh://");
         check("", form);
+        check("http://169.254.169.254/x", link_local::REFUSED);
+        check("https://0xa9fea9fe/x", link_local::REFUSED);
+        check("ssh://git@[fe80::1]/x", link_local::REFUSED);
         check("https://", "an address has the form https://host/path");
         check("relative/path", form);
         check("example.org:8080/x", form);

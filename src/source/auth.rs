@@ -9,9 +9,12 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 
+use super::access_fault::AccessFault;
 use super::address::RemoteUrl;
 use super::connection::Connection;
 use super::error::{Error, Fault, Sent};
+use super::proxy::{self, Proxy};
+use super::secret_field::field;
 use super::ssh_fault::SshFault;
 use super::ssh_key::{self, SshIdentity};
 use super::tls;
@@ -21,8 +24,6 @@ use crate::object::Secret;
 const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
 const TOKEN: &str = "bearerToken";
-/// Maximum bytes of a user name, password or token; servers accept headers of some kilobytes.
-const MAX_BYTES: usize = 16 << 10;
 
 /// How to authenticate to a remote.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -60,6 +61,20 @@ pub struct Access {
 /// of a value.
 pub fn access(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Access, Error> {
     read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
+}
+
+impl Access {
+    /// The same access through the proxy in the `data` of the Secret that the repository's `proxySecretRef` names.
+    pub fn through_proxy(mut self, secret: &BTreeMap<String, ByteString>) -> Result<Self, Error> {
+        let proxy = Proxy::read(secret).map_err(|fault| Error::Proxy { cause: Arc::new(fault.into()) })?;
+        self.connection.proxy = Some(Arc::new(proxy));
+        Ok(self)
+    }
+}
+
+/// All fields of a Secret with a proxy that are read.
+pub fn proxy_fields() -> impl Iterator<Item = &'static str> {
+    proxy::FIELDS.into_iter()
 }
 
 /// All fields of a Secret that are read for this kind of authentication.
@@ -128,7 +143,7 @@ fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteStri
     }
 }
 
-fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Result<Credentials, Fault> {
+fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Result<Credentials, AccessFault> {
     let has = |key| data.contains_key(key);
     if has(TOKEN) {
         let token = field(data, TOKEN)?;
@@ -136,27 +151,13 @@ fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Re
         return if is_plain {
             Ok(Credentials::Bearer(Secret::new(token)))
         } else {
-            Err(Fault::UnusableField { field: TOKEN, why: "a token is not empty and has no blanks" })
+            Err(AccessFault::UnusableField { field: TOKEN, why: "a token is not empty and has no blanks" })
         };
     }
     if !has(USERNAME) && !has(PASSWORD) && *connection != Connection::default() {
         return Ok(Credentials::Anonymous);
     }
     Ok(Credentials::Basic { username: field(data, USERNAME)?, password: Secret::new(field(data, PASSWORD)?) })
-}
-
-fn field(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, Fault> {
-    let bytes = &data.get(key).ok_or(Fault::MissingKey { key })?.0;
-    let unusable = |why| Fault::UnusableField { field: key, why };
-    if bytes.len() > MAX_BYTES {
-        return Err(unusable("it is longer than 16 KiB"));
-    }
-    let text = std::str::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8 text"))?;
-    let text = text.strip_suffix('\n').map_or(text, |rest| rest.strip_suffix('\r').unwrap_or(rest));
-    if text.chars().any(char::is_control) {
-        return Err(unusable("it has more than one line"));
-    }
-    Ok(text.to_owned())
 }
 
 #[cfg(test)]
@@ -201,7 +202,7 @@ mod tests {
         let username = |value| [("username", value), ("password", &b""[..])];
         check(AuthType::Basic, &username(b"\xff"), &unusable("username", "it is not UTF-8 text"));
         check(AuthType::Basic, &username(b"a\nb"), &unusable("username", "it has more than one line"));
-        let long = [b'x'; MAX_BYTES + 1];
+        let long = [b'x'; super::super::secret_field::MAX_BYTES + 1];
         check(AuthType::Basic, &username(&long), &unusable("username", "it is longer than 16 KiB"));
         let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
         assert!(access(Some(&auth), None).unwrap_err().fault().to_string().contains("does not exist"));

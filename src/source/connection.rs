@@ -1,12 +1,13 @@
-//! What a connection to a remote is made with besides its credentials: the CAs that it trusts and its client
-//! certificate.
+//! What a connection to a remote is made with besides its credentials: the CAs that it trusts, its client certificate,
+//! and its proxy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 
-use super::error::Fault;
+use super::access_fault::AccessFault;
+use super::proxy::Proxy;
 use super::tls::{Authorities, ClientIdentity};
 
 /// What a connection is made with. Cheap to clone; by default nothing special.
@@ -14,20 +15,31 @@ use super::tls::{Authorities, ClientIdentity};
 pub struct Connection {
     pub(super) authorities: Option<Arc<Authorities>>,
     pub(super) client: Option<Arc<ClientIdentity>>,
+    pub(super) proxy: Option<Arc<Proxy>>,
 }
 
 impl Connection {
     /// Reads the data of the Secret that a repository's `auth` names.
-    pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, Fault> {
+    pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, AccessFault> {
         Ok(Self {
             authorities: Authorities::read(data)?.map(Arc::new),
             client: ClientIdentity::read(data)?.map(Arc::new),
+            proxy: None,
         })
     }
 
     /// The parts that distinguish connections.
-    pub(super) fn parts(&self) -> [&str; 2] {
-        let authorities = self.authorities.as_ref().map_or("", |authorities| authorities.pem());
-        [authorities, self.client.as_ref().map_or("", |client| client.pem())]
+    pub(super) fn parts(&self) -> Vec<String> {
+        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        let mut parts = vec![
+            text(self.authorities.as_ref().map(|authorities| authorities.pem())),
+            text(self.client.as_ref().map(|client| client.pem())),
+            self.proxy.as_ref().map(|proxy| proxy.address()).unwrap_or_default(),
+        ];
+        let login = self.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());
+        parts.extend(
+            login.into_iter().flat_map(|login| [&login.username, &login.password]).map(|text| text.expose().clone()),
+        );
+        parts
     }
 }

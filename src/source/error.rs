@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::access_fault::AccessFault;
 use super::ssh_fault::SshFault;
 use super::{Commit, Reference, RemoteUrl};
 use crate::failure::Class;
@@ -27,6 +28,13 @@ pub enum Error {
     /// The credentials of a repository cannot be used.
     #[error("read the credentials of the repository")]
     Authenticate {
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// The proxy of a repository cannot be used.
+    #[error("read the proxy of the repository")]
+    Proxy {
         /// The cause.
         #[source]
         cause: Arc<Fault>,
@@ -94,6 +102,7 @@ impl Error {
         match self {
             Self::Parse { cause, .. }
             | Self::Authenticate { cause }
+            | Self::Proxy { cause }
             | Self::Lookup { cause, .. }
             | Self::LookupHead { cause, .. }
             | Self::Fetch { cause, .. }
@@ -140,28 +149,9 @@ pub enum Fault {
     /// The Secret of the repository does not exist.
     #[error("the Secret that `auth.secretName` names does not exist in the repository's namespace")]
     MissingSecret,
-    /// The Secret lacks a key.
-    #[error("missing field {key}: the Secret needs it (it may be empty)")]
-    MissingKey {
-        /// The key.
-        key: &'static str,
-    },
-    /// A value of the Secret cannot be used.
-    #[error("{field} of the Secret cannot be used: {why}")]
-    UnusableField {
-        /// Key of the Secret.
-        field: &'static str,
-        /// The rule that it breaks, or what to do.
-        why: &'static str,
-    },
-    /// The Secret has one of two keys that belong together.
-    #[error("the Secret has {beside} without {field}: it needs both")]
-    MissingHalf {
-        /// The key that is missing.
-        field: &'static str,
-        /// The key that is there.
-        beside: &'static str,
-    },
+    /// The Secret cannot be used.
+    #[error(transparent)]
+    Access(#[from] AccessFault),
     /// One side does not accept the other's certificate.
     #[error("TLS: {why}")]
     Certificate {
@@ -171,6 +161,18 @@ pub enum Fault {
     /// The TLS handshake failed.
     #[error("TLS: {why}")]
     Tls {
+        /// The cause.
+        why: String,
+    },
+    /// The proxy rejects the login, or asks for one.
+    #[error(
+        "the proxy wants a user name and password that it accepts; correct username and password in the Secret that \
+         `proxySecretRef` names, or else the agent's HTTPS_PROXY"
+    )]
+    ProxyDenied,
+    /// The proxy cannot be reached, or does not connect to the host.
+    #[error("the connection through the proxy failed: {why}")]
+    Proxy {
         /// The cause.
         why: String,
     },
@@ -393,9 +395,7 @@ impl Fault {
             | Self::Unsupported { .. }
             | Self::LocalForbidden
             | Self::LocalUnusable { .. }
-            | Self::MissingKey { .. }
-            | Self::UnusableField { .. }
-            | Self::MissingHalf { .. }
+            | Self::Access(_)
             | Self::NotFound { .. }
             | Self::Redirect { .. }
             | Self::TooLarge { .. }
@@ -407,11 +407,12 @@ impl Fault {
             | Self::NotCommit
             | Self::MissingDirectory => Class::Invalid,
             Self::MissingSecret => Class::NotReady,
-            Self::Denied { .. } | Self::WebPage | Self::Certificate { .. } => Class::Denied,
+            Self::Denied { .. } | Self::WebPage | Self::Certificate { .. } | Self::ProxyDenied => Class::Denied,
             Self::Status { status, .. } if !matches!(status, 408 | 425 | 429 | 500..) => Class::Invalid,
             Self::Status { .. }
             | Self::Network { .. }
             | Self::Tls { .. }
+            | Self::Proxy { .. }
             | Self::Timeout { .. }
             | Self::Protocol { .. }
             | Self::Refused { .. }

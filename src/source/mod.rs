@@ -16,6 +16,7 @@
 //! Deliberately not here: when to poll (the controllers), and the meaning of the files (`manifest`).
 
 mod abbreviation;
+mod access_fault;
 mod address;
 mod auth;
 mod connection;
@@ -24,6 +25,7 @@ mod error;
 mod fair_queue;
 mod id;
 mod known_hosts;
+mod link_local;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod mirror;
 mod objects;
@@ -31,12 +33,14 @@ mod pem;
 #[expect(clippy::disallowed_methods, reason = "blocking work runs on its own threads")]
 mod permits;
 mod poll;
+mod proxy;
 mod reference;
 #[expect(clippy::disallowed_methods, reason = "requests to a remote have a deadline")]
 mod remote;
 mod repositories;
 #[expect(clippy::disallowed_methods, reason = "the search of a history has a deadline")]
 mod search;
+mod secret_field;
 mod settings;
 mod snapshot;
 mod ssh_address;
@@ -53,8 +57,9 @@ mod transport;
 mod watch;
 
 pub use crate::object::Secret;
+pub use access_fault::AccessFault;
 pub use address::RemoteUrl;
-pub use auth::{Access, Credentials, access, fields, supported};
+pub use auth::{Access, Credentials, access, fields, proxy_fields, supported};
 pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
 pub use error::{Error, Fault, Sent};

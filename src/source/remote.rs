@@ -23,7 +23,7 @@ use super::permits::{Permits, TenantPermits};
 use super::poll::Poll;
 use super::reference::{RefNames, Reference, Refs, ResolvedRef};
 use super::snapshot::Snapshot;
-use super::transport::{self, ClientPlace, HttpClients, KeyPlace, Names, Negotiated, Ssh, Wire};
+use super::transport::{self, ClientPlace, HttpClients, KeyPlace, Names, Negotiated, Ssh, SshWire, Wire};
 use super::{Connection, Credentials, RemoteUrl, Settings};
 
 /// A repository and how to authenticate to it.
@@ -70,7 +70,7 @@ impl Remote {
         // A remote without anything special has the identity, and so the mirror, that it has always had.
         if self.connection != Connection::default() {
             add("connection");
-            self.connection.parts().into_iter().for_each(add);
+            self.connection.parts().iter().for_each(|part| add(part));
         }
         digest.finalize().into()
     }
@@ -348,7 +348,8 @@ impl Source {
         // A remote that was forgotten meanwhile keeps its key and its client no longer than this conversation.
         let state = lock(&self.inner.remotes).get(&remote.identity()).cloned().unwrap_or_default();
         if let Some(address) = remote.url.ssh() {
-            return Ok(Wire::Ssh(&self.inner.ssh, address, Arc::clone(&state.key)));
+            let (client, key, connection) = (&self.inner.ssh, Arc::clone(&state.key), &remote.connection);
+            return Ok(Wire::Ssh(SshWire { client, address, key, connection }));
         }
         let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
         Ok(Wire::Http(self.inner.http.get(&remote.connection, &state.client)?, url))

@@ -87,6 +87,9 @@ impl SshAddress {
                 why: "the host of an SSH address is a name of ASCII letters, digits, `.`, `_` and `-`, or an IP address",
             });
         }
+        if super::link_local::is_link_local_host(&self.host) {
+            return Err(Fault::Malformed { why: super::link_local::REFUSED });
+        }
         // `/~user/…` is a home directory.
         let path = if self.path.starts_with("/~") { &self.path[1..] } else { &self.path };
         let path = path.trim_end_matches(['/', ' ']);

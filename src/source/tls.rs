@@ -12,7 +12,7 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{Error as TlsError, RootCertStore, sign::CertifiedKey};
 
-use super::error::Fault;
+use super::access_fault::AccessFault;
 use crate::object::Secret;
 
 /// Fields with the certificates of CAs, in the order of preference: Kubernetes' name, and Flux's old one.
@@ -36,14 +36,14 @@ pub(super) struct ClientIdentity(Secret<String>);
 
 impl Authorities {
     /// Reads the data of a Secret; `None` if it has none.
-    pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Option<Self>, Fault> {
+    pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Option<Self>, AccessFault> {
         let Some((field, text)) = AUTHORITIES.into_iter().find_map(|field| Some((field, data.get(field)?))) else {
             return Ok(None);
         };
         let text = pem_text(field, text)?;
         let mut store = RootCertStore::empty();
         for certificate in certificates(field, text)? {
-            store.add(certificate).map_err(|_| Fault::UnusableField { field, why: DAMAGED })?;
+            store.add(certificate).map_err(|_| AccessFault::UnusableField { field, why: DAMAGED })?;
         }
         Ok(Some(Self(text.to_owned())))
     }
@@ -55,22 +55,26 @@ impl Authorities {
 
 impl ClientIdentity {
     /// Reads the data of a Secret; `None` if it has none.
-    pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Option<Self>, Fault> {
+    pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Option<Self>, AccessFault> {
         let found = PAIRS.into_iter().find(|pair| pair.iter().any(|field| data.contains_key(*field)));
         let Some([certificate, key]) = found else { return Ok(None) };
-        let value = |field, beside| data.get(field).ok_or(Fault::MissingHalf { field, beside });
+        let value = |field, beside| data.get(field).ok_or(AccessFault::MissingHalf { field, beside });
         let certificate_text = pem_text(certificate, value(certificate, key)?)?;
         let key_text = pem_text(key, value(key, certificate)?)?;
         let chain = certificates(certificate, certificate_text)?;
         let private = PrivateKeyDer::from_pem_slice(key_text.as_bytes());
-        let private = private.map_err(|error| Fault::UnusableField { field: key, why: no_key(&error, key_text) })?;
+        let private =
+            private.map_err(|error| AccessFault::UnusableField { field: key, why: no_key(&error, key_text) })?;
         let pair = CertifiedKey::from_der(chain, private, &rustls::crypto::ring::default_provider());
         pair.map_err(|error| match error {
             TlsError::InconsistentKeys(_) => {
-                Fault::UnusableField { field: key, why: "it does not belong to the certificate beside it" }
+                AccessFault::UnusableField { field: key, why: "it does not belong to the certificate beside it" }
             }
-            TlsError::InvalidCertificate(_) => Fault::UnusableField { field: certificate, why: DAMAGED },
-            _ => Fault::UnusableField { field: key, why: "it is not an RSA, ECDSA or Ed25519 key that TLS can use" },
+            TlsError::InvalidCertificate(_) => AccessFault::UnusableField { field: certificate, why: DAMAGED },
+            _ => AccessFault::UnusableField {
+                field: key,
+                why: "it is not an RSA, ECDSA or Ed25519 key that TLS can use",
+            },
         })?;
         Ok(Some(Self(Secret::new(format!("{certificate_text}\n{key_text}\n")))))
     }
@@ -85,19 +89,19 @@ const NO_KEY: &str = "it holds no private key in PEM form (which begins with `--
 const ENCRYPTED: &str = "it is encrypted; `openssl pkey -in FILE` writes it without its passphrase";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 
-fn pem_text<'d>(field: &'static str, value: &'d ByteString) -> Result<&'d str, Fault> {
+fn pem_text<'d>(field: &'static str, value: &'d ByteString) -> Result<&'d str, AccessFault> {
     if value.0.len() > MAX_BYTES {
-        return Err(Fault::UnusableField { field, why: "it is longer than 512 KiB" });
+        return Err(AccessFault::UnusableField { field, why: "it is longer than 512 KiB" });
     }
-    std::str::from_utf8(&value.0).map_err(|_| Fault::UnusableField { field, why: "it is not text in PEM form" })
+    std::str::from_utf8(&value.0).map_err(|_| AccessFault::UnusableField { field, why: "it is not text in PEM form" })
 }
 
 /// The certificates of a text: at least one.
-fn certificates(field: &'static str, text: &str) -> Result<Vec<CertificateDer<'static>>, Fault> {
+fn certificates(field: &'static str, text: &str) -> Result<Vec<CertificateDer<'static>>, AccessFault> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-    let certificates = read.map_err(|_| Fault::UnusableField { field, why: DAMAGED })?;
+    let certificates = read.map_err(|_| AccessFault::UnusableField { field, why: DAMAGED })?;
     if certificates.is_empty() {
-        return Err(Fault::UnusableField { field, why: NO_CERTIFICATE });
+        return Err(AccessFault::UnusableField { field, why: NO_CERTIFICATE });
     }
     Ok(certificates)
 }

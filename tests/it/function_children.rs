@@ -32,6 +32,7 @@ const GIT: job::Origin<'static> = job::Origin::Git {
     commit: "1111111111111111111111111111111111111111",
     tree: "2222222222222222222222222222222222222222",
     auth: None,
+    proxy: None,
 };
 
 const CASES: [Case; 4] = [
@@ -65,6 +66,7 @@ const CASES: [Case; 4] = [
             commit: "1111111111111111111111111111111111111111",
             tree: "2222222222222222222222222222222222222222",
             auth: Some((AuthType::Basic, "git-secret")),
+            proxy: None,
         },
         previous: Some(job::Previous {
             image: "registry.push:5000/default-hello@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",

@@ -57,6 +57,7 @@ mod manifests;
 mod metrics;
 mod ownership;
 mod permissions;
+mod private_https;
 mod prune;
 mod push;
 mod push_faults;

@@ -26,6 +26,7 @@ mod following;
 mod hostile;
 mod local;
 mod mirrors;
+mod proxies;
 mod ssh;
 mod ssh_hostile;
 mod ssh_keys;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     build::{self, Job},
+    canary::nothing_is_shown,
     functions::JOBS,
     remote::NAME,
     ssh_server::{SshServer, generate},
@@ -15,6 +16,12 @@ use crate::support::{
 
 const API: &str = "serverless.kyma-project.io/v1alpha1";
 const ALL: &[&str] = &["ed25519", "ecdsa", "rsa"];
+
+/// What must not be shown of the key and its passphrases: of the key, each of its lines but the first and the last.
+fn of_key(key: &str) -> Vec<&str> {
+    let lines = key.lines().filter(|line| !line.starts_with("-----"));
+    ["81723", "PRIVATE KEY"].into_iter().chain(lines).collect()
+}
 
 /// A key that lets in, with a passphrase.
 fn key(server: &SshServer) -> String {
@@ -26,13 +33,7 @@ fn key(server: &SshServer) -> String {
 }
 
 fn secret(world: &World, data: Value) {
-    let metadata = json!({"name": "git", "namespace": NAMESPACE});
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data});
-    if world.get("v1", "secrets", "git").is_some() {
-        world.edit("v1", "secrets", "git", json!({"stringData": data}));
-    } else {
-        world.create("v1", "secrets", NAMESPACE, secret);
-    }
+    world.set_secret("git", data);
 }
 
 /// A GitRepository `private` of the world's repository behind an SSH server.
@@ -76,37 +77,7 @@ async fn a_git_sync_follows_a_repository_over_ssh_and_each_correction_of_the_sec
     secret(&world, json!({"known_hosts": server.known_hosts(ALL)}));
     world.until("the second commit is applied", |w| w.data("a") == "2").await;
     world.ready("demo").await;
-    nothing_is_shown(&mut world, &key);
-}
-
-/// Nothing of the key or its passphrases stands in what the agent writes, says or asks for.
-fn nothing_is_shown(world: &mut World, key: &str) {
-    let mut shown: Vec<String> = world.requests().into_iter().map(|(asked, _)| asked).collect();
-    let kinds = [
-        ("mainstay.dev/v1alpha1", "gitsyncs"),
-        (API, "gitrepositories"),
-        (API, "functions"),
-        ("v1", "events"),
-        ("v1", "configmaps"),
-        ("batch/v1", "jobs"),
-        ("apps/v1", "deployments"),
-    ];
-    for (api_version, resource) in kinds {
-        shown.extend(world.server.objects(api_version, resource, None).iter().map(ToString::to_string));
-    }
-    assert!(shown.iter().any(|text| text.contains("\"Event\"")), "there are Events to look through");
-    let mut messages = 0;
-    while let Ok(message) = world.messages.try_recv() {
-        shown.push(format!("{message} {message:?}"));
-        messages += 1;
-    }
-    assert!(messages > 0, "there are messages to look through");
-    // Of the key, each of its lines but the first and the last.
-    let lines: Vec<&str> = key.lines().filter(|line| !line.starts_with("-----")).collect();
-    for text in shown {
-        assert!(!text.contains("81723") && !text.contains("PRIVATE KEY"), "{text}");
-        assert!(!lines.iter().any(|line| text.contains(line)), "{text}");
-    }
+    nothing_is_shown(&mut world, &of_key(&key));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,7 +100,7 @@ async fn a_function_follows_a_repository_over_ssh() {
     let job = world.child("hello", JOBS).to_string();
     assert!(job.contains("--auth=key") && job.contains(&format!("--url={}", server.url(NAME))), "{job}");
     assert!(job.contains(r#""secretName":"git""#), "{job}");
-    nothing_is_shown(&mut world, &key);
+    nothing_is_shown(&mut world, &of_key(&key));
 }
 
 #[tokio::test]

@@ -63,6 +63,7 @@ const ACTING: &[&str] = &[
     "src/cli/",
     "src/cluster/",
     "src/liveness.rs",
+    "src/secrets/repository.rs",
     "src/secrets/watch.rs",
     "src/source/remote.rs",
     "src/source/search.rs",

@@ -102,9 +102,11 @@ impl Error {
 fn reason(error: &source::Error) -> FailureReason {
     match error.fault() {
         Fault::Denied { .. }
+        | Fault::Certificate { .. }
+        | Fault::ProxyDenied
         | Fault::WebPage
         | Fault::MissingSecret
-        | Fault::MissingKey { .. }
+        | Fault::Access(_)
         | Fault::Ssh(
             SshFault::Refused { .. }
             | SshFault::MissingPrivateKey
@@ -116,7 +118,9 @@ fn reason(error: &source::Error) -> FailureReason {
             | SshFault::HostKeyRevoked { .. },
         ) => FailureReason::GitAuthorization,
         Fault::TooLarge { .. } => FailureReason::TooLarge,
-        _ if matches!(error, source::Error::Authenticate { .. }) => FailureReason::GitAuthorization,
+        _ if matches!(error, source::Error::Authenticate { .. } | source::Error::Proxy { .. }) => {
+            FailureReason::GitAuthorization
+        }
         _ if matches!(error, source::Error::Parse { .. }) => FailureReason::SourceInvalid,
         _ => FailureReason::Git,
     }

@@ -184,17 +184,33 @@ fn target(snapshot: &Snapshot, path: &str, entry: &source::Entry) -> Result<Stri
     if target.chars().any(char::is_control) { Err(unusable().into()) } else { Ok(target) }
 }
 
-/// The access with the mounted Secret.
+/// The access with the mounted Secrets.
 fn access(in_git: &InGit) -> Result<Access, Error> {
-    let Some((kind, directory)) = &in_git.auth else { return Ok(source::access(None, None)?) };
+    let access = match &in_git.auth {
+        None => source::access(None, None)?,
+        Some((kind, directory)) => {
+            let auth = RepositoryAuth { kind: *kind, secret_name: String::new() };
+            source::access(Some(&auth), Some(&read_keys(directory, source::fields(*kind))?))?
+        }
+    };
+    match &in_git.proxy {
+        None => Ok(access),
+        Some(directory) => Ok(access.through_proxy(&read_keys(directory, source::proxy_fields())?)?),
+    }
+}
+
+/// The data of a mounted Secret, as far as it is read.
+fn read_keys(
+    directory: &Path,
+    keys: impl Iterator<Item = &'static str>,
+) -> Result<BTreeMap<String, ByteString>, Error> {
     let mut data = BTreeMap::new();
-    for key in source::fields(*kind) {
+    for key in keys {
         if let Some(value) = read_key(directory.join(key))? {
             data.insert(key.to_owned(), ByteString(value));
         }
     }
-    let auth = RepositoryAuth { kind: *kind, secret_name: String::new() };
-    Ok(source::access(Some(&auth), Some(&data))?)
+    Ok(data)
 }
 
 fn read_key(path: PathBuf) -> Result<Option<Vec<u8>>, Error> {

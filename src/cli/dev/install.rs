@@ -24,8 +24,10 @@ pub(super) async fn install(
         apply(cluster, &definition, None, &name, &wanted).await?;
     }
     cluster.kinds_changed();
-    let mut repository =
-        GitRepository::new(&followed.name, GitRepositorySpec { url: followed.url.clone(), auth: None });
+    let mut repository = GitRepository::new(
+        &followed.name,
+        GitRepositorySpec { url: followed.url.clone(), auth: None, proxy_secret_ref: None },
+    );
     // The branch may contain a GitRepository with this name for other clusters: here it must keep the address of the
     // local copy.
     repository.metadata.annotations = Some([(names::RECONCILE.to_owned(), names::DISABLED.to_owned())].into());

@@ -55,6 +55,8 @@ pub enum Origin<'a> {
         tree: &'a str,
         /// How to authenticate, and the Secret with the credentials.
         auth: Option<(AuthType, &'a str)>,
+        /// The Secret with the proxy.
+        proxy: Option<&'a str>,
     },
 }
 
@@ -105,7 +107,7 @@ pub fn build(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
 }
 
 fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
-    let (source, code_mount) = code(build.from);
+    let (source, code_mounts) = code(build.from);
     let mut volumes = vec![
         json!({ "name": "workspace", "emptyDir": { "sizeLimit": WORKSPACE_SIZE } }),
         json!({ "name": "registry", "secret": { "secretName": build.registry_secret } }),
@@ -117,7 +119,7 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
     ];
     volumes.extend(source);
     let mut fetch_mounts = vec![mount("workspace", "/workspace")];
-    fetch_mounts.extend(code_mount);
+    fetch_mounts.extend(code_mounts);
     let install = ["sh", "/workspace/install.sh"].map(str::to_owned).to_vec();
     let install_image = match &function.base {
         BaseImage::Image(image) => image,
@@ -151,17 +153,22 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
     pod
 }
 
-/// The volume with the source or its credentials, and its mount.
-fn code(from: Origin<'_>) -> (Option<Value>, Option<Value>) {
+/// The volumes with the source, or with the Secrets for it, and their mounts.
+fn code(from: Origin<'_>) -> (Vec<Value>, Vec<Value>) {
     match from {
         Origin::ConfigMap(name) => {
-            (Some(json!({ "name": "sources", "configMap": { "name": name } })), Some(read_only("sources", "/sources")))
+            (vec![json!({ "name": "sources", "configMap": { "name": name } })], vec![read_only("sources", "/sources")])
         }
-        Origin::Git { auth: Some((_, secret)), .. } => (
-            Some(json!({ "name": "git-credentials", "secret": { "secretName": secret } })),
-            Some(read_only("git-credentials", "/git-credentials")),
-        ),
-        Origin::Git { auth: None, .. } => (None, None),
+        Origin::Git { auth, proxy, .. } => {
+            let secrets = [("git-credentials", auth.map(|(_, secret)| secret)), ("git-proxy", proxy)];
+            let named = secrets.into_iter().filter_map(|(volume, secret)| Some((volume, secret?)));
+            named
+                .map(|(volume, secret)| {
+                    let source = json!({ "name": volume, "secret": { "secretName": secret } });
+                    (source, read_only(volume, &format!("/{volume}")))
+                })
+                .unzip()
+        }
     }
 }
 
@@ -180,7 +187,7 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
     ];
     match build.from {
         Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
-        Origin::Git { url, commit, tree, auth } => {
+        Origin::Git { url, commit, tree, auth, proxy } => {
             args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
             // The agent has read it, so it may read repositories of its own machine.
             args.extend(url.starts_with("file://").then(|| "--allow-local".to_owned()));
@@ -194,6 +201,9 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
             }
             if auth.is_some() {
                 args.push("--credentials=/git-credentials".to_owned());
+            }
+            if proxy.is_some() {
+                args.push("--proxy=/git-proxy".to_owned());
             }
         }
     }

@@ -51,7 +51,7 @@ pub(super) async fn read(body: &mut Body, wanted: &RefNames) -> Result<(Capabili
         Packet::Flush | Packet::Delimiter => return Err(Fault::Protocol { why: "the advertisement is empty" }),
     };
     if let Some(text) = first.strip_prefix(b"ERR ") {
-        return Err(Fault::Refused { text: super::fetch::clean(text) });
+        return Err(Fault::Refused { text: super::words::clean(text) });
     }
     if packet::line(&first) == b"version 2" {
         return Ok((version_two(body).await?, None));

@@ -15,6 +15,7 @@ use super::http::Version;
 use super::pack::Scan;
 use super::packet::{self, Packet};
 use super::refs::{AGENT_LINE, Negotiated};
+use super::words::clean;
 use crate::source::error::Fault;
 use crate::source::id::Id;
 use crate::source::reference::RefNames;
@@ -79,10 +80,10 @@ pub(in crate::source) async fn fetch_pack(
             let request_body = request(known.capabilities, asked);
             http.ask(at, credentials, known.capabilities.version, request_body, limit).await?
         }
-        Wire::Ssh(ssh, address, place) => {
+        Wire::Ssh(ssh) => {
             // A server of version 0 lists all of its references first.
             let limit = limit.saturating_add(limits.advertisement_bytes);
-            let mut body = ssh.open(address, credentials, place, limit).await?;
+            let mut body = ssh.open(credentials, limit).await?;
             let (capabilities, _) = advertisement::read(&mut body, &RefNames::new([])).await?;
             body.send(request(capabilities, asked)).await?;
             body
@@ -238,13 +239,6 @@ impl Spool {
     }
 }
 
-/// A server's message as one short line.
-pub(super) fn clean(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
-    text.trim().to_owned()
-}
-
 /// The fault, without a server message that repeats the credentials.
 pub(in crate::source) fn without_credentials(credentials: &Credentials, fault: Fault) -> Fault {
     match fault {
@@ -282,11 +276,5 @@ mod tests {
         for bad in ["you sent correct horse battery", "dTpjb3JyZWN0IGhvcnNlIGJhdHRlcnk=", "…orse batt"] {
             assert!(shown(bad).contains("not shown"), "{bad}");
         }
-    }
-
-    #[test]
-    fn shows_server_messages_as_one_short_line() {
-        assert_eq!(clean(b" a\nb\x1b[31m\r\n"), "a b [31m");
-        assert_eq!(clean(&[b'x'; 5000]).len(), 200);
     }
 }

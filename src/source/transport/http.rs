@@ -1,7 +1,12 @@
 //! Requests to a Git server over HTTP: statuses become faults, and redirects are followed here, not by the client.
 //!
+//! Invariant: a client goes from memory, with its certificates, with the last remote that uses it; only the one with
+//! nothing special is kept.
 //! Invariant: credentials are sent only to the host of the repository's address; a redirect to another host is followed
 //! without them, one from https to http not at all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use reqwest::{StatusCode, Url, header};
 
@@ -11,6 +16,7 @@ use super::names::Names;
 use crate::failure::retry_after;
 use crate::source::address::strip;
 use crate::source::error::{Fault, Sent};
+use crate::source::link_local;
 use crate::source::{Connection, Credentials, Deadlines};
 
 /// Some servers accept only clients that call themselves git.
@@ -18,8 +24,57 @@ const AGENT: &str = concat!("git/2.0 (mainstay ", env!("CARGO_PKG_VERSION"), ")"
 const REDIRECTS: usize = 5;
 const UPLOAD_PACK_QUERY: &str = "service=git-upload-pack";
 
+/// Where a remote keeps its client.
+pub(in crate::source) type ClientPlace = Mutex<Option<Arc<Http>>>;
+
+/// All clients.
+#[derive(Debug)]
+pub(in crate::source) struct HttpClients {
+    deadlines: Deadlines,
+    names: Names,
+    usual: OnceLock<Arc<Http>>,
+    others: Mutex<HashMap<Connection, Weak<Http>>>,
+}
+
+impl HttpClients {
+    pub(in crate::source) fn new(deadlines: Deadlines, names: Names) -> Self {
+        Self { deadlines, names, usual: OnceLock::new(), others: Mutex::default() }
+    }
+
+    /// The client for a remote's connection, which keeps it in its place.
+    pub(in crate::source) fn get(&self, connection: &Connection, place: &ClientPlace) -> Result<Arc<Http>, Fault> {
+        if *connection == Connection::default() {
+            return self.usual();
+        }
+        if let Some(kept) = &*lock(place) {
+            return Ok(Arc::clone(kept));
+        }
+        let known = lock(&self.others).get(connection).and_then(Weak::upgrade);
+        let client = match known {
+            Some(client) => client,
+            None => Arc::new(Http::new(self.deadlines, &self.names, connection)?),
+        };
+        let mut others = lock(&self.others);
+        others.retain(|_, client| client.strong_count() > 0);
+        others.insert(connection.clone(), Arc::downgrade(&client));
+        *lock(place) = Some(Arc::clone(&client));
+        Ok(client)
+    }
+
+    fn usual(&self) -> Result<Arc<Http>, Fault> {
+        if let Some(usual) = self.usual.get() {
+            return Ok(Arc::clone(usual));
+        }
+        let usual = Arc::new(Http::new(self.deadlines, &self.names, &Connection::default())?);
+        Ok(Arc::clone(self.usual.get_or_init(|| usual)))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A client for the remotes with one kind of connection.
-#[derive(Clone, Debug)]
 pub(in crate::source) struct Http {
     /// For the host of the repository's address.
     own: reqwest::Client,
@@ -27,6 +82,13 @@ pub(in crate::source) struct Http {
     foreign: reqwest::Client,
     connection: Connection,
     deadlines: Deadlines,
+}
+
+impl std::fmt::Debug for Http {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The clients would show the password of the proxy.
+        f.debug_struct("Http").field("connection", &self.connection).finish_non_exhaustive()
+    }
 }
 
 /// The endpoint of a repository after redirects.
@@ -116,8 +178,17 @@ impl Http {
         };
         let silence = self.deadlines.silence;
         match tokio::time::timeout(silence, request.send()).await {
-            Ok(answer) => answer.map_err(|error| network(&error)),
+            Ok(answer) => answer.map_err(|error| self.network(&error)),
             Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for an answer" }),
+        }
+    }
+
+    fn network(&self, error: &reqwest::Error) -> Fault {
+        match (network(error), &self.connection.proxy) {
+            (Fault::Network { what }, Some(proxy)) if error.is_connect() => {
+                Fault::Proxy { why: format!("{proxy}: {what}") }
+            }
+            (fault, _) => fault,
         }
     }
 
@@ -139,6 +210,11 @@ fn client(deadlines: Deadlines, names: &Names, connection: &Connection) -> Resul
     if let Some(authorities) = &connection.authorities {
         let certificates = reqwest::Certificate::from_pem_bundle(authorities.pem().as_bytes());
         builder = builder.tls_certs_only(certificates.map_err(|error| network(&error))?);
+    }
+    if let Some(proxy) = &connection.proxy {
+        let url = proxy.url().ok_or(Fault::Stopped)?;
+        let proxy = reqwest::Proxy::all(url.expose().clone());
+        builder = builder.proxy(proxy.map_err(|error| network(&error))?);
     }
     if let Some(client) = &connection.client {
         let identity = reqwest::Identity::from_pem(client.pem().as_bytes());
@@ -180,6 +256,9 @@ fn redirected(at: &Endpoint, asked: &Url, response: &reqwest::Response) -> Resul
 
 fn next_endpoint(from: &Url, asked: &Url, to: &mut Url) -> Result<Endpoint, Fault> {
     strip(to);
+    if to.host_str().is_some_and(link_local::is_link_local_host) {
+        return Err(Fault::Redirect { to: host(to), why: link_local::REFUSED });
+    }
     if !matches!(to.scheme(), "http" | "https") {
         return Err(Fault::Redirect { to: host(to), why: "it is not HTTP" });
     }
@@ -211,7 +290,8 @@ fn accepted(
         let holds_back = matches!(with, Sent::WithCredentials | Sent::WithCertificate);
         let elsewhere = (!at.own && holds_back).then(|| host(&at.base));
         return Err(match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED => Fault::ProxyDenied,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Fault::Denied { status: status.as_u16(), with, elsewhere }
             }
             StatusCode::NOT_FOUND | StatusCode::GONE => Fault::NotFound { status: status.as_u16() },
@@ -255,6 +335,9 @@ mod tests {
         check("http://a.org:8080/x", "https://a.org:8080/x/info/refs", "foreign https://a.org:8080/x");
         let refused = "the server redirects to a.org, which is not followed: it leads from https to http";
         check("https://a.org/x", "http://a.org/x/info/refs", refused);
+        let link_local =
+            format!("the server redirects to 169.254.169.254, which is not followed: {}", link_local::REFUSED);
+        check("http://a.org/x", "http://2852039166/x/info/refs", &link_local);
         check("https://a.org/x", "https://a.org/users/sign_in", &Fault::WebPage.to_string());
     }
 }

@@ -4,23 +4,45 @@
 
 use rustls::{AlertDescription, CertificateError, Error as TlsError};
 
-use super::fetch::clean;
+use super::words::clean;
 use crate::failure::network_error;
 use crate::source::error::Fault;
 
 /// The fault of a failed request.
 pub(super) fn network(error: &reqwest::Error) -> Fault {
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    match causes.filter_map(tls_error).last() {
-        Some(error) => tls(error),
-        None => Fault::Network { what: network_error(error) },
+    let causes = || std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    if let Some(error) = causes().filter_map(tls_error).last() {
+        return tls(error);
+    }
+    // The library's errors for proxies have no public types.
+    causes()
+        .find_map(|cause| proxy(&cause.to_string()))
+        .unwrap_or_else(|| Fault::Network { what: network_error(error) })
+}
+
+/// The fault of a proxy, by the library's words for it.
+fn proxy(words: &str) -> Option<Fault> {
+    let failed = |why: &str| Some(Fault::Proxy { why: why.to_owned() });
+    match (words.strip_prefix("tunnel error: "), words.strip_prefix("SOCKS error: ")) {
+        (Some("proxy authorization required"), _)
+        | (_, Some("credentials not accepted" | "server does not support user/pass authentication")) => {
+            Some(Fault::ProxyDenied)
+        }
+        (Some("failed to create underlying connection"), _) | (_, Some("failed to create underlying connection")) => {
+            None
+        }
+        (Some("unsuccessful"), _) => failed("it does not connect to the host, or not for this user name and password"),
+        (Some(other), _) | (_, Some(other)) => failed(other),
+        (None, None) => None,
     }
 }
 
-/// The TLS error that an I/O error wraps, or the error itself.
-fn tls_error<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e TlsError> {
-    let wrapped = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
-    wrapped.and_then(|inner| inner.downcast_ref()).or_else(|| cause.downcast_ref())
+/// The TLS error that an I/O error wraps, however often, or the error itself.
+fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e TlsError> {
+    while let Some(wrapped) = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref()) {
+        cause = wrapped;
+    }
+    cause.downcast_ref()
 }
 
 fn tls(error: &TlsError) -> Fault {
@@ -52,6 +74,7 @@ fn tls(error: &TlsError) -> Fault {
             | AlertDescription::CertificateExpired
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA
+            | AlertDescription::DecryptError
             | AlertDescription::AccessDenied,
         ) => Fault::Certificate {
             why: format!(

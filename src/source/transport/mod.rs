@@ -1,6 +1,6 @@
 //! Transports: Git's smart protocol over HTTP or SSH, or the files of a local repository.
 //!
-//! `names` finds hosts, `http` sends and follows, `http_clients` keeps its clients, `http_fault` reads its errors, `ssh` connects and runs the server's command, `body` reads what either answers, `packet` cuts
+//! `names` finds hosts, `http` sends and follows, `http_fault` reads its errors, `ssh` connects and runs the server's command, `body` reads what either answers, `packet` cuts
 //! it into packets, `advertisement` and `refs` ask what there is, `fetch` asks for a commit, `pack` judges the pack while
 //! it arrives, `local` reads a repository in this file system.
 //! Version 2 of the protocol is used wherever the server has it; version 0 otherwise.
@@ -11,7 +11,6 @@ mod advertisement;
 mod body;
 mod fetch;
 mod http;
-mod http_clients;
 mod http_fault;
 pub(super) mod local;
 mod names;
@@ -19,17 +18,17 @@ mod pack;
 mod packet;
 mod refs;
 mod ssh;
+mod words;
 
 pub(super) use fetch::{Files, History, PackRequest, fetch_pack, without_credentials};
-pub(super) use http_clients::{ClientPlace, HttpClients};
+pub(super) use http::{ClientPlace, HttpClients};
 pub(super) use names::{Names, on_behalf_of};
 pub(super) use refs::{Negotiated, list_refs};
-pub(super) use ssh::{KeyPlace, Ssh};
+pub(super) use ssh::{KeyPlace, Ssh, SshWire};
 
 use std::sync::Arc;
 
 use self::http::Http;
-use super::ssh_address::SshAddress;
 
 /// Blocking threads that looking up names and opening keys may take, beside the permits.
 pub(super) const THREADS: usize = names::AT_ONCE + ssh::AT_ONCE;
@@ -38,5 +37,5 @@ pub(super) const THREADS: usize = names::AT_ONCE + ssh::AT_ONCE;
 #[derive(Debug)]
 pub(super) enum Wire<'a> {
     Http(Arc<Http>, &'a reqwest::Url),
-    Ssh(&'a Ssh, &'a SshAddress, KeyPlace),
+    Ssh(SshWire<'a>),
 }

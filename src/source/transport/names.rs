@@ -13,6 +13,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::source::error::Fault;
 use crate::source::fair_queue::Tenant;
+use crate::source::link_local;
 use crate::source::permits::Permits;
 
 /// Names that are looked up at the same time.
@@ -51,12 +52,23 @@ impl Names {
     pub(super) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
         let found = self.permits.share(tenant).run(move || look_up(&name, port)).await?;
-        found.map_err(|error| Fault::Network { what: format!("no connection: {}", not_found(host, &error)) })
+        let found = found.map_err(|error| not_found(host, &error)).and_then(|found| without_link_local(host, found));
+        found.map_err(|why| Fault::Network { what: format!("no connection: {why}") })
     }
 }
 
 fn not_found(host: &str, error: &io::Error) -> String {
     format!("the name {host} is not found ({error})")
+}
+
+/// The addresses that may be connected to.
+fn without_link_local(host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, String> {
+    let is_none = found.is_empty();
+    let allowed: Vec<_> = found.into_iter().filter(|address| !link_local::is_link_local(address.ip())).collect();
+    if allowed.is_empty() && !is_none {
+        return Err(format!("the name {host} leads to a link-local address; {}", link_local::REFUSED));
+    }
+    Ok(allowed)
 }
 
 impl Resolve for Names {
@@ -67,6 +79,7 @@ impl Resolve for Names {
             let host = name.as_str().to_owned();
             let found = names.permits.share(&tenant).run(move || look_up(name.as_str(), 0)).await?;
             let found = found.map_err(|error| not_found(&host, &error))?;
+            let found = without_link_local(&host, found)?;
             Ok::<Addrs, _>(Box::new(found.into_iter()))
         })
     }
@@ -85,6 +98,9 @@ mod tests {
 
     /// A resolver whose nameservers answer for `good` and `absent`, and for nothing else before the test is over.
     fn stuck(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        if host == "metadata" {
+            return Ok(vec![SocketAddr::from(([169, 254, 169, 254], port))]);
+        }
         if host == "absent" {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -125,6 +141,10 @@ mod tests {
         assert_eq!(found.expect("a thread is free").unwrap(), [SocketAddr::from(([127, 0, 0, 1], 22))]);
         let absent = names.find(&good, "absent", 22).await.unwrap_err().to_string();
         assert_eq!(absent, "no connection: the name absent is not found (entity not found)");
+        let refused = names.find(&good, "metadata", 80).await.unwrap_err().to_string();
+        assert!(refused.starts_with("no connection: the name metadata leads to a link-local address"), "{refused}");
+        let resolving = on_behalf_of(&good, async { names.resolve("metadata".parse().unwrap()).await });
+        assert!(resolving.await.err().expect("it is refused").to_string().contains("link-local"));
         let resolving = on_behalf_of(&good, async { names.resolve("good".parse().unwrap()).await });
         let found = tokio::time::timeout(Duration::from_secs(60), resolving).await;
         assert_eq!(found.expect("a thread is free").unwrap().count(), 1);

@@ -46,8 +46,8 @@ pub(in crate::source) async fn list_refs(
 ) -> Result<(Negotiated, Refs), Fault> {
     let (http, url) = match wire {
         Wire::Http(http, url) => (http, url),
-        Wire::Ssh(ssh, address, place) => {
-            let body = ssh.open(address, credentials, place, limit).await?;
+        Wire::Ssh(ssh) => {
+            let body = ssh.open(credentials, limit).await?;
             return ask_over_ssh(body, wanted).await;
         }
     };
@@ -123,7 +123,7 @@ async fn answer(body: &mut Body, wanted: &RefNames) -> Result<Refs, Fault> {
             Packet::Delimiter => return Err(Fault::Protocol { why: "there is a delimiter among the references" }),
             Packet::Data(data) => {
                 if let Some(text) = data.strip_prefix(b"ERR ") {
-                    return Err(Fault::Refused { text: super::fetch::clean(text) });
+                    return Err(Fault::Refused { text: super::words::clean(text) });
                 }
                 if let Some((name, at)) = reference(packet::line(&data))?
                     && wanted.covers(&name)

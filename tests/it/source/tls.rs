@@ -11,27 +11,27 @@ use super::*;
 use crate::support::tls::{PrivateCa, TlsListener};
 
 /// A repository behind TLS, opened with what a Secret holds.
-struct TlsBench {
-    ca: PrivateCa,
+pub(super) struct TlsBench {
+    pub(super) ca: PrivateCa,
     origin: Origin,
-    server: GitServer,
-    source: Source,
+    pub(super) server: GitServer,
+    pub(super) source: Source,
     #[expect(dead_code, reason = "the mirrors are there")]
     mirrors: TempDir,
 }
 
-fn secret(data: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
+pub(super) fn secret(data: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
     data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect()
 }
 
-fn remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> {
+pub(super) fn remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> {
     let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "git".into() };
     let access = access(Some(&auth), Some(&secret(data)))?;
     Ok(Remote { url: RemoteUrl::parse(url)?, credentials: access.credentials, connection: access.connection })
 }
 
 impl TlsBench {
-    async fn new(config: impl FnOnce(&PrivateCa) -> ServerConfig) -> Self {
+    pub(super) async fn new(config: impl FnOnce(&PrivateCa) -> ServerConfig) -> Self {
         let (ca, origin) = (PrivateCa::new(), small());
         let server = GitServer::start_tls(origin.root(), config(&ca)).await;
         let mirrors = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 //! on the embedded cluster or on another one.
 
 pub(crate) mod build;
+pub(crate) mod canary;
 pub(crate) mod dev;
 pub(crate) mod drift;
 pub(crate) mod external;
@@ -16,6 +17,7 @@ pub(crate) mod logs;
 pub(crate) mod machine;
 pub(crate) mod ownership;
 pub(crate) mod pod_security;
+pub(crate) mod proxy;
 pub(crate) mod quotas;
 pub(crate) mod registry;
 pub(crate) mod remote;

@@ -305,6 +305,19 @@ impl World {
         self.try_as("kubectl-edit", Call::new(api_version, resource, NAMESPACE, name, action)).unwrap()
     }
 
+    /// Sets these keys of a Secret of the namespace, which is created if it is missing.
+    pub(crate) fn set_secret(&self, name: &str, data: Value) {
+        let data = json!({"stringData": data});
+        if self.get("v1", "secrets", name).is_some() {
+            self.edit("v1", "secrets", name, data);
+        } else {
+            let metadata = json!({"name": name, "namespace": NAMESPACE});
+            let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
+            secret["stringData"] = data["stringData"].clone();
+            self.create("v1", "secrets", NAMESPACE, secret);
+        }
+    }
+
     /// Deletes an object of the namespace.
     #[track_caller]
     pub(crate) fn delete(&self, api_version: &str, resource: &str, name: &str) {

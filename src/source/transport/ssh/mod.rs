@@ -1,6 +1,6 @@
 //! Git over SSH: `git-upload-pack` on a channel, as `git` itself starts it.
 //!
-//! `opening` opens private keys, `dial` connects, `handler` judges the host key, `conduit` bounds what a server may send
+//! `opening` opens private keys, `dial` connects, `tunnel` asks a proxy to, `handler` judges the host key, `conduit` bounds what a server may send
 //! before it has let us in, `session` is the conversation.
 //!
 //! Invariant: only the handshake is sent before the host key is accepted, and only a signature of our key before
@@ -13,6 +13,7 @@ mod handler;
 mod limited_stream;
 mod opening;
 mod session;
+mod tunnel;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +33,11 @@ use super::names::{self, Names};
 use crate::source::error::Fault;
 use crate::source::fair_queue::Tenant;
 use crate::source::known_hosts::{HostKeys, shown};
+use crate::source::proxy::Proxy;
 use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
 use crate::source::ssh_key::SshIdentity;
-use crate::source::{Credentials, Deadlines};
+use crate::source::{Connection as ConnectionSettings, Credentials, Deadlines};
 
 const CLIENT: &str = concat!("SSH-2.0-mainstay_", env!("CARGO_PKG_VERSION"));
 
@@ -45,6 +47,15 @@ pub(in crate::source) struct Ssh {
     deadlines: Deadlines,
     names: Names,
     keys: Keys,
+}
+
+/// The client for one remote.
+#[derive(Debug)]
+pub(in crate::source) struct SshWire<'a> {
+    pub(in crate::source) client: &'a Ssh,
+    pub(in crate::source) address: &'a SshAddress,
+    pub(in crate::source) key: KeyPlace,
+    pub(in crate::source) connection: &'a ConnectionSettings,
 }
 
 /// An authenticated connection. It is closed when it is dropped.
@@ -64,23 +75,44 @@ impl Ssh {
         self.keys.opened()
     }
 
+    async fn dial(&self, address: &SshAddress, proxy: Option<&Proxy>, tenant: &Tenant) -> Result<TcpStream, Fault> {
+        let (host, port) = proxy.map_or((&address.host, address.port), |proxy| (&proxy.host, proxy.port));
+        let dialled = async {
+            let found = self.names.find(tenant, host, port).await?;
+            let connected = dial::race(&found, TcpStream::connect).await.map_or_else(
+                || Err(network(format!("no connection: the name {host} has no address"))),
+                |connected| connected.map_err(|error| network(format!("no connection: {error}"))),
+            );
+            let Some(proxy) = proxy else { return connected };
+            let mut stream = connected?;
+            tunnel::open(&mut stream, proxy, &address.host, address.port).await?;
+            Ok(stream)
+        };
+        let dialled = tokio::time::timeout(self.deadlines.connect, dialled).await;
+        let dialled = dialled.unwrap_or_else(|_| Err(network("no connection: timed out".to_owned())));
+        let stream = dialled.map_err(|fault| match (fault, proxy) {
+            (Fault::Network { what }, Some(proxy)) => Fault::Proxy { why: format!("{proxy}: {what}") },
+            (fault, _) => fault,
+        })?;
+        // Requests are small and latency matters. If this fails, it costs some milliseconds.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+impl SshWire<'_> {
     /// Starts `git-upload-pack`, whose advertisement comes first.
-    pub(super) async fn open(
-        &self,
-        address: &SshAddress,
-        credentials: &Credentials,
-        place: &KeyPlace,
-        limit: u64,
-    ) -> Result<Body, Fault> {
+    pub(super) async fn open(&self, credentials: &Credentials, limit: u64) -> Result<Body, Fault> {
+        let Self { client, address, key, connection } = self;
         let identity = match credentials {
             Credentials::Key(identity) => identity,
             Credentials::Anonymous => return Err(SshFault::NoKey.into()),
             Credentials::Basic { .. } | Credentials::Bearer(_) => return Err(SshFault::NotKey.into()),
         };
         let tenant = names::tenant();
-        let key = self.keys.open(&tenant, identity, place).await?;
-        let stream = self.dial(address, &tenant).await?;
-        let silence = self.deadlines.silence;
+        let key = client.keys.open(&tenant, identity, key).await?;
+        let stream = client.dial(address, connection.proxy.as_deref(), &tenant).await?;
+        let silence = client.deadlines.silence;
         let session = async {
             let connection = connect(stream, address, identity, key, silence).await?;
             Session::start(connection, address).await
@@ -89,23 +121,6 @@ impl Ssh {
             Ok(session) => Ok(Body::ssh(session?, limit, silence)),
             Err(_) => Err(Fault::Timeout { after: silence, what: "connecting over SSH" }),
         }
-    }
-
-    async fn dial(&self, address: &SshAddress, tenant: &Tenant) -> Result<TcpStream, Fault> {
-        let dialled = async {
-            let found = self.names.find(tenant, &address.host, address.port).await?;
-            dial::race(&found, TcpStream::connect).await.map_or_else(
-                || Err(network(format!("no connection: the name {} has no address", address.host))),
-                |connected| connected.map_err(|error| network(format!("no connection: {error}"))),
-            )
-        };
-        let stream = match tokio::time::timeout(self.deadlines.connect, dialled).await {
-            Ok(stream) => stream?,
-            Err(_) => return Err(network("no connection: timed out".to_owned())),
-        };
-        // Requests are small and latency matters. If this fails, it costs some milliseconds.
-        let _ = stream.set_nodelay(true);
-        Ok(stream)
     }
 }
 

@@ -10,7 +10,7 @@ use super::{COMMAND, Connection, broken, network};
 use crate::source::error::Fault;
 use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
-use crate::source::transport::fetch::clean;
+use crate::source::transport::words::clean;
 
 /// Bytes of the command's standard error that are kept.
 const WORDS: usize = 4 << 10;

@@ -1,0 +1,31 @@
+//! What is wrong with the Secrets that a repository names.
+//!
+//! Invariant: no text holds a value of a Secret.
+
+/// Why a Secret cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessFault {
+    /// The Secret lacks a key.
+    #[error("missing field {key}: the Secret needs it (it may be empty)")]
+    MissingKey {
+        /// The key.
+        key: &'static str,
+    },
+    /// A value of the Secret cannot be used.
+    #[error("{field} of the Secret cannot be used: {why}")]
+    UnusableField {
+        /// Key of the Secret.
+        field: &'static str,
+        /// The rule that it breaks, or what to do.
+        why: &'static str,
+    },
+    /// The Secret has one of two keys that belong together.
+    #[error("the Secret has {beside} without {field}: it needs both")]
+    MissingHalf {
+        /// The key that is missing.
+        field: &'static str,
+        /// The key that is there.
+        beside: &'static str,
+    },
+}

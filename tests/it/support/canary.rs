@@ -1,0 +1,34 @@
+//! Secrets that must be shown nowhere.
+
+use super::world::World;
+
+const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
+
+/// Nothing of these words stands in what the agent writes, says or asks for.
+pub(crate) fn nothing_is_shown(world: &mut World, words: &[&str]) {
+    let mut shown: Vec<String> = world.requests().into_iter().map(|(asked, _)| asked).collect();
+    let kinds = [
+        ("mainstay.dev/v1alpha1", "gitsyncs"),
+        (SERVERLESS, "gitrepositories"),
+        (SERVERLESS, "functions"),
+        ("v1", "events"),
+        ("v1", "configmaps"),
+        ("batch/v1", "jobs"),
+        ("apps/v1", "deployments"),
+    ];
+    for (api_version, resource) in kinds {
+        shown.extend(world.server.objects(api_version, resource, None).iter().map(ToString::to_string));
+    }
+    assert!(shown.iter().any(|text| text.contains("\"Event\"")), "there are Events to look through");
+    let mut messages = 0;
+    while let Ok(message) = world.messages.try_recv() {
+        shown.push(format!("{message} {message:?}"));
+        messages += 1;
+    }
+    assert!(messages > 0, "there are messages to look through");
+    for text in shown {
+        for word in words {
+            assert!(!text.contains(word), "{word}: {text}");
+        }
+    }
+}
