@@ -202,7 +202,7 @@ mod tests {
         let username = |value| [("username", value), ("password", &b""[..])];
         check(AuthType::Basic, &username(b"\xff"), &unusable("username", "it is not UTF-8 text"));
         check(AuthType::Basic, &username(b"a\nb"), &unusable("username", "it has more than one line"));
-        let long = [b'x'; super::super::secret_field::MAX_BYTES + 1];
+        let long = vec![b'x'; super::super::secret_field::MAX_BYTES + 1];
         check(AuthType::Basic, &username(&long), &unusable("username", "it is longer than 16 KiB"));
         let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
         assert!(access(Some(&auth), None).unwrap_err().fault().to_string().contains("does not exist"));
