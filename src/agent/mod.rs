@@ -3,12 +3,14 @@
 //! Invariant: all long tasks are in one set; the end of any ends the process with its reason.
 //! Invariant: only the holder of the Lease writes; all state is rebuilt for every term.
 
+mod bootstrap;
 mod functions;
 pub mod health;
 mod inputs;
 pub mod metrics;
 mod notify;
 mod run;
+mod ssh_keys;
 mod tasks;
 
 pub use run::{Error, Nudge, Settings, run};

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::{Gauges, Metrics, SyncGauges};
 use super::notify::Notifier;
-use super::{functions, health, inputs};
+use super::{bootstrap, functions, health, inputs, ssh_keys};
 use crate::api::names::LEASE;
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::{self, Drift};
@@ -316,6 +316,12 @@ async fn lead(
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
     tasks.spawn(sweep(context.source.clone(), stop.clone()));
+    let keys = ssh_keys::make(cluster.clone(), settings.namespace.clone(), stop.clone());
+    let installed = bootstrap::create(cluster.clone(), settings.namespace.clone(), stop.clone());
+    tasks.spawn(async move {
+        tokio::join!(keys, installed);
+        Ok(())
+    });
     let mut announced = false;
     let result = loop {
         tokio::select! {

@@ -40,6 +40,24 @@ pub const FLUX_IGNORE: &str = "fluxcd.io/ignore";
 /// File that leaves paths out, in gitignore syntax.
 pub const IGNORE_FILE: &str = ".mainstayignore";
 
+/// Label on a Secret in the agent's namespace: [`SSH_KEY`] makes the agent store a new SSH key in it if it holds none.
+pub const GENERATE: &str = "mainstay.dev/generate";
+/// Value of [`GENERATE`].
+pub const SSH_KEY: &str = "ssh-key";
+/// ConfigMap in the agent's namespace with the GitRepository and the GitSyncs that the agent creates once, under
+/// [`BOOTSTRAP_KEY`].
+pub const BOOTSTRAP: &str = "mainstay-bootstrap";
+/// Key of [`BOOTSTRAP`].
+pub const BOOTSTRAP_KEY: &str = "objects.yaml";
+/// On [`BOOTSTRAP`]: digest of the objects that were created last.
+pub const BOOTSTRAPPED: &str = "mainstay.dev/bootstrapped";
+/// Field manager of what is created from [`BOOTSTRAP`].
+pub const INSTALL_MANAGER: &str = "mainstay-install";
+/// ConfigMap in the agent's namespace with the keys of SSH hosts.
+pub const KNOWN_HOSTS: &str = "mainstay-known-hosts";
+/// Key of [`KNOWN_HOSTS`].
+pub const KNOWN_HOSTS_KEY: &str = "known_hosts";
+
 /// Name of the agent's Lease, and the reporting controller of its Events.
 pub const LEASE: &str = "mainstay";
 /// `reportingController` of Events.

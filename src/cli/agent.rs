@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::{Error, Exit, connection::Connection, identity::Identity, logs, stop};
+use super::{Error, Exit, connection::Connection, lease_identity::Identity, logs, stop};
 use crate::{agent, function, liveness, notification::Emitter, source};
 
 /// Arguments of `agent`.

@@ -5,6 +5,9 @@ use std::{path::PathBuf, sync::Arc};
 use super::Error;
 use crate::cluster::{Cluster, Kind, Origin};
 
+/// Where `mainstay install` puts the agent unless told otherwise.
+pub(super) const DEFAULT_NAMESPACE: &str = "mainstay-system";
+
 /// Flags of every command that talks to a cluster.
 #[derive(clap::Args, Debug)]
 pub(super) struct Connection {
@@ -16,14 +19,36 @@ pub(super) struct Connection {
     namespace: Option<String>,
 }
 
+/// Flags of every command about the installed agent itself.
+#[derive(clap::Args, Debug)]
+pub(super) struct HomeConnection {
+    /// Kubeconfig of the cluster; by default the pod's service account, else $KUBECONFIG, else ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the agent, as for `mainstay install`
+    #[arg(short, long, value_name = "NS", default_value = DEFAULT_NAMESPACE)]
+    pub(super) namespace: String,
+}
+
+impl HomeConnection {
+    /// Reads the configuration; sends no request yet.
+    pub(super) async fn connect(&self) -> Result<Cluster, Error> {
+        connect(self.kubeconfig.as_ref()).await
+    }
+}
+
+async fn connect(kubeconfig: Option<&PathBuf>) -> Result<Cluster, Error> {
+    let origin = match kubeconfig {
+        Some(path) => Origin::Kubeconfig { path: Some(path.clone()), context: None },
+        None => Origin::Either,
+    };
+    Ok(Cluster::from_origin(&origin).await?)
+}
+
 impl Connection {
     /// Reads the configuration; sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
-        let origin = match &self.kubeconfig {
-            Some(path) => Origin::Kubeconfig { path: Some(path.clone()), context: None },
-            None => Origin::Either,
-        };
-        Ok(Cluster::from_origin(&origin).await?)
+        connect(self.kubeconfig.as_ref()).await
     }
 
     /// The namespace of the command.

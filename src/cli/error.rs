@@ -1,6 +1,6 @@
 //! Failures of commands.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use crate::cluster;
 
@@ -33,6 +33,28 @@ pub(super) enum Error {
     NoSync { namespace: String },
     #[error("these environment variables cannot be used:\n{}", .0.iter().map(|refused| format!("  {refused}")).collect::<Vec<_>>().join("\n"))]
     Settings(Vec<crate::function::InvalidVariable>),
+    #[error("these flags cannot be used:\n{}", .0.iter().map(|wrong| format!("  {wrong}")).collect::<Vec<_>>().join("\n"))]
+    Install(Vec<String>),
+    #[error("could not read {}", path.display())]
+    ReadFile {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("there is no SSH key after {seconds} s: {missing}")]
+    NoKey { missing: String, seconds: u64 },
+    #[error("GitRepository {repository} is not opened with an SSH key")]
+    NotKeyed { repository: String },
+    #[error("several GitRepositories in the namespace {namespace} are opened with an SSH key: {all}")]
+    SeveralRepositories { namespace: String, all: String },
+    #[error("the key in Secret {secret} was not made by the agent, so it is not replaced")]
+    NotOurKey { secret: String },
+    #[error("the SSH key cannot be used")]
+    Key(#[source] crate::source::Error),
+    #[error("{what} holds data that is not in base64")]
+    NotBase64 { what: String },
+    #[error("nothing was changed: nobody agreed")]
+    NotConfirmed,
     #[error("the agent ended")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]
@@ -54,9 +76,15 @@ impl Error {
     /// The hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
-            Self::NotInstalled { .. } => Some("install the definitions: mainstay crd | kubectl apply -f -".into()),
+            Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
             Self::Missing { .. } | Self::NoSync { .. } => Some("-n NAMESPACE looks in another namespace".into()),
+            Self::NoKey { .. } => Some("is an agent running in that namespace? its Lease: kubectl get lease -A".into()),
+            Self::SeveralRepositories { .. } => Some("name one: mainstay identity NAME".into()),
+            Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
+            Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
+            Self::NotConfirmed => Some("--yes agrees without a terminal".into()),
+            Self::Install(_) => Some("mainstay install --help".into()),
             Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),
             Self::Cluster(error) if matches!(*error.cause, cluster::Cause::Configuration(_)) => {
                 Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster".into())

@@ -1,109 +1,215 @@
-//! The identity of this process in the Lease if none is configured: stable across restarts, so that a restarted agent
-//! continues at once, and unique among running processes.
+//! `mainstay identity`: the public half of the SSH key that a GitRepository is opened with, and where to add it.
 //!
-//! The identity is stored in the data directory, in a file that is locked as long as the process lives. A process that
-//! cannot get the lock, or has no such file, uses a random identity.
+//! Invariant: nothing of the private half is printed. The public half is computed from it, so that it is the one in use.
 //!
-//! Invariant: no two running processes have the same identity: the operating system grants the lock to one of them, and
-//! releases it at its end.
+//! Deliberately absent: making keys. The agent does that, in a Secret that holds none.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read as _, Seek as _, Write as _},
-    path::Path,
+    collections::BTreeMap,
+    io::{IsTerminal as _, Write as _},
+    time::Duration,
 };
 
-/// File in the data directory with the identity.
-const FILE: &str = "identity";
-/// Maximum length of a stored identity.
-const LONGEST: u64 = 200;
+use futures::TryStreamExt as _;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
 
-/// An identity, reserved as long as this is held.
-#[derive(Debug)]
-pub(super) struct Identity {
-    name: String,
-    _lock: Option<File>,
+use super::{
+    Error, Exit,
+    connection::{HomeConnection, own_kind},
+    deploy_key, output, syncs,
+};
+use crate::{
+    api::{GitRepository, Span, git_repository::AuthType, names},
+    cluster::{Cluster, Kind, Part, Scope, Selection},
+    source::{self, PublicHalf, RemoteUrl},
+};
+
+/// Between two looks at a Secret that the agent has not filled yet.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// Arguments of `identity`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Name of the GitRepository; by default the one of the namespace that is opened with an SSH key
+    name: Option<String>,
+    /// Print the fingerprint instead of the key
+    #[arg(long)]
+    fingerprint: bool,
+    /// Have the agent make another key, and print that: the old one opens nothing from then on
+    #[arg(long)]
+    regenerate: bool,
+    /// Do not ask before the key is replaced
+    #[arg(long, requires = "regenerate")]
+    yes: bool,
+    /// How long to wait for the agent to make the key
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    wait: Span,
+    #[command(flatten)]
+    connection: HomeConnection,
 }
 
-impl Identity {
-    /// A configured identity, such as the pod's uid, which must be unique.
-    pub(super) fn given(name: String) -> Self {
-        Self { name, _lock: None }
-    }
+/// A GitRepository that is opened with a key, and its Secret.
+struct Keyed {
+    repository: String,
+    url: String,
+    secret: String,
+}
 
-    /// The identity stored in this data directory, or a random one.
-    pub(super) fn of(data: &Path) -> Self {
-        let made = made_up();
-        match kept(data, &made) {
-            Ok((name, lock)) => Self { name, _lock: Some(lock) },
-            Err(error) => {
-                let why = error.to_string();
-                tracing::debug!(
-                    why,
-                    "the data directory holds no identity: after a restart, the agent waits until the Lease has expired"
-                );
-                Self::given(made)
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connect().await?;
+    let namespace = &arguments.connection.namespace;
+    // What it waits for last is what it says when the time is up.
+    let mut missing = String::new();
+    let found = {
+        let look = look(&cluster, namespace, &arguments, &mut missing);
+        tokio::time::timeout(arguments.wait.0, look).await
+    };
+    let (keyed, half) = match found {
+        Ok(found) => found?,
+        Err(_) => return Err(Error::NoKey { missing, seconds: arguments.wait.0.as_secs() }),
+    };
+    output::print(&format!("{}\n", if arguments.fingerprint { &half.fingerprint } else { &half.line }))?;
+    output::note(&advice(namespace, &keyed, &half));
+    Ok(Exit::Fine)
+}
+
+/// Waits until there is a key.
+async fn look(
+    cluster: &Cluster,
+    namespace: &str,
+    arguments: &Arguments,
+    missing: &mut String,
+) -> Result<(Keyed, PublicHalf), Error> {
+    let mut replaced = None;
+    loop {
+        match find(cluster, namespace, arguments.name.as_deref()).await? {
+            Err(what) => *missing = what,
+            Ok(keyed) => {
+                let secret = cluster.get(&secrets(), Some(namespace), &keyed.secret).await?;
+                match secret {
+                    None => *missing = format!("Secret {namespace}/{} does not exist", keyed.secret),
+                    Some(secret) => {
+                        let data = data_of(&secret)?;
+                        let is_new = |half: &PublicHalf| replaced.as_ref() != Some(&half.line);
+                        if !source::holds_key(&data) {
+                            *missing = without_key(namespace, &keyed, &secret);
+                        } else if !arguments.regenerate {
+                            return Ok((keyed, public_half(&data)?));
+                        } else if replaced.is_none() {
+                            replaced = Some(replace(cluster, namespace, &keyed, &secret, &data, arguments.yes).await?);
+                        } else {
+                            let half = public_half(&data)?;
+                            if is_new(&half) {
+                                return Ok((keyed, half));
+                            }
+                        }
+                    }
+                }
             }
         }
-    }
-
-    /// The identity.
-    pub(super) fn name(&self) -> &str {
-        &self.name
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// The host's name and a random part, because a host may run several agents.
-fn made_up() -> String {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
-    format!("{}_{:08x}", if host.is_empty() { "mainstay" } else { host }, fastrand::u32(..))
-}
-
-/// The identity stored in the directory (`new` if there is none), and the lock on it.
-fn kept(data: &Path, new: &str) -> io::Result<(String, File)> {
-    fs::create_dir_all(data)?;
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(data.join(FILE))?;
-    file.try_lock()?;
-    let mut name = String::new();
-    (&mut file).take(LONGEST).read_to_string(&mut name)?;
-    let host = new.rsplit_once('_').map_or(new, |(host, _)| host);
-    // A directory that was copied to another host contains the identity of the first one.
-    if name.rsplit_once('_').is_none_or(|(of, random)| of != host || random.is_empty()) {
-        file.set_len(0)?;
-        file.rewind()?;
-        file.write_all(new.as_bytes())?;
-        new.clone_into(&mut name);
-    }
-    Ok((name, file))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_takes_the_place_of_an_ended_process_has_its_name_and_who_runs_beside_it_has_not() {
-        let data = tempfile::tempdir().unwrap();
-        let first = Identity::of(&data.path().join("data"));
-        let beside = Identity::of(&data.path().join("data"));
-        assert_ne!(first.name(), beside.name());
-        let name = first.name().to_owned();
-        drop(first);
-        assert_eq!(Identity::of(&data.path().join("data")).name(), name);
-        assert_ne!(Identity::of(&data.path().join("other")).name(), name);
-    }
-
-    #[test]
-    fn a_name_of_another_host_or_none_at_all_is_not_believed() {
-        let data = tempfile::tempdir().unwrap();
-        for found in ["elsewhere_00000001", "", "x", "elsewhere_"] {
-            fs::write(data.path().join(FILE), found).unwrap();
-            let name = Identity::of(data.path()).name().to_owned();
-            assert_ne!(name, found);
-            assert_eq!(Identity::of(data.path()).name(), name, "and the right one is kept from then on");
+/// The GitRepository, or what is missing of it.
+async fn find(cluster: &Cluster, namespace: &str, name: Option<&str>) -> Result<Result<Keyed, String>, Error> {
+    let kind = own_kind::<GitRepository>(cluster).await?;
+    let values: Vec<Value> = cluster.list(&kind, Selection::default().within(namespace)).try_collect().await?;
+    let mut keyed = Vec::new();
+    for value in values {
+        let repository: GitRepository = syncs::understand(value)?;
+        let own = repository.metadata.name.unwrap_or_default();
+        if name.is_some_and(|name| name != own) {
+            continue;
         }
-        let nowhere = Identity::of(Path::new("/proc/nowhere"));
-        assert!(nowhere.name().contains('_'), "{}", nowhere.name());
+        match repository.spec.auth {
+            Some(auth) if auth.kind == AuthType::Key => {
+                keyed.push(Keyed { repository: own, url: repository.spec.url, secret: auth.secret_name });
+            }
+            _ if name.is_some() => return Err(Error::NotKeyed { repository: format!("{namespace}/{own}") }),
+            _ => {}
+        }
+    }
+    if keyed.len() > 1 {
+        let all = keyed.iter().map(|keyed| keyed.repository.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(Error::SeveralRepositories { namespace: namespace.to_owned(), all });
+    }
+    Ok(keyed.pop().ok_or_else(|| match name {
+        Some(name) => format!("GitRepository {namespace}/{name} does not exist"),
+        None => format!("no GitRepository in the namespace {namespace} is opened with an SSH key"),
+    }))
+}
+
+fn without_key(namespace: &str, keyed: &Keyed, secret: &Value) -> String {
+    let what = format!("Secret {namespace}/{} holds no key yet", keyed.secret);
+    if secret["metadata"]["labels"][names::GENERATE] == names::SSH_KEY {
+        return format!("{what}, and no agent has made one");
+    }
+    format!("{what}, and has no label {}={}, by which the agent would make one", names::GENERATE, names::SSH_KEY)
+}
+
+/// Takes the key out of the Secret, so that the agent makes another one; the public half of the old key.
+async fn replace(
+    cluster: &Cluster,
+    namespace: &str,
+    keyed: &Keyed,
+    secret: &Value,
+    data: &BTreeMap<String, ByteString>,
+    yes: bool,
+) -> Result<String, Error> {
+    if secret["metadata"]["labels"][names::GENERATE] != names::SSH_KEY {
+        return Err(Error::NotOurKey { secret: format!("{namespace}/{}", keyed.secret) });
+    }
+    if !yes && !agreed(&format!("Replace the key of GitRepository {namespace}/{}?", keyed.repository)) {
+        return Err(Error::NotConfirmed);
+    }
+    let old = public_half(data)?;
+    let patch = json!({
+        "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
+        "data": {"key": null, "ssh-privatekey": null, "identity": null, "password": null, source::PUBLIC_FIELD: null},
+    });
+    cluster.patch_merge(&secrets(), Some(namespace), &keyed.secret, Part::Main, &patch).await?;
+    Ok(old.line)
+}
+
+/// Asks on the terminal; without one, nobody agrees.
+pub(super) fn agreed(question: &str) -> bool {
+    if !std::io::stdin().is_terminal() {
+        return false;
+    }
+    output::note(&format!("{question} [y/N] "));
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+fn advice(namespace: &str, keyed: &Keyed, half: &PublicHalf) -> String {
+    let mut text = format!("{} for GitRepository {namespace}/{}\n", half.shown, keyed.repository);
+    if let Ok(url) = RemoteUrl::parse(&keyed.url) {
+        let page = deploy_key::page(&url);
+        if let Some(page) = page.url {
+            text.push_str(&format!("add it at {page}\n"));
+        }
+        text.push_str(&format!("{}\n", page.advice));
+    }
+    text
+}
+
+fn public_half(data: &BTreeMap<String, ByteString>) -> Result<PublicHalf, Error> {
+    source::public_half(data).map_err(Error::Key)
+}
+
+fn secrets() -> Kind {
+    Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced)
+}
+
+pub(super) fn data_of(secret: &Value) -> Result<BTreeMap<String, ByteString>, Error> {
+    match &secret["data"] {
+        Value::Null => Ok(BTreeMap::new()),
+        // The error names a position, never a value.
+        data => serde_json::from_value(data.clone())
+            .map_err(|_| Error::NotBase64 { what: format!("Secret {}", secret["metadata"]["name"]) }),
     }
 }

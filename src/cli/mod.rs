@@ -10,11 +10,14 @@ mod bench;
 mod build;
 mod connection;
 mod crd;
+mod deploy_key;
 #[cfg(feature = "dev")]
 mod dev;
 mod error;
 mod exit;
 mod identity;
+mod install;
+mod lease_identity;
 mod logs;
 mod output;
 mod pause;
@@ -42,6 +45,10 @@ struct Arguments {
 enum Command {
     /// Run the agent, in a cluster or beside one
     Agent(agent::Arguments),
+    /// Print everything that a cluster needs to follow a repository, for `kubectl apply -f -`
+    Install(install::Arguments),
+    /// Print the public half of the SSH key that the repository is opened with, and where to add it
+    Identity(identity::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
     /// Ask for a sync now, wait for it, and print the commit and what came of it
@@ -87,6 +94,8 @@ pub fn run() -> ExitCode {
 async fn perform(command: Command) -> Result<Exit, Error> {
     match command {
         Command::Agent(arguments) => agent::run(arguments).await,
+        Command::Install(arguments) => install::run(arguments),
+        Command::Identity(arguments) => identity::run(arguments).await,
         Command::Crd => crd::run(),
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,

@@ -18,6 +18,11 @@ pub(super) fn print(text: &str) -> Result<(), Error> {
     }
 }
 
+/// Writes `text` to standard error, for people. If that fails, there is nobody to tell.
+pub(super) fn note(text: &str) {
+    let _ = io::stderr().lock().write_all(harmless(text).as_bytes());
+}
+
 /// The text with every control character but line feed and tab replaced.
 pub(super) fn harmless(text: &str) -> Cow<'_, str> {
     let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';

@@ -72,6 +72,31 @@ impl RemoteUrl {
         }
     }
 
+    /// The host in lower case, without port; `None` of a local repository.
+    pub fn host(&self) -> Option<&str> {
+        match &self.0.place {
+            Place::Http(url) => url.host_str(),
+            Place::Ssh(address) => Some(&address.host),
+            Place::Local(_) => None,
+        }
+    }
+
+    /// The path on the host, without slashes at its ends and without `.git`; `None` of a local repository.
+    pub fn repository_path(&self) -> Option<&str> {
+        let path = match &self.0.place {
+            Place::Http(url) => url.path(),
+            Place::Ssh(address) => &address.path,
+            Place::Local(_) => return None,
+        };
+        let path = path.trim_matches('/');
+        Some(path.strip_suffix(".git").unwrap_or(path))
+    }
+
+    /// The host as `known_hosts` names it, with the port unless that is 22; `None` if it is not reached over SSH.
+    pub fn known_hosts_name(&self) -> Option<String> {
+        self.ssh().map(SshAddress::known_hosts_name)
+    }
+
     /// Whether the address contains a user or a password.
     pub fn holds_credentials(&self) -> bool {
         self.0.embedded != Credentials::Anonymous

@@ -11,7 +11,7 @@ use ring::hmac;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PublicKey};
 
 /// The keys that large hosts publish, for repositories whose Secret has no `known_hosts`.
-const PUBLISHED: &str = include_str!("known_hosts.txt");
+pub const PUBLISHED: &str = include_str!("known_hosts.txt");
 
 /// Bytes of a `known_hosts`. A longer one is not read at all: what it revokes may stand at its end.
 pub(super) const MAX_BYTES: usize = 256 << 10;
@@ -34,6 +34,11 @@ pub(super) enum HostKeyCheck {
     Changed,
     /// The key is revoked.
     Revoked,
+}
+
+/// Whether this text lists a key of the host; `name` is its name there, with the port unless that is 22.
+pub fn lists_host(text: &str, name: &str) -> bool {
+    !HostKeys::read(text, name).accepted.is_empty()
 }
 
 impl HostKeys {

@@ -24,6 +24,7 @@ mod consumers;
 mod error;
 mod fair_queue;
 mod id;
+mod key_pair;
 mod known_hosts;
 mod link_local;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
@@ -64,6 +65,8 @@ pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
 pub use error::{Error, Fault, Sent};
 pub use id::{BlobId, Commit, TreeId};
+pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};
+pub use known_hosts::{PUBLISHED, lists_host};
 pub use reference::{BaseDir, Reference, ResolvedRef};
 pub use remote::{Remote, Source, Traffic};
 pub use repositories::Repositories;

@@ -23,7 +23,7 @@ use crate::object::Secret;
 
 /// Fields of a Secret that may hold the private key, in the order of preference: Kyma's name, Kubernetes' name for
 /// `kubernetes.io/ssh-auth`, and Flux's name.
-const FIELDS: [&str; 3] = ["key", "ssh-privatekey", "identity"];
+pub(super) const FIELDS: [&str; 3] = ["key", "ssh-privatekey", "identity"];
 /// The passphrase of an encrypted key.
 const PASSPHRASE: &str = "password";
 /// The host keys.

@@ -50,8 +50,35 @@ fn prints_the_definitions_that_the_manifests_hold() {
 }
 
 #[test]
+fn install_prints_what_is_applied_but_for_the_definitions() {
+    let ssh = ["install", "--no-crds", "--git-url", "git@github.com:team/shop.git", "--git-email", "a@example.com"];
+    let more = ["--git-path=apps,infra/base", "--namespace=flux", "--image", "registry.example.com/mainstay:9"];
+    check_golden("cli/install-ssh.txt", &transcript(&[&ssh[..], &more].concat()));
+    let output = mainstay(&["install", "--git-url", "https://github.com/team/shop"], Path::new("/"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains("kind: Secret\n") && output.stderr.is_empty() && output.status.success());
+    let definitions = mainstay(&["crd"], Path::new("/")).stdout;
+    assert!(text.contains(&String::from_utf8(definitions).unwrap()), "the definitions are those of `mainstay crd`");
+    // What stands in `manifests/` is found and replaced.
+    let other =
+        mainstay(&["install", "--git-url=https://h/x", "-n=flux", "--image=there:9", "--no-crds"], Path::new("/"));
+    let other = String::from_utf8(other.stdout).unwrap();
+    assert!(!other.contains("mainstay-system") && !other.contains(concat!("mainstay:", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(other.matches("there:9").count(), 2, "the container and the builds");
+}
+
+#[test]
+fn install_says_what_is_wrong_with_its_flags() {
+    let flags =
+        ["install", "--git-url", "https://me:hunter2@git.example.com/x", "--namespace", "Flux", "--git-path=../x"];
+    check_golden("cli/install-refused.txt", &transcript(&flags));
+    check_golden("cli/install-missing.txt", &transcript(&["install"]));
+    check_golden("cli/install-no-file.txt", &transcript(&["install", "--git-url=git@h:x", "--known-hosts=nowhere"]));
+}
+
+#[test]
 fn every_command_explains_itself() {
-    for command in ["agent", "sync", "status", "pause", "resume", "dev", "bench"] {
+    for command in ["install", "identity", "agent", "sync", "status", "pause", "resume", "dev", "bench"] {
         check_golden(&format!("cli/{command}.txt"), &transcript(&[command, "--help"]));
     }
 }

@@ -55,6 +55,7 @@ mod kills;
 mod liveness;
 mod manifests;
 mod metrics;
+mod onboarding;
 mod ownership;
 mod permissions;
 mod private_https;

@@ -1,0 +1,356 @@
+//! The flags of `install` become a [`Request`] that can be carried out, or the reasons why they cannot.
+
+use std::path::PathBuf;
+
+use crate::{
+    api::Span,
+    cli::connection::DEFAULT_NAMESPACE,
+    source::{self, BaseDir, Reference, RemoteUrl},
+};
+
+/// The image that the Deployment of `manifests/` names.
+pub(super) const IMAGE: &str = concat!("mainstay:", env!("CARGO_PKG_VERSION"));
+
+/// Arguments of `install`.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(in crate::cli) struct Arguments {
+    /// Address of the repository: git@host:path, ssh://user@host:port/path or https://host/path
+    #[arg(long, value_name = "URL")]
+    pub(super) git_url: String,
+    /// Branch to follow
+    #[arg(long, value_name = "BRANCH", default_value = "main")]
+    git_branch: String,
+    /// Directory of the repository to apply, by default all of it; several are separated by commas or by repeating the flag
+    #[arg(long, visible_alias = "git-paths", value_name = "DIR", value_delimiter = ',')]
+    git_path: Vec<String>,
+    /// Secret in the namespace with `username` and `password` (https), or with an SSH key of yours
+    #[arg(long, value_name = "SECRET")]
+    git_secret: Option<String>,
+    /// File with the keys of the Git server's host, as `ssh-keyscan` prints them; not needed for github.com, gitlab.com,
+    /// bitbucket.org and ssh.dev.azure.com
+    #[arg(long, value_name = "FILE")]
+    pub(super) known_hosts: Option<PathBuf>,
+    /// Namespace of the agent and of the GitSync
+    #[arg(short, long, value_name = "NS", default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+    /// Namespace for objects of the repository that name none
+    #[arg(long, value_name = "NS", default_value = "default")]
+    target_namespace: String,
+    /// Name of the GitRepository and the GitSync, by default the last part of the address
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How often the repository is asked for a new commit
+    #[arg(long, value_name = "DURATION")]
+    interval: Option<Span>,
+    /// Image of the agent: one that you have built and pushed
+    #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
+    image: String,
+    /// Leave out the CustomResourceDefinitions
+    #[arg(long)]
+    no_crds: bool,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "NAME", help_heading = WITHOUT_EFFECT)]
+    git_user: Option<String>,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "EMAIL", help_heading = WITHOUT_EFFECT)]
+    git_email: Option<String>,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "LABEL", help_heading = WITHOUT_EFFECT)]
+    git_label: Option<String>,
+    /// Accepted for fluxctl's users; Mainstay never writes to Git
+    #[arg(long, help_heading = WITHOUT_EFFECT)]
+    git_readonly: bool,
+    /// Accepted for fluxctl's users; no images are scanned
+    #[arg(long, help_heading = WITHOUT_EFFECT)]
+    registry_disable_scanning: bool,
+}
+
+const WITHOUT_EFFECT: &str = "Flags without effect";
+
+/// What to install.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// Namespace of the agent.
+    pub(super) namespace: String,
+    /// Name of the GitRepository.
+    pub(super) name: String,
+    /// Address of the repository, as it was given.
+    pub(super) url: String,
+    /// How the repository is opened.
+    pub(super) access: Access,
+    /// The directories to follow, each with the name of its GitSync.
+    pub(super) syncs: Vec<(String, BaseDir)>,
+    /// The branch.
+    pub(super) branch: String,
+    /// Namespace for objects that name none.
+    pub(super) target_namespace: String,
+    /// How often the repository is asked, if that was said.
+    pub(super) interval: Option<Span>,
+    /// Image of the agent.
+    pub(super) image: String,
+    /// Host keys besides those that are published.
+    pub(super) known_hosts: Option<String>,
+    /// Whether the definitions are included.
+    pub(super) with_definitions: bool,
+}
+
+/// How the repository is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// By anybody.
+    Anonymous,
+    /// With the user name and password of this Secret.
+    Basic(String),
+    /// With the SSH key of this Secret, which somebody makes.
+    Key(String),
+    /// With an SSH key that the agent makes and keeps in this Secret.
+    NewKey(String),
+}
+
+/// Reads the flags; with the request come notes for the user.
+pub(super) fn read(arguments: &Arguments, known_hosts: Option<String>) -> Result<(Request, Vec<String>), Vec<String>> {
+    let mut wrong = Vec::new();
+    let mut notes = Vec::new();
+    for (flag, value) in [("--namespace", &arguments.namespace), ("--target-namespace", &arguments.target_namespace)] {
+        if !is_label(value) {
+            wrong.push(format!("{flag} {value:?} is no name of a namespace: {RULE}"));
+        }
+    }
+    if Reference::parse(&arguments.git_branch).is_err() {
+        wrong.push(format!("--git-branch {:?} is no name of a branch", arguments.git_branch));
+    }
+    if arguments.image.trim().is_empty() || arguments.image.contains(char::is_whitespace) {
+        wrong.push(format!(
+            "--image {:?} is no name of an image; give one such as registry.example.com/mainstay:1.0",
+            arguments.image
+        ));
+    }
+    for (flag, name) in [("--name", &arguments.name), ("--git-secret", &arguments.git_secret)] {
+        if let Some(name) = name.as_deref().filter(|name| !is_label(name)) {
+            wrong.push(format!("{flag} {name:?} is no name of an object: {RULE}"));
+        }
+    }
+    let url = match address(&arguments.git_url) {
+        Ok(url) => Some(url),
+        Err(why) => {
+            wrong.push(why);
+            None
+        }
+    };
+    let name = arguments.name.clone().or_else(|| url.as_ref().map(name_of)).unwrap_or_default();
+    let syncs = syncs(&name, &arguments.git_path).unwrap_or_else(|why| {
+        wrong.push(why);
+        Vec::new()
+    });
+    let (Some(url), true) = (url, wrong.is_empty()) else { return Err(wrong) };
+
+    let access = match (url.known_hosts_name(), arguments.git_secret.clone()) {
+        (Some(_), Some(secret)) => Access::Key(secret),
+        (Some(_), None) => Access::NewKey(format!("{name}-git")),
+        (None, Some(secret)) => Access::Basic(secret),
+        (None, None) => Access::Anonymous,
+    };
+    if let Some(host) = url.known_hosts_name() {
+        let listed = |text: &str| source::lists_host(text, &host);
+        match known_hosts.as_deref() {
+            Some(text) if !listed(text) => {
+                return Err(vec![format!(
+                    "the file of --known-hosts has no line that can be read for {host}; `ssh-keyscan` prints some"
+                )]);
+            }
+            None if !listed(source::PUBLISHED) => notes.push(format!(
+                "the key of {host} is not known, so the agent will refuse it: compare what ssh-keyscan prints with what the \
+                 host publishes, and install again with --known-hosts FILE"
+            )),
+            _ => {}
+        }
+    } else if known_hosts.is_some() {
+        return Err(vec!["--known-hosts is for addresses of SSH; leave it out, or give such an address".to_owned()]);
+    }
+    if let Access::NewKey(_) = access {
+        notes.push(format!(
+            "the agent makes an SSH key; show its public half: mainstay identity -n {}",
+            arguments.namespace
+        ));
+    }
+    let unused = [
+        ("--git-user", arguments.git_user.is_some()),
+        ("--git-email", arguments.git_email.is_some()),
+        ("--git-label", arguments.git_label.is_some()),
+    ];
+    let unused: Vec<&str> = unused.into_iter().filter_map(|(flag, is_used)| is_used.then_some(flag)).collect();
+    if !unused.is_empty() {
+        notes.push(format!(
+            "nothing is written to Git: a read-only key will do, and {} has no effect",
+            unused.join(", ")
+        ));
+    }
+    let request = Request {
+        namespace: arguments.namespace.clone(),
+        name,
+        url: arguments.git_url.trim().to_owned(),
+        access,
+        syncs,
+        branch: arguments.git_branch.clone(),
+        target_namespace: arguments.target_namespace.clone(),
+        interval: arguments.interval,
+        image: arguments.image.clone(),
+        known_hosts,
+        with_definitions: !arguments.no_crds,
+    };
+    Ok((request, notes))
+}
+
+const RULE: &str = "it has up to 63 lower-case letters, digits and dashes, and begins and ends with a letter or digit";
+
+/// Whether it can be the name of a namespace, and so of any object.
+fn is_label(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.chars().all(|c| plain(c) || c == '-')
+        && name.starts_with(plain)
+        && name.ends_with(plain)
+}
+
+fn address(text: &str) -> Result<RemoteUrl, String> {
+    let url = RemoteUrl::parse(text).map_err(|error| format!("--git-url: {}", error.fault()))?;
+    if url.local_path().is_some() {
+        return Err(
+            "--git-url: a repository of this file system cannot be reached from a cluster; give the address of a \
+                    Git server, or try `mainstay dev PATH`"
+                .to_owned(),
+        );
+    }
+    if url.holds_credentials() {
+        return Err(
+            "--git-url: an address with a user or password would be stored in the open; put them into a Secret and \
+                    name it with --git-secret"
+                .to_owned(),
+        );
+    }
+    Ok(url)
+}
+
+/// The last part of the address, as the name of an object.
+fn name_of(url: &RemoteUrl) -> String {
+    let last = url.repository_path().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    // Names of Secrets and of further GitSyncs are made of it.
+    Some(label(last, 40)).filter(|name| !name.is_empty()).unwrap_or_else(|| "repository".to_owned())
+}
+
+/// The text as a name: other characters become dashes.
+fn label(text: &str, most: usize) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let text: String = text.chars().map(plain).collect();
+    let parts: Vec<&str> = text.split('-').filter(|part| !part.is_empty()).collect();
+    let mut name = parts.join("-");
+    name.truncate(most);
+    name.trim_end_matches('-').to_owned()
+}
+
+/// A GitSync for each directory.
+fn syncs(name: &str, paths: &[String]) -> Result<Vec<(String, BaseDir)>, String> {
+    let mut syncs: Vec<(String, BaseDir)> = Vec::new();
+    for path in paths.iter().map(String::as_str).chain(paths.is_empty().then_some("/")) {
+        let directory = BaseDir::parse(path).map_err(|error| format!("--git-path {path:?}: {}", error.fault()))?;
+        if syncs.iter().any(|(_, known)| *known == directory) {
+            return Err(format!("--git-path names {directory} twice"));
+        }
+        let mut sync = name.to_owned();
+        if paths.len() > 1 {
+            sync = label(&format!("{name}-{}", directory.path()), 63);
+            if syncs.iter().any(|(known, _)| *known == sync) {
+                return Err(format!(
+                    "--git-path {path:?} would make a second GitSync {sync}; install it by a GitSync of your own"
+                ));
+            }
+        }
+        syncs.push((sync, directory));
+    }
+    Ok(syncs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(url: &str) -> Arguments {
+        Arguments {
+            git_url: url.into(),
+            git_branch: "main".into(),
+            namespace: "flux".into(),
+            target_namespace: "default".into(),
+            image: "mainstay:1".into(),
+            ..Arguments::default()
+        }
+    }
+
+    #[track_caller]
+    fn refused(change: impl FnOnce(&mut Arguments), expected: &str) {
+        let mut arguments = arguments("git@github.com:team/shop.git");
+        change(&mut arguments);
+        let wrong = read(&arguments, None).unwrap_err().join("\n");
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+
+    #[test]
+    fn opens_ssh_with_a_new_key_and_https_with_a_secret_or_without() {
+        let access = |url: &str, secret: Option<&str>| {
+            let arguments = Arguments { git_secret: secret.map(str::to_owned), ..arguments(url) };
+            let (request, _) = read(&arguments, None).unwrap();
+            (request.name, request.access)
+        };
+        let shop = |access| ("shop".to_owned(), access);
+        assert_eq!(access("git@github.com:team/shop.git", None), shop(Access::NewKey("shop-git".into())));
+        assert_eq!(access("ssh://git@github.com/team/Shop.git", Some("mine")), shop(Access::Key("mine".into())));
+        assert_eq!(access("https://github.com/team/shop", None), shop(Access::Anonymous));
+        assert_eq!(access("https://github.com/team/shop/", Some("login")), shop(Access::Basic("login".into())));
+        assert_eq!(access("git@h:__.git", None).0, "repository");
+        assert_eq!(access("git@h:a/My_Repo.v2.git", None).0, "my-repo-v2");
+    }
+
+    #[test]
+    fn makes_a_git_sync_for_each_directory() {
+        let syncs = |paths: &[&str]| {
+            let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+            syncs("shop", &paths).map(|all| all.iter().map(|(name, dir)| format!("{name} {dir}")).collect::<Vec<_>>())
+        };
+        assert_eq!(syncs(&[]).unwrap(), ["shop /"]);
+        assert_eq!(syncs(&["apps"]).unwrap(), ["shop /apps"]);
+        assert_eq!(syncs(&["apps", "infra/base/"]).unwrap(), ["shop-apps /apps", "shop-infra-base /infra/base"]);
+        assert!(syncs(&["apps", "/apps/"]).unwrap_err().contains("twice"));
+        assert!(syncs(&["a/b", "a-b"]).unwrap_err().contains("second GitSync shop-a-b"));
+        assert!(syncs(&["../x"]).unwrap_err().contains("`..` is not allowed"));
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_flag_and_what_to_do() {
+        refused(|a| a.git_url = "https://me:hunter2@h/x".into(), "name it with --git-secret");
+        refused(|a| a.git_url = "/srv/shop".into(), "mainstay dev PATH");
+        refused(|a| a.git_url = "shop".into(), "--git-url: an address has the form");
+        refused(|a| a.namespace = "Flux".into(), "--namespace \"Flux\" is no name of a namespace");
+        refused(|a| a.git_branch = "a b".into(), "--git-branch");
+        refused(|a| a.image = String::new(), "--image");
+        refused(|a| a.name = Some("a/b".into()), "--name \"a/b\" is no name of an object");
+        let mut both = arguments("https://me:hunter2@h/x");
+        both.namespace = "Flux".into();
+        let wrong = read(&both, None).unwrap_err();
+        assert_eq!(wrong.len(), 2, "all at once: {wrong:?}");
+        assert!(!wrong.concat().contains("hunter2"));
+        let said = read(&arguments("git@github.com:a/b"), Some("other ssh-ed25519 x".into())).unwrap_err();
+        assert!(said[0].contains("no line that can be read for github.com"), "{said:?}");
+        assert!(read(&arguments("https://h/x"), Some(String::new())).unwrap_err()[0].contains("leave it out"));
+    }
+
+    #[test]
+    fn tells_of_hosts_that_will_be_refused_and_of_flags_without_effect() {
+        let notes = |url: &str| {
+            let arguments = Arguments { git_email: Some("a@example.com".into()), ..arguments(url) };
+            read(&arguments, None).unwrap().1.join("\n")
+        };
+        let said = notes("ssh://git@git.example.com:2222/x");
+        assert!(said.contains("the key of [git.example.com]:2222 is not known"), "{said}");
+        assert!(said.contains("mainstay identity -n flux") && said.contains("--git-email has no effect"), "{said}");
+        assert!(!notes("git@github.com:a/b").contains("is not known"));
+    }
+}

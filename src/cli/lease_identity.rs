@@ -1,0 +1,109 @@
+//! The identity of this process in the Lease if none is configured: stable across restarts, so that a restarted agent
+//! continues at once, and unique among running processes.
+//!
+//! The identity is stored in the data directory, in a file that is locked as long as the process lives. A process that
+//! cannot get the lock, or has no such file, uses a random identity.
+//!
+//! Invariant: no two running processes have the same identity: the operating system grants the lock to one of them, and
+//! releases it at its end.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, Write as _},
+    path::Path,
+};
+
+/// File in the data directory with the identity.
+const FILE: &str = "identity";
+/// Maximum length of a stored identity.
+const LONGEST: u64 = 200;
+
+/// An identity, reserved as long as this is held.
+#[derive(Debug)]
+pub(super) struct Identity {
+    name: String,
+    _lock: Option<File>,
+}
+
+impl Identity {
+    /// A configured identity, such as the pod's uid, which must be unique.
+    pub(super) fn given(name: String) -> Self {
+        Self { name, _lock: None }
+    }
+
+    /// The identity stored in this data directory, or a random one.
+    pub(super) fn of(data: &Path) -> Self {
+        let made = made_up();
+        match kept(data, &made) {
+            Ok((name, lock)) => Self { name, _lock: Some(lock) },
+            Err(error) => {
+                let why = error.to_string();
+                tracing::debug!(
+                    why,
+                    "the data directory holds no identity: after a restart, the agent waits until the Lease has expired"
+                );
+                Self::given(made)
+            }
+        }
+    }
+
+    /// The identity.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The host's name and a random part, because a host may run several agents.
+fn made_up() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    format!("{}_{:08x}", if host.is_empty() { "mainstay" } else { host }, fastrand::u32(..))
+}
+
+/// The identity stored in the directory (`new` if there is none), and the lock on it.
+fn kept(data: &Path, new: &str) -> io::Result<(String, File)> {
+    fs::create_dir_all(data)?;
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(data.join(FILE))?;
+    file.try_lock()?;
+    let mut name = String::new();
+    (&mut file).take(LONGEST).read_to_string(&mut name)?;
+    let host = new.rsplit_once('_').map_or(new, |(host, _)| host);
+    // A directory that was copied to another host contains the identity of the first one.
+    if name.rsplit_once('_').is_none_or(|(of, random)| of != host || random.is_empty()) {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(new.as_bytes())?;
+        new.clone_into(&mut name);
+    }
+    Ok((name, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_the_place_of_an_ended_process_has_its_name_and_who_runs_beside_it_has_not() {
+        let data = tempfile::tempdir().unwrap();
+        let first = Identity::of(&data.path().join("data"));
+        let beside = Identity::of(&data.path().join("data"));
+        assert_ne!(first.name(), beside.name());
+        let name = first.name().to_owned();
+        drop(first);
+        assert_eq!(Identity::of(&data.path().join("data")).name(), name);
+        assert_ne!(Identity::of(&data.path().join("other")).name(), name);
+    }
+
+    #[test]
+    fn a_name_of_another_host_or_none_at_all_is_not_believed() {
+        let data = tempfile::tempdir().unwrap();
+        for found in ["elsewhere_00000001", "", "x", "elsewhere_"] {
+            fs::write(data.path().join(FILE), found).unwrap();
+            let name = Identity::of(data.path()).name().to_owned();
+            assert_ne!(name, found);
+            assert_eq!(Identity::of(data.path()).name(), name, "and the right one is kept from then on");
+        }
+        let nowhere = Identity::of(Path::new("/proc/nowhere"));
+        assert!(nowhere.name().contains('_'), "{}", nowhere.name());
+    }
+}

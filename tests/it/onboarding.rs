@@ -1,0 +1,278 @@
+//! From nothing to a repository that is followed and back, by the commands of the README: each step is a line of a shell.
+//!
+//! `kubectl` and `sshd` are the real ones, the agent is the program itself, and it runs as the ServiceAccount that
+//! `mainstay install` makes. The cluster is embedded, or another one that `MAINSTAY_TEST_KUBECONFIG` names.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use devcluster::{Cluster as EmbeddedCluster, Options, Serving};
+use serde_json::{Value, json};
+
+use crate::support::{
+    remote::{NAME, Remote},
+    ssh_server::{SshServer, fingerprint},
+};
+
+/// Where the agent is, and where the repository's objects are.
+const HOME: &str = "mainstay-tests-flux";
+const SHOP: &str = "mainstay-tests-shop";
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a command printed.
+struct Said {
+    out: String,
+    err: String,
+    code: i32,
+}
+
+/// A shell beside a cluster, as an administrator has it.
+struct Shell {
+    room: tempfile::TempDir,
+    /// The embedded cluster, if it is that, for as long as it is needed.
+    _cluster: Option<(EmbeddedCluster, Serving)>,
+}
+
+impl Shell {
+    async fn new() -> Self {
+        let room = tempfile::tempdir().unwrap();
+        let kubeconfig = room.path().join("kubeconfig");
+        if let Some(path) = std::env::var_os("MAINSTAY_TEST_KUBECONFIG") {
+            fs::copy(path, kubeconfig).unwrap();
+            return Self { room, _cluster: None };
+        }
+        let server = EmbeddedCluster::new(Options { rbac: true, ..Options::default() });
+        server.start_controllers();
+        let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        fs::write(kubeconfig, server.kubeconfig(serving.address(), None)).unwrap();
+        Self { room, _cluster: Some((server, serving)) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.room.path().join(name)
+    }
+
+    fn command(&self, script: &str) -> Command {
+        let program = Path::new(env!("CARGO_BIN_EXE_mainstay")).parent().unwrap();
+        let mut path = OsString::from(program);
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap());
+        let mut command = Command::new("bash");
+        command.args(["-c", &format!("set -o pipefail; {script}")]).env_clear().env("PATH", path);
+        command.env("HOME", self.room.path()).env("KUBECONFIG", self.path("kubeconfig")).current_dir(self.room.path());
+        command
+    }
+
+    /// Runs a line of a shell.
+    async fn try_run(&self, script: &str) -> Said {
+        let mut command = self.command(script);
+        let output = tokio::task::spawn_blocking(move || command.stdin(Stdio::null()).output()).await.unwrap().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Said { out: text(output.stdout), err: text(output.stderr), code: output.status.code().unwrap() }
+    }
+
+    /// Runs a line of a shell, which must succeed.
+    async fn run(&self, script: &str) -> Said {
+        let said = self.try_run(script).await;
+        if said.code != 0 {
+            let syncs = self.try_run("kubectl get gitsyncs -A -o yaml").await.out;
+            panic!("{script}\n{}{}\n{syncs}", said.out, said.err);
+        }
+        said
+    }
+
+    /// Runs a line again and again until it succeeds.
+    async fn until(&self, script: &str) -> Said {
+        let began = Instant::now();
+        loop {
+            let said = self.try_run(script).await;
+            if said.code == 0 {
+                return said;
+            }
+            assert!(began.elapsed() < PATIENCE, "{script}\n{}{}", said.out, said.err);
+        }
+    }
+
+    async fn object(&self, what: &str) -> Value {
+        serde_json::from_str(&self.run(&format!("kubectl get {what} -o json")).await.out).unwrap()
+    }
+
+    /// A kubeconfig with the token of a ServiceAccount instead of the administrator's credentials.
+    async fn kubeconfig_of(&self, account: &str) -> PathBuf {
+        let token = self.run(&format!("kubectl create token {account} -n {HOME}")).await.out;
+        let config = self.run("kubectl config view --raw --minify -o json").await.out;
+        let mut config: Value = serde_json::from_str(&config).unwrap();
+        config["users"][0]["user"] = json!({"token": token.trim()});
+        let path = self.path(account);
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// Starts an agent with a ServiceAccount's token and the arguments of the installed Deployment.
+    async fn agent(&self, name: &str) -> Agent {
+        let kubeconfig = self.kubeconfig_of("mainstay").await;
+        let deployment = self.object(&format!("deployment mainstay -n {HOME}")).await;
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let mut arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+        // A pod has these for itself.
+        arguments.retain(|argument| !argument.starts_with("--listen") && !argument.starts_with("--data"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        command.args(arguments).arg("--kubeconfig").arg(kubeconfig).args(["-n", HOME, "--identity", name]);
+        command.arg("--data").arg(self.path(name)).env_clear().env("HOME", self.room.path());
+        let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
+        Agent(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    }
+}
+
+/// A running agent; killed when dropped.
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A repository with a namespace and what is in it.
+fn shop() -> Remote {
+    let mut remote = Remote::new();
+    let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {SHOP}}}\n");
+    let map =
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: prices, namespace: {SHOP}}}\ndata: {{tea: '3'}}\n");
+    let web = format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {SHOP}}}\nspec:\n  selector: \
+         {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    spec: {{containers: \
+         [{{name: web, image: 'web:1'}}]}}\n"
+    );
+    remote.file("apps/namespace.yaml", namespace).file("apps/map.yaml", map).file("apps/web.yaml", web);
+    remote.file("README.md", "not applied").commit("one");
+    remote
+}
+
+/// The line that installs.
+fn install(server: &SshServer) -> String {
+    format!(
+        "mainstay install --git-url {} --git-user Ada --git-email ada@example.com --git-path=apps --name shop \
+         --known-hosts known_hosts --interval 1h --namespace {HOME}",
+        server.url(NAME)
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_pipe_installs_what_follows_a_private_repository_as_soon_as_its_key_is_known_there() {
+    let shell = Shell::new().await;
+    let mut remote = shop();
+    let server = SshServer::start(remote.root()).await;
+    fs::write(shell.path("known_hosts"), server.known_hosts(&["ed25519", "ecdsa", "rsa"])).unwrap();
+    let install = install(&server);
+
+    // Twice the same bytes, without a key.
+    let printed = shell.run(&install).await;
+    assert_eq!(printed.out, shell.run(&install).await.out);
+    assert!(!printed.out.contains("PRIVATE KEY"));
+    assert!(printed.err.contains(&format!("mainstay identity -n {HOME}")), "{}", printed.err);
+    assert!(printed.err.contains("--git-user, --git-email has no effect"), "{}", printed.err);
+
+    let applied = shell.run(&format!("{install} | kubectl apply -f -")).await;
+    assert!(applied.out.lines().all(|line| line.ends_with(" created")), "{}", applied.out);
+    // The agent needs no more than its own role for its key and what it follows.
+    shell.run("kubectl delete clusterrolebinding mainstay-applies").await;
+    let first = shell.agent("first").await;
+    let second = shell.agent("second").await;
+    let identity = shell.run(&format!("mainstay identity -n {HOME}")).await;
+    let public = identity.out.trim().to_owned();
+    assert!(public.starts_with("ssh-ed25519 ") && public.ends_with(&format!(" mainstay/{HOME}/shop-git")), "{public}");
+    assert_eq!(public.lines().count(), 1);
+    fs::write(shell.path("key.pub"), &public).unwrap();
+    let print = fingerprint(&shell.path("key.pub"));
+    assert!(identity.err.starts_with(&format!("{print} for GitRepository {HOME}/shop\n")), "{}", identity.err);
+    let said = shell.run(&format!("mainstay identity shop -n {HOME} --fingerprint")).await.out;
+    assert_eq!(said.trim(), print.split(' ').next().unwrap());
+
+    // Not at the host yet: the condition says which key is refused.
+    let refused = format!(
+        "kubectl get gitsync shop -n {HOME} -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].message}}' | grep -F '{print}'"
+    );
+    shell.until(&refused).await;
+
+    // Installed again: what was taken away comes back, the key stays.
+    let again = shell.run(&format!("{install} | kubectl apply -f -")).await.out;
+    let (same, other): (Vec<_>, Vec<_>) = again.lines().partition(|line| line.ends_with(" unchanged"));
+    assert_eq!(other, ["clusterrolebinding.rbac.authorization.k8s.io/mainstay-applies created"], "{same:?}");
+    assert_eq!(shell.run(&format!("mainstay identity -n {HOME}")).await.out.trim(), public);
+
+    server.authorize(&public);
+    let synced = shell.run(&format!("mainstay sync -n {HOME}")).await.out;
+    assert!(
+        synced.starts_with(&format!("GitSync {HOME}/shop: commit ")) && synced.contains("3 objects, 0 failed"),
+        "{synced}"
+    );
+    shell.run(&format!("kubectl wait -n {HOME} --for=condition=Ready gitsync/shop --timeout=60s")).await;
+    assert_eq!(shell.object(&format!("configmap prices -n {SHOP}")).await["data"]["tea"], "3");
+
+    // Another agent goes on with the same key, and a restart changes nothing.
+    drop(first);
+    drop(second);
+    let _third = shell.agent("third").await;
+    let map =
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: prices, namespace: {SHOP}}}\ndata: {{tea: '4'}}\n");
+    remote.file("apps/map.yaml", map).commit("two");
+    shell.run(&format!("mainstay sync -n {HOME}")).await;
+    assert_eq!(shell.object(&format!("configmap prices -n {SHOP}")).await["data"]["tea"], "4");
+    assert_eq!(shell.run(&format!("mainstay identity -n {HOME}")).await.out.trim(), public);
+
+    // Another key on request alone.
+    let asked = shell.try_run(&format!("mainstay identity -n {HOME} --regenerate")).await;
+    assert_eq!((asked.code, asked.out.as_str()), (2, ""), "{}", asked.err);
+    let other = shell.run(&format!("mainstay identity -n {HOME} --regenerate --yes")).await.out;
+    assert!(other.starts_with("ssh-ed25519 ") && other.trim() != public);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_somebody_stored_is_never_replaced_and_opens_nothing_for_other_namespaces() {
+    let shell = Shell::new().await;
+    let remote = shop();
+    let server = SshServer::start(remote.root()).await;
+    fs::write(shell.path("known_hosts"), server.known_hosts(&["ed25519"])).unwrap();
+    shell.run(&format!("{} | kubectl apply -f -", install(&server))).await;
+    shell.run("ssh-keygen -q -t ed25519 -N '' -C mine -f mine").await;
+    let key = fs::read_to_string(shell.path("mine")).unwrap();
+    fs::write(shell.path("patch.json"), json!({"stringData": {"identity": key}}).to_string()).unwrap();
+    shell.run(&format!("kubectl patch secret shop-git -n {HOME} --patch-file patch.json")).await;
+    let _agent = shell.agent("only").await;
+    let mine = fs::read_to_string(shell.path("mine.pub")).unwrap();
+    assert_eq!(shell.run(&format!("mainstay identity -n {HOME}")).await.out, mine);
+    let fields = shell.object(&format!("secret shop-git -n {HOME}")).await["data"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect::<Vec<_>>();
+    assert_eq!(fields, ["identity", "known_hosts"]);
+
+    // A tenant's GitRepository that names the Secret finds none in its own namespace.
+    server.authorize(&mine);
+    let tenant = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {SHOP}}}\n---\napiVersion: serverless.kyma-project.io/v1alpha1\n\
+         kind: GitRepository\nmetadata: {{name: stolen, namespace: {SHOP}}}\nspec: {{url: '{}', auth: {{type: key, secretName: \
+         shop-git}}}}\n---\napiVersion: mainstay.dev/v1alpha1\nkind: GitSync\nmetadata: {{name: stolen, namespace: {SHOP}}}\nspec: \
+         {{gitRepository: stolen}}\n",
+        server.url(NAME)
+    );
+    fs::write(shell.path("tenant.yaml"), tenant).unwrap();
+    shell.run("kubectl apply -f tenant.yaml").await;
+    shell
+        .until(&format!(
+            "kubectl get gitsync stolen -n {SHOP} -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].message}}' | grep \
+             'Secret shop-git with the credentials does not exist in this namespace'"
+        ))
+        .await;
+}
