@@ -13,8 +13,7 @@ use super::tasks::{Input, Name, Tasks, Work};
 use crate::api::Function;
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 use crate::function::{self, Context};
-use crate::managed::Owner;
-use crate::object::is_established;
+use crate::object::{Owner, is_established};
 use crate::source::{Consumer, ConsumerKind};
 
 /// Name of the CustomResourceDefinition of Functions.
@@ -50,7 +49,7 @@ impl Work for Functions {
     }
 
     fn owner(&self, (namespace, name): &Name) -> Owner {
-        function::owner(namespace, name)
+        Owner::function(namespace, name)
     }
 
     fn enter(&self, _: &Owner, (namespace, name): &Name) {

@@ -15,7 +15,7 @@ use super::tasks::{Input, Name, Tasks, Work, name_of, read};
 use crate::api::{GitRepository, GitSync};
 use crate::cluster::{Cluster, Kind, Selection, WatchEvent};
 use crate::gitsync::{self, Context};
-use crate::managed::Owner;
+use crate::object::Owner;
 use crate::source::{Consumer, ConsumerKind, Repositories};
 
 /// Maximum wait for the GitRepositories before the first GitSync or Function is reconciled.
@@ -101,7 +101,7 @@ impl Work for Syncs {
     }
 
     fn owner(&self, (namespace, name): &Name) -> Owner {
-        format!("{namespace}/{name}").into()
+        Owner::git_sync(namespace, name)
     }
 
     /// Registered before any task begins.

@@ -25,12 +25,7 @@ use prometheus_client::{
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    api::function_conditions::Reason,
-    cluster::Counted,
-    function,
-    notification::{Message, Subject},
-};
+use crate::{api::function_conditions::Reason, cluster::Counted, function, notification::Message, object::Owner};
 
 /// Upper bounds of the revert latency's buckets, in seconds. Slowed reverts of contended objects reach minutes.
 const LATENCIES: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 300.0];
@@ -43,7 +38,7 @@ pub struct Gauges {
     /// Whether this agent holds the Lease.
     pub leader: bool,
     /// The GitSyncs and Functions that exist; `None` if this agent does not know them. The series of others are dropped.
-    pub subjects: Option<BTreeSet<Subject>>,
+    pub subjects: Option<BTreeSet<Owner>>,
     /// One row per GitSync.
     pub syncs: Vec<SyncGauges>,
     /// API requests since the start, by verb and resource.
@@ -96,7 +91,7 @@ pub struct Metrics {
     apply_duration: Histogram,
     missed: Counter,
     /// GitSyncs and Functions that have series.
-    known: Mutex<BTreeSet<Subject>>,
+    known: Mutex<BTreeSet<Owner>>,
 }
 
 type ReadGauges = dyn Fn() -> Gauges + Send + Sync;
@@ -227,10 +222,10 @@ impl Metrics {
         Ok(text)
     }
 
-    fn increment(&self, family: &Family<Labels, Counter>, subject: &Subject) {
+    fn increment(&self, family: &Family<Labels, Counter>, subject: &Owner) {
         let labels = labels(subject);
         let new = self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(subject.clone());
-        if new && matches!(subject, Subject::GitSync(_)) {
+        if new && matches!(subject, Owner::GitSync(_)) {
             // A counter that starts at 0 shows its first increase as a rate; one that appears at 1 does not.
             for family in self.per_subject() {
                 drop(family.get_or_create(&labels));
@@ -241,10 +236,10 @@ impl Metrics {
 }
 
 /// The label that names a GitSync (`sync`) or a Function (`function`).
-fn labels(subject: &Subject) -> Labels {
+fn labels(subject: &Owner) -> Labels {
     match subject {
-        Subject::GitSync(name) => [("sync", name.clone())],
-        Subject::Function(name) => [("function", name.clone())],
+        Owner::GitSync(name) => [("sync", name.to_string())],
+        Owner::Function(name) => [("function", name.to_string())],
     }
 }
 
@@ -349,9 +344,13 @@ mod tests {
     use crate::cluster::Verb;
     use std::time::Duration;
 
-    fn applied(sync: &str) -> Message {
+    fn sync(name: &str) -> Owner {
+        Owner::git_sync("shop", name)
+    }
+
+    fn applied(name: &str) -> Message {
         Message::CommitApplied {
-            subject: sync.into(),
+            subject: sync(name),
             commit: "c".into(),
             created: 3,
             changed: 2,
@@ -361,9 +360,9 @@ mod tests {
         }
     }
 
-    fn reverted(sync: &str, millis: f64) -> Message {
+    fn reverted(subject: Owner, millis: f64) -> Message {
         Message::Reverted {
-            subject: sync.into(),
+            subject,
             object: "ConfigMap shop/a".into(),
             fields: vec![".data.a".into()],
             changes: Vec::new(),
@@ -379,9 +378,9 @@ mod tests {
     #[test]
     fn counts_messages_of_a_sync() {
         let metrics = Metrics::new(Gauges::default);
-        metrics.count(&applied("shop/web"));
-        metrics.count(&reverted("shop/web", 3.2));
-        metrics.count(&reverted("shop/web", 70_000.0));
+        metrics.count(&applied("web"));
+        metrics.count(&reverted(sync("web"), 3.2));
+        metrics.count(&reverted(sync("web"), 70_000.0));
         let text = metrics.text().unwrap();
         for line in [
             r#"mainstay_commits_applied_total{sync="shop/web"} 1"#,
@@ -435,8 +434,8 @@ mod tests {
     #[test]
     fn a_revert_is_counted_for_the_function_or_the_sync_that_owns_the_object() {
         let metrics = Metrics::new(Gauges::default);
-        metrics.count(&reverted("function shop/hello", 1.0));
-        metrics.count(&reverted("shop/hello", 1.0));
+        metrics.count(&reverted(Owner::function("shop", "hello"), 1.0));
+        metrics.count(&reverted(sync("hello"), 1.0));
         let text = metrics.text().unwrap();
         for line in
             [r#"mainstay_reverts_total{function="shop/hello"} 1"#, r#"mainstay_reverts_total{sync="shop/hello"} 1"#]
@@ -453,14 +452,14 @@ mod tests {
             let subjects = Arc::clone(&subjects);
             move || Gauges { subjects: subjects.lock().unwrap().clone(), ..Gauges::default() }
         });
-        metrics.count(&applied("shop/web"));
-        metrics.count(&applied("shop/other"));
-        metrics.count(&reverted("function shop/web", 1.0));
+        metrics.count(&applied("web"));
+        metrics.count(&applied("other"));
+        metrics.count(&reverted(Owner::function("shop", "web"), 1.0));
         assert!(metrics.text().unwrap().contains("shop/web"), "nothing is dropped while the subjects are unknown");
-        *subjects.lock().unwrap() = Some(BTreeSet::from([Subject::from("shop/other")]));
+        *subjects.lock().unwrap() = Some(BTreeSet::from([sync("other")]));
         let text = metrics.text().unwrap();
         assert!(!text.contains("shop/web") && text.contains("shop/other"), "{text}");
-        metrics.count(&applied("shop/web"));
+        metrics.count(&applied("web"));
         assert!(!metrics.text().unwrap().contains("shop/web"), "a late message leaves nothing behind");
     }
 }

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::notify::Notifier;
 use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
-use crate::managed::Owner;
+use crate::object::Owner;
 
 /// Namespace and name.
 pub(super) type Name = (String, String);

@@ -14,12 +14,12 @@ use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 use crate::cluster::{Apply, Error};
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::autoscaler::is_at_zero;
-use crate::managed::desired::{Desired, Owner, without_replicas};
+use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::object::Answered;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
 use crate::managed::{fields, ownership};
 use crate::notification::Message;
-use crate::object::{Digest, Key};
+use crate::object::{Digest, Key, Owner};
 
 /// Where a workload's replicas are.
 pub(super) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
@@ -206,7 +206,7 @@ impl Drift {
     }
 
     fn report_left(&self, intent: &Intent, error: &Error) {
-        let (subject, object) = ((&*intent.owner).into(), intent.desired.key.to_string());
+        let (subject, object) = (intent.owner.clone(), intent.desired.key.to_string());
         let message = Message::NotRemoved { subject, object, cause: crate::failure::chain(error) };
         self.announce(&intent.owner, None, &message);
     }

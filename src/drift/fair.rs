@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::managed::desired::Owner;
+use crate::object::Owner;
 
 /// How many times as many permits as are free one owner may hold.
 const SHARE: usize = 3;
@@ -79,11 +79,12 @@ mod tests {
     use super::*;
 
     fn owner(name: &str) -> Owner {
-        name.into()
+        Owner::git_sync("shop", name)
     }
 
     fn popped(fair: &mut Fair<u32>, allowed: usize) -> String {
-        let popped = std::iter::from_fn(|| fair.pop(allowed)).map(|(owner, waiting)| format!("{owner}{waiting}"));
+        let popped = std::iter::from_fn(|| fair.pop(allowed))
+            .map(|(owner, waiting)| format!("{}{waiting}", owner.resource().name()));
         popped.collect::<Vec<_>>().join(" ")
     }
 

@@ -16,14 +16,14 @@ use crate::api::git_sync::Revert;
 use crate::cluster::{Cluster, Kind};
 use crate::liveness::Component;
 use crate::managed::Policy;
-use crate::managed::desired::{Desired, Owner};
+use crate::managed::desired::Desired;
 use crate::managed::object::Managed;
 use crate::managed::objects::Topic;
 use crate::managed::store::Store;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
 use crate::notification::Message;
-use crate::object::{Digest, Key};
+use crate::object::{Digest, Key, Owner};
 
 /// Locks that serialise writes to one object; objects share them by hash.
 const LOCKS: usize = 512;
@@ -146,7 +146,7 @@ impl Drift {
             for key in some {
                 let Some(mut managed) = store.get_mut(key).filter(|m| m.owner == *owner) else { continue };
                 let is_known = managed.is_applied() && !managed.last_applied.uid.is_empty();
-                if is_known && !managed.outdated && !managed.tombstoned {
+                if is_known && !managed.outdated && !managed.phase.is_leaving() {
                     managed.unsaved = false;
                     let verified = &managed.last_applied;
                     look(key, Known { uid: &verified.uid, digest: verified.digest, desired: &managed.desired });
@@ -159,9 +159,9 @@ impl Drift {
     /// although it may just be on its way back, or under break glass.
     pub fn kept_at(&self, owner: &Owner, key: &Key) -> Option<Digest> {
         let store = self.store();
-        let managed = store.get(key).filter(|managed| managed.owner == *owner && !managed.tombstoned)?;
+        let managed = store.get(key).filter(|managed| managed.owner == *owner && !managed.phase.is_leaving())?;
         let applied = managed.is_applied() && !managed.outdated;
-        (applied || managed.paused.is_some()).then(|| managed.desired.source())
+        (applied || managed.phase.pause().is_some()).then(|| managed.desired.source())
     }
 
     /// The document that is kept at a key, for an object whose commit did not change.
@@ -174,7 +174,7 @@ impl Drift {
         if let Some(mut managed) = self.store().get_mut(&desired.key).filter(|m| m.owner == *owner) {
             managed.desired = Arc::clone(desired);
             managed.unsaved = true;
-            if !std::mem::take(&mut managed.tombstoned) {
+            if !managed.phase.stay() {
                 return;
             }
             // Nobody looked while it counted as gone.
@@ -187,7 +187,11 @@ impl Drift {
         let new = {
             let mut store = self.store();
             store.hold(owner, Arc::clone(desired), LastApplied::default());
-            store.get_mut(&desired.key).is_some_and(|mut managed| managed.paused.replace(None).is_none())
+            store.get_mut(&desired.key).is_some_and(|mut managed| {
+                let was_paused = managed.phase.pause().is_some();
+                managed.phase.begin_pause(None);
+                !was_paused
+            })
         };
         if new {
             self.watch_by_name(desired);
@@ -196,7 +200,7 @@ impl Drift {
 
     /// Whether an object is kept and known to be under break glass.
     pub fn is_paused(&self, key: &Key) -> bool {
-        self.store().get(key).is_some_and(|managed| managed.paused.is_some())
+        self.store().get(key).is_some_and(|managed| managed.phase.pause().is_some())
     }
 
     /// Leaves an object alone from now on: it left the repository.
@@ -212,7 +216,7 @@ impl Drift {
     /// Forgets an object of which nothing was ever applied: it was refused, and another one may be wanted next.
     pub fn forget_unapplied(&self, owner: &Owner, key: &Key) {
         let mut store = self.store();
-        if store.get(key).is_some_and(|managed| !managed.is_applied() && managed.paused.is_none()) {
+        if store.get(key).is_some_and(|managed| !managed.is_applied() && managed.phase.pause().is_none()) {
             store.forget(owner, key);
         }
     }
@@ -271,7 +275,7 @@ impl Drift {
     /// Notifies when something changed that an owner's status shows.
     pub fn notifier(&self, owner: &Owner) -> Arc<Notify> {
         let mut notifiers = self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(notifiers.entry(Arc::clone(owner)).or_default())
+        Arc::clone(notifiers.entry(owner.clone()).or_default())
     }
 
     /// The cluster that is written to.

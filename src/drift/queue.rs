@@ -20,9 +20,8 @@ use super::keep::Error;
 use super::limit::{Limit, MOST};
 use super::watching::Watching;
 use crate::cluster::{self, Cause, Kind};
-use crate::managed::desired::Owner;
-use crate::managed::object::{SMALL, Sight};
-use crate::object::Key;
+use crate::managed::seen::{SMALL, Sight};
+use crate::object::{Key, Owner};
 
 /// Reverts that may wait together with the state that was found, if it is small. Beyond that number the state is dropped
 /// and the object is read again when its revert begins.
@@ -229,7 +228,7 @@ impl Drift {
         let queue = &self.0.queue;
         // What has to wait for its own sake keeps nobody else waiting.
         queue.waiting.fetch_add(1, Ordering::AcqRel);
-        let owner = self.store().get(&key).map(|managed| Arc::clone(&managed.owner));
+        let owner = self.store().get(&key).map(|managed| managed.owner.clone());
         if let Some(owner) = &owner
             && let Some(_permit) = queue.permit(owner).await
         {
@@ -253,7 +252,7 @@ impl Drift {
         let generation = {
             let mut store = self.store();
             let mut managed = store.get_mut(&key);
-            let pending = managed.as_mut().and_then(|managed| managed.pending.as_mut());
+            let pending = managed.as_mut().and_then(|managed| managed.write.pending_mut());
             match pending {
                 Some(seen) => seen.live = self.0.queue.enter(seen.live.take()),
                 None => drop(self.0.queue.enter(None)),

@@ -19,16 +19,17 @@ use crate::cluster::{Apply, Error};
 use crate::failure::Backoff;
 use crate::managed::attempts::Ground;
 use crate::managed::autoscaler::is_at_zero;
-use crate::managed::desired::{Desired, Owner, without_replicas, yield_to_people};
+use crate::managed::desired::{Desired, without_replicas, yield_to_people};
 use crate::managed::fields::readable;
-use crate::managed::object::{Next, NotPutBack, REMARKABLE, Seen, Sight};
+use crate::managed::object::{Next, NotPutBack, REMARKABLE};
 use crate::managed::projection::Difference;
 use crate::managed::revert_backoff::{Shift, ceiling};
+use crate::managed::seen::{Seen, Sight};
 use crate::managed::store::Begun;
 use crate::managed::verdict::{Reason, Verdict, resource_version};
 use crate::managed::{collision, projection, reserved};
 use crate::notification::{self, Message};
-use crate::object::Key;
+use crate::object::{Key, Owner};
 
 /// Longest list of changes in one record.
 const SHOWN_CHANGES: usize = 10;
@@ -99,13 +100,13 @@ impl Drift {
         match verdict {
             Verdict::Revert => return true,
             Verdict::InSync => {
-                let paused = self.store().get_mut(key).and_then(|mut managed| managed.paused.take());
-                if paused.is_some() {
+                let resumed = self.store().get_mut(key).is_some_and(|mut managed| managed.phase.end_pause());
+                if resumed {
                     self.carry_out(key, Next::Resumed);
                 }
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
-                let new = self.store().get_mut(key).is_some_and(|mut m| m.paused.replace(until) != Some(until));
+                let new = self.store().get_mut(key).is_some_and(|mut m| m.phase.begin_pause(until));
                 if new {
                     self.carry_out(key, Next::Paused(until));
                 }
@@ -133,7 +134,7 @@ impl Drift {
         let (empty_containers, owner) = {
             let store = self.store();
             let Some(managed) = store.get(key) else { return };
-            (managed.last_applied.empty_containers.clone(), Arc::clone(&managed.owner))
+            (managed.last_applied.empty_containers.clone(), managed.owner.clone())
         };
         let reserved = desired.mark.reserved();
         let added = before.map(|before| reserved::differences(reserved, before, answer)).unwrap_or_default();
@@ -150,7 +151,7 @@ impl Drift {
             },
         );
         let message = Message::Reverted {
-            subject: (&*owner).into(),
+            subject: owner.clone(),
             object: key.to_string(),
             fields: fields.clone(),
             changes,
@@ -181,7 +182,7 @@ impl Drift {
         let failed = self.store().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
         if !reports && attempts >= REMARKABLE {
-            let (subject, object) = ((&*owner).into(), key.to_string());
+            let (subject, object) = (owner.clone(), key.to_string());
             let message = Message::NotPutBack { subject, object, fields, cause };
             let live = live.unwrap_or_default();
             self.announce(&owner, Some((desired, &live)), &message);
@@ -260,11 +261,11 @@ impl Drift {
                 }
             }
         };
-        let owner = self.store().get(&desired.key).map(|managed| Arc::clone(&managed.owner));
+        let owner = self.store().get(&desired.key).map(|managed| managed.owner.clone());
         let Some(owner) = owner else { return Ok(()) };
         let Found { fields, who, .. } = found;
         let live = live.as_deref().unwrap_or(&Value::Null);
-        let (subject, object) = ((&*owner).into(), desired.key.to_string());
+        let (subject, object) = (owner.clone(), desired.key.to_string());
         let message = Message::DriftSeen { subject, object, fields: fields.clone(), who: who.clone() };
         self.announce(&owner, Some((desired, live)), &message);
         if let Some(mut managed) = self.store().get_mut(&desired.key) {
@@ -279,7 +280,7 @@ impl Drift {
         let key = &desired.key;
         let shift = self.store().count_change(key, self.clock(), &fields, &who);
         if shift == Shift::Contended {
-            let message = Message::Contended { subject: (&**owner).into(), object: key.to_string(), fields, who };
+            let message = Message::Contended { subject: owner.clone(), object: key.to_string(), fields, who };
             self.announce(owner, Some((desired, live)), &message);
         }
         self.changed(owner);
@@ -315,16 +316,16 @@ impl Drift {
     }
 
     fn tell_pause(&self, key: &Key, paused: bool) {
-        let owner = self.store().get(key).map(|managed| Arc::clone(&managed.owner));
+        let owner = self.store().get(key).map(|managed| managed.owner.clone());
         if let Some(owner) = owner {
-            let message = Message::Paused { subject: (&*owner).into(), object: key.to_string(), paused };
+            let message = Message::Paused { subject: owner.clone(), object: key.to_string(), paused };
             self.announce(&owner, None, &message);
             self.changed(&owner);
         }
     }
 
     fn changed_for(&self, key: &Key) {
-        let owner = self.store().get(key).map(|managed| Arc::clone(&managed.owner));
+        let owner = self.store().get(key).map(|managed| managed.owner.clone());
         if let Some(owner) = owner {
             self.changed(&owner);
         }

@@ -98,7 +98,7 @@ impl Drift {
             let before = store.get(key).map(shown);
             let next = store.see(kind, key, live, Instant::now(), self.now());
             let changed = store.get(key).filter(|managed| Some(shown(managed)) != before);
-            (next, changed.map(|managed| Arc::clone(&managed.owner)))
+            (next, changed.map(|managed| managed.owner.clone()))
         };
         if let Some(owner) = owner {
             self.changed(&owner);
@@ -136,7 +136,7 @@ impl Drift {
                     let seen_otherwise = self
                         .store()
                         .get(&key)
-                        .is_none_or(|m| m.tombstoned || (m.desired.mark.is_on(&live) && m.is_applied()));
+                        .is_none_or(|m| m.phase.is_leaving() || (m.desired.mark.is_on(&live) && m.is_applied()));
                     if untouchable && !seen_otherwise {
                         continue;
                     }
@@ -154,7 +154,7 @@ impl Drift {
         let resumed = self.store().get_mut(&key).is_some_and(|mut managed| {
             // Nothing waits for the guard by now.
             managed.followed = None;
-            managed.paused.take().is_some()
+            managed.phase.end_pause()
         });
         if resumed {
             self.carry_out(&key, Next::Resumed);

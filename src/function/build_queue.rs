@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::managed::Owner;
+use crate::object::Owner;
 
 /// Maximum number of unfinished builds, including those that are held up, as a multiple of the limit.
 const MAX_UNFINISHED: usize = 4;
@@ -100,7 +100,7 @@ impl BuildQueue {
     /// Puts a Function into the queue, and admits it at once if there is room. One that is in the queue keeps its place.
     pub fn enqueue(&mut self, function: &Owner, namespace: &Arc<str>) -> Admission {
         if self.admission(function) == Admission::Absent {
-            self.waiting.push(Waiting { function: Arc::clone(function), namespace: Arc::clone(namespace) });
+            self.waiting.push(Waiting { function: function.clone(), namespace: Arc::clone(namespace) });
         }
         if self.has_room() && self.first().is_some_and(|first| first == *function) {
             self.admit(function);
@@ -191,7 +191,7 @@ impl BuildQueue {
         let rounds = self.rounds();
         let may = rounds.iter().enumerate().filter(|(_, round)| **round <= most);
         let first = may.min_by_key(|(at, round)| (**round, *at))?.0;
-        Some(Arc::clone(&self.waiting[first].function))
+        Some(self.waiting[first].function.clone())
     }
 
     /// Position in the queue, from 1, of the Function at this index.

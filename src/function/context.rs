@@ -18,8 +18,8 @@ use super::quotas::Quotas;
 use crate::api::Function;
 use crate::drift::{Announcement, Drift};
 use crate::liveness::Component;
-use crate::managed::Owner;
 use crate::notification::Message;
+use crate::object::Owner;
 use crate::secrets::Secrets;
 use crate::source::{Repositories, Source};
 
@@ -69,11 +69,6 @@ pub struct FunctionMetrics {
     /// For each condition: the time from the Function's creation until it was True for the first time, if the Function
     /// was not changed before.
     pub took: [Option<Duration>; 3],
-}
-
-/// The owner of a Function's children, as in messages.
-pub fn owner(namespace: &str, name: &str) -> Owner {
-    format!("function {namespace}/{name}").into()
 }
 
 impl Context {
@@ -127,7 +122,7 @@ impl Context {
     pub(super) fn set_metrics(&self, owner: &Owner, metrics: Option<FunctionMetrics>) {
         let mut all = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         match metrics {
-            Some(metrics) => all.insert(Arc::clone(owner), metrics),
+            Some(metrics) => all.insert(owner.clone(), metrics),
             None => all.remove(owner),
         };
     }

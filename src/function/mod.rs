@@ -50,7 +50,7 @@ mod variables;
 mod violation;
 
 pub use base::{BaseImage, InvalidBaseImage};
-pub use context::{Context, FunctionMetrics, Input, owner};
+pub use context::{Context, FunctionMetrics, Input};
 pub use reconcile::{functions, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Settings};

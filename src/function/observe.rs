@@ -24,7 +24,8 @@ use super::children;
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
 use crate::cluster::{Cluster, Selection, WatchEvent};
 use crate::drift::Drift;
-use crate::managed::{AppliedConfiguration, Owner, is_added_to};
+use crate::managed::{AppliedConfiguration, is_added_to};
+use crate::object::Owner;
 
 /// The children of all Functions, and who is notified of changes.
 #[derive(Debug)]
@@ -70,8 +71,8 @@ impl Cache {
     pub fn register(&self, owner: &Owner, namespace: &str, uid: &str) -> Arc<Notify> {
         let mut inner = self.lock();
         let children = children_key(namespace, uid);
-        inner.names.insert(Arc::clone(owner), Arc::clone(&children));
-        let (_, notifier) = inner.notifiers.entry(children).or_insert_with(|| (Arc::clone(owner), Arc::default()));
+        inner.names.insert(owner.clone(), Arc::clone(&children));
+        let (_, notifier) = inner.notifiers.entry(children).or_insert_with(|| (owner.clone(), Arc::default()));
         Arc::clone(notifier)
     }
 
@@ -168,7 +169,7 @@ impl Cache {
     fn owner_of_ended(&self, job: &Value) -> Option<Owner> {
         let (children, _) =
             read(ChildKind::Job, job).filter(|_| child_state::job(job).progress != Progress::Running)?;
-        self.lock().notifiers.get(&children).map(|(owner, _)| Arc::clone(owner))
+        self.lock().notifiers.get(&children).map(|(owner, _)| owner.clone())
     }
 
     /// Removes an object that we deleted.

@@ -25,8 +25,8 @@ use crate::api::names::HANDOVER_MANAGER;
 use crate::cluster::{Apply, Error, Guard, Kind, Propagation, Scope, Selection};
 use crate::drift::{Change, Intent};
 use crate::failure::chain;
-use crate::managed::{Owner, is_paused};
-use crate::object::Key;
+use crate::managed::is_paused;
+use crate::object::{Key, Owner};
 
 /// How often the Events of a Job without a pod are read.
 const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ impl Task {
     /// Performs the decision, and keeps the state for the next reconcile.
     pub(super) async fn perform(&mut self, decision: &Decision) -> Outcome {
         let context = Arc::clone(&self.context);
-        let (owner, namespace, uid) = (Arc::clone(&self.owner), Arc::clone(&self.namespace), self.uid.clone());
+        let (owner, namespace, uid) = (self.owner.clone(), Arc::clone(&self.namespace), self.uid.clone());
         let performer = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
         let _permit = context.permits.acquire().await;
         let mut outcome = performer.perform(decision).await;
@@ -178,7 +178,7 @@ impl Performer<'_> {
             }
             Some(refusal(put, chain(error)))
         } else {
-            tracing::warn!(function = &**self.owner, why = chain(error), "a step failed");
+            tracing::warn!(function = self.owner.resource().as_str(), why = chain(error), "a step failed");
             None
         };
         outcome.refused = Write::of(step, self.namespace).map(|write| (write, RefusalCause::of(error), update));
@@ -209,7 +209,7 @@ impl Performer<'_> {
             known.clone_from(&live.resource_version);
         }
         let intent = Intent {
-            owner: Arc::clone(self.owner),
+            owner: self.owner.clone(),
             desired: Arc::clone(desired),
             only_version: None,
             take_over: None,

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::build_queue::Admission;
 use super::child_set::Children;
 use super::child_state::{Job, Progress};
-use super::context::{Context, Input, owner};
+use super::context::{Context, Input};
 use super::name_conflict::NameConflict;
 use super::perform;
 use super::polling::{Polling, Source};
@@ -31,8 +31,8 @@ use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::GitRepositorySpec;
 use crate::cluster::Kind;
-use crate::managed::{Owner, Policy};
-use crate::object::Key;
+use crate::managed::Policy;
+use crate::object::{Key, Owner};
 use crate::secrets::{Followed, Known};
 use crate::source::{Consumer, ConsumerKind};
 
@@ -45,12 +45,12 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         return;
     };
     let uid = first.metadata.uid.clone().unwrap_or_default();
-    let owner = owner(&namespace, &name);
+    let owner = Owner::function(&namespace, &name);
     let notifier = context.cache.register(&owner, &namespace, &uid);
     if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
         return;
     }
-    let mut task = Task::new(Arc::clone(&context), Arc::clone(&owner), namespace.clone(), uid.clone(), &first);
+    let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
     let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
     context.drift.set_policy(&owner, policy, 0, Vec::new());
     let drifted = context.drift.notifier(&owner);

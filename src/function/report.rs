@@ -51,7 +51,11 @@ impl Task {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => return,
                 Err(error) => {
-                    tracing::warn!(function = &*self.owner, why = chain(&error), "status not written");
+                    tracing::warn!(
+                        function = self.owner.resource().as_str(),
+                        why = chain(&error),
+                        "status not written"
+                    );
                     self.failed_writes += 1;
                     let backoff = error.class().backoff();
                     let wait =
@@ -66,7 +70,7 @@ impl Task {
         self.set_metrics(function);
         for warning in unreported {
             let message = Message::Noticed {
-                subject: (&*self.owner).into(),
+                subject: self.owner.clone(),
                 reason: warning.reason.to_owned(),
                 message: warning.message.clone(),
             };
@@ -74,7 +78,7 @@ impl Task {
         }
         for update in emitted {
             let message = Message::Stage {
-                subject: (&*self.owner).into(),
+                subject: self.owner.clone(),
                 condition: update.condition.as_str().to_owned(),
                 status: update.status.as_str().to_owned(),
                 reason: update.reason.as_str(),

@@ -20,8 +20,8 @@ use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABE
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
 use crate::drift::{Drift, Intent, Put};
 use crate::managed::inventory::{Entry, Inventory, uid_bytes};
-use crate::managed::{Desired, Owner, released};
-use crate::object::{Digest, Key, is_established, prune_order};
+use crate::managed::{Desired, released};
+use crate::object::{Digest, Key, Owner, is_established, prune_order};
 
 /// Applies in flight at once.
 const AT_ONCE: usize = 16;
@@ -118,7 +118,7 @@ pub(super) async fn stage(drift: &Drift, owner: &Owner, steps: Vec<Step>, mut do
             Expect::Absent => (None, None, false),
             Expect::Version { version, take_over } => (Some(version), take_over, true),
         };
-        let intent = Intent { owner: Arc::clone(owner), desired: step.desired, only_version, take_over, exists };
+        let intent = Intent { owner: owner.clone(), desired: step.desired, only_version, take_over, exists };
         let applied = match drift.put(intent).await {
             Ok(put) => settle(drift.cluster(), &desired, put).await,
             Err(error) if error.is_invalid() && is_immutable(drift.cluster(), &desired).await => {

@@ -13,9 +13,8 @@ use crate::api::conditions::Reason;
 use crate::api::names::ALLOW_PRUNE;
 use crate::cluster;
 use crate::failure::{Class, chain};
-use crate::managed::Owner;
 use crate::notification::Message;
-use crate::object::{Digest, Key};
+use crate::object::{Digest, Key, Owner};
 use crate::source::{BaseDir, Reference, Remote, RemoteUrl, Source};
 
 /// Longest value of a label.
@@ -132,7 +131,7 @@ impl Attempt<'_> {
         };
         if self.state.seen.is_none_or(|(commit, _)| commit != found.commit) {
             self.state.seen = Some((found.commit, Instant::now()));
-            let message = Message::CommitSeen { subject: (&**self.owner).into(), commit: found.commit.to_string() };
+            let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };
             self.context.emit(self.owner, &message);
             self.state.failed.clear();
         }

@@ -11,9 +11,9 @@ use super::resolve::Reach;
 use crate::api::GitSync;
 use crate::drift::{Announcement, Drift};
 use crate::liveness::Component;
-use crate::managed::Owner;
 use crate::manifest;
 use crate::notification::Message;
+use crate::object::Owner;
 use crate::secrets::Secrets;
 use crate::source::{Repositories, Source};
 
@@ -104,13 +104,13 @@ impl Context {
     /// What metrics say of every GitSync.
     pub fn facts(&self) -> Vec<(Owner, SyncFacts)> {
         let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        facts.iter().map(|(owner, facts)| (Arc::clone(owner), *facts)).collect()
+        facts.iter().map(|(owner, facts)| (owner.clone(), *facts)).collect()
     }
 
     pub(super) fn set_facts(&self, owner: &Owner, facts: Option<SyncFacts>) {
         let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         match facts {
-            Some(facts) => all.insert(Arc::clone(owner), facts),
+            Some(facts) => all.insert(owner.clone(), facts),
             None => all.remove(owner),
         };
     }

@@ -119,7 +119,11 @@ impl Attempt<'_> {
                 Ok(End::Done) => return,
                 Ok(End::Waiting) => {}
                 Err(refused) => {
-                    tracing::warn!(sync = &**self.owner, why = refused.message, "objects could not be let go");
+                    tracing::warn!(
+                        sync = self.owner.resource().as_str(),
+                        why = refused.message,
+                        "objects could not be let go"
+                    );
                 }
             }
         }

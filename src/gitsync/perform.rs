@@ -149,7 +149,7 @@ impl Attempt<'_> {
 
     async fn apply(&mut self, plan: &Plan, tally: &mut Tally) {
         let drift = self.context.drift.clone();
-        let owner = Arc::clone(self.owner);
+        let owner = self.owner.clone();
         let mut definitions = false;
         for steps in plan.stages.values() {
             apply::stage(&drift, &owner, steps.clone(), |desired, applied| {
@@ -242,7 +242,7 @@ impl Attempt<'_> {
         let restarted = said.as_deref() == Some(&sync_request.commit.to_string()) && tally.touched() == 0;
         if (new && !restarted) || tally.touched() > 0 {
             let message = Message::CommitApplied {
-                subject: (&**self.owner).into(),
+                subject: self.owner.clone(),
                 commit: sync_request.commit.to_string(),
                 created: tally.created,
                 changed: tally.changed,

@@ -93,7 +93,11 @@ impl Attempt<'_> {
         match kept.await {
             Ok(objects) => self.keep(&objects),
             Err(refused) => {
-                tracing::warn!(sync = &**self.owner, why = refused.message, "what was applied before cannot be read");
+                tracing::warn!(
+                    sync = self.owner.resource().as_str(),
+                    why = refused.message,
+                    "what was applied before cannot be read"
+                );
             }
         }
     }

@@ -22,7 +22,8 @@ use crate::api::git_sync::GitSyncStatus;
 use crate::api::names::REQUESTED_AT;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::{Backoff, Class, jitter};
-use crate::managed::{Owner, Policy};
+use crate::managed::Policy;
+use crate::object::Owner;
 use crate::secrets::{Followed, Known, RepositorySecrets, SecretData};
 use crate::source::{self, Consumer, ConsumerKind, Remote, RemoteUrl};
 
@@ -38,13 +39,13 @@ const FAR: Duration = Duration::from_secs(86_400);
 
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
-    let owner: Owner = format!("{namespace}/{name}").into();
+    let owner = Owner::git_sync(&namespace, &name);
     let consumer = Consumer::new(ConsumerKind::GitSync, &namespace, &name);
     let mut task = Task {
         consumer: consumer.clone(),
         label: attempt::label(&namespace, &name),
         context: Arc::clone(&context),
-        owner: Arc::clone(&owner),
+        owner: owner.clone(),
         state: SyncState::default(),
         secrets: RepositorySecrets::default(),
         outcome: None,

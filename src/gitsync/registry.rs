@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 use super::plan::Claim;
-use crate::managed::Owner;
-use crate::object::Key;
+use crate::object::{Key, Owner};
 
 /// What one GitSync manages and wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +108,7 @@ impl Registry {
 impl View<'_> {
     /// The own row.
     pub fn own(&mut self) -> &mut Row {
-        self.rows.entry(Arc::clone(self.own)).or_default()
+        self.rows.entry(self.own.clone()).or_default()
     }
 
     fn others(&self) -> impl Iterator<Item = (&Owner, &Row)> {
@@ -202,8 +201,8 @@ mod tests {
 
     fn claim(other: Row, branch: &str) -> Claim {
         let registry = Registry::default();
-        registry.update(&"x/other".into(), |r| *r = other);
-        registry.with(&"x/own".into(), |view| view.claim(&key("a"), None, branch, "c2"))
+        registry.update(&Owner::git_sync("x", "other"), |r| *r = other);
+        registry.with(&Owner::git_sync("x", "own"), |view| view.claim(&key("a"), None, branch, "c2"))
     }
 
     #[test]
@@ -218,22 +217,24 @@ mod tests {
     #[test]
     fn waits_with_pruning_for_the_siblings_of_its_branch_only() {
         let registry = Registry::default();
-        registry.update(&"x/other".into(), |r| *r = row(&[], &["a"], "c1"));
-        registry.with(&"x/own".into(), |view| {
+        registry.update(&Owner::git_sync("x", "other"), |r| *r = row(&[], &["a"], "c1"));
+        registry.with(&Owner::git_sync("x", "own"), |view| {
             assert!(view.siblings_pending("main", "c2"));
             assert!(!view.siblings_pending("main", "c1"));
             assert!(!view.siblings_pending("release", "c2"));
             view.own().managed = Some(set(&["b"]));
         });
-        registry.update(&"x/other".into(), |row| row.confined_to = Some("x".into()));
-        registry.with(&"x/own".into(), |view| assert!(!view.siblings_pending("main", "c2"), "it cannot reach us"));
-        registry.update(&"x/other".into(), |row| row.confined_to = Some("a".into()));
-        registry.with(&"x/own".into(), |view| {
+        registry.update(&Owner::git_sync("x", "other"), |row| row.confined_to = Some("x".into()));
+        registry.with(&Owner::git_sync("x", "own"), |view| {
+            assert!(!view.siblings_pending("main", "c2"), "it cannot reach us");
+        });
+        registry.update(&Owner::git_sync("x", "other"), |row| row.confined_to = Some("a".into()));
+        registry.with(&Owner::git_sync("x", "own"), |view| {
             assert!(view.siblings_pending("main", "c2"));
             assert!(view.desired_elsewhere(&key("a")));
             assert!(!view.desired_elsewhere(&key("b")));
         });
-        registry.update(&"x/other".into(), |r| r.tried = false);
-        registry.with(&"x/own".into(), |view| assert!(view.siblings_pending("release", "c2")));
+        registry.update(&Owner::git_sync("x", "other"), |r| r.tried = false);
+        registry.with(&Owner::git_sync("x", "own"), |view| assert!(view.siblings_pending("release", "c2")));
     }
 }

@@ -43,7 +43,7 @@ impl Task {
         };
         if !problems.is_empty() {
             let commit = self.state.seen.map(|(commit, _)| commit.to_string());
-            let message = Message::Failed { subject: (&*self.owner).into(), commit, problems };
+            let message = Message::Failed { subject: self.owner.clone(), commit, problems };
             self.context.emit(&self.owner, &message);
         }
     }
@@ -134,7 +134,7 @@ impl Task {
 
     async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
         if let Err(refused) = self.attempt(sync).save_last_applied().await {
-            tracing::warn!(sync = &*self.owner, why = refused.message, "inventory not written");
+            tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
         }
         let namespace = sync.metadata.namespace.as_deref();
         let name = sync.metadata.name.as_deref().unwrap_or_default();
@@ -148,7 +148,11 @@ impl Task {
             }
             Err(error) if error.is_not_found() => {}
             Err(error) => {
-                tracing::warn!(sync = &*self.owner, why = crate::failure::chain(&error), "status not written");
+                tracing::warn!(
+                    sync = self.owner.resource().as_str(),
+                    why = crate::failure::chain(&error),
+                    "status not written"
+                );
                 self.written = Some(Instant::now());
                 self.settling = Some(Instant::now() + STATUS_EVERY);
             }

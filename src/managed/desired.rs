@@ -11,9 +11,6 @@ use crate::api::names::{ANNOTATION_PREFIX, SYNC_LABEL};
 use crate::cluster::Kind;
 use crate::object::{Digest, Key, Object};
 
-/// Who an object is managed for, as people read it: `namespace/name` of a GitSync, `function namespace/name`.
-pub type Owner = Arc<str>;
-
 /// By what a live object is known to be its owner's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {

@@ -3,7 +3,7 @@
 //!
 //! - [`Desired`]: what an object must be, and by what it is known to be its owner's
 //! - `store`: the store itself; `objects` counts what is in it for its owners as it changes
-//! - `object`: one managed object
+//! - `object`: one managed object; `phase`: what is done about it; `seen`: what waits to be acted on
 //! - [`verdict`]: what an event means for it
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
 //!   hold, and what is in their way
@@ -29,17 +29,19 @@ pub mod inventory;
 pub(crate) mod object;
 pub(crate) mod objects;
 pub(crate) mod ownership;
+pub(crate) mod phase;
 mod policy;
 pub mod projection;
 pub(crate) mod reserved;
 pub mod revert_backoff;
+pub(crate) mod seen;
 pub(crate) mod store;
 pub(crate) mod summary;
 pub(crate) mod unions;
 pub mod verdict;
 
 pub use applied_configuration::AppliedConfiguration;
-pub use desired::{Desired, Mark, Owner};
+pub use desired::{Desired, Mark};
 pub use ownership::{released, take_over};
 pub use policy::Policy;
 pub use reserved::{Reserved, is_added_to};

@@ -2,7 +2,6 @@
 //!
 //! Deliberately absent: which objects are managed, and for whom; that is the store's.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,16 +11,15 @@ use tokio_util::sync::DropGuard;
 
 use super::attempts::{Futile, Ground};
 use super::autoscaler::{Autoscaler, is_at_zero};
-use super::desired::{Desired, Mark, Owner};
+use super::desired::{Desired, Mark};
+use super::phase::{Phase, Write};
 use super::policy::Policy;
 use super::projection;
 use super::revert_backoff::RevertBackoff;
+use super::seen::{SMALL, Seen};
 use super::verdict::{self, LastApplied, Reason, Verdict, decide, resource_version};
 use crate::api::DriftPolicy;
-use crate::object::{Digest, Health};
-
-/// Largest state, in bytes, of which many may wait.
-pub(crate) const SMALL: usize = 8 << 10;
+use crate::object::{Digest, Health, Owner};
 
 /// Failed attempts from which on a revert that fails is reported: a single failure is over before anybody reads of it.
 pub(crate) const REMARKABLE: u32 = 2;
@@ -41,97 +39,6 @@ impl Watched {
             Mark::Label(_) => Self::ByUs,
             Mark::Controller { .. } => Self::ByOwner,
         }
-    }
-}
-
-/// Something that was seen of an object and waits to be acted on.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    /// The object as it was seen; `None` when it vanished from the watch, or is to be read again.
-    pub(crate) live: Option<Sight>,
-    /// At which resource version it was not there; `None` when it has to be read whatever is known of it by then.
-    pub(crate) gone_at: Option<Box<str>>,
-    /// When.
-    pub(crate) at: Instant,
-}
-
-/// A live object that waits to be acted on. Hundreds of them may wait: one that is small, or next, is kept as it is; the
-/// others as compact JSON, which is several times smaller.
-pub(crate) enum Sight {
-    Whole(Value),
-    Json(Box<[u8]>),
-}
-
-impl Sight {
-    /// What is small stays as it is.
-    pub(crate) fn of(live: Value) -> Option<Self> {
-        if is_light(&live, &mut { SMALL }) { Some(Self::Whole(live)) } else { Self::json(&live) }
-    }
-
-    fn json(live: &Value) -> Option<Self> {
-        serde_json::to_vec(live).ok().map(|json| Self::Json(json.into()))
-    }
-
-    pub(crate) fn value(&self) -> Option<Cow<'_, Value>> {
-        match self {
-            Self::Whole(value) => Some(Cow::Borrowed(value)),
-            Self::Json(json) => serde_json::from_slice(json).ok().map(Cow::Owned),
-        }
-    }
-
-    pub(crate) fn into_value(self) -> Option<Value> {
-        match self {
-            Self::Whole(value) => Some(value),
-            Self::Json(json) => serde_json::from_slice(&json).ok(),
-        }
-    }
-
-    /// The same as JSON, if it has at most so many bytes.
-    pub(crate) fn within(self, bytes: usize) -> Option<Self> {
-        let sight = match self {
-            Self::Whole(value) => Self::json(&value)?,
-            json @ Self::Json(_) => json,
-        };
-        (sight.size() <= bytes).then_some(sight)
-    }
-
-    /// In bytes; what is kept as it is is small.
-    pub(crate) fn size(&self) -> usize {
-        match self {
-            Self::Whole(_) => SMALL,
-            Self::Json(json) => json.len(),
-        }
-    }
-}
-
-/// Whether a value takes less than so much memory; what is left of it.
-fn is_light(value: &Value, left: &mut usize) -> bool {
-    let own = match value {
-        Value::String(text) => text.len(),
-        _ => 0,
-    };
-    let Some(rest) = left.checked_sub(own + size_of::<Value>()) else { return false };
-    *left = rest;
-    match value {
-        Value::Array(items) => items.iter().all(|item| is_light(item, left)),
-        Value::Object(fields) => fields.iter().all(|(name, field)| {
-            *left = left.saturating_sub(name.len() + size_of::<String>());
-            is_light(field, left)
-        }),
-        _ => true,
-    }
-}
-
-/// It may be a Secret.
-impl std::fmt::Debug for Sight {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Sight({} bytes)", self.size())
-    }
-}
-
-impl Seen {
-    pub(crate) fn of(live: Value, at: Instant) -> Self {
-        Self { live: Sight::of(live), gone_at: None, at }
     }
 }
 
@@ -195,17 +102,6 @@ impl Answered {
     }
 }
 
-/// Whether something is being written to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Write {
-    /// Nothing is.
-    Idle,
-    /// A revert or a report waits for its permit.
-    Queued,
-    /// A write is under way.
-    InFlight,
-}
-
 /// What is known of writes to an object that failed, until one succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
@@ -242,17 +138,13 @@ pub(crate) struct Managed {
     pub(crate) health: Health,
     /// The object was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
-    /// It left the repository: it is not put back any more.
-    pub(crate) tombstoned: bool,
-    /// It is under break glass, until a time if there is one.
-    pub(crate) paused: Option<Option<Timestamp>>,
+    /// What is done about it.
+    pub(crate) phase: Phase,
     /// The object is watched by name, since it lost our label; that ends when this is dropped.
     pub(crate) followed: Option<DropGuard>,
     pub(crate) write: Write,
     /// The revert of this generation counts; those that were queued before it were overtaken.
     pub(crate) generation: u32,
-    /// What was seen and waits to be acted on.
-    pub(crate) pending: Option<Box<Seen>>,
     pub(crate) failing: Option<Box<Failing>>,
     pub(crate) damping: Option<Box<Damping>>,
     /// Digest of the drift that was reported and left.
@@ -286,19 +178,17 @@ impl Managed {
     /// One that is kept from now on; reverts that were put on the queue with another generation than this do not count.
     pub(crate) fn new(owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied, generation: u32) -> Self {
         Self {
-            owner: Arc::clone(owner),
+            owner: owner.clone(),
             desired,
             outdated: false,
             last_applied,
             unsaved: true,
             health: Health::Progressing("not seen yet".into()),
             is_at_zero: false,
-            tombstoned: false,
-            paused: None,
+            phase: Phase::Kept,
             followed: None,
             write: Write::Idle,
             generation,
-            pending: None,
             failing: None,
             damping: None,
             reported: None,
@@ -312,7 +202,7 @@ impl Managed {
 
     /// Whether it counts what is seen of it, now or once the first write of it is answered.
     pub(crate) fn is_expected(&self) -> bool {
-        !self.tombstoned && (self.is_applied() || self.write == Write::InFlight)
+        !self.phase.is_leaving() && (self.is_applied() || self.write.is_in_flight())
     }
 
     pub(crate) fn is_of(&self, kind: &crate::cluster::Kind) -> bool {
@@ -353,22 +243,23 @@ impl Managed {
     }
 
     fn enqueue(&mut self, mut seen: Seen) -> Next {
-        if let Some(waiting) = self.pending.as_ref().filter(|_| self.write == Write::Queued) {
+        let was_queued = self.write.is_queued();
+        if let Some(waiting) = self.write.pending().filter(|_| was_queued) {
             // The first sight of a change is when its latency began; the newest state is what is compared.
             seen.at = waiting.at;
             // Whoever writes again and again while it waits must not make it larger.
             let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
             seen.live = seen.live.and_then(|live| live.within(room));
         }
-        self.pending = Some(Box::new(seen));
-        if std::mem::replace(&mut self.write, Write::Queued) == Write::Queued { Next::Nothing } else { Next::Queue }
+        self.write = Write::Queued(Some(Box::new(seen)));
+        if was_queued { Next::Nothing } else { Next::Queue }
     }
 
     /// The object has to be read: nothing says what it is now.
     pub(crate) fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: Policy) -> Next {
         let seen = Seen { live: None, gone_at: version.map(Into::into), at };
-        if self.write == Write::InFlight {
-            self.pending = Some(Box::new(seen));
+        if let Write::InFlight(pending) = &mut self.write {
+            *pending = Some(Box::new(seen));
             return Next::Nothing;
         }
         match policy.drift {
@@ -442,19 +333,18 @@ impl Managed {
         let is_known = verdict::is_seen(&self.last_applied, resource_version(&live));
         match self.judge(&live, policy, autoscaled, now) {
             // What is known already says nothing about what was seen since.
-            Verdict::InSync if self.write == Write::Queued && is_known => Next::Nothing,
+            Verdict::InSync if self.write.is_queued() && is_known => Next::Nothing,
             Verdict::InSync => {
-                self.pending = None;
-                if self.paused.take().is_some() { Next::Resumed } else { Next::Nothing }
+                self.write.clear_pending();
+                if self.phase.end_pause() { Next::Resumed } else { Next::Nothing }
             }
             Verdict::Revert => {
-                self.paused = None;
+                self.phase.end_pause();
                 self.enqueue(Seen::of(live, at))
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
-                self.pending = None;
-                let new = self.paused.replace(until) != Some(until);
-                if new { Next::Paused(until) } else { Next::Nothing }
+                self.write.clear_pending();
+                if self.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
             }
             Verdict::LeaveAlone(Reason::Report) => {
                 let digest = projection::digest(&live, &self.last_applied.empty_containers);
@@ -464,7 +354,7 @@ impl Managed {
                 self.enqueue(Seen::of(live, at))
             }
             Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
-                self.pending = None;
+                self.write.clear_pending();
                 Next::Nothing
             }
         }

@@ -9,11 +9,10 @@
 use std::collections::hash_map::{HashMap, Iter};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 
-use super::desired::Owner;
 use super::object::{Managed, REMARKABLE};
-use crate::object::{Health, Key};
+use super::phase::Phase;
+use crate::object::{Health, Key, Owner};
 
 /// All objects that are kept.
 #[derive(Debug, Default)]
@@ -88,7 +87,7 @@ impl Objects {
 
     pub(crate) fn insert(&mut self, key: Key, managed: Managed) {
         self.remove(&key);
-        let tally = self.tallies.entry(Arc::clone(&managed.owner)).or_default();
+        let tally = self.tallies.entry(managed.owner.clone()).or_default();
         tally.keys.insert(key.clone());
         tally.count(&key, Counts::of(&managed));
         self.objects.insert(key, Box::new(managed));
@@ -160,14 +159,14 @@ impl Tally {
 
 impl Counts {
     fn of(managed: &Managed) -> Self {
-        let applied = !managed.tombstoned && managed.is_applied();
+        let applied = !managed.phase.is_leaving() && managed.is_applied();
         let failure = managed.failure().filter(|_| applied);
         let is_about = |topic| match topic {
             Topic::Broken => applied && matches!(managed.health, Health::Failed(_)),
             Topic::Progressing => applied && matches!(managed.health, Health::Progressing(_)),
             Topic::Failed => failure.is_some(),
             Topic::NotPutBack => failure.is_some_and(|failure| !failure.reports) && managed.attempts() >= REMARKABLE,
-            Topic::Paused => !managed.tombstoned && managed.paused.is_some(),
+            Topic::Paused => matches!(managed.phase, Phase::Paused(_)),
             Topic::Contended => applied && managed.damping.as_ref().is_some_and(|damping| damping.contended.is_some()),
         };
         Self {
@@ -210,6 +209,8 @@ impl Drop for WriteGuard<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use jiff::Timestamp;
     use serde_json::json;
 
@@ -227,14 +228,14 @@ mod tests {
         let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
         let key = kind.key(Some("shop"), name);
         let desired = Arc::new(Desired { key, kind, object, mark: Mark::Label("shop.demo".into()) });
-        Managed::new(&owner.into(), desired, LastApplied::default(), generation)
+        Managed::new(&Owner::git_sync("shop", owner), desired, LastApplied::default(), generation)
     }
 
     /// The tallies as counting everything gives them.
     fn counted(objects: &Objects) -> HashMap<Owner, Tally> {
         let mut tallies: HashMap<Owner, Tally> = HashMap::new();
         for (key, managed) in objects.iter() {
-            let tally = tallies.entry(Arc::clone(&managed.owner)).or_default();
+            let tally = tallies.entry(managed.owner.clone()).or_default();
             tally.keys.insert(key.clone());
             tally.count(key, Counts::of(managed));
         }
@@ -252,17 +253,17 @@ mod tests {
             match random.u8(..12) {
                 0 | 1 => objects.insert(key, fresh),
                 2 => objects.remove(&key),
-                3 if random.u8(..20) == 0 => objects.remove_owner(&owner.into()),
+                3 if random.u8(..20) == 0 => objects.remove_owner(&Owner::git_sync("shop", owner)),
                 change => {
                     let Some(mut guard) = objects.get_mut(&key) else { continue };
                     match change {
                         4 | 5 => guard.last_applied.resource_version = random.choice(["", "5"]).unwrap().into(),
                         6 | 7 => guard.health = Health::Healthy,
                         8 => guard.health = Health::Failed("why".into()),
-                        9 => {
-                            guard.paused =
-                                random.choice([None, Some(None), Some(Some(Timestamp::UNIX_EPOCH))]).unwrap();
-                        }
+                        9 => match random.choice([None, Some(None), Some(Some(Timestamp::UNIX_EPOCH))]).unwrap() {
+                            Some(until) => _ = guard.phase.begin_pause(until),
+                            None => _ = guard.phase.end_pause(),
+                        },
                         10 => guard.damping = random.bool().then(Box::default),
                         11 => {
                             let contended = random.bool().then(|| (Vec::new(), String::new()));
@@ -276,7 +277,8 @@ mod tests {
                             guard.failing = random.bool().then(|| Box::new(failing));
                         }
                         13 if random.bool() => guard.unsaved = random.bool(),
-                        _ => guard.tombstoned = random.bool(),
+                        _ if random.bool() => guard.phase.leave(),
+                        _ => _ = guard.phase.stay(),
                     }
                 }
             }
@@ -296,7 +298,7 @@ mod tests {
             guard.health = Health::Healthy;
             guard.damping = Some(Box::default());
         }
-        let tally = objects.tally(&"a".into()).unwrap();
+        let tally = objects.tally(&Owner::git_sync("shop", "a")).unwrap();
         assert_eq!((tally.applied, tally.healthy, tally.backing_off), (100, 100, 100));
         assert!(TOPICS.iter().all(|topic| tally.about(*topic).is_empty()));
     }

@@ -15,15 +15,17 @@ use serde_json::Value;
 
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::backoff_expiry::BackoffExpiry;
-use super::desired::{Desired, Owner};
-use super::object::{Answered, Managed, Next, NotPutBack, Seen, Sight, Watched, Write};
+use super::desired::Desired;
+use super::object::{Answered, Managed, Next, NotPutBack, Watched};
 use super::objects::{Objects, WriteGuard};
+use super::phase::Write;
 use super::policy::Policy;
 use super::revert_backoff::Shift;
+use super::seen::{Seen, Sight};
 use super::verdict::{LastApplied, Reason, Verdict};
 use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
-use crate::object::Key;
+use crate::object::{Key, Owner};
 
 /// How many reverts a GitSync's status shows.
 const SHOWN_REVERTS: usize = 10;
@@ -67,10 +69,11 @@ impl Store {
     }
 
     pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
-        self.accounts
-            .entry(Arc::clone(owner))
-            .and_modify(|account| account.policy = policy)
-            .or_insert_with(|| Account { policy, reverted, last_reverts: last.into() });
+        self.accounts.entry(owner.clone()).and_modify(|account| account.policy = policy).or_insert_with(|| Account {
+            policy,
+            reverted,
+            last_reverts: last.into(),
+        });
     }
 
     pub(crate) fn policy(&self, owner: &Owner) -> Option<Policy> {
@@ -82,7 +85,7 @@ impl Store {
     pub(crate) fn hold(&mut self, owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied) {
         let key = desired.key.clone();
         let says_nothing_new = |m: &Managed| m.is_applied() || last_applied == LastApplied::default();
-        if self.objects.get(&key).is_some_and(|m| m.owner == *owner && !m.tombstoned && says_nothing_new(m)) {
+        if self.objects.get(&key).is_some_and(|m| m.owner == *owner && !m.phase.is_leaving() && says_nothing_new(m)) {
             return;
         }
         // Reverts that were queued for the object as it was kept before do not count any more.
@@ -92,7 +95,7 @@ impl Store {
 
     /// Whether an object is applied for another owner.
     pub(crate) fn is_applied_for_another(&self, owner: &Owner, key: &Key) -> bool {
-        self.get(key).is_some_and(|m| m.owner != *owner && m.is_applied() && !m.tombstoned)
+        self.get(key).is_some_and(|m| m.owner != *owner && m.is_applied() && !m.phase.is_leaving())
     }
 
     /// Drops an object, if `owner` is the one that keeps it.
@@ -110,8 +113,8 @@ impl Store {
     /// From now on the backward loop leaves the object alone: it left the repository.
     pub(crate) fn tombstone(&mut self, owner: &Owner, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
-            managed.tombstoned = true;
-            managed.pending = None;
+            managed.phase.leave();
+            managed.write.clear_pending();
         }
     }
 
@@ -141,7 +144,7 @@ impl Store {
     /// Every owner of an object of this kind that we watch by its label.
     pub(crate) fn owners_of(&self, kind: &crate::cluster::Kind) -> HashSet<Owner> {
         let of_kind = self.objects.iter().filter(|(_, m)| m.desired.label().is_some() && m.is_of(kind));
-        of_kind.map(|(_, m)| Arc::clone(&m.owner)).collect()
+        of_kind.map(|(_, m)| m.owner.clone()).collect()
     }
 
     /// Looks at an object, whatever its last event said.
@@ -169,11 +172,11 @@ impl Store {
     ) -> Next {
         let autoscaled = self.autoscaled.get(key).copied();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
-        if managed.tombstoned || !managed.is_of(kind) {
+        if managed.phase.is_leaving() || !managed.is_of(kind) {
             return Next::Nothing;
         }
-        if managed.write == Write::InFlight {
-            managed.pending = Some(Box::new(Seen::of(live, at)));
+        if let Write::InFlight(pending) = &mut managed.write {
+            *pending = Some(Box::new(Seen::of(live, at)));
             return Next::Nothing;
         }
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
@@ -199,36 +202,29 @@ impl Store {
     pub(crate) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
         let autoscaled = self.autoscaled.get(key).copied();
         let left = Verdict::LeaveAlone(Reason::Ignore);
-        let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.tombstoned) else { return left };
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.phase.is_leaving()) else { return left };
         let Some(account) = self.accounts.get(&managed.owner) else { return left };
         if account.policy.suspended { left } else { managed.judge(live, account.policy.drift, autoscaled, now) }
     }
 
-    /// Starts the revert or report that the owner's policy asks for. `None` when the object is not kept, is tombstoned, or
-    /// is of a newer generation. `seen` is `None` when the policy leaves the object alone by now.
+    /// Starts the revert or report that the owner's policy asks for. `None` when the object is not kept, is leaving, is of
+    /// a newer generation, or another write is under way. `seen` is `None` when the policy leaves the object alone by now.
     pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
         let mut managed = self.objects.get_mut(key).filter(|m| m.generation == generation)?;
         let policy = self.accounts.get(&managed.owner)?.policy;
         let drift = if managed.outdated { DriftPolicy::Revert } else { policy.drift };
         if policy.suspended || drift == DriftPolicy::Ignore {
-            managed.pending = None;
+            managed.write.clear_pending();
         }
-        if managed.write == Write::Queued {
-            managed.write = Write::Idle;
-        }
-        drop(managed);
-        let (desired, seen) = self.begin(key)?;
-        Some(Begun { desired, seen, reports: drift == DriftPolicy::Report })
-    }
-
-    /// Starts a write. `None` when the object is not kept, is tombstoned, or another write is under way.
-    pub(crate) fn begin(&mut self, key: &Key) -> Option<(Arc<Desired>, Option<Seen>)> {
-        let mut managed = self.objects.get_mut(key)?;
-        if managed.write == Write::InFlight || managed.tombstoned {
+        if managed.write.is_in_flight() {
             return None;
         }
-        managed.write = Write::InFlight;
-        Some((Arc::clone(&managed.desired), managed.pending.take().map(|seen| *seen)))
+        if managed.phase.is_leaving() {
+            managed.write.end();
+            return None;
+        }
+        let seen = managed.write.begin().map(|seen| *seen);
+        Some(Begun { desired: Arc::clone(&managed.desired), seen, reports: drift == DriftPolicy::Report })
     }
 
     /// Starts a write that makes the object what the forward loop wants. `None` when it is under break glass: then that
@@ -236,15 +232,15 @@ impl Store {
     pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
         self.hold(owner, Arc::clone(desired), LastApplied::default());
         let mut managed = self.objects.get_mut(&desired.key)?;
-        managed.tombstoned = false;
-        if managed.paused.is_some() {
+        managed.phase.stay();
+        if managed.phase.pause().is_some() {
             managed.desired = Arc::clone(desired);
             managed.outdated = true;
             return None;
         }
-        managed.write = Write::InFlight;
         managed.generation = managed.generation.wrapping_add(1);
-        Some((managed.last_applied.resource_version.to_string(), managed.pending.take()))
+        let seen = managed.write.begin();
+        Some((managed.last_applied.resource_version.to_string(), seen))
     }
 
     /// A write of the forward loop failed. If it may have been carried out all the same, the object must become what
@@ -255,8 +251,8 @@ impl Store {
             managed.desired = Arc::clone(desired);
             managed.outdated = true;
         }
-        if managed.pending.is_none() {
-            managed.pending = before;
+        if let Some(before) = before {
+            managed.write.restore_pending(before);
         }
     }
 
@@ -270,8 +266,8 @@ impl Store {
             failing.failure = Some(failure);
         }
         managed.reported = None;
-        managed.pending.get_or_insert_with(|| Box::new(seen));
-        Some((Arc::clone(&managed.owner), managed.attempts()))
+        managed.write.restore_pending(Box::new(seen));
+        Some((managed.owner.clone(), managed.attempts()))
     }
 
     /// A failed revert is due at once; whether there is one.
@@ -282,17 +278,16 @@ impl Store {
             failing.futile = None;
         }
         managed.generation = managed.generation.wrapping_add(1);
-        if managed.write != Write::InFlight {
-            managed.write = if managed.pending.is_some() { Write::Queued } else { Write::Idle };
+        if matches!(managed.write, Write::Queued(None)) {
+            managed.write = Write::Idle;
         }
-        managed.write == Write::Queued
+        managed.write.is_queued()
     }
 
     /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
     pub(crate) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
-        managed.write = Write::Idle;
-        let Some(seen) = managed.pending.take() else { return Next::Nothing };
+        let Some(seen) = managed.write.end() else { return Next::Nothing };
         let kind = Arc::clone(&managed.desired.kind);
         drop(managed);
         let Seen { live, gone_at, at } = *seen;
@@ -314,7 +309,7 @@ impl Store {
         managed.succeeded();
         // An autoscaler may have come while the count was on its way, or gone while it was left out.
         managed.outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
-        managed.paused = None;
+        managed.phase.end_pause();
         managed.reported = None;
     }
 
@@ -387,7 +382,7 @@ mod tests {
     use super::*;
     use crate::cluster::{Kind, Scope};
     use crate::managed::Mark;
-    use crate::managed::object::SMALL;
+    use crate::managed::seen::SMALL;
     use crate::object::{Object, Place};
     use serde_json::json;
 
@@ -411,7 +406,7 @@ mod tests {
 
     /// A store in which the first apply of an object is under way.
     fn applying() -> (Store, Arc<Desired>) {
-        let (mut store, desired, owner) = (Store::default(), desired(), Owner::from("shop/demo"));
+        let (mut store, desired, owner) = (Store::default(), desired(), Owner::git_sync("shop", "demo"));
         store.set_policy(&owner, POLICY, 0, Vec::new());
         assert!(store.begin_put(&owner, &desired).is_some());
         (store, desired)
@@ -427,7 +422,7 @@ mod tests {
 
     #[test]
     fn an_autoscaler_that_goes_while_its_count_is_left_out_leaves_the_object_to_be_written_again() {
-        let (mut store, owner) = (Store::default(), Owner::from("shop/demo"));
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
         let kind = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
         let document =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
@@ -509,7 +504,7 @@ mod tests {
         let (mut store, desired) = applied();
         let mut see = |live: &Value| {
             let next = store.see(&desired.kind, &desired.key, live.clone(), Instant::now(), Timestamp::UNIX_EPOCH);
-            let waiting = store.get(&desired.key).unwrap().pending.as_ref().unwrap();
+            let waiting = store.get(&desired.key).unwrap().write.pending().unwrap();
             (next, waiting.live.as_ref().and_then(Sight::value).map(Cow::into_owned))
         };
         assert_eq!(see(&live(6, "2")), (Next::Queue, Some(live(6, "2"))));

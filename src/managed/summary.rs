@@ -7,12 +7,11 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::desired::Owner;
 use super::object::Managed;
 use super::objects::{Tally, Topic};
 use super::store::Store;
 use crate::api::git_sync::{Failure, Revert};
-use crate::object::{Health, Key};
+use crate::object::{Health, Key, Owner};
 
 /// How many objects of each sort a status names.
 pub const SHOWN: usize = 20;
@@ -87,7 +86,8 @@ impl Store {
         summary.progressing = self.listed(tally, Topic::Progressing, health);
         summary.failures = self.listed(tally, Topic::Failed, failure);
         summary.not_put_back = self.listed(tally, Topic::NotPutBack, not_put_back);
-        summary.paused = self.listed(tally, Topic::Paused, |key, managed| Some((key.clone(), managed.paused?)));
+        summary.paused =
+            self.listed(tally, Topic::Paused, |key, managed| Some((key.clone(), managed.phase.pause()?.until)));
         summary.contended = self.listed(tally, Topic::Contended, contended);
         summary
     }
@@ -150,7 +150,7 @@ mod tests {
 
     /// A store with so many healthy objects of one owner.
     fn kept(count: usize) -> (Store, Owner, Vec<Key>) {
-        let (mut store, owner) = (Store::default(), Owner::from("shop/demo"));
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
         let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
         let keep = |number: usize| {
             let name = format!("o{number:06}");
@@ -207,7 +207,7 @@ mod tests {
         for key in &keys {
             let mut managed = store.get_mut(key).unwrap();
             managed.health = Health::Progressing("0 of 1".into());
-            managed.paused = Some(None);
+            managed.phase.begin_pause(None);
         }
         let summary = store.summary(&owner, 0.0);
         assert_eq!((summary.objects, summary.healthy), (1000, 0));

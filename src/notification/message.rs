@@ -8,17 +8,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::api::git_sync::{UNKNOWN, WHOLE_OBJECT};
-
-/// The resource that a message is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Subject {
-    /// `namespace/name` of a GitSync.
-    #[serde(rename = "sync")]
-    GitSync(String),
-    /// `namespace/name` of a Function.
-    #[serde(rename = "function")]
-    Function(String),
-}
+use crate::object::Owner;
 
 /// How much attention a message needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +44,7 @@ pub enum Message {
     CommitSeen {
         /// The GitSync.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// Full commit id.
         commit: String,
     },
@@ -62,7 +52,7 @@ pub enum Message {
     CommitApplied {
         /// The GitSync.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// Full commit id.
         commit: String,
         /// Objects that were created.
@@ -80,7 +70,7 @@ pub enum Message {
     Reverted {
         /// The owner of the object.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// The object.
         object: String,
         /// The field paths that were reverted; `(object)` if it had been deleted.
@@ -96,7 +86,7 @@ pub enum Message {
     DriftSeen {
         /// The owner of the object.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// The object.
         object: String,
         /// The field paths that differ.
@@ -108,7 +98,7 @@ pub enum Message {
     Contended {
         /// The owner of the object.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// The object.
         object: String,
         /// The contended field paths.
@@ -120,7 +110,7 @@ pub enum Message {
     NotPutBack {
         /// The owner of the object.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// The object.
         object: String,
         /// The field paths that remain changed.
@@ -132,7 +122,7 @@ pub enum Message {
     NotRemoved {
         /// The owner of the object.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// The object.
         object: String,
         /// The error, without values.
@@ -142,7 +132,7 @@ pub enum Message {
     Failed {
         /// The GitSync.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// The commit, if it was known.
         commit: Option<String>,
         /// One line per problem.
@@ -152,7 +142,7 @@ pub enum Message {
     Stage {
         /// The Function.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// Type of the condition.
         condition: String,
         /// `True`, `False` or `Unknown`.
@@ -166,7 +156,7 @@ pub enum Message {
     Noticed {
         /// The Function.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// CamelCase word for the problem.
         reason: String,
         /// The problem, and how it is handled.
@@ -176,7 +166,7 @@ pub enum Message {
     Paused {
         /// The owner of the object.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// The object.
         object: String,
         /// Whether it is paused now.
@@ -270,7 +260,7 @@ impl Message {
     }
 
     /// The resource that it is about.
-    pub fn subject(&self) -> &Subject {
+    pub fn subject(&self) -> &Owner {
         match self {
             Self::CommitSeen { subject, .. }
             | Self::CommitApplied { subject, .. }
@@ -309,25 +299,6 @@ fn short(commit: &str) -> String {
     commit.chars().take(8).collect()
 }
 
-impl From<&str> for Subject {
-    /// From the name of an owner: `namespace/name`, or `function namespace/name`.
-    fn from(owner: &str) -> Self {
-        match owner.strip_prefix("function ") {
-            Some(function) => Self::Function(function.to_owned()),
-            None => Self::GitSync(owner.to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::GitSync(name) => f.write_str(name),
-            Self::Function(name) => write!(f, "function {name}"),
-        }
-    }
-}
-
 impl fmt::Display for Message {
     /// Subject, object and text for terminals and logs; lines after the first are indented.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -356,7 +327,7 @@ mod tests {
     use super::*;
 
     fn reverted(field: &str, who: &str, changes: Vec<Change>) -> Message {
-        let (subject, object) = (Subject::from("a/b"), "Service shop/api".to_owned());
+        let (subject, object) = (Owner::git_sync("a", "b"), "Service shop/api".to_owned());
         let (fields, who) = (vec![field.to_owned()], who.to_owned());
         Message::Reverted { subject, object, fields, who, millis: 2.04, changes }
     }
@@ -374,23 +345,26 @@ mod tests {
     fn lines_after_the_first_are_indented() {
         let text = || "x".to_owned();
         let (reason, message) = ("ApplyFailed".to_owned(), "one\ntwo".to_owned());
-        let subject = Subject::from("function x/y");
+        let subject = Owner::function("x", "y");
         let stage = Message::Stage { subject, condition: text(), status: text(), reason, message };
         assert_eq!(stage.to_string(), "function x/y  x  ApplyFailed  one\n    two");
         let (problems, commit) = (vec!["a".to_owned(), "b".to_owned()], Some("0123456789".to_owned()));
-        let failed = Message::Failed { subject: "a/b".into(), commit, problems };
+        let failed = Message::Failed { subject: Owner::git_sync("a", "b"), commit, problems };
         assert_eq!(failed.to_string(), "a/b: failed at commit 01234567\n    a\n    b");
     }
 
     #[test]
     fn json_names_the_event_and_the_kind_of_its_subject() {
-        let paused = |owner: &str| {
-            let message = Message::Paused { subject: owner.into(), object: "Service a/b".into(), paused: true };
+        let paused = |subject: Owner| {
+            let message = Message::Paused { subject, object: "Service a/b".into(), paused: true };
             serde_json::to_string(&message).unwrap()
         };
-        assert_eq!(paused("a/b"), r#"{"event":"paused","sync":"a/b","object":"Service a/b","paused":true}"#);
         assert_eq!(
-            paused("function a/b"),
+            paused(Owner::git_sync("a", "b")),
+            r#"{"event":"paused","sync":"a/b","object":"Service a/b","paused":true}"#
+        );
+        assert_eq!(
+            paused(Owner::function("a", "b")),
             r#"{"event":"paused","function":"a/b","object":"Service a/b","paused":true}"#
         );
     }
@@ -400,7 +374,7 @@ mod tests {
         let key = |reason: &str, message: &str| {
             let (condition, status) = ("BuildReady".to_owned(), "Unknown".to_owned());
             let (reason, message) = (reason.to_owned(), message.to_owned());
-            Message::Stage { subject: "function a/b".into(), condition, status, reason, message }
+            Message::Stage { subject: Owner::function("a", "b"), condition, status, reason, message }
                 .describe()
                 .aggregation_key
         };

@@ -1,6 +1,7 @@
 //! Types for any Kubernetes object: identity, place in the repository, content, order and health.
 //!
 //! - [`Key`]: identity, without a version: two versions of one kind are one object
+//! - [`Owner`]: for whom it is managed
 //! - [`Place`]: file, document, line and column
 //! - [`Object`]: a desired object, stored once as compact JSON
 //! - [`Digest`]: half a SHA-256
@@ -16,6 +17,7 @@ mod digest;
 mod health;
 mod key;
 mod order;
+mod owner;
 mod place;
 mod redact;
 mod secret;
@@ -25,6 +27,7 @@ pub use digest::{Digest, ParseDigestError};
 pub use health::{Health, health, is_established};
 pub use key::{Identity, Key, Names, split_api_version};
 pub use order::{Stage, prune_order, stage};
+pub use owner::{NamespacedName, Owner};
 pub use place::Place;
 pub use redact::redact_server_text;
 pub use secret::Secret;

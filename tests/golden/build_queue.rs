@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use mainstay::function::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
+use mainstay::object::Owner;
 use serde::Deserialize;
 
 use crate::check;
@@ -29,7 +30,8 @@ fn job_of(function: &str) -> JobName {
 /// The answer to an event, empty if there is none.
 fn apply(queue: &mut BuildQueue, event: &str) -> String {
     let (verb, function) = event.rsplit_once(' ').unwrap();
-    let (owner, job) = (function.into(), job_of(function));
+    let (namespace, name) = function.split_once('/').unwrap();
+    let (owner, job) = (Owner::function(namespace, name), job_of(function));
     match verb {
         "enqueue" => match queue.enqueue(&owner, &job.0) {
             Admission::Admitted => return "admitted".to_owned(),
@@ -54,7 +56,7 @@ fn decide(case: &Case) -> String {
     let mut text = String::new();
     for event in &case.events {
         let answer = apply(&mut queue, event);
-        let admitted = queue.advance().iter().map(|owner| format!("admits {owner}")).collect::<Vec<_>>();
+        let admitted = queue.advance().iter().map(|owner| format!("admits {}", owner.resource())).collect::<Vec<_>>();
         let answers = [answer].into_iter().chain(admitted).filter(|answer| !answer.is_empty());
         let answers = answers.collect::<Vec<_>>().join(", ");
         let QueueLengths { building, held_up, waiting } = queue.lengths();

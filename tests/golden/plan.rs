@@ -12,15 +12,18 @@ use mainstay::gitsync::prune::{self, Prune, Unproven};
 use mainstay::gitsync::registry::{Registry, Row};
 use mainstay::managed::Desired;
 use mainstay::managed::inventory::{Entry, Inventory, uid_bytes};
-use mainstay::object::{Digest, Key};
+use mainstay::object::{Digest, Key, Owner};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{LABEL, check, desired, key, key_of};
 
-const OWN: &str = "shop/demo";
 const COMMIT: &str = "c2";
 const BRANCH: &str = "https://git.example.org/shop.git main";
+
+fn own() -> Owner {
+    Owner::git_sync("shop", "demo")
+}
 
 fn yes() -> bool {
     true
@@ -134,7 +137,8 @@ fn enter(registry: &Registry, other: &Other) {
         suspended: other.suspended,
         tried: other.tried,
     };
-    registry.update(&other.name.as_str().into(), |own| *own = row);
+    let (namespace, name) = other.name.split_once('/').unwrap();
+    registry.update(&Owner::git_sync(namespace, name), |own| *own = row);
 }
 
 fn meta(live: &Value) -> ObjectMeta {
@@ -154,12 +158,12 @@ fn decide(case: &Case) -> String {
     let live = live.map(|(key, meta)| (key.clone(), Live::of(meta, LABEL, now()))).collect();
     let allowed = case.allow_prune == COMMIT;
     let registry = Registry::default();
-    registry.enter(&OWN.into(), LABEL.into(), None);
-    registry.update(&OWN.into(), |row| row.managed = Some(Arc::new(inventory.0.keys().cloned().collect())));
+    registry.enter(&own(), LABEL.into(), None);
+    registry.update(&own(), |row| row.managed = Some(Arc::new(inventory.0.keys().cloned().collect())));
     for other in &case.others {
         enter(&registry, other);
     }
-    let plan = registry.with(&OWN.into(), |view| {
+    let plan = registry.with(&own(), |view| {
         plan(&Facts {
             desired: &wanted,
             inventory: &inventory,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use mainstay::notification::{Message, Subject};
+use mainstay::notification::Message;
+use mainstay::object::Owner;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -19,7 +20,7 @@ const REBUILT: [&str; 6] =
 /// The reason of a message about `hello`, unless it may be told or not.
 fn lasting(message: Message) -> Option<String> {
     let Message::Stage { subject, reason, .. } = message else { return None };
-    (subject == Subject::Function(format!("{NAMESPACE}/hello")) && !PASSING.contains(&&*reason)).then_some(reason)
+    (subject == Owner::function(NAMESPACE, "hello") && !PASSING.contains(&&*reason)).then_some(reason)
 }
 
 /// Exactly this has been told of `hello` since the last time that was asked.

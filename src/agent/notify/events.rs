@@ -8,8 +8,9 @@ use serde_json::Value;
 use crate::api::names::REPORTER;
 use crate::cluster::{Cluster, Event, EventRecorder, EventType, EventWriter, Regarding};
 use crate::drift::Announcement;
-use crate::managed::{Desired, Owner};
-use crate::notification::{Severity, Subject};
+use crate::managed::Desired;
+use crate::notification::Severity;
+use crate::object::Owner;
 
 /// Turns messages into Events. Clones share the queue.
 #[derive(Clone)]
@@ -37,8 +38,8 @@ impl Events {
         self.lock().clear();
     }
 
-    pub(super) fn subjects(&self) -> Vec<Subject> {
-        self.lock().keys().map(|owner| Subject::from(&**owner)).collect()
+    pub(super) fn subjects(&self) -> Vec<Owner> {
+        self.lock().keys().cloned().collect()
     }
 
     /// Writes the Events of a message; none for messages of severity `Debug`.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use crate::cluster::{Cluster, EventWriter, Regarding};
 use crate::drift::Announcement;
-use crate::managed::Owner;
-use crate::notification::{Emitter, Subject};
+use crate::notification::Emitter;
+use crate::object::Owner;
 
 use events::Events;
 
@@ -53,7 +53,7 @@ impl Notifier {
     }
 
     /// All GitSyncs and Functions that exist.
-    pub(super) fn subjects(&self) -> Vec<Subject> {
+    pub(super) fn subjects(&self) -> Vec<Owner> {
         self.events.subjects()
     }
 

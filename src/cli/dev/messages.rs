@@ -9,7 +9,8 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandError, FollowedRepository, NAMESPACE, Pods, output};
-use crate::notification::{self, Message};
+use crate::notification::Message;
+use crate::object::Owner;
 
 /// How to tell.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,10 +133,10 @@ pub(super) async fn print(
 /// Namespace and name of the Function that a message reports as ready; its Service has the same.
 fn ready(message: &Message) -> Option<(&str, &str)> {
     match message {
-        Message::Stage { subject: notification::Subject::Function(function), reason, status, .. }
+        Message::Stage { subject: Owner::Function(function), reason, status, .. }
             if reason == "DeploymentReady" && status == "True" =>
         {
-            function.split_once('/')
+            Some((function.namespace(), function.name()))
         }
         _ => None,
     }

@@ -10,7 +10,8 @@ use std::{
 };
 
 use devcluster::{Cluster as EmbeddedCluster, Options, fault_injection::Simulation};
-use mainstay::notification::{Message, Subject};
+use mainstay::notification::Message;
+use mainstay::object::Owner;
 use serde_json::{Value, json};
 
 use super::{
@@ -202,7 +203,7 @@ impl World {
     /// The controllers of a cluster that is not embedded may be done before the agent looks: there a reason that says only
     /// that something is awaited may be missing.
     pub(crate) async fn told(&mut self, function: &str, expected: &[&str]) {
-        let owner = Subject::Function(format!("{NAMESPACE}/{function}"));
+        let owner = Owner::function(NAMESPACE, function);
         let embedded = matches!(self.server, TestServer::Embedded(_));
         let counts = |reason: &str| embedded || !AWAITED.contains(&reason);
         let expected: Vec<&str> = expected.iter().copied().filter(|reason| counts(reason)).collect();

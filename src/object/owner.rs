@@ -1,0 +1,101 @@
+//! For whom an object is managed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+/// Namespace and name of a resource, written as `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespacedName(Arc<str>);
+
+/// The resource for which objects are managed, and that messages are about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Owner {
+    /// A GitSync: the objects of its commit.
+    #[serde(rename = "sync")]
+    GitSync(NamespacedName),
+    /// A Function: its children.
+    #[serde(rename = "function")]
+    Function(NamespacedName),
+}
+
+impl NamespacedName {
+    /// From its parts, neither of which contains a `/`.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self(format!("{namespace}/{name}").into())
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.parts().0
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.parts().1
+    }
+
+    /// `namespace/name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.0.split_once('/').unwrap_or(("", &self.0))
+    }
+}
+
+impl Owner {
+    /// A GitSync.
+    pub fn git_sync(namespace: &str, name: &str) -> Self {
+        Self::GitSync(NamespacedName::new(namespace, name))
+    }
+
+    /// A Function.
+    pub fn function(namespace: &str, name: &str) -> Self {
+        Self::Function(NamespacedName::new(namespace, name))
+    }
+
+    /// Its namespace and name.
+    pub fn resource(&self) -> &NamespacedName {
+        match self {
+            Self::GitSync(name) | Self::Function(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for NamespacedName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl fmt::Display for Owner {
+    /// `namespace/name` of a GitSync, `function namespace/name`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GitSync(name) => write!(f, "{name}"),
+            Self::Function(name) => write!(f, "function {name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_git_sync_and_a_function_of_one_name_are_two_owners() {
+        let (sync, function) = (Owner::git_sync("shop", "web"), Owner::function("shop", "web"));
+        assert_ne!(sync, function);
+        assert_eq!((sync.to_string(), function.to_string()), ("shop/web".into(), "function shop/web".into()));
+        assert_eq!((function.resource().namespace(), function.resource().name()), ("shop", "web"));
+    }
+}
