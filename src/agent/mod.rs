@@ -6,6 +6,7 @@
 mod bootstrap;
 mod functions;
 pub mod health;
+mod host_keys;
 mod inputs;
 pub mod metrics;
 mod notify;

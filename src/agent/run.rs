@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::{Gauges, Metrics, SyncGauges};
 use super::notify::Notifier;
-use super::{bootstrap, functions, health, inputs, ssh_keys};
+use super::{bootstrap, functions, health, host_keys, inputs, ssh_keys};
 use crate::api::names::LEASE;
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::{self, Drift};
@@ -22,7 +22,7 @@ use crate::gitsync::Context;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
 use crate::secrets::Secrets;
-use crate::source::{self, Repositories, Source};
+use crate::source::{self, Repositories, SharedHostKeys, Source};
 
 /// The agent's settings.
 #[derive(Clone, Debug)]
@@ -260,6 +260,7 @@ async fn lead(
     let drift = Drift::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let source = Source::new(settings.source.clone());
+    source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
     let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));
     let context = Arc::new(Context::new(
@@ -276,6 +277,11 @@ async fn lead(
     tasks.spawn(async move { watching.await.map_err(Error::Task) });
     let (end, component) = (stop.clone(), liveness.component("the drift loop"));
     tasks.spawn(async move { component.track_loop(drift.run(end)).await.map_err(Error::Drift) });
+    let following = host_keys::follow(source.clone(), cluster.clone(), settings.namespace.clone(), stop.clone());
+    tasks.spawn(async move {
+        following.await;
+        Ok(())
+    });
     let (seen, repositories_known) = watch::channel(false);
     let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);

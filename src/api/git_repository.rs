@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepositorySpec {
-    /// Address of the repository: `https://…`, `http://…`, `ssh://user@host:port/path` or `user@host:path`.
+    /// Address of the repository: `https://…`, `http://…`, `ssh://user@host:port/path` or
+    /// `user@host:path`; or `git://…`, which neither encrypts nor authenticates.
     pub url: String,
     /// How to authenticate; without it the repository is read anonymously.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +46,8 @@ pub struct RepositoryAuth {
     /// `basic` for a password, token or client certificate over HTTP(S); `key` for an SSH key.
     #[serde(rename = "type")]
     pub kind: AuthType,
-    /// Secret in the same namespace. For `basic`: `username` and `password`, or `bearerToken`; a private CA under `ca.crt`;
+    /// Secret in the same namespace. For `basic`: `username` and `password`, or `bearerToken`, or `githubAppID`,
+    /// `githubAppInstallationID` and `githubAppPrivateKey`; a private CA under `ca.crt`;
     /// a client certificate under `tls.crt` and `tls.key`. For `key`: the private key under `key`, `ssh-privatekey` or
     /// `identity`, the passphrase of an encrypted key under `password`, and the host keys of the server under
     /// `known_hosts`.

@@ -107,6 +107,8 @@ pub struct InGit {
     pub auth: Option<(AuthType, PathBuf)>,
     /// The directory with the keys of the proxy's Secret.
     pub proxy: Option<PathBuf>,
+    /// Host keys for all repositories, in the format of `known_hosts`; `None` for those that this program brings along.
+    pub known_hosts: Option<String>,
     /// Whether local repositories are allowed.
     pub allow_local: bool,
 }

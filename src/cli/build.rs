@@ -67,6 +67,9 @@ struct Fetch {
     /// Directory with the keys of the proxy's Secret
     #[arg(long, value_name = "DIRECTORY", requires = "url")]
     proxy: Option<PathBuf>,
+    /// Host keys for all repositories, in the format of known_hosts, instead of those that this program brings along
+    #[arg(long, value_name = "LINES", requires = "url")]
+    known_hosts: Option<String>,
     /// Read repositories on this machine, too
     #[arg(long)]
     allow_local: bool,
@@ -142,6 +145,7 @@ fn in_git(arguments: &Fetch) -> Result<InGit, source::Error> {
         base_dir: arguments.base_dir.parse()?,
         auth: arguments.auth.zip(arguments.credentials.clone()),
         proxy: arguments.proxy.clone(),
+        known_hosts: arguments.known_hosts.clone(),
         allow_local: arguments.allow_local,
     })
 }

@@ -53,6 +53,9 @@ pub struct Access {
     pub secret: Option<(AuthType, String)>,
     /// Name of the Secret with the proxy.
     pub proxy: Option<String>,
+    /// The host keys that hold for all repositories, in the format of `known_hosts`, as far as they are about this host;
+    /// `None` if those that the builder brings along hold.
+    pub known_hosts: Option<String>,
 }
 
 /// Why the source cannot be read.
@@ -161,6 +164,7 @@ pub(super) async fn remote(
         url: file.map_or_else(|| url.to_string(), String::from),
         secret: spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone())),
         proxy: spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.clone()),
+        known_hosts: context.source.host_keys_of(&url).map(|lines| lines.join("\n")),
     };
     Ok((Remote { url, credentials, connection }, access))
 }

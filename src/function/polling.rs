@@ -69,6 +69,13 @@ impl Polling {
         self.next = Instant::now();
     }
 
+    /// The host keys that hold for all repositories are others: what failed may be possible now.
+    pub(super) fn host_keys_changed(&mut self) {
+        if self.unread.is_some() {
+            self.poll_now();
+        }
+    }
+
     /// Time of the next poll; `None` for an inline Function.
     pub(super) fn due(&self) -> Option<Instant> {
         (self.tree.is_some() || self.unread.is_some()).then_some(self.next)

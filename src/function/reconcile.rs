@@ -8,6 +8,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +35,7 @@ use crate::cluster::Kind;
 use crate::managed::Policy;
 use crate::object::{Key, Owner};
 use crate::secrets::{Followed, Known};
+use crate::source::SharedHostKeys;
 use crate::source::{Consumer, ConsumerKind};
 
 const FAR: Duration = Duration::from_secs(86_400);
@@ -121,6 +123,8 @@ pub(super) struct Task {
     seen: Option<ObservedSpec>,
     /// The registry and package Secrets, in the order of [`Settings::secrets`](super::Settings::secrets).
     secrets: [Followed; 3],
+    /// The host keys that hold for all repositories.
+    host_keys: watch::Receiver<SharedHostKeys>,
     credentials: Vec<Known>,
     pub(super) events_read: Option<Instant>,
     /// Changed children under break glass.
@@ -149,6 +153,7 @@ impl Task {
         let status = function.status.clone().unwrap_or_default();
         Self {
             polling: Polling::new(&namespace, name, &status),
+            host_keys: context.source.host_keys(),
             secrets: context.settings.secrets().map(|name| context.secrets.follow(&namespace, name)),
             context,
             owner,
@@ -186,7 +191,7 @@ impl Task {
         }
     }
 
-    /// Waits until a Secret changes, a name conflict is gone, or a quota allows more.
+    /// Waits until a Secret or the host keys change, a name conflict is gone, or a quota allows more.
     async fn others_changed(&mut self) {
         let gone = async {
             match &mut self.name_conflict {
@@ -202,6 +207,7 @@ impl Task {
         };
         tokio::select! {
             () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secrets_mut())) => return,
+            _ = self.host_keys.changed() => return self.polling.host_keys_changed(),
             () = gone => {}
             () = raised => {}
         }

@@ -45,6 +45,8 @@ pub struct Settings {
     pub service_account: Option<String>,
     /// Service account of build pods; `None` is the namespace's default.
     pub build_service_account: Option<String>,
+    /// The agent's proxies, as environment variables for the container that fetches the source of a build.
+    pub proxies: Vec<(String, String)>,
     /// Maximum number of concurrent builds in the cluster.
     pub max_simultaneous_jobs: usize,
     /// Target CPU utilisation of autoscalers, in percent of the CPU request.
@@ -98,6 +100,7 @@ impl Default for Settings {
             package_registry_secret: names::PACKAGE_REGISTRY_SECRET.into(),
             service_account: None,
             build_service_account: None,
+            proxies: Vec::new(),
             max_simultaneous_jobs: 5,
             target_cpu_percentage: 50,
             requeue: Duration::from_secs(60),

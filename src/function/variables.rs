@@ -71,6 +71,9 @@ pub const VARIABLES: &[(&str, Set)] = &[
     }),
 ];
 
+/// The proxies that HTTP clients use: builds fetch their source through the same ones as the agent.
+const PROXIES: [&str; 6] = ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"];
+
 impl Settings {
     /// `base` with the values of these variables, which may include others than [`VARIABLES`]. Reports all invalid
     /// ones.
@@ -84,6 +87,11 @@ impl Settings {
             let outcome = match VARIABLES.iter().find(|(known, _)| *known == name) {
                 Some(_) if value.is_empty() => Ok(()),
                 Some((_, set)) => set(&mut settings, value.trim()),
+                // Whoever may read Jobs sees the value, so a login is not passed on.
+                None if PROXIES.contains(&&*name) && !value.is_empty() && !value.contains('@') => {
+                    settings.proxies.push((name.clone(), value));
+                    Ok(())
+                }
                 None => unknown::refuse(&name, &value),
             };
             refused.extend(outcome.err().map(|why| InvalidVariable { name, why }));

@@ -63,6 +63,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         return;
     }
     let mut repositories = context.repositories.listen();
+    let mut host_keys = context.source.host_keys();
     let mut registry = context.registry.listen();
     let mut look_now = context.look_now.subscribe();
     let drifted = context.drift.notifier(&owner);
@@ -95,6 +96,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = repositories.changed() => {}
             _ = registry.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.look_at_once(),
+            _ = host_keys.changed() => task.host_keys_changed(),
             () = drifted.notified() => task.objects_changed(),
             () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
@@ -183,6 +185,13 @@ impl Task {
     fn settle_soon(&mut self) {
         let soon = Instant::now() + GATHER;
         self.settling = Some(self.settling.map_or(soon, |at| at.min(soon)));
+    }
+
+    /// The host keys that hold for all repositories are others.
+    fn host_keys_changed(&mut self) {
+        if self.failures_in_a_row > 0 {
+            self.next_look = Instant::now();
+        }
     }
 
     fn look_at_once(&mut self) {

@@ -13,8 +13,9 @@ use reqwest::Url;
 
 use super::auth::Credentials;
 use super::error::{Error, Fault};
-use super::link_local;
+use super::git_address::GitAddress;
 use super::ssh_address::SshAddress;
+use super::{link_local, percent};
 use crate::object::Secret;
 
 /// The address of a repository. Cheap to clone.
@@ -32,11 +33,12 @@ enum Place {
     /// Without user, password, query and trailing slash.
     Http(Url),
     Ssh(SshAddress),
+    Git(GitAddress),
     Local(PathBuf),
 }
 
 impl RemoteUrl {
-    /// Reads `https://`, `http://`, `ssh://` and `file://` addresses, `user@host:path`, and absolute paths.
+    /// Reads `https://`, `http://`, `ssh://`, `git://` and `file://` addresses, `user@host:path`, and absolute paths.
     pub fn parse(text: &str) -> Result<Self, Error> {
         read(text.trim()).map_err(|cause| Error::parse("address of the repository", cause))
     }
@@ -54,21 +56,28 @@ impl RemoteUrl {
     pub fn local_path(&self) -> Option<&Path> {
         match &self.0.place {
             Place::Local(path) => Some(path),
-            Place::Http(_) | Place::Ssh(_) => None,
+            Place::Http(_) | Place::Ssh(_) | Place::Git(_) => None,
         }
     }
 
     pub(super) fn http(&self) -> Option<&Url> {
         match &self.0.place {
             Place::Http(url) => Some(url),
-            Place::Ssh(_) | Place::Local(_) => None,
+            Place::Ssh(_) | Place::Git(_) | Place::Local(_) => None,
         }
     }
 
     pub(super) fn ssh(&self) -> Option<&SshAddress> {
         match &self.0.place {
             Place::Ssh(address) => Some(address),
-            Place::Http(_) | Place::Local(_) => None,
+            Place::Http(_) | Place::Git(_) | Place::Local(_) => None,
+        }
+    }
+
+    pub(super) fn git(&self) -> Option<&GitAddress> {
+        match &self.0.place {
+            Place::Git(address) => Some(address),
+            Place::Http(_) | Place::Ssh(_) | Place::Local(_) => None,
         }
     }
 
@@ -77,6 +86,7 @@ impl RemoteUrl {
         match &self.0.place {
             Place::Http(url) => url.host_str(),
             Place::Ssh(address) => Some(&address.host),
+            Place::Git(address) => Some(&address.host),
             Place::Local(_) => None,
         }
     }
@@ -86,6 +96,7 @@ impl RemoteUrl {
         let path = match &self.0.place {
             Place::Http(url) => url.path(),
             Place::Ssh(address) => &address.path,
+            Place::Git(address) => &address.path,
             Place::Local(_) => return None,
         };
         let path = path.trim_matches('/');
@@ -131,7 +142,10 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
         "ssh" | "git+ssh" | "ssh+git" => {
             Ok(RemoteUrl::new(Place::Ssh(SshAddress::parse_url(rest)?), Credentials::Anonymous))
         }
-        "git" => Err(Fault::Unsupported { what: "git://", instead: INSTEAD }),
+        "git" => {
+            let address = GitAddress::parse(rest).map_err(|why| Fault::Malformed { why })?;
+            Ok(RemoteUrl::new(Place::Git(address), Credentials::Anonymous))
+        }
         _ => Err(Fault::Unsupported { what: "this kind of address", instead: INSTEAD }),
     }
 }
@@ -148,8 +162,8 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
     let embedded = match (url.username(), url.password()) {
         ("", None) => Credentials::Anonymous,
         (user, password) => Credentials::Basic {
-            username: percent_decoded(user),
-            password: Secret::new(percent_decoded(password.unwrap_or_default())),
+            username: percent::decoded(user),
+            password: Secret::new(percent::decoded(password.unwrap_or_default())),
         },
     };
     strip(&mut url);
@@ -165,18 +179,6 @@ pub(super) fn strip(url: &mut Url) {
     let _ = url.set_password(None);
 }
 
-pub(super) fn percent_decoded(text: &str) -> String {
-    let mut rest = text.as_bytes();
-    let mut out = Vec::with_capacity(rest.len());
-    while let Some((&byte, tail)) = rest.split_first() {
-        let mut decoded = [0];
-        let is_code = byte == b'%' && tail.len() >= 2 && hex::decode_to_slice(&tail[..2], &mut decoded).is_ok();
-        out.push(if is_code { decoded[0] } else { byte });
-        rest = if is_code { &tail[2..] } else { tail };
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 impl FromStr for RemoteUrl {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -189,6 +191,7 @@ impl fmt::Display for RemoteUrl {
         match &self.0.place {
             Place::Http(url) => f.write_str(url.as_str()),
             Place::Ssh(address) => address.fmt(f),
+            Place::Git(address) => address.fmt(f),
             Place::Local(path) => path.display().fmt(f),
         }
     }
@@ -221,7 +224,8 @@ mod tests {
         check("file:///srv/a%20b", "/srv/a b");
         let form = "an address has the form https://host/path, ssh://user@host/path or user@host:path";
         check("ext::sh -c id", form);
-        check("git://example.org/x", "git:// is not supported; use https:// or ssh://");
+        check("git://example.org/x", "git://example.org/x");
+        check("ftp://example.org/x", "this kind of address is not supported; use https:// or ssh://");
         check("", form);
         check("http://169.254.169.254/x", link_local::REFUSED);
         check("https://0xa9fea9fe/x", link_local::REFUSED);

@@ -13,6 +13,7 @@ use super::access_fault::AccessFault;
 use super::address::RemoteUrl;
 use super::connection::Connection;
 use super::error::{Error, Fault, Sent};
+use super::github_app::{self, GithubApp};
 use super::proxy::{self, Proxy};
 use super::secret_field::field;
 use super::ssh_fault::SshFault;
@@ -39,6 +40,8 @@ pub enum Credentials {
     },
     /// HTTP bearer token.
     Bearer(Secret<String>),
+    /// A GitHub App, whose tokens are passwords.
+    App(Arc<GithubApp>),
     /// SSH key.
     Key(Arc<SshIdentity>),
 }
@@ -55,8 +58,9 @@ pub struct Access {
 /// The access for a repository's `auth`, from the `data` of the Secret that it names (`None` if the Secret is missing).
 ///
 /// For the type `key`, the private key is under `key`, `ssh-privatekey` or `identity`, its passphrase under `password`,
-/// and host keys under `known_hosts`. For `basic`, either `bearerToken`, which wins, or the keys `username` and `password`,
-/// which must both exist and may be empty; and `ca.crt`, and `tls.crt` with `tls.key`, with each of which alone nothing else
+/// and host keys under `known_hosts`. For `basic`, either `bearerToken`, which wins, or a GitHub App (`githubAppID`,
+/// `githubAppInstallationID`, `githubAppPrivateKey`), or the keys `username` and `password`, which must both exist and may be
+/// empty; and `ca.crt`, and `tls.crt` with `tls.key`, with each of which alone nothing else
 /// is needed. The Secret's type does not matter. One trailing line break, which `echo` leaves in many Secrets, is not part
 /// of a value.
 pub fn access(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Access, Error> {
@@ -79,15 +83,20 @@ pub fn proxy_fields() -> impl Iterator<Item = &'static str> {
 
 /// All fields of a Secret that are read for this kind of authentication.
 pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
-    let (own, shared): (&[_], &[_]) = match kind {
-        AuthType::Basic => (&[USERNAME, PASSWORD, TOKEN], &tls::FIELDS),
-        AuthType::Key => (&ssh_key::KEY_FIELDS, &[]),
+    let lists: [&[_]; 3] = match kind {
+        AuthType::Basic => [&[USERNAME, PASSWORD, TOKEN], &tls::FIELDS, &github_app::FIELDS],
+        AuthType::Key => [&ssh_key::KEY_FIELDS, &[], &[]],
     };
-    own.iter().chain(shared).copied()
+    lists.into_iter().flatten().copied()
 }
 
 /// Whether a repository at this address supports this kind of authentication, independent of the Secret.
 pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
+    if url.git().is_some() && auth.is_some() {
+        let what = "authentication at a git:// address";
+        let cause = Fault::Unsupported { what, instead: "give the repository's https:// or ssh:// address" };
+        return Err(Error::Authenticate { cause: Arc::new(cause) });
+    }
     let fault = match (url.ssh().is_some(), auth.map(|auth| auth.kind)) {
         (true, None) => SshFault::NoKey,
         (true, Some(AuthType::Basic)) => SshFault::NotKey,
@@ -105,7 +114,7 @@ impl Credentials {
                 vec![password.expose().clone(), basic(username, password)]
             }
             Self::Bearer(token) => vec![token.expose().clone()],
-            Self::Anonymous | Self::Basic { .. } | Self::Key(_) => Vec::new(),
+            Self::Anonymous | Self::Basic { .. } | Self::App(_) | Self::Key(_) => Vec::new(),
         }
     }
 
@@ -115,7 +124,7 @@ impl Credentials {
             Self::Anonymous | Self::Key(_) if connection.client.is_some() => Sent::WithCertificate,
             Self::Anonymous | Self::Key(_) if connection.authorities.is_some() => Sent::AnonymouslyWithSecret,
             Self::Anonymous | Self::Key(_) => Sent::Anonymously,
-            Self::Basic { .. } | Self::Bearer(_) => Sent::WithCredentials,
+            Self::Basic { .. } | Self::Bearer(_) | Self::App(_) => Sent::WithCredentials,
         }
     }
 }
@@ -153,6 +162,9 @@ fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Re
         } else {
             Err(AccessFault::UnusableField { field: TOKEN, why: "a token is not empty and has no blanks" })
         };
+    }
+    if let Some(app) = GithubApp::read(data)? {
+        return Ok(Credentials::App(Arc::new(app)));
     }
     if !has(USERNAME) && !has(PASSWORD) && *connection != Connection::default() {
         return Ok(Credentials::Anonymous);

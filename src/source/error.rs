@@ -164,6 +164,14 @@ pub enum Fault {
         /// The cause.
         why: String,
     },
+    /// GitHub gives no token for an App.
+    #[error("{host} gives no token for the GitHub App: {why}")]
+    App {
+        /// Host of the API.
+        host: String,
+        /// The cause, and what to do.
+        why: String,
+    },
     /// The proxy rejects the login, or asks for one.
     #[error(
         "the proxy wants a user name and password that it accepts; correct username and password in the Secret that \
@@ -407,7 +415,9 @@ impl Fault {
             | Self::NotCommit
             | Self::MissingDirectory => Class::Invalid,
             Self::MissingSecret => Class::NotReady,
-            Self::Denied { .. } | Self::WebPage | Self::Certificate { .. } | Self::ProxyDenied => Class::Denied,
+            Self::Denied { .. } | Self::WebPage | Self::Certificate { .. } | Self::ProxyDenied | Self::App { .. } => {
+                Class::Denied
+            }
             Self::Status { status, .. } if !matches!(status, 408 | 425 | 429 | 500..) => Class::Invalid,
             Self::Status { .. }
             | Self::Network { .. }

@@ -2,13 +2,15 @@
 //!
 //! Invariant: a key is accepted only by a line that lists it for this host and port; an unreadable line accepts nothing
 //! and does not affect the others.
-//! Invariant: a key marked as `@revoked` is refused, whatever else accepts it.
+//! Invariant: a key marked as `@revoked` is refused, whatever else accepts it, and so is a certificate that it signed.
+//! Invariant: a certificate is accepted only for a name that it has, as long as it is valid.
 //!
-//! Deliberately not here: host certificates (`@cert-authority` lines accept nothing), and trust at first use.
+//! Deliberately not here: clocks; trust at first use.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ring::hmac;
-use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PublicKey};
+use russh::keys::ssh_key::certificate::CertType;
+use russh::keys::{Algorithm, Certificate, EcdsaCurve, HashAlg, PublicKey};
 
 /// The keys that large hosts publish, for repositories whose Secret has no `known_hosts`.
 pub const PUBLISHED: &str = include_str!("known_hosts.txt");
@@ -21,6 +23,8 @@ pub(super) const MAX_BYTES: usize = 256 << 10;
 pub(super) struct HostKeys {
     accepted: Vec<PublicKey>,
     revoked: Vec<PublicKey>,
+    /// CAs that sign the host's certificates.
+    authorities: Vec<PublicKey>,
 }
 
 /// The result of checking a host key.
@@ -32,8 +36,10 @@ pub(super) enum HostKeyCheck {
     Unknown,
     /// The host has other known keys.
     Changed,
-    /// The key is revoked.
+    /// The key, or the CA that signed it, is revoked.
     Revoked,
+    /// A known CA has signed the host's certificate, which is not accepted for this reason.
+    BadCertificate(&'static str),
 }
 
 /// Whether this text lists a key of the host; `name` is its name there, with the port unless that is 22.
@@ -50,15 +56,46 @@ impl HostKeys {
             match marker {
                 None if !keys.accepted.contains(&key) => keys.accepted.push(key),
                 Some("@revoked") => keys.revoked.push(key),
+                Some("@cert-authority") => keys.authorities.push(key),
                 _ => {}
             }
         }
         keys
     }
 
-    /// The keys that a large host publishes.
-    pub(super) fn published(name: &str) -> Self {
-        Self::read(PUBLISHED, name)
+    /// The same keys without those that are revoked in `other`.
+    pub(super) fn without_revoked_in(mut self, other: Self) -> Self {
+        self.revoked.extend(other.revoked);
+        self
+    }
+
+    /// Checks a host's certificate; `now` is in seconds since 1970.
+    pub(super) fn judge_certificate(&self, certificate: &Certificate, host: &str, now: u64) -> HostKeyCheck {
+        let by_itself = self.judge(&PublicKey::from(certificate.public_key().clone()));
+        let signed_by = |keys: &[PublicKey]| keys.iter().any(|key| key.key_data() == certificate.signature_key());
+        if by_itself == HostKeyCheck::Revoked || signed_by(&self.revoked) {
+            return HostKeyCheck::Revoked;
+        }
+        if by_itself == HostKeyCheck::Accepted || !signed_by(&self.authorities) {
+            return by_itself;
+        }
+        let names_host = certificate.valid_principals().iter().any(|name| matches(name, &host.to_ascii_lowercase()));
+        let is_sha1 = certificate.signature().algorithm() == Algorithm::Rsa { hash: None };
+        let trusted: Vec<_> = self.authorities.iter().map(|key| key.fingerprint(HashAlg::Sha256)).collect();
+        let why = match certificate {
+            _ if is_sha1 => "it is signed with SHA-1",
+            _ if certificate.verify_signature().is_err() => "its signature is wrong",
+            _ if certificate.cert_type() != CertType::Host => "it is a certificate for users",
+            _ if !certificate.critical_options().is_empty() => {
+                "it has critical options, of which none are known for hosts"
+            }
+            _ if !names_host => "it is for other names",
+            _ if certificate.valid_after() > now => "it is not valid yet; compare the clocks of both sides",
+            _ if certificate.valid_before() <= now => "it has expired",
+            _ if certificate.validate_at(now, &trusted).is_err() => "it is not valid",
+            _ => return HostKeyCheck::Accepted,
+        };
+        HostKeyCheck::BadCertificate(why)
     }
 
     pub(super) fn judge(&self, presented: &PublicKey) -> HostKeyCheck {
@@ -80,6 +117,11 @@ impl HostKeys {
         let shown: Vec<_> = self.accepted.iter().take(SHOWN).map(shown).collect();
         let more = if self.accepted.len() > SHOWN { ", …" } else { "" };
         format!("{}{more}", shown.join(", "))
+    }
+
+    /// The algorithms of host certificates to offer: none unless a CA is known.
+    pub(super) fn certificate_algorithms(&self) -> Vec<Algorithm> {
+        if self.authorities.is_empty() { Vec::new() } else { self.algorithms() }
     }
 
     /// The host key algorithms to offer, those of known keys first: a host that has a known key presents that one; any
@@ -108,6 +150,11 @@ fn signed_by(kind: &Algorithm) -> Vec<Algorithm> {
         Algorithm::Ed25519 | Algorithm::Ecdsa { .. } => vec![kind.clone()],
         _ => Vec::new(),
     }
+}
+
+/// The lines of `text` about a host, for whom only its keys matter.
+pub(super) fn lines<'t>(text: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
+    text.lines().map(str::trim).filter(move |line| entry(line, name).is_some())
 }
 
 /// Type and fingerprint of a key, as `ssh-keygen -l` prints them.
@@ -239,17 +286,32 @@ mod tests {
     }
 
     #[test]
+    fn what_another_list_revokes_is_refused() {
+        let keys = HostKeys::read(&format!("h {ED}"), "h");
+        let other = HostKeys::read(&format!("@revoked * {ED}\nh {OTHER}"), "h");
+        let keys = keys.without_revoked_in(other);
+        assert_eq!(keys.judge(&key(ED)), HostKeyCheck::Revoked);
+        assert_eq!(keys.judge(&key(OTHER)), HostKeyCheck::Changed, "only what is revoked is taken over");
+    }
+
+    #[test]
+    fn gives_the_lines_about_a_host() {
+        let text = format!("# a\nh {ED}\ni {ED}\n@revoked * {OTHER}\nh nonsense\n");
+        assert_eq!(lines(&text, "h").collect::<Vec<_>>(), [format!("h {ED}"), format!("@revoked * {OTHER}")]);
+    }
+
+    #[test]
     fn offers_the_algorithms_of_known_keys_first_and_never_sha1() {
         let names = |keys: HostKeys| keys.algorithms().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let usual = "ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 rsa-sha2-512 rsa-sha2-256";
         assert_eq!(names(HostKeys::default()), usual);
-        let azure = HostKeys::published("ssh.dev.azure.com");
+        let azure = HostKeys::read(PUBLISHED, "ssh.dev.azure.com");
         assert!(names(azure).starts_with("rsa-sha2-512 rsa-sha2-256 ssh-ed25519"));
     }
 
     #[test]
     fn knows_the_published_keys_of_large_hosts() {
-        let shown = |host: &str| HostKeys::published(host).shown();
+        let shown = |host: &str| HostKeys::read(PUBLISHED, host).shown();
         assert_eq!(shown("github.com"), "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU (ED25519)");
         assert_eq!(shown("[ssh.github.com]:443"), shown("github.com"));
         assert_eq!(shown("gitlab.com"), "SHA256:eUXGGm1YGsMAS7vkcx6JOJdOGHPem5gQp4taiCfCLB8 (ED25519)");

@@ -23,8 +23,13 @@ use super::permits::{Permits, TenantPermits};
 use super::poll::Poll;
 use super::reference::{RefNames, Reference, Refs, ResolvedRef};
 use super::snapshot::Snapshot;
-use super::transport::{self, ClientPlace, HttpClients, KeyPlace, Names, Negotiated, Ssh, SshWire, Wire};
-use super::{Connection, Credentials, RemoteUrl, Settings};
+use super::transport::{
+    self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, Names, Negotiated, Ssh, SshWire, Wire,
+};
+use super::{Connection, Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
+
+/// The user name beside the token of a GitHub App.
+const APP_USER: &str = "x-access-token";
 
 /// A repository and how to authenticate to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -46,7 +51,8 @@ impl Remote {
     pub(super) fn credentials(&self) -> &Credentials {
         match &self.credentials {
             Credentials::Anonymous => self.url.embedded(),
-            given @ (Credentials::Basic { .. } | Credentials::Bearer(_) | Credentials::Key(_)) => given,
+            given
+            @ (Credentials::Basic { .. } | Credentials::Bearer(_) | Credentials::App(_) | Credentials::Key(_)) => given,
         }
     }
 
@@ -65,6 +71,7 @@ impl Remote {
                 add(password.expose());
             }
             Credentials::Bearer(token) => ["bearer", token.expose()].into_iter().for_each(&mut add),
+            Credentials::App(app) => app.parts().into_iter().for_each(&mut add),
             Credentials::Key(identity) => identity.parts().into_iter().for_each(&mut add),
         }
         // A remote without anything special has the identity, and so the mirror, that it has always had.
@@ -87,7 +94,9 @@ pub struct Source {
 pub(super) struct Inner {
     pub(super) settings: Settings,
     permits: Permits,
+    names: Names,
     http: HttpClients,
+    tokens: AppTokens,
     ssh: Ssh,
     pub(super) open: OpenGenerations,
     pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
@@ -146,11 +155,42 @@ impl Source {
         let (open, remotes, consumers) = (OpenGenerations::default(), Mutex::default(), Mutex::default());
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
         let consumers_known = watch::Sender::new(false);
-        let names = Names::new();
+        let names = Names::new(settings.hosts.clone());
         let http = HttpClients::new(settings.deadlines, names.clone());
-        let ssh = Ssh::new(settings.deadlines, names);
-        let inner = Inner { settings, permits, http, ssh, open, remotes, consumers, consumers_known, lookups, fetches };
+        let ssh = Ssh::new(settings.deadlines, names.clone());
+        let tokens = AppTokens::default();
+        let inner = Inner {
+            settings,
+            permits,
+            names,
+            http,
+            tokens,
+            ssh,
+            open,
+            remotes,
+            consumers,
+            consumers_known,
+            lookups,
+            fetches,
+        };
         Self { inner: Arc::new(inner), tenant: Tenant::default() }
+    }
+
+    /// Replaces the host keys that hold for all repositories; whoever waits for [`Source::host_keys`] is woken if they are
+    /// others.
+    pub fn set_host_keys(&self, keys: SharedHostKeys) {
+        self.inner.ssh.shared_host_keys().set(keys);
+    }
+
+    /// The host keys that hold for all repositories, to wait for others.
+    pub fn host_keys(&self) -> watch::Receiver<SharedHostKeys> {
+        self.inner.ssh.shared_host_keys().subscribe()
+    }
+
+    /// The lines about the host of a repository that hold for all repositories; `None` if the program's own hold, or if the
+    /// repository is not on an SSH server.
+    pub fn host_keys_of(&self, url: &RemoteUrl) -> Option<Vec<String>> {
+        self.host_keys().borrow().lines_about(&url.ssh()?.known_hosts_name())
     }
 
     /// The same source for a namespace: permits are shared fairly between namespaces.
@@ -262,11 +302,15 @@ impl Source {
         let known = lock(&state.negotiated).clone();
         let limit = self.inner.settings.limits.advertisement_bytes;
         let wire = self.wire(remote)?;
-        let asked = transport::list_refs(&wire, remote.credentials(), known.as_ref(), wanted, limit);
+        let asked = async {
+            let credentials = self.opened(remote, &wire).await?;
+            let asked = transport::list_refs(&wire, &credentials, known.as_ref(), wanted, limit).await;
+            asked.map_err(|fault| self.refused(remote, &credentials, fault))
+        };
         let asked = transport::on_behalf_of(&self.tenant, asked).await;
         let (negotiated, refs) = match asked {
             Ok((negotiated, refs)) => (Some(negotiated), Ok(refs)),
-            Err(fault) => (None, Err(transport::without_credentials(remote.credentials(), fault))),
+            Err(fault) => (None, Err(fault)),
         };
         *lock(&state.negotiated) = negotiated;
         refs
@@ -343,6 +387,26 @@ impl Source {
         Arc::clone(lock(&self.inner.remotes).entry(remote.identity()).or_default())
     }
 
+    /// The credentials that are sent: for a GitHub App its token.
+    pub(super) async fn opened(&self, remote: &Remote, wire: &Wire<'_>) -> Result<Credentials, Fault> {
+        let given = remote.credentials().clone();
+        match (&given, wire) {
+            (Credentials::App(app), Wire::Http(http, url)) => {
+                let password = self.inner.tokens.get(app, http.app_token(app, url)).await?;
+                Ok(Credentials::Basic { username: APP_USER.to_owned(), password })
+            }
+            _ => Ok(given),
+        }
+    }
+
+    /// The fault of a conversation with these credentials, without anything of them.
+    pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
+        if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault) {
+            self.inner.tokens.refused(app);
+        }
+        transport::without_credentials(credentials, fault)
+    }
+
     /// The client for a remote that is not local.
     pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
         // A remote that was forgotten meanwhile keeps its key and its client no longer than this conversation.
@@ -350,6 +414,11 @@ impl Source {
         if let Some(address) = remote.url.ssh() {
             let (client, key, connection) = (&self.inner.ssh, Arc::clone(&state.key), &remote.connection);
             return Ok(Wire::Ssh(SshWire { client, address, key, connection }));
+        }
+        if let Some(address) = remote.url.git() {
+            let Deadlines { connect, silence, .. } = self.inner.settings.deadlines;
+            let (names, proxy) = (&self.inner.names, remote.connection.proxy.as_deref());
+            return Ok(Wire::Git(GitWire { names, address, proxy, connect, silence }));
         }
         let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
         Ok(Wire::Http(self.inner.http.get(&remote.connection, &state.client)?, url))

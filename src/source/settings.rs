@@ -1,5 +1,7 @@
 //! Where mirrors are stored, and the limits and deadlines of remotes.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Whether local paths and `file://` are allowed (only for `mainstay dev`).
     pub allow_local: bool,
+    /// Addresses of hosts for which the resolver is not asked, as with Git's `http.curloptResolve`.
+    pub hosts: HashMap<String, IpAddr>,
     /// Size limits per remote.
     pub limits: Limits,
     /// Deadlines per remote.
@@ -29,6 +33,7 @@ impl Settings {
         Self {
             directory: directory.into(),
             allow_local: false,
+            hosts: HashMap::new(),
             limits: Limits::default(),
             deadlines: Deadlines::default(),
             permits: PERMITS,

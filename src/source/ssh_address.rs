@@ -39,8 +39,8 @@ impl SshAddress {
             }
             Some(_) => return Err(FORM),
         };
-        let path = super::address::percent_decoded(path);
-        let user = user.map(super::address::percent_decoded);
+        let path = super::percent::decoded(path);
+        let user = user.map(super::percent::decoded);
         Self { user: user.unwrap_or_else(|| USER.to_owned()), host: host.to_owned(), port, path }.checked()
     }
 

@@ -88,8 +88,7 @@ pub enum SshFault {
     /// The host key is not one of the known ones.
     #[error(
         "the host key of {host} has changed: it presented {presented}, known is {known} ({whence}). Somebody may be \
-         reading along, so nothing was sent; if its operator changed the key, put the new one into the Secret under \
-         known_hosts"
+         reading along, so nothing was sent; if its operator changed the key, put the new one into {place}"
     )]
     HostKeyChanged {
         /// Host, with its port unless that is 22.
@@ -100,6 +99,18 @@ pub enum SshFault {
         known: String,
         /// Where the known keys come from.
         whence: &'static str,
+        /// Where a new key belongs.
+        place: &'static str,
+    },
+    /// The host's certificate is not valid for it.
+    #[error("the certificate of {host} is not accepted: {why} (its key is {presented})")]
+    HostCertificate {
+        /// Host, with its port unless that is 22.
+        host: String,
+        /// Kind and fingerprint of the key.
+        presented: String,
+        /// Why not.
+        why: &'static str,
     },
     /// The host key is revoked.
     #[error("the host key of {host} is revoked: it presented {presented}, which known_hosts marks as @revoked")]
@@ -152,6 +163,7 @@ impl SshFault {
             | Self::HostKeyUnknown { .. }
             | Self::HostKeyChanged { .. }
             | Self::HostKeyRevoked { .. }
+            | Self::HostCertificate { .. }
             | Self::NoCommand { .. } => Class::Denied,
             Self::NothingInCommon { .. } => Class::Unavailable,
         }

@@ -182,11 +182,13 @@ impl Source {
         let limits = self.inner.settings.limits;
         let spooler = Arc::clone(generation);
         let file = self.shared(remote).run(move || spooler.spool()).await??;
-        let credentials = remote.credentials();
         let wire = self.wire(remote)?;
-        let delivered = transport::fetch_pack(&wire, negotiated, credentials, asked, &limits, file);
-        let delivered = transport::on_behalf_of(&self.tenant, delivered).await;
-        let delivered = delivered.map_err(|fault| transport::without_credentials(credentials, fault))?;
+        let delivered = async {
+            let credentials = self.opened(remote, &wire).await?;
+            let delivered = transport::fetch_pack(&wire, negotiated, &credentials, asked, &limits, file).await;
+            delivered.map_err(|fault| self.refused(remote, &credentials, fault))
+        };
+        let delivered = transport::on_behalf_of(&self.tenant, delivered).await?;
         let indexer = Arc::clone(generation);
         self.shared(remote).run(move || indexer.index(delivered.file, until)).await??;
         Ok(delivered.shallow)

@@ -104,6 +104,7 @@ fn reason(error: &source::Error) -> FailureReason {
         Fault::Denied { .. }
         | Fault::Certificate { .. }
         | Fault::ProxyDenied
+        | Fault::App { .. }
         | Fault::WebPage
         | Fault::MissingSecret
         | Fault::Access(_)
@@ -115,7 +116,8 @@ fn reason(error: &source::Error) -> FailureReason {
             | SshFault::WrongPassphrase
             | SshFault::HostKeyUnknown { .. }
             | SshFault::HostKeyChanged { .. }
-            | SshFault::HostKeyRevoked { .. },
+            | SshFault::HostKeyRevoked { .. }
+            | SshFault::HostCertificate { .. },
         ) => FailureReason::GitAuthorization,
         Fault::TooLarge { .. } => FailureReason::TooLarge,
         _ if matches!(error, source::Error::Authenticate { .. } | source::Error::Proxy { .. }) => {

@@ -16,7 +16,8 @@ use super::tree::{Node, Tree};
 use super::{Bounds, InGit, listing};
 use crate::api::git_repository::RepositoryAuth;
 use crate::source::{
-    self, Access, BaseDir, Commit, EntryKind, Fault, Reference, Remote, ResolvedRef, Settings, Snapshot, Source,
+    self, Access, BaseDir, Commit, EntryKind, Fault, Reference, Remote, ResolvedRef, Settings, SharedHostKeys,
+    Snapshot, Source,
 };
 
 /// Maximum bytes of a link's target.
@@ -32,7 +33,11 @@ pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bou
     settings.allow_local = in_git.allow_local;
     settings.limits.file_bytes = bounds.file_bytes;
     settings.limits.entries = bounds.entries;
-    let snapshot = snapshot(&Source::new(settings), &remote, in_git).await?;
+    let source = Source::new(settings);
+    if let Some(lines) = &in_git.known_hosts {
+        source.set_host_keys(SharedHostKeys::Lines(lines.as_str().into()));
+    }
+    let snapshot = snapshot(&source, &remote, in_git).await?;
     let (base_dir, src) = (in_git.base_dir.clone(), src.to_owned());
     let tree = snapshot.blocking(move |snapshot| write_files(snapshot, &base_dir, &src, bounds)).await??;
     Ok((tree, snapshot.commit))

@@ -57,6 +57,8 @@ pub enum Origin<'a> {
         auth: Option<(AuthType, &'a str)>,
         /// The Secret with the proxy.
         proxy: Option<&'a str>,
+        /// Host keys for all repositories, as far as they are about this host.
+        known_hosts: Option<&'a str>,
     },
 }
 
@@ -126,7 +128,7 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
         BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
     };
     let builder = &settings.builder_image;
-    let fetch =
+    let mut fetch =
         container("fetch", builder, program("fetch"), &fetch_args(function, build, settings), fetch_mounts, function);
     // Code from packages can write only to the dependency directory, so that the result of `fetch` stays intact.
     let install_mounts = vec![
@@ -134,6 +136,11 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
         json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
         read_only("package-registry", "/package-registry"),
     ];
+    for (name, value) in &settings.proxies {
+        if let Some(env) = fetch["env"].as_array_mut() {
+            env.push(json!({ "name": name, "value": literal(value) }));
+        }
+    }
     let install = container(INSTALL, install_image, install, &[], install_mounts, function);
     let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
     let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
@@ -187,7 +194,7 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
     ];
     match build.from {
         Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
-        Origin::Git { url, commit, tree, auth, proxy } => {
+        Origin::Git { url, commit, tree, auth, proxy, known_hosts } => {
             args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
             // The agent has read it, so it may read repositories of its own machine.
             args.extend(url.starts_with("file://").then(|| "--allow-local".to_owned()));
@@ -205,6 +212,7 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
             if proxy.is_some() {
                 args.push("--proxy=/git-proxy".to_owned());
             }
+            args.extend(known_hosts.map(|lines| format!("--known-hosts={lines}")));
         }
     }
     args.extend(build.previous.map(|previous| format!("--known-dependencies={}", previous.dependencies)));

@@ -371,6 +371,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
                 tree: &tree.tree,
                 auth: access.secret.as_ref().map(|(kind, secret)| (*kind, secret.as_str())),
                 proxy: access.proxy.as_deref(),
+                known_hosts: access.known_hosts.as_deref(),
             },
             None => Origin::ConfigMap(&config_map),
         },

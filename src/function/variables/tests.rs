@@ -54,6 +54,17 @@ fn reads_the_variables_of_kyma_functions() {
 }
 
 #[test]
+fn passes_proxies_on_but_no_login_for_one() {
+    let settings = from(&[
+        ("HTTPS_PROXY", "http://proxy.corp:3128"),
+        ("http_proxy", "http://walker:hunter2@proxy.corp:3128"),
+        ("NO_PROXY", "10.0.0.0/8,.svc"),
+    ]);
+    let passed_on = [("HTTPS_PROXY", "http://proxy.corp:3128"), ("NO_PROXY", "10.0.0.0/8,.svc")];
+    assert_eq!(settings.unwrap().proxies, passed_on.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[test]
 fn reads_base_images_that_are_pinned() {
     let digest = "0".repeat(64);
     let json =

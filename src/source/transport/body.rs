@@ -1,4 +1,4 @@
-//! The body of a server's answer over HTTP or SSH, read in chunks or in packets.
+//! The body of a server's answer over HTTP, SSH or TCP, read in chunks or in packets.
 //!
 //! Invariant: reading fails at the limit of bytes, or after too long a silence.
 
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use super::git::GitStream;
 use super::http_fault::network;
 use super::packet::{self, Packet};
 use super::ssh;
@@ -26,6 +27,7 @@ pub(super) struct Body {
 enum Stream {
     Http(reqwest::Response),
     Ssh(Box<ssh::Session>),
+    Git(GitStream),
 }
 
 impl Body {
@@ -37,15 +39,25 @@ impl Body {
         Self { flow: Stream::Ssh(Box::new(session)), left: limit, limit, silence, buffer: BytesMut::new() }
     }
 
+    pub(super) fn git(stream: GitStream, limit: u64, silence: Duration) -> Self {
+        Self { flow: Stream::Git(stream), left: limit, limit, silence, buffer: BytesMut::new() }
+    }
+
     /// Whether requests can be sent on the same stream ([`Body::send`]).
     pub(super) fn is_duplex(&self) -> bool {
-        matches!(self.flow, Stream::Ssh(_))
+        matches!(self.flow, Stream::Ssh(_) | Stream::Git(_))
     }
 
     /// Sends a request whose answer is read next.
     pub(super) async fn send(&mut self, request_body: Vec<u8>) -> Result<(), Fault> {
-        let Stream::Ssh(session) = &mut self.flow else { return Err(Fault::Stopped) };
-        match tokio::time::timeout(self.silence, session.send(request_body)).await {
+        let sent = async {
+            match &mut self.flow {
+                Stream::Http(_) => Err(Fault::Stopped),
+                Stream::Ssh(session) => session.send(request_body).await,
+                Stream::Git(stream) => stream.send(&request_body).await,
+            }
+        };
+        match tokio::time::timeout(self.silence, sent).await {
             Ok(sent) => sent,
             Err(_) => Err(Fault::Timeout { after: self.silence, what: "sending a request" }),
         }
@@ -53,8 +65,10 @@ impl Body {
 
     /// Ends the stream.
     pub(super) fn finish(self) {
-        if let Stream::Ssh(session) = self.flow {
-            session.finish(self.silence);
+        match self.flow {
+            Stream::Http(_) => {}
+            Stream::Ssh(session) => session.finish(self.silence),
+            Stream::Git(stream) => stream.finish(self.silence),
         }
     }
 
@@ -82,6 +96,7 @@ impl Body {
             match &mut self.flow {
                 Stream::Http(response) => response.chunk().await.map_err(|error| network(&error)),
                 Stream::Ssh(session) => session.chunk().await,
+                Stream::Git(stream) => stream.chunk().await,
             }
         };
         let chunk = match tokio::time::timeout(self.silence, next).await {

@@ -74,24 +74,27 @@ pub(in crate::source) async fn fetch_pack(
 ) -> Result<ReceivedPack, Fault> {
     // 5 % more than the pack, for packet lengths and progress.
     let limit = limits.pack_bytes.saturating_add(limits.pack_bytes / 20).saturating_add(64 << 10);
+    // On a stream, a server of version 0 lists all of its references first.
+    let limit_of_stream = limit.saturating_add(limits.advertisement_bytes);
     let mut body = match wire {
         Wire::Http(http, _) => {
             let at = known.at.as_ref().ok_or(Fault::Stopped)?;
             let request_body = request(known.capabilities, asked);
             http.ask(at, credentials, known.capabilities.version, request_body, limit).await?
         }
-        Wire::Ssh(ssh) => {
-            // A server of version 0 lists all of its references first.
-            let limit = limit.saturating_add(limits.advertisement_bytes);
-            let mut body = ssh.open(credentials, limit).await?;
-            let (capabilities, _) = advertisement::read(&mut body, &RefNames::new([])).await?;
-            body.send(request(capabilities, asked)).await?;
-            body
-        }
+        Wire::Ssh(ssh) => on_stream(ssh.open(credentials, limit_of_stream).await?, asked).await?,
+        Wire::Git(git) => on_stream(Body::git(git.open().await?, limit_of_stream, git.silence), asked).await?,
     };
     let delivered = receive(&mut body, limits, file).await?;
     body.finish();
     Ok(delivered)
+}
+
+/// Requests the pack on a stream that begins with the advertisement.
+async fn on_stream(mut body: Body, asked: &PackRequest) -> Result<Body, Fault> {
+    let (capabilities, _) = advertisement::read(&mut body, &RefNames::new([])).await?;
+    body.send(request(capabilities, asked)).await?;
+    Ok(body)
 }
 
 fn request(capabilities: Capabilities, asked: &PackRequest) -> Vec<u8> {

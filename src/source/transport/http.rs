@@ -8,20 +8,26 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use jiff::Timestamp;
 use reqwest::{StatusCode, Url, header};
+use serde::Deserialize;
 
 use super::body::Body;
+use super::endpoint::{Endpoint, append, host, redirected};
 use super::http_fault::network;
 use super::names::Names;
 use crate::failure::retry_after;
-use crate::source::address::strip;
 use crate::source::error::{Fault, Sent};
-use crate::source::link_local;
-use crate::source::{Connection, Credentials, Deadlines};
+use crate::source::github_app::GithubApp;
+use crate::source::{Connection, Credentials, Deadlines, Secret};
 
 /// Some servers accept only clients that call themselves git.
 const AGENT: &str = concat!("git/2.0 (mainstay ", env!("CARGO_PKG_VERSION"), ")");
 const REDIRECTS: usize = 5;
+/// Maximum bytes of the answer to a GitHub App.
+const APP_ANSWER_BYTES: usize = 64 << 10;
+/// Maximum bytes of a token.
+const TOKEN_BYTES: usize = 4 << 10;
 const UPLOAD_PACK_QUERY: &str = "service=git-upload-pack";
 
 /// Where a remote keeps its client.
@@ -74,6 +80,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The answer of the API to a GitHub App.
+#[derive(Deserialize)]
+struct AppAnswer {
+    token: String,
+    expires_at: Timestamp,
+}
+
 /// A client for the remotes with one kind of connection.
 pub(in crate::source) struct Http {
     /// For the host of the repository's address.
@@ -89,14 +102,6 @@ impl std::fmt::Debug for Http {
         // The clients would show the password of the proxy.
         f.debug_struct("Http").field("connection", &self.connection).finish_non_exhaustive()
     }
-}
-
-/// The endpoint of a repository after redirects.
-#[derive(Clone, Debug)]
-pub(in crate::source) struct Endpoint {
-    base: Url,
-    /// Whether the host is that of the repository's address.
-    own: bool,
 }
 
 impl Http {
@@ -176,11 +181,7 @@ impl Http {
             Credentials::Bearer(token) if at.own => request.bearer_auth(token.expose()),
             _ => request,
         };
-        let silence = self.deadlines.silence;
-        match tokio::time::timeout(silence, request.send()).await {
-            Ok(answer) => answer.map_err(|error| self.network(&error)),
-            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for an answer" }),
-        }
+        self.answer(request).await
     }
 
     fn network(&self, error: &reqwest::Error) -> Fault {
@@ -189,6 +190,76 @@ impl Http {
                 Fault::Proxy { why: format!("{proxy}: {what}") }
             }
             (fault, _) => fault,
+        }
+    }
+
+    /// A token of a GitHub App for a repository at this address, and when it ends.
+    pub(in crate::source) async fn app_token(
+        &self,
+        app: &GithubApp,
+        repository: &Url,
+    ) -> Result<(Secret<String>, Timestamp), Fault> {
+        let url = app.token_url(repository).ok_or(Fault::Stopped)?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let refused = |why: &str| Fault::App { host: host.clone(), why: why.to_owned() };
+        let asked = self
+            .foreign
+            .post(url)
+            .bearer_auth(app.signed_request(Timestamp::now().as_second())?.expose())
+            .header(header::ACCEPT, "application/vnd.github+json")
+            .header("x-github-api-version", "2022-11-28");
+        let mut response = self.answer(asked).await?;
+        match response.status() {
+            StatusCode::CREATED | StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED => {
+                return Err(refused(
+                    "it does not accept the key (401); correct githubAppID and githubAppPrivateKey in the Secret",
+                ));
+            }
+            StatusCode::FORBIDDEN => {
+                return Err(refused("the installation is suspended or may not read the repository (403)"));
+            }
+            StatusCode::NOT_FOUND => {
+                return Err(refused(
+                    "it has no such installation of the App (404); correct githubAppInstallationID in the Secret",
+                ));
+            }
+            status if status.is_redirection() => return Err(refused("it redirects, which is not followed")),
+            status => return Err(Fault::Status { status: status.as_u16(), retry_after: None }),
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = self.chunk(&mut response).await? {
+            body.extend_from_slice(&chunk);
+            if body.len() > APP_ANSWER_BYTES {
+                return Err(Fault::TooLarge {
+                    what: "the answer with the token of the GitHub App in bytes",
+                    limit: 65_536,
+                });
+            }
+        }
+        let answer: AppAnswer = serde_json::from_slice(&body).map_err(|_| refused("its answer has no token"))?;
+        let is_plain = answer.token.bytes().all(|byte| byte.is_ascii_graphic());
+        if answer.token.is_empty() || answer.token.len() > TOKEN_BYTES || !is_plain {
+            return Err(refused("its answer has no token"));
+        }
+        Ok((Secret::new(answer.token), answer.expires_at))
+    }
+
+    /// The answer to a request.
+    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Fault> {
+        let silence = self.deadlines.silence;
+        match tokio::time::timeout(silence, request.send()).await {
+            Ok(answer) => answer.map_err(|error| self.network(&error)),
+            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for an answer" }),
+        }
+    }
+
+    /// The next bytes of an answer.
+    async fn chunk(&self, response: &mut reqwest::Response) -> Result<Option<bytes::Bytes>, Fault> {
+        let silence = self.deadlines.silence;
+        match tokio::time::timeout(silence, response.chunk()).await {
+            Ok(chunk) => chunk.map_err(|error| network(&error)),
+            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for data" }),
         }
     }
 
@@ -232,52 +303,6 @@ pub(in crate::source) enum Version {
     Two,
 }
 
-fn append(base: &Url, tail: &str, query: Option<&str>) -> Url {
-    let mut url = base.clone();
-    url.set_path(&format!("{}/{tail}", base.path().trim_end_matches('/')));
-    url.set_query(query);
-    url
-}
-
-fn host(url: &Url) -> String {
-    let name = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
-}
-
-/// The target of a redirect. `asked` is the repository's own address.
-fn redirected(at: &Endpoint, asked: &Url, response: &reqwest::Response) -> Result<Endpoint, Fault> {
-    let location = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
-    let to = location.and_then(|to| append(&at.base, "info/refs", None).join(to).ok());
-    let Some(mut to) = to else {
-        return Err(Fault::Protocol { why: "a redirect names no address" });
-    };
-    next_endpoint(&at.base, asked, &mut to)
-}
-
-fn next_endpoint(from: &Url, asked: &Url, to: &mut Url) -> Result<Endpoint, Fault> {
-    strip(to);
-    if to.host_str().is_some_and(link_local::is_link_local_host) {
-        return Err(Fault::Redirect { to: host(to), why: link_local::REFUSED });
-    }
-    if !matches!(to.scheme(), "http" | "https") {
-        return Err(Fault::Redirect { to: host(to), why: "it is not HTTP" });
-    }
-    if from.scheme() == "https" && to.scheme() == "http" {
-        return Err(Fault::Redirect { to: host(to), why: "it leads from https to http" });
-    }
-    let Some(path) = to.path().strip_suffix("/info/refs").map(str::to_owned) else {
-        return Err(Fault::WebPage);
-    };
-    to.set_path(&path);
-    to.set_query(None);
-    to.set_fragment(None);
-    let default_ports = asked.port().is_none() && to.port().is_none();
-    let same_port = asked.port_or_known_default() == to.port_or_known_default() && asked.scheme() == to.scheme();
-    let upgraded = asked.scheme() == "http" && to.scheme() == "https" && default_ports;
-    let own = asked.host() == to.host() && (same_port || upgraded);
-    Ok(Endpoint { base: to.clone(), own })
-}
-
 fn accepted(
     response: reqwest::Response,
     at: &Endpoint,
@@ -308,36 +333,5 @@ fn accepted(
             Err(Fault::Protocol { why: "it serves plain files only (the \"dumb\" protocol)" })
         }
         _ => Err(Fault::Protocol { why: "the content type is not that of Git" }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(from: &str, to: &str, expected: &str) {
-        let from = Url::parse(from).unwrap();
-        let got = match next_endpoint(&from, &from, &mut Url::parse(to).unwrap()) {
-            Ok(at) => format!("{} {}", if at.own { "own" } else { "foreign" }, at.base),
-            Err(fault) => fault.to_string(),
-        };
-        assert_eq!(got, expected);
-    }
-
-    #[test]
-    fn sends_credentials_only_to_redirects_within_the_host() {
-        check("https://a.org/x", "https://a.org/x.git/info/refs?service=git-upload-pack", "own https://a.org/x.git");
-        check("http://a.org/x", "https://a.org/x/info/refs", "own https://a.org/x");
-        check("https://a.org/x", "https://b.org/x/info/refs", "foreign https://b.org/x");
-        check("https://a.org/x", "https://u:p@a.org:444/x/info/refs", "foreign https://a.org:444/x");
-        check("http://a.org:80/x", "http://a.org:8080/x/info/refs", "foreign http://a.org:8080/x");
-        check("http://a.org:8080/x", "https://a.org:8080/x/info/refs", "foreign https://a.org:8080/x");
-        let refused = "the server redirects to a.org, which is not followed: it leads from https to http";
-        check("https://a.org/x", "http://a.org/x/info/refs", refused);
-        let link_local =
-            format!("the server redirects to 169.254.169.254, which is not followed: {}", link_local::REFUSED);
-        check("http://a.org/x", "http://2852039166/x/info/refs", &link_local);
-        check("https://a.org/x", "https://a.org/users/sign_in", &Fault::WebPage.to_string());
     }
 }

@@ -1,15 +1,17 @@
-//! Transports: Git's smart protocol over HTTP or SSH, or the files of a local repository.
+//! Transports: Git's smart protocol over HTTP, SSH or TCP, or the files of a local repository.
 //!
-//! `names` finds hosts, `http` sends and follows, `http_fault` reads its errors, `ssh` connects and runs the server's command, `body` reads what either answers, `packet` cuts
+//! `names` finds hosts, `app_token` gets tokens for Apps, `http` sends, `endpoint` follows, `http_fault` reads its errors, `dial` connects, `tunnel` asks a proxy to, `git` asks a daemon, `ssh` runs the server's command, `body` reads what either answers, `packet` cuts
 //! it into packets, `advertisement` and `refs` ask what there is, `fetch` asks for a commit, `pack` judges the pack while
 //! it arrives, `local` reads a repository in this file system.
 //! Version 2 of the protocol is used wherever the server has it; version 0 otherwise.
-//!
-//! Deliberately not here: `git://`, which neither encrypts nor authenticates.
 
 mod advertisement;
+mod app_token;
 mod body;
+mod dial;
+mod endpoint;
 mod fetch;
+mod git;
 mod http;
 mod http_fault;
 pub(super) mod local;
@@ -18,9 +20,12 @@ mod pack;
 mod packet;
 mod refs;
 mod ssh;
+mod tunnel;
 mod words;
 
+pub(super) use app_token::AppTokens;
 pub(super) use fetch::{Files, History, PackRequest, fetch_pack, without_credentials};
+pub(super) use git::GitWire;
 pub(super) use http::{ClientPlace, HttpClients};
 pub(super) use names::{Names, on_behalf_of};
 pub(super) use refs::{Negotiated, list_refs};
@@ -38,4 +43,5 @@ pub(super) const THREADS: usize = names::AT_ONCE + ssh::AT_ONCE;
 pub(super) enum Wire<'a> {
     Http(Arc<Http>, &'a reqwest::Url),
     Ssh(SshWire<'a>),
+    Git(GitWire<'a>),
 }

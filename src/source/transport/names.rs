@@ -6,8 +6,10 @@
 //! Invariant: at most [`AT_ONCE`] threads look names up, shared fairly by namespaces: one whose nameservers never answer
 //! holds up its own repositories.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
@@ -39,17 +41,27 @@ pub(super) fn tenant() -> Tenant {
 #[derive(Clone, Debug)]
 pub(in crate::source) struct Names {
     permits: Permits,
+    /// Hosts for which the resolver is not asked.
+    known: Arc<HashMap<String, IpAddr>>,
     look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
 }
 
 impl Names {
-    /// With the resolver of the system.
-    pub(in crate::source) fn new() -> Self {
-        Self { permits: Permits::new(AT_ONCE), look_up: |host, port| Ok((host, port).to_socket_addrs()?.collect()) }
+    /// With the resolver of the system for all but these hosts.
+    pub(in crate::source) fn new(known: HashMap<String, IpAddr>) -> Self {
+        let known = Arc::new(known);
+        Self {
+            permits: Permits::new(AT_ONCE),
+            known,
+            look_up: |host, port| Ok((host, port).to_socket_addrs()?.collect()),
+        }
     }
 
     /// The addresses of a host, in the resolver's order.
     pub(super) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
+        if let Some(known) = self.known.get(host) {
+            return Ok(vec![SocketAddr::new(*known, port)]);
+        }
         let (look_up, name) = (self.look_up, host.to_owned());
         let found = self.permits.share(tenant).run(move || look_up(&name, port)).await?;
         let found = found.map_err(|error| not_found(host, &error)).and_then(|found| without_link_local(host, found));
@@ -75,6 +87,9 @@ impl Resolve for Names {
     fn resolve(&self, name: Name) -> Resolving {
         let (names, tenant) = (self.clone(), tenant());
         Box::pin(async move {
+            if let Some(known) = names.known.get(name.as_str()) {
+                return Ok::<Addrs, _>(Box::new(std::iter::once(SocketAddr::new(*known, 0))));
+            }
             let look_up = names.look_up;
             let host = name.as_str().to_owned();
             let found = names.permits.share(&tenant).run(move || look_up(name.as_str(), 0)).await?;
@@ -124,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn a_nameserver_that_never_answers_holds_up_its_own_namespace_only() {
         let _over = Over;
-        let names = Names { look_up: stuck, ..Names::new() };
+        let names = Names { look_up: stuck, ..Names::new(HashMap::new()) };
         let (bad, good): (Tenant, Tenant) = ("bad".into(), "good".into());
         let brief = Duration::from_millis(10);
         for number in 0..50 {

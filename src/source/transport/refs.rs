@@ -5,7 +5,8 @@
 use super::Wire;
 use super::advertisement::{self, Capabilities, id_and_rest};
 use super::body::Body;
-use super::http::{Endpoint, Http, Version};
+use super::endpoint::Endpoint;
+use super::http::{Http, Version};
 use super::packet::{self, Packet};
 use crate::failure::Class;
 use crate::source::Credentials;
@@ -48,7 +49,11 @@ pub(in crate::source) async fn list_refs(
         Wire::Http(http, url) => (http, url),
         Wire::Ssh(ssh) => {
             let body = ssh.open(credentials, limit).await?;
-            return ask_over_ssh(body, wanted).await;
+            return ask_on_stream(body, wanted).await;
+        }
+        Wire::Git(git) => {
+            let body = Body::git(git.open().await?, limit, git.silence);
+            return ask_on_stream(body, wanted).await;
         }
     };
     let at = known.filter(|known| known.capabilities.version == Version::Two);
@@ -72,8 +77,8 @@ pub(in crate::source) async fn list_refs(
     Ok((Negotiated { at: Some(at), capabilities }, refs))
 }
 
-/// Over SSH, requests and answers use the same channel.
-async fn ask_over_ssh(mut body: Body, wanted: &RefNames) -> Result<(Negotiated, Refs), Fault> {
+/// Over SSH and TCP, requests and answers use the same stream.
+async fn ask_on_stream(mut body: Body, wanted: &RefNames) -> Result<(Negotiated, Refs), Fault> {
     let (capabilities, refs) = advertisement::read(&mut body, wanted).await?;
     let refs = if let Some(refs) = refs {
         refs

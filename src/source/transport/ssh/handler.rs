@@ -1,10 +1,12 @@
 //! Handles server requests outside of the answers: the host key is checked, everything else is refused.
 
+use jiff::Timestamp;
 use russh::client::{ChannelOpenHandle, Handler, Msg, Session};
 use russh::keys::PublicKeyOrCertificate;
 use russh::{Channel, client};
 
 use crate::source::known_hosts::{HostKeyCheck, HostKeys, shown};
+use crate::source::shared_host_keys::Origin;
 use crate::source::ssh_fault::SshFault;
 
 /// Why a connection ended.
@@ -28,8 +30,10 @@ pub(super) struct HostKeyChecker {
     /// Host, with its port unless that is 22.
     pub(super) host: String,
     pub(super) keys: HostKeys,
+    /// Host without its port, as in certificates.
+    pub(super) hostname: String,
     /// Where the known keys come from.
-    pub(super) whence: &'static str,
+    pub(super) origin: Origin,
     /// A command that prints lines for `known_hosts`.
     pub(super) scan: String,
 }
@@ -53,16 +57,30 @@ impl Handler for HostKeyChecker {
     type Error = Refusal;
 
     async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, Refusal> {
-        let presented = presented.public_key();
-        let (host, fingerprint) = (self.host.clone(), shown(&presented));
-        Err(Refusal::Host(match self.keys.judge(&presented) {
-            HostKeyCheck::Accepted => return Ok(true),
-            HostKeyCheck::Unknown => SshFault::HostKeyUnknown { host, presented: fingerprint, scan: self.scan.clone() },
-            HostKeyCheck::Changed => {
-                let (known, whence) = (self.keys.shown(), self.whence);
-                SshFault::HostKeyChanged { host, presented: fingerprint, known, whence }
+        let check = match presented {
+            PublicKeyOrCertificate::Certificate(certificate) => {
+                let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+                self.keys.judge_certificate(certificate, &self.hostname, now)
             }
-            HostKeyCheck::Revoked => SshFault::HostKeyRevoked { host, presented: fingerprint },
+            PublicKeyOrCertificate::PublicKey { key, .. } => self.keys.judge(key),
+        };
+        let (host, presented) = (self.host.clone(), shown(&presented.public_key()));
+        Err(Refusal::Host(match check {
+            HostKeyCheck::Accepted => return Ok(true),
+            HostKeyCheck::Unknown => SshFault::HostKeyUnknown { host, presented, scan: self.scan.clone() },
+            HostKeyCheck::Changed => {
+                let (whence, place) = match self.origin {
+                    Origin::Secret => ("from known_hosts of the Secret", "the Secret under known_hosts"),
+                    Origin::ConfigMap => (
+                        "from the ConfigMap mainstay-known-hosts",
+                        "that ConfigMap, or into the Secret, under known_hosts",
+                    ),
+                    Origin::Published => ("published by its operator", "the Secret under known_hosts"),
+                };
+                SshFault::HostKeyChanged { host, presented, known: self.keys.shown(), whence, place }
+            }
+            HostKeyCheck::Revoked => SshFault::HostKeyRevoked { host, presented },
+            HostKeyCheck::BadCertificate(why) => SshFault::HostCertificate { host, presented, why },
         }))
     }
 

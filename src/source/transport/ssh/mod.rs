@@ -1,6 +1,6 @@
 //! Git over SSH: `git-upload-pack` on a channel, as `git` itself starts it.
 //!
-//! `opening` opens private keys, `dial` connects, `tunnel` asks a proxy to, `handler` judges the host key, `conduit` bounds what a server may send
+//! `opening` opens private keys, `handler` judges the host key, `conduit` bounds what a server may send
 //! before it has let us in, `session` is the conversation.
 //!
 //! Invariant: only the handshake is sent before the host key is accepted, and only a signature of our key before
@@ -8,12 +8,11 @@
 //! Invariant: the deadline of silence covers everything from the connection to the running command.
 //! Invariant: all requests of a server (channels, forwarding, agent) are refused.
 
-mod dial;
 mod handler;
+mod host_keys;
 mod limited_stream;
 mod opening;
 mod session;
-mod tunnel;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,19 +23,19 @@ use tokio::net::TcpStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::handler::{HostKeyChecker, Refusal};
+use self::host_keys::KeysForAll;
 use self::limited_stream::{LimitedStream, Received};
 use self::opening::Keys;
 pub(in crate::source) use self::opening::{AT_ONCE, KeyPlace};
 pub(super) use self::session::Session;
 use super::body::Body;
+use super::dial::{self, Target};
 use super::names::{self, Names};
 use crate::source::error::Fault;
-use crate::source::fair_queue::Tenant;
 use crate::source::known_hosts::{HostKeys, shown};
-use crate::source::proxy::Proxy;
+use crate::source::shared_host_keys::Origin;
 use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
-use crate::source::ssh_key::SshIdentity;
 use crate::source::{Connection as ConnectionSettings, Credentials, Deadlines};
 
 const CLIENT: &str = concat!("SSH-2.0-mainstay_", env!("CARGO_PKG_VERSION"));
@@ -47,6 +46,7 @@ pub(in crate::source) struct Ssh {
     deadlines: Deadlines,
     names: Names,
     keys: Keys,
+    shared: KeysForAll,
 }
 
 /// The client for one remote.
@@ -67,36 +67,17 @@ struct Connection {
 
 impl Ssh {
     pub(in crate::source) fn new(deadlines: Deadlines, names: Names) -> Self {
-        Self { deadlines, names, keys: Keys::new() }
+        Self { deadlines, names, keys: Keys::new(), shared: KeysForAll::new() }
+    }
+
+    /// The host keys that hold for all remotes.
+    pub(in crate::source) fn shared_host_keys(&self) -> &KeysForAll {
+        &self.shared
     }
 
     /// How many private keys were opened since the start.
     pub(in crate::source) fn opened(&self) -> u64 {
         self.keys.opened()
-    }
-
-    async fn dial(&self, address: &SshAddress, proxy: Option<&Proxy>, tenant: &Tenant) -> Result<TcpStream, Fault> {
-        let (host, port) = proxy.map_or((&address.host, address.port), |proxy| (&proxy.host, proxy.port));
-        let dialled = async {
-            let found = self.names.find(tenant, host, port).await?;
-            let connected = dial::race(&found, TcpStream::connect).await.map_or_else(
-                || Err(network(format!("no connection: the name {host} has no address"))),
-                |connected| connected.map_err(|error| network(format!("no connection: {error}"))),
-            );
-            let Some(proxy) = proxy else { return connected };
-            let mut stream = connected?;
-            tunnel::open(&mut stream, proxy, &address.host, address.port).await?;
-            Ok(stream)
-        };
-        let dialled = tokio::time::timeout(self.deadlines.connect, dialled).await;
-        let dialled = dialled.unwrap_or_else(|_| Err(network("no connection: timed out".to_owned())));
-        let stream = dialled.map_err(|fault| match (fault, proxy) {
-            (Fault::Network { what }, Some(proxy)) => Fault::Proxy { why: format!("{proxy}: {what}") },
-            (fault, _) => fault,
-        })?;
-        // Requests are small and latency matters. If this fails, it costs some milliseconds.
-        let _ = stream.set_nodelay(true);
-        Ok(stream)
     }
 }
 
@@ -107,14 +88,18 @@ impl SshWire<'_> {
         let identity = match credentials {
             Credentials::Key(identity) => identity,
             Credentials::Anonymous => return Err(SshFault::NoKey.into()),
-            Credentials::Basic { .. } | Credentials::Bearer(_) => return Err(SshFault::NotKey.into()),
+            Credentials::Basic { .. } | Credentials::Bearer(_) | Credentials::App(_) => {
+                return Err(SshFault::NotKey.into());
+            }
         };
         let tenant = names::tenant();
         let key = client.keys.open(&tenant, identity, key).await?;
-        let stream = client.dial(address, connection.proxy.as_deref(), &tenant).await?;
+        let to = Target { host: &address.host, port: address.port, proxy: connection.proxy.as_deref() };
+        let stream = dial::connect(&client.names, &to, client.deadlines.connect, &tenant).await?;
         let silence = client.deadlines.silence;
+        let host_keys = client.shared.of(&address.known_hosts_name(), identity.known_hosts.as_deref()).await?;
         let session = async {
-            let connection = connect(stream, address, identity, key, silence).await?;
+            let connection = connect(stream, address, host_keys, key, silence).await?;
             Session::start(connection, address).await
         };
         match tokio::time::timeout(silence, session).await {
@@ -128,19 +113,19 @@ impl SshWire<'_> {
 async fn connect(
     stream: TcpStream,
     address: &SshAddress,
-    identity: &SshIdentity,
+    (keys, origin): (HostKeys, Origin),
     key: Arc<PrivateKey>,
     silence: Duration,
 ) -> Result<Connection, Fault> {
     let host = address.known_hosts_name();
-    let (keys, whence) = match &identity.known_hosts {
-        Some(text) => (HostKeys::read(text, &host), "from known_hosts of the Secret"),
-        None => (HostKeys::published(&host), "published by its operator"),
-    };
     let config = client::Config {
         client_id: russh::SshId::Standard(CLIENT.into()),
         inactivity_timeout: Some(silence),
-        preferred: russh::Preferred { key: keys.algorithms().into(), ..russh::Preferred::default() },
+        preferred: russh::Preferred {
+            key: keys.algorithms().into(),
+            host_key_certificates: keys.certificate_algorithms().into(),
+            ..russh::Preferred::default()
+        },
         ..client::Config::default()
     };
     let scan = match address.port {
@@ -151,7 +136,8 @@ async fn connect(
     let received = Received::default();
     let limited_stream = LimitedStream::new(stream, &stop, received.clone());
     let stop = stop.drop_guard();
-    let checker = HostKeyChecker { host, keys, whence, scan };
+    let hostname = address.host.clone();
+    let checker = HostKeyChecker { host, keys, hostname, origin, scan };
     let connected = client::connect_stream(Arc::new(config), limited_stream, checker).await;
     let mut handle = connected.map_err(|refusal| received.fault().unwrap_or_else(|| broken(refusal, HANDSHAKE)))?;
     let authenticated = authenticate(&mut handle, address, key).await;

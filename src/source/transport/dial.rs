@@ -1,4 +1,4 @@
-//! One of a host's addresses becomes a connection: they are tried one after the other, each with a head start on the next.
+//! One of a host's addresses becomes a connection, directly or through a proxy: they are tried one after the other, each with a head start on the next.
 //!
 //! Invariant: an address that never answers costs its head start, not the deadline.
 
@@ -8,15 +8,64 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
+
+use super::names::Names;
+use super::tunnel;
+use crate::source::error::Fault;
+use crate::source::fair_queue::Tenant;
+use crate::source::proxy::Proxy;
 
 /// How long an address is waited for before the next one is tried as well: RFC 8305 recommends this much.
 const HEAD_START: Duration = Duration::from_millis(250);
 /// Addresses of each family that are tried.
 const TRIED: usize = 4;
 
+/// What is connected to.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+    pub(super) proxy: Option<&'a Proxy>,
+}
+
+/// A connection within this time.
+pub(super) async fn connect(
+    names: &Names,
+    to: &Target<'_>,
+    within: Duration,
+    tenant: &Tenant,
+) -> Result<TcpStream, Fault> {
+    let (host, port) = to.proxy.map_or((to.host, to.port), |proxy| (&proxy.host, proxy.port));
+    let dialled = async {
+        let found = names.find(tenant, host, port).await?;
+        let connected = race(&found, TcpStream::connect).await.map_or_else(
+            || Err(network(format!("no connection: the name {host} has no address"))),
+            |connected| connected.map_err(|error| network(format!("no connection: {error}"))),
+        );
+        let Some(proxy) = to.proxy else { return connected };
+        let mut stream = connected?;
+        tunnel::open(&mut stream, proxy, to.host, to.port).await?;
+        Ok(stream)
+    };
+    let dialled = tokio::time::timeout(within, dialled).await;
+    let dialled = dialled.unwrap_or_else(|_| Err(network("no connection: timed out".to_owned())));
+    let stream = dialled.map_err(|fault| match (fault, to.proxy) {
+        (Fault::Network { what }, Some(proxy)) => Fault::Proxy { why: format!("{proxy}: {what}") },
+        (fault, _) => fault,
+    })?;
+    // Requests are small and latency matters. If this fails, it costs some milliseconds.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+fn network(what: String) -> Fault {
+    Fault::Network { what }
+}
+
 /// The first connection that comes about, or the error of the last that does not; `None`: there is no address.
-pub(super) async fn race<C, A>(addresses: &[SocketAddr], connect: impl Fn(SocketAddr) -> A) -> Option<io::Result<C>>
+async fn race<C, A>(addresses: &[SocketAddr], connect: impl Fn(SocketAddr) -> A) -> Option<io::Result<C>>
 where
     A: Future<Output = io::Result<C>>,
 {

@@ -1,0 +1,89 @@
+//! The address of a repository on a Git daemon: `git://host:port/path`.
+//!
+//! Invariant: it contains neither a user nor a password, because the daemon asks for none.
+
+use std::fmt;
+
+use reqwest::Url;
+
+use super::link_local;
+
+const PORT: u16 = 9418;
+
+/// The address of a repository on a Git daemon.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct GitAddress {
+    /// A name or an IP address, in lower case and without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Begins with `/`.
+    pub(super) path: String,
+}
+
+impl GitAddress {
+    /// Parses the rest after `git://`; or the rule that it breaks.
+    pub(super) fn parse(rest: &str) -> Result<Self, &'static str> {
+        const FORM: &str = "an address of a Git daemon has the form git://host:port/path";
+        // As an HTTP address it is read by the same rules.
+        let url = Url::parse(&format!("http://{rest}")).map_err(|_| FORM)?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("a Git daemon asks nobody who they are; give the address without a user");
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err("an address has no `?` and no `#`; credentials belong in a Secret");
+        }
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(FORM)?;
+        if link_local::is_link_local_host(host) {
+            return Err(link_local::REFUSED);
+        }
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let path = super::percent::decoded(url.path());
+        let path = path.trim_end_matches('/').to_owned();
+        if path.is_empty() || path.chars().any(char::is_control) {
+            return Err(FORM);
+        }
+        // The port that is usual for HTTP is not shown as one by `port`.
+        let named_80 = rest.split('/').next().is_some_and(|authority| authority.ends_with(":80"));
+        Ok(Self { host, port: url.port().unwrap_or(if named_80 { 80 } else { PORT }), path })
+    }
+
+    /// `host`, or `host:port`.
+    pub(super) fn authority(&self) -> String {
+        match self.port {
+            PORT if self.host.contains(':') => format!("[{}]", self.host),
+            PORT => self.host.clone(),
+            port => super::proxy::authority(&self.host, port),
+        }
+    }
+}
+
+impl fmt::Display for GitAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.replace('%', "%25").replace('?', "%3F").replace('#', "%23").replace(' ', "%20");
+        write!(f, "git://{}{path}", self.authority())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_addresses_of_a_git_daemon() {
+        let check = |rest: &str, expected: &str| {
+            let got = GitAddress::parse(rest).map_or_else(str::to_owned, |address| address.to_string());
+            assert_eq!(got, expected, "{rest}");
+        };
+        check("Git.corp/a/b.git/", "git://git.corp/a/b.git");
+        check("git.corp:80/a", "git://git.corp:80/a");
+        check("git.corp:9418/a%20b", "git://git.corp/a%20b");
+        check("[::1]:1/a", "git://[::1]:1/a");
+        check("[::1]/a", "git://[::1]/a");
+        check("u:p@git.corp/a", "a Git daemon asks nobody who they are; give the address without a user");
+        check("git.corp/a?b", "an address has no `?` and no `#`; credentials belong in a Secret");
+        check("169.254.169.254/a", link_local::REFUSED);
+        for bad in ["", "/a", "git.corp", "git.corp/", "git.corp/a%00b", "git.corp:99999/a"] {
+            check(bad, "an address of a Git daemon has the form git://host:port/path");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Tokens of GitHub Apps: asked for once for all remotes of an installation, and kept until shortly before they end.
+//!
+//! Invariant: at most one request for a token of an installation is under way.
+//! Invariant: a token that a server has refused is not used again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::source::Secret;
+use crate::source::error::Fault;
+use crate::source::github_app::GithubApp;
+
+/// How long before its end a token is replaced.
+const BEFORE_END: Duration = Duration::from_secs(300);
+
+/// A token of an installation.
+#[derive(Clone, Debug)]
+struct Token {
+    text: Secret<String>,
+    /// When it is replaced.
+    until: Timestamp,
+}
+
+type Place = Arc<tokio::sync::Mutex<Option<Token>>>;
+
+/// The tokens of all installations.
+#[derive(Debug, Default)]
+pub(in crate::source) struct AppTokens(Mutex<HashMap<Arc<GithubApp>, Place>>);
+
+impl AppTokens {
+    /// The token of an App: the one that is kept, or one that is asked for.
+    pub(in crate::source) async fn get(
+        &self,
+        app: &Arc<GithubApp>,
+        asked: impl Future<Output = Result<(Secret<String>, Timestamp), Fault>>,
+    ) -> Result<Secret<String>, Fault> {
+        let place = self.place(app);
+        let mut kept = place.lock().await;
+        let now = Timestamp::now();
+        if let Some(token) = kept.as_ref().filter(|token| now < token.until) {
+            return Ok(token.text.clone());
+        }
+        *kept = None;
+        let (text, ends) = asked.await?;
+        let until = ends.checked_sub(BEFORE_END).unwrap_or(Timestamp::MIN);
+        Ok(kept.insert(Token { text, until }).text.clone())
+    }
+
+    /// The server has refused the token of an App.
+    pub(in crate::source) fn refused(&self, app: &Arc<GithubApp>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(app);
+    }
+
+    fn place(&self, app: &Arc<GithubApp>) -> Place {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !places.contains_key(app) {
+            let now = Timestamp::now();
+            // One that is locked is in use.
+            places.retain(|_, place| {
+                place.try_lock().map_or(true, |token| token.as_ref().is_some_and(|token| now < token.until))
+            });
+        }
+        Arc::clone(places.entry(Arc::clone(app)).or_default())
+    }
+}
