@@ -33,6 +33,7 @@ const GIT: job::Origin<'static> = job::Origin::Git {
     tree: "2222222222222222222222222222222222222222",
     auth: None,
     proxy: None,
+    known_hosts: None,
 };
 
 const CASES: [Case; 4] = [
@@ -67,6 +68,7 @@ const CASES: [Case; 4] = [
             tree: "2222222222222222222222222222222222222222",
             auth: Some((AuthType::Basic, "git-secret")),
             proxy: None,
+            known_hosts: None,
         },
         previous: Some(job::Previous {
             image: "registry.push:5000/default-hello@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",

@@ -65,3 +65,11 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
     assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
     assert_eq!(&container["readinessProbe"]["httpGet"]["port"], port);
 }
+
+#[test]
+fn install_the_host_keys_that_the_program_brings_along() {
+    let documents = built();
+    let config_map = find(&documents, "ConfigMap", "mainstay-known-hosts");
+    assert_eq!(config_map["metadata"]["namespace"], "mainstay-system");
+    assert_eq!(config_map["data"]["known_hosts"], include_str!("../../src/source/known_hosts.txt"));
+}

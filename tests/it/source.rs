@@ -22,12 +22,15 @@ use crate::support::{
 
 mod abbreviated;
 mod credentials;
+mod daemon;
 mod following;
+mod github_app;
 mod hostile;
 mod local;
 mod mirrors;
 mod proxies;
 mod ssh;
+mod ssh_certificates;
 mod ssh_hostile;
 mod ssh_keys;
 mod tls;

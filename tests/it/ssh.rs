@@ -103,6 +103,66 @@ async fn a_function_follows_a_repository_over_ssh() {
     nothing_is_shown(&mut world, &of_key(&key));
 }
 
+/// Sets the host keys that hold for all repositories.
+fn known_hosts(world: &World, lines: &str) {
+    let data = json!({"data": {"known_hosts": lines}});
+    if world.get("v1", "configmaps", KNOWN_HOSTS).is_some() {
+        world.edit("v1", "configmaps", KNOWN_HOSTS, data);
+        return;
+    }
+    let metadata = json!({"name": KNOWN_HOSTS, "namespace": NAMESPACE});
+    let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    object["data"] = data["data"].clone();
+    world.create("v1", "configmaps", NAMESPACE, object);
+}
+
+const KNOWN_HOSTS: &str = "mainstay-known-hosts";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotated_host_key_is_refused_until_the_config_map_says_so_too_without_a_restart() {
+    let mut world = World::with_functions().await;
+    world.functions.git_interval = Duration::from_secs(3600);
+    world.functions.git_fetch_requeue = Duration::from_secs(3600);
+    world.remote.file("deploy/a.yaml", config_map("a", "1"));
+    world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");
+    let server = private(&world).await;
+    let key = key(&server);
+    secret(&world, json!({"key": key, "password": "horse-81723"}));
+    world.sync("demo", json!({"gitRepository": "private", "baseDir": "/deploy", "interval": "1h"}));
+    world.git_function_of("private", "hello", "/hello");
+    world.start();
+    world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.contains(&format!("is not known: it presented {}", server.fingerprint("ed25519"))), "{said}");
+    known_hosts(&world, &server.known_hosts(&["ed25519"]));
+    world.ready("demo").await;
+    world.runs("hello").await;
+    let job = world.child("hello", JOBS).to_string();
+    assert!(job.contains(&format!("--known-hosts={}", server.known_hosts(&["ed25519"]).trim())), "{job}");
+
+    let old = server.fingerprint("ed25519");
+    server.rotate(ALL);
+    world.remote.file("deploy/a.yaml", config_map("a", "2")).commit("two");
+    world.ask("demo").await;
+    world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
+    let (said, new) = (world.condition("demo", "Ready"), server.fingerprint("ed25519"));
+    let both = format!("it presented {new}, known is {old} (from the ConfigMap mainstay-known-hosts)");
+    assert!(said.contains(&both), "{said}");
+    assert_eq!(world.data("a"), "1");
+    known_hosts(&world, &server.known_hosts(&["ed25519"]));
+    world.until("the second commit is applied", |w| w.data("a") == "2").await;
+    world.ready("demo").await;
+
+    // What is revoked for all is refused, whatever the Secret says.
+    secret(&world, json!({"known_hosts": server.known_hosts(ALL)}));
+    world.ask("demo").await;
+    world.ready("demo").await;
+    known_hosts(&world, &format!("@revoked * {}", server.host_key("ed25519")));
+    world.ask("demo").await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.contains("which known_hosts marks as @revoked"), "{said}");
+}
+
 #[tokio::test]
 async fn the_container_of_a_build_fetches_over_ssh() {
     let origin = build::Origin::new(|remote| {

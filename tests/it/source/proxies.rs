@@ -5,10 +5,10 @@ use super::tls::{TlsBench, remote, secret};
 use super::*;
 use crate::support::proxy::Proxy;
 
-const LOGIN: [(&str, &str); 2] = [("username", "walker"), ("password", "pr0xy-word")];
+pub(super) const LOGIN: [(&str, &str); 2] = [("username", "walker"), ("password", "pr0xy-word")];
 
 /// The remote through a proxy.
-fn through(proxy: &Proxy, mut remote: Remote, login: &[(&str, &str)]) -> Result<Remote, Error> {
+pub(super) fn through(proxy: &Proxy, mut remote: Remote, login: &[(&str, &str)]) -> Result<Remote, Error> {
     let data = [&[("address", proxy.address())], login].concat();
     let access = mainstay::source::Access { credentials: remote.credentials, connection: remote.connection };
     let access = access.through_proxy(&secret(&data))?;

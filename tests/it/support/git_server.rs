@@ -74,7 +74,7 @@ pub(crate) struct Counts {
 #[derive(Default)]
 struct Levers {
     /// What requests must carry to be let in.
-    authorization: Option<String>,
+    authorization: Option<Vec<String>>,
     faults: Vec<(On, Fault)>,
     only_version_zero: bool,
     counts: Counts,
@@ -142,7 +142,12 @@ impl GitServer {
 
     /// From now on only requests with this `Authorization` are let in.
     pub(crate) fn require_authorization(&self, value: &str) {
-        self.levers().authorization = Some(value.to_owned());
+        self.require_any(&[value]);
+    }
+
+    /// From now on only requests with one of these values of `Authorization` are let in.
+    pub(crate) fn require_any(&self, values: &[&str]) {
+        self.levers().authorization = Some(values.iter().map(|value| (*value).to_owned()).collect());
     }
 
     /// From now on everyone is let in.
@@ -203,7 +208,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         levers.counts.with_credentials += usize::from(!given.is_empty());
         levers.counts.bytes_in += body.len();
         levers.counts.packs += usize::from(on == On::Packs);
-        let allowed = levers.authorization.as_ref().is_none_or(|required| given == required);
+        let allowed = levers.authorization.as_ref().is_none_or(|required| required.iter().any(|value| value == given));
         let there = |fault: &Fault| match fault {
             Fault::Redirect(base) => {
                 let path = base.splitn(4, '/').nth(3).unwrap_or_default();

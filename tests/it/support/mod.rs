@@ -8,6 +8,7 @@ pub(crate) mod drift;
 pub(crate) mod external;
 pub(crate) mod functions;
 pub(crate) mod gate;
+pub(crate) mod git_daemon;
 pub(crate) mod git_server;
 pub(crate) mod golden;
 pub(crate) mod image;

@@ -30,6 +30,8 @@ pub(crate) enum Fault {
 #[derive(Default)]
 struct Levers {
     fault: Option<Fault>,
+    /// Whether there is a user `git`, who is the one that runs this test.
+    has_git: bool,
     connections: usize,
     ended: usize,
     bytes_out: usize,
@@ -74,6 +76,23 @@ impl SshServer {
             }
         }
         panic!("all addresses are in use");
+    }
+
+    /// From now on there is a user `git`, for this server alone.
+    pub(crate) fn add_git(&self) {
+        let passwd = fs::read_to_string("/etc/passwd").unwrap();
+        let id = |option: &str| {
+            let output = Command::new("id").arg(option).output().unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        let git = format!("git:x:{}:{}::{}:/bin/sh\n", id("-u"), id("-g"), self.root.display());
+        fs::write(self.path("passwd"), passwd + &git).unwrap();
+        self.shared.levers.lock().unwrap().has_git = true;
+    }
+
+    /// The address of loopback that it listens on.
+    pub(crate) fn ip(&self) -> std::net::IpAddr {
+        self.address.ip()
     }
 
     async fn on(root: &Path, address: &str) -> Self {
@@ -126,6 +145,17 @@ impl SshServer {
                 generate(&path, kind, &[]);
             }
         }
+    }
+
+    /// From now on the host presents a certificate of its ed25519 key that this CA has signed, with these options of
+    /// `ssh-keygen`.
+    pub(crate) fn certify(&self, ca: &Path, options: &[&str]) {
+        let key = self.path("host_ed25519.pub");
+        let mut command = Command::new("ssh-keygen");
+        command.arg("-q").arg("-s").arg(ca).args(["-I", "host"]).args(options).arg(&key);
+        assert!(command.stdin(Stdio::null()).status().unwrap().success());
+        let certificate = self.path("host_ed25519-cert.pub");
+        self.configure(&format!("AcceptEnv GIT_PROTOCOL\nHostCertificate {}", certificate.display()));
     }
 
     /// The host's public key of a kind.
@@ -265,6 +295,11 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
         if path.exists() {
             command.arg("-h").arg(path);
         }
+    }
+    if shared.levers.lock().unwrap().has_git {
+        // Debian's package libnss-wrapper.
+        command.env("LD_PRELOAD", "libnss_wrapper.so").env("NSS_WRAPPER_PASSWD", room.join("passwd"));
+        command.env("NSS_WRAPPER_GROUP", "/etc/group");
     }
     set_blocking(&theirs);
     let log = File::options().append(true).create(true).open(room.join("log")).unwrap();

@@ -72,6 +72,8 @@ pub(crate) struct World {
     agent: Option<Agent>,
     /// How long the agent waits for Git.
     pub(crate) deadlines: source::Deadlines,
+    /// Hosts whose addresses the agent knows without asking anybody.
+    pub(crate) hosts: std::collections::HashMap<String, std::net::IpAddr>,
     /// How much the agent takes from Git.
     pub(crate) limits: source::Limits,
     /// What the operator of the agent decides about Functions.
@@ -160,6 +162,7 @@ impl World {
             agent: None,
             deadlines: source::Deadlines::default(),
             limits: source::Limits::default(),
+            hosts: std::collections::HashMap::new(),
             functions: function::Settings {
                 base_images: [("*".to_owned(), function::BaseImage::Scratch)].into(),
                 ..function::Settings::default()
@@ -216,6 +219,7 @@ impl World {
         source.allow_local = true;
         source.deadlines = self.deadlines;
         source.limits = self.limits;
+        source.hosts.clone_from(&self.hosts);
         let settings = Settings {
             namespace: NAMESPACE.to_owned(),
             allow_namespaces: Vec::new(),
