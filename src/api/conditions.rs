@@ -15,6 +15,8 @@ pub enum Type {
     Healthy,
     /// Another client keeps writing to fields that the branch owns.
     Contended,
+    /// A new commit waits for a window.
+    Frozen,
 }
 
 impl Type {
@@ -26,6 +28,7 @@ impl Type {
             Self::Stalled => "Stalled",
             Self::Healthy => "Healthy",
             Self::Contended => "Contended",
+            Self::Frozen => "Frozen",
         }
     }
 }
@@ -75,6 +78,10 @@ pub enum Reason {
     Contended,
     /// No client does.
     NotContended,
+    /// A window holds a new commit back.
+    WindowClosed,
+    /// No window does.
+    WindowOpen,
     /// An invariant of Mainstay is broken.
     InternalError,
 }

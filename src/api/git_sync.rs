@@ -1,5 +1,6 @@
 //! `GitSync` (`mainstay.dev/v1alpha1`): keep the cluster on one directory of one reference of a repository.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -59,6 +60,44 @@ pub struct GitSyncSpec {
     /// Stop both loops: nothing is applied, nothing is reverted.
     #[serde(default)]
     pub suspend: bool,
+    /// Stop both loops until this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub suspend_until: Option<Time>,
+    /// When new commits may be applied; by default always. Hand edits are reverted at any time. At most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub windows: Vec<Window>,
+    /// Times at which the remote ref is looked up besides `interval`, as a cron expression of five fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// Time zone of `schedule` and of windows that name none, such as `Europe/Berlin`; by default UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+}
+
+/// A time in which new commits may, or may not, be applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Window {
+    /// `Deny` wins over `Allow`. Where there is an `Allow`, new commits wait for one.
+    pub kind: WindowKind,
+    /// When it begins: a cron expression of five fields.
+    pub schedule: String,
+    /// How long it is active, such as `8h`.
+    pub duration: Span,
+    /// Time zone of `schedule`, such as `Europe/Berlin`; by default that of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+}
+
+/// What a window does while it is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WindowKind {
+    /// New commits may be applied.
+    Allow,
+    /// New commits are held back.
+    Deny,
 }
 
 fn main() -> String {
@@ -87,6 +126,14 @@ pub enum DriftPolicy {
     Report,
     /// Do nothing.
     Ignore,
+}
+
+impl GitSyncSpec {
+    /// Until when both loops are stopped at `now`: `Some(None)` if no end is set, `None` if they run.
+    pub fn suspended(&self, now: Timestamp) -> Option<Option<Timestamp>> {
+        let until = self.suspend_until.as_ref().map(|until| until.0).filter(|until| *until > now);
+        (self.suspend || until.is_some()).then_some(if self.suspend { None } else { until })
+    }
 }
 
 /// What is known of a GitSync. Written at most once per 5 s.
@@ -136,7 +183,13 @@ pub struct GitSyncStatus {
     /// Objects that left the repository and are held by a guard; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<String>,
-    /// Ready, Reconciling, Stalled, Healthy, Contended.
+    /// The commit that waits for a window; absent while none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Frozen>,
+    /// The last commit that was applied although a window held it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_override: Option<WindowOverride>,
+    /// Ready, Reconciling, Stalled, Healthy, Contended, and Frozen where there are windows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,
@@ -187,6 +240,33 @@ pub struct Failure {
     pub reason: String,
     /// For people: what happened and what to do.
     pub message: String,
+}
+
+/// A commit that waits for a window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Frozen {
+    /// The commit.
+    pub commit: String,
+    /// What holds it back.
+    pub by: String,
+    /// When it is applied; absent if no such time is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub until: Option<Time>,
+}
+
+/// A commit that was applied although a window held it back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WindowOverride {
+    /// The commit.
+    pub commit: String,
+    /// What held it back.
+    pub window: String,
+    /// Field manager that set the annotation, or `unknown`.
+    pub who: String,
+    /// When it was applied.
+    #[schemars(with = "TimeSchema")]
+    pub when: Time,
 }
 
 /// One object under break glass.

@@ -28,6 +28,8 @@ pub const PRUNE: &str = "mainstay.dev/prune";
 pub const DISABLED: &str = "disabled";
 /// On a GitSync: the full commit id for which the prune guards are lifted.
 pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
+/// On a GitSync: the full commit id that is applied although a window holds it back.
+pub const OVERRIDE_WINDOW: &str = "mainstay.dev/override-window";
 /// On a GitSync: what happens to its objects when it is deleted; `prune` deletes them, anything else leaves them.
 pub const ON_DELETE: &str = "mainstay.dev/on-delete";
 /// On a GitSync: a value that differs from `status.lastHandledRequest` requests a sync now.

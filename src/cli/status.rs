@@ -41,7 +41,9 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 fn in_sync(sync: &GitSync) -> bool {
     let status = sync.status.as_ref();
     let ready = status.and_then(|status| conditions::status(&status.conditions, conditions::Type::Ready));
-    ready.is_some_and(|ready| ready.status == "True") && !sync.spec.suspend
+    ready.is_some_and(|ready| ready.status == "True" && ready.reason != conditions::Reason::Suspended.as_str())
+        && !sync.spec.suspend
+        && status.is_none_or(|status| status.frozen.is_none())
 }
 
 /// The report about one GitSync.
@@ -60,8 +62,16 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     row("commit", commits(&status));
     row("objects", format!("{} managed, {} healthy, {} failed", status.objects, status.healthy, status.failed));
     row("put back", times(status.reverted));
-    if spec.suspend {
-        row("suspended", "yes: nothing is applied, nothing is put back".into());
+    if let Some(until) = spec.suspended(now) {
+        let until = until.map_or_else(|| "yes".to_owned(), |until| format!("until {until}"));
+        row("suspended", format!("{until}: nothing is applied, nothing is put back"));
+    }
+    if let Some(over) = &status.window_override {
+        let ago = ago(now.duration_since(over.when.0).as_secs());
+        row(
+            "override",
+            format!("{} was applied {ago} ago although {}, by {}", short(&over.commit), over.window, over.who),
+        );
     }
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {

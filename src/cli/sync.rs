@@ -26,6 +26,9 @@ pub(super) struct Arguments {
     /// Give up on a GitSync after this long, such as 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     timeout: Span,
+    /// Apply the newest commit now although a window holds it back; that is recorded
+    #[arg(long)]
+    override_window: bool,
     #[command(flatten)]
     connection: Connection,
 }
@@ -36,7 +39,16 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let kind = own_kind::<GitSync>(&cluster).await?;
     let mut exit = Exit::Fine;
     for before in syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await? {
-        let answer = request(&cluster, &kind, &before);
+        let answer = async {
+            let first = request(&cluster, &kind, &before, None).await?;
+            match first.status.as_ref().and_then(|status| status.frozen.as_ref()) {
+                Some(frozen) if arguments.override_window => {
+                    let commit = frozen.commit.clone();
+                    request(&cluster, &kind, &before, Some(&commit)).await
+                }
+                _ => Ok(first),
+            }
+        };
         let after = tokio::time::timeout(arguments.timeout.0, answer)
             .await
             .map_err(|_| Error::NotAnswered { seconds: arguments.timeout.0.as_secs() })??;
@@ -47,12 +59,21 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(exit)
 }
 
-/// Sets the annotation and waits until the status names it.
-async fn request(cluster: &Cluster, kind: &std::sync::Arc<Kind>, before: &GitSync) -> Result<GitSync, Error> {
+/// Sets the annotation and waits until the status names it. `commit` is to be applied whatever a window says.
+async fn request(
+    cluster: &Cluster,
+    kind: &std::sync::Arc<Kind>,
+    before: &GitSync,
+    commit: Option<&str>,
+) -> Result<GitSync, Error> {
     let name = before.metadata.name.as_deref().unwrap_or_default();
     let namespace = before.metadata.namespace.as_deref();
     let token = jiff::Timestamp::now().to_string();
-    let patch = json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } });
+    let mut annotations = json!({ names::REQUESTED_AT: token });
+    if let Some(commit) = commit {
+        annotations[names::OVERRIDE_WINDOW] = json!(commit);
+    }
+    let patch = json!({ "metadata": { "annotations": annotations } });
     cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
     let mut events = std::pin::pin!(cluster.watch(kind, Selection::named(namespace, name)));
     while let Some(event) = events.next().await {
@@ -60,7 +81,7 @@ async fn request(cluster: &Cluster, kind: &std::sync::Arc<Kind>, before: &GitSyn
             WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
                 let sync = syncs::understand::<GitSync>(value)?;
                 let handled = sync.status.as_ref().and_then(|status| status.last_handled_request.as_deref());
-                if handled == Some(token.as_str()) || sync.spec.suspend {
+                if handled == Some(token.as_str()) || sync.spec.suspended(jiff::Timestamp::now()).is_some() {
                     return Ok(sync);
                 }
             }
@@ -76,7 +97,7 @@ async fn request(cluster: &Cluster, kind: &std::sync::Arc<Kind>, before: &GitSyn
 /// The result of the sync as text and exit code.
 fn outcome(before: &GitSync, after: &GitSync) -> (String, Exit) {
     let name = syncs::name(after);
-    if after.spec.suspend {
+    if after.spec.suspended(jiff::Timestamp::now()).is_some() {
         return (format!("{name}: suspended, nothing was done\n"), Exit::Differs);
     }
     let status = after.status.clone().unwrap_or_default();

@@ -4,18 +4,24 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::apply::InventoryOwner;
 use super::context::Context;
+use super::finalize::git_syncs;
 use super::status::Outcome;
-use super::sync_state::{SyncRequest, SyncState};
+use super::sync_state::{DesiredState, SyncRequest, SyncState};
+use super::windows::{self, Freeze, Windows};
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
-use crate::api::names::ALLOW_PRUNE;
+use crate::api::git_sync::{UNKNOWN, WindowOverride};
+use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
 use crate::cluster;
 use crate::failure::{Class, chain};
 use crate::notification::Message;
 use crate::object::{Digest, Key, Owner};
-use crate::source::{BaseDir, Reference, Remote, RemoteUrl, Source};
+use crate::source::{BaseDir, Commit, Reference, Remote, RemoteUrl, Source};
 
 /// Longest value of a label.
 const LONGEST_LABEL: usize = 63;
@@ -116,6 +122,13 @@ impl Attempt<'_> {
     pub(super) async fn sync(&mut self, remote: &Remote, max_age: Duration) -> Result<Option<Outcome>, Refused> {
         let reference = Reference::parse(&self.sync.spec.reference)?;
         let base_dir = BaseDir::parse(&self.sync.spec.base_dir)?;
+        let windows = match Windows::parse(&self.sync.spec) {
+            Ok(windows) => windows,
+            Err(why) => {
+                self.keep_what_was_applied(remote, &base_dir).await;
+                return Err(Refused::invalid(Reason::SpecInvalid, why));
+            }
+        };
         if self.state.seen.is_none() {
             let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
             if let Some(commit) = seen {
@@ -144,6 +157,10 @@ impl Attempt<'_> {
             return Ok(None);
         }
         let branch = branch(&remote.url, &self.sync.spec.reference);
+        let freeze = self.freeze(&windows, found.commit, Timestamp::now()).await;
+        if freeze.is_some() {
+            self.keep_what_was_applied(remote, &base_dir).await;
+        }
         let desired = match self.desired(remote, &found, &base_dir, &sync_request).await {
             Ok(desired) => desired,
             Err(refused) => {
@@ -151,6 +168,12 @@ impl Attempt<'_> {
                 return Err(refused);
             }
         };
+        // A commit that changes nothing in the directory waits for nothing.
+        if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
+            let since = *self.state.frozen_since.get_or_insert_with(Timestamp::now);
+            return Ok(Some(Outcome::Frozen { commit: found.commit.to_string(), freeze, since }));
+        }
+        self.state.begun = Some(found.commit);
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect::<HashSet<_>>();
         self.context.registry.update(self.owner, |row| {
             row.branch = Some(branch.clone());
@@ -165,6 +188,41 @@ impl Attempt<'_> {
             self.state.settled = Some(sync_request);
         }
         Ok(Some(outcome))
+    }
+
+    /// What holds a commit back, unless it was begun before or somebody asked for it to be applied anyway.
+    async fn freeze(&mut self, windows: &Windows, commit: Commit, now: Timestamp) -> Option<Freeze> {
+        let freeze = windows.freeze(now)?;
+        if self.state.begun == Some(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string()) {
+            return None;
+        }
+        if self.annotation(OVERRIDE_WINDOW) != Some(&commit.to_string()) {
+            return Some(freeze);
+        }
+        // What the agent holds in memory has no managers. Who asked is for the record only, so not knowing stops nothing.
+        let InventoryOwner { namespace, name, .. } = self.inventory_owner();
+        let live = self.context.drift.cluster().get_metadata(&git_syncs(), Some(namespace), name).await;
+        let who = live.ok().flatten().map_or_else(|| UNKNOWN.to_owned(), |meta| windows::who_overrides(&meta));
+        let message = Message::WindowOverridden {
+            subject: self.owner.clone(),
+            commit: commit.to_string(),
+            window: freeze.by.clone(),
+            who: who.clone(),
+        };
+        self.context.emit(self.owner, &message);
+        self.state.window_override =
+            Some(WindowOverride { commit: commit.to_string(), window: freeze.by, who, when: Time(now) });
+        None
+    }
+
+    /// Whether what is applied is just that.
+    fn is_applied(&self, desired: &DesiredState) -> bool {
+        let before = self.sync.status.as_ref().and_then(|status| status.applied_tree_id.clone());
+        let applied = match self.state.applied {
+            Some((_, tree)) => tree.map(|tree| tree.to_string()),
+            None => before,
+        };
+        applied.is_some() && applied == desired.tree.map(|tree| tree.to_string())
     }
 }
 

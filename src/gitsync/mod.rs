@@ -15,6 +15,7 @@ mod apply;
 mod attempt;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
+pub mod cron;
 #[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
 mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
@@ -36,6 +37,7 @@ pub mod resolve;
 mod secret;
 pub mod status;
 mod sync_state;
+pub mod windows;
 
 pub use attempt::label;
 pub use context::{Context, Input, SyncFacts};

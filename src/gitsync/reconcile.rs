@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +18,7 @@ use super::finalize::{End, has_finalizer};
 use super::secret::without_secret;
 use super::status::Outcome;
 use super::sync_state::{Failed, SyncState};
+use super::windows::Windows;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::names::REQUESTED_AT;
@@ -35,6 +37,8 @@ const GATHER: Duration = Duration::from_millis(20);
 const DELETING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// Failed attempts after which something that is awaited is worth telling.
 const AWAITED: u32 = 3;
+/// How long after a time of the calendar it is looked at, so that it is past by every clock.
+const PAST_IT: Duration = Duration::from_millis(10);
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
@@ -54,6 +58,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         status: None,
         written: None,
         last_seen: None,
+        last_try: None,
         request: None,
         next_look: Instant::now(),
         settling: None,
@@ -127,6 +132,8 @@ pub(super) struct Task {
     pub(super) written: Option<Instant>,
     /// What of the GitSync the last attempt was made for.
     pub(super) last_seen: Option<Seen>,
+    /// When the last attempt began.
+    last_try: Option<Timestamp>,
     /// A request that is being acted on.
     pub(super) request: Option<String>,
     pub(super) next_look: Instant,
@@ -259,7 +266,9 @@ impl Task {
         let asked = sync.metadata.annotations.as_ref().and_then(|a| a.get(REQUESTED_AT)).cloned();
         let handled = self.status.as_ref().or(sync.status.as_ref()).and_then(|s| s.last_handled_request.clone());
         let requested = asked.is_some() && asked != handled;
-        let max_age = if requested || changed { Duration::ZERO } else { interval.mul_f64(0.8) };
+        let began = Timestamp::now();
+        let now_due = self.last_try.replace(began).is_some_and(|last| self.is_due(sync, last, began));
+        let max_age = if requested || changed || now_due { Duration::ZERO } else { interval.mul_f64(0.8) };
         if requested {
             self.forget_waits();
         }
@@ -289,12 +298,38 @@ impl Task {
                     }
                     self.tell_failures(&outcome);
                     self.outcome = Some(outcome);
-                } else if matches!(self.outcome, Some(Outcome::Refused { .. } | Outcome::Suspended)) {
+                } else if matches!(
+                    self.outcome,
+                    Some(Outcome::Refused { .. } | Outcome::Suspended { .. } | Outcome::Frozen { .. })
+                ) {
                     // Nothing is to do, and what kept us from seeing that is over.
                     self.outcome = None;
                 }
             }
             Err(refused) => self.refuse(refused, interval),
+        }
+        if let Some(at) = Self::next_time(sync, began) {
+            let wait = at.duration_since(Timestamp::now()).unsigned_abs();
+            self.next_look = self.next_look.min(Instant::now() + wait + PAST_IT);
+        }
+    }
+
+    /// Whether the remote has to be asked although it was asked not long ago: a scheduled time has come since, a window
+    /// has opened, or a suspension has ended.
+    fn is_due(&self, sync: &GitSync, last: Timestamp, now: Timestamp) -> bool {
+        let Ok(windows) = Windows::parse(&sync.spec) else { return false };
+        match self.outcome {
+            Some(Outcome::Frozen { .. }) if windows.freeze(now).is_none() => true,
+            Some(Outcome::Suspended { .. }) => true,
+            _ => windows.is_due(last, now),
+        }
+    }
+
+    /// When something changes by itself: a window, a scheduled sync, the end of a suspension.
+    fn next_time(sync: &GitSync, now: Timestamp) -> Option<Timestamp> {
+        match sync.spec.suspended(now) {
+            Some(until) => until,
+            None => Windows::parse(&sync.spec).ok()?.next(now),
         }
     }
 
@@ -342,7 +377,8 @@ impl Task {
         max_age: Duration,
     ) -> Result<Option<Outcome>, Refused> {
         let status = sync.status.clone().unwrap_or_default();
-        let policy = Policy { drift: sync.spec.drift, suspended: sync.spec.suspend };
+        let suspended = sync.spec.suspended(Timestamp::now());
+        let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some() };
         self.context.drift.set_policy(&self.owner, policy, status.reverted, status.last_reverts);
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
         if let Ok(Some(url)) = &url {
@@ -356,9 +392,9 @@ impl Task {
         if let Ok(remote) = &remote {
             self.context.source.set_remote(&self.consumer, Some(remote));
         }
-        if sync.spec.suspend {
+        if let Some(until) = suspended {
             self.context.registry.update(&self.owner, |row| row.suspended = true);
-            return Ok(Some(Outcome::Suspended));
+            return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
         self.attempt(sync).sync(&remote?, max_age).await

@@ -30,7 +30,16 @@ impl Task {
             return;
         }
         let problems = match outcome {
-            Outcome::Suspended => return,
+            Outcome::Suspended { .. } => return,
+            Outcome::Frozen { commit, freeze, .. } => {
+                let held = Message::CommitHeld {
+                    subject: self.owner.clone(),
+                    commit: commit.clone(),
+                    why: status::waits(commit, freeze),
+                };
+                self.context.emit(&self.owner, &held);
+                return;
+            }
             Outcome::Refused { message, .. } => message.lines().map(str::to_owned).collect::<Vec<_>>(),
             Outcome::Applied { failures, guard, .. } => {
                 let before = match &self.outcome {
@@ -68,7 +77,8 @@ impl Task {
             self.status = Some(old);
             return;
         }
-        let waits_for_health = matches!(&outcome, Outcome::Applied { .. }) && is_progressing(&new);
+        let waits_for_health =
+            matches!(&outcome, Outcome::Applied { .. } | Outcome::Frozen { .. }) && is_progressing(&new);
         let earliest = match (self.written, &self.request) {
             (Some(written), None) => written + STATUS_EVERY,
             (None, None) if waits_for_health => {
@@ -113,6 +123,8 @@ impl Task {
             outcome,
             summary: &summary,
             wait: sync.spec.wait.then_some(sync.spec.timeout.0),
+            windows: !sync.spec.windows.is_empty(),
+            window_override: self.state.window_override.as_ref(),
         };
         status::after(old, &facts, Timestamp::now())
     }
@@ -122,7 +134,9 @@ impl Task {
         let contended = status.conditions.iter().any(|c| c.type_ == "Contended" && c.status == "True");
         let cooling = contended.then(|| Instant::now() + COOLING);
         let timeout = match outcome {
-            Outcome::Applied { since, .. } if sync.spec.wait && is_progressing(status) => {
+            Outcome::Applied { since, .. } | Outcome::Frozen { since, .. }
+                if sync.spec.wait && is_progressing(status) =>
+            {
                 let passed = Timestamp::now().duration_since(*since).unsigned_abs();
                 let left = sync.spec.timeout.0.checked_sub(passed);
                 left.map(|left| Instant::now() + left + Duration::from_millis(100))
@@ -160,8 +174,12 @@ impl Task {
     }
 
     fn set_facts(&self) {
-        let behind =
-            self.state.seen.filter(|(commit, _)| self.state.applied.is_none_or(|(applied, _)| applied != *commit));
+        let waits = matches!(self.outcome, Some(Outcome::Frozen { .. }));
+        let behind = self
+            .state
+            .seen
+            .filter(|_| !waits)
+            .filter(|(commit, _)| self.state.applied.is_none_or(|(applied, _)| applied != *commit));
         let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.state.failed.len() };
         self.context.set_facts(&self.owner, Some(facts));
     }

@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
+use super::windows::Freeze;
 use crate::api::conditions::{self, Reason, Type};
-use crate::api::git_sync::{Failure, GitSyncStatus, Pause};
+use crate::api::git_sync::{Failure, Frozen, GitSyncStatus, Pause, WindowOverride};
 use crate::failure::Class;
 use crate::managed::{SHOWN, Summary};
 
@@ -24,7 +25,19 @@ const SILENCE: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Both loops are stopped.
-    Suspended,
+    Suspended {
+        /// When they go on by themselves.
+        until: Option<Timestamp>,
+    },
+    /// A new commit waits for a window; what was applied before stays enforced.
+    Frozen {
+        /// The commit that waits.
+        commit: String,
+        /// What holds it back.
+        freeze: Freeze,
+        /// When the commit before it was applied.
+        since: Timestamp,
+    },
     /// It did not come to applying anything.
     Refused {
         /// What kind of failure it was.
@@ -68,6 +81,10 @@ pub struct Facts<'a> {
     pub summary: &'a Summary,
     /// Whether Ready waits for health, and for how long.
     pub wait: Option<Duration>,
+    /// Whether there are windows.
+    pub windows: bool,
+    /// The commit that was applied although a window held it back.
+    pub window_override: Option<&'a WindowOverride>,
 }
 
 /// The status after an attempt.
@@ -111,6 +128,8 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
             .map(|(key, until)| Pause { object: key.to_string(), until: until.map(|t| t.to_string()) })
             .collect(),
         held,
+        frozen: frozen(facts.outcome),
+        window_override: facts.window_override.cloned().or_else(|| old.window_override.clone()),
         conditions: old.conditions.clone(),
     };
     let kept = Kept {
@@ -120,6 +139,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
     let mut write = Conditions { all: &mut status.conditions, generation: facts.generation, now };
     write.health(facts);
     write.contention(summary);
+    write.freeze(facts);
     write.ready(facts, &kept);
     status
 }
@@ -130,6 +150,20 @@ struct Kept<'a> {
     applied: Option<&'a str>,
     /// Since when the repository has kept silent, once that is long ago.
     silent_since: Option<Timestamp>,
+}
+
+fn frozen(outcome: &Outcome) -> Option<Frozen> {
+    let Outcome::Frozen { commit, freeze, .. } = outcome else { return None };
+    Some(Frozen { commit: commit.clone(), by: freeze.by.clone(), until: freeze.until.map(Time) })
+}
+
+/// The commit that waits, why, and until when.
+pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
+    let until = freeze.until.map_or_else(
+        || "no time is known at which that ends".to_owned(),
+        |until| format!("until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
+    );
+    format!("commit {commit} is held back: {}, {until}", freeze.by)
 }
 
 /// Since when the repository has not answered.
@@ -145,6 +179,23 @@ fn is_long_ago(since: Timestamp, now: Timestamp) -> bool {
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// How applying a commit went; see [`Outcome::Applied`].
+struct Progress<'a> {
+    failures: &'a [(Class, Reason, Failure)],
+    guard: Option<&'a str>,
+    held: &'a [String],
+    pruning: usize,
+    note: Option<&'a str>,
+    since: Timestamp,
+}
+
+impl Progress<'_> {
+    /// Nothing failed, nothing is held.
+    fn at(since: Timestamp) -> Self {
+        Self { failures: &[], guard: None, held: &[], pruning: 0, note: None, since }
+    }
 }
 
 struct Conditions<'a> {
@@ -191,13 +242,35 @@ impl Conditions<'_> {
         }
     }
 
+    fn freeze(&mut self, facts: &Facts<'_>) {
+        if let Outcome::Frozen { commit, freeze, .. } = facts.outcome {
+            let message = format!("{}; `mainstay sync --override-window` applies it now", waits(commit, freeze));
+            self.set(Type::Frozen, "True", Reason::WindowClosed, &message);
+        } else if facts.windows || conditions::status(self.all, Type::Frozen).is_some() {
+            self.set(Type::Frozen, "False", Reason::WindowOpen, "");
+        }
+    }
+
     fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
         match facts.outcome {
-            Outcome::Suspended => {
-                let message = "suspended: nothing is applied and nothing is reverted";
-                self.set(Type::Ready, "False", Reason::Suspended, message);
+            Outcome::Suspended { until } => {
+                let until = until.map(|until| format!(" until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")));
+                let until = until.unwrap_or_default();
+                let message = format!("suspended{until}: nothing is applied and nothing is reverted");
+                self.set(Type::Ready, "False", Reason::Suspended, &message);
                 self.progress(false, false, Reason::Suspended, "");
             }
+            Outcome::Frozen { commit, freeze, since } => match kept.applied {
+                Some(applied) => self.applied(
+                    facts,
+                    applied,
+                    &Progress { note: Some(&waits(commit, freeze)), ..Progress::at(*since) },
+                ),
+                None => {
+                    self.set(Type::Ready, "False", Reason::WindowClosed, &waits(commit, freeze));
+                    self.progress(false, false, Reason::WindowClosed, "");
+                }
+            },
             Outcome::Refused { class, reason, message } => {
                 if *class == Class::Unavailable && self.was_applied() {
                     self.while_git_is_away(facts, kept, *reason, message);
@@ -207,7 +280,15 @@ impl Conditions<'_> {
                 self.progress(*class != Class::Invalid, *class == Class::Invalid, *reason, message);
             }
             Outcome::Applied { failures, guard, held, pruning, note, since } => {
-                self.applied(facts, failures, guard.as_deref(), held, *pruning, note.as_deref(), *since);
+                let part = Progress {
+                    failures,
+                    guard: guard.as_deref(),
+                    held,
+                    pruning: *pruning,
+                    note: note.as_deref(),
+                    since: *since,
+                };
+                self.applied(facts, facts.attempted.unwrap_or_default(), &part);
             }
         }
     }
@@ -237,18 +318,8 @@ impl Conditions<'_> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one outcome, taken apart in one place")]
-    fn applied(
-        &mut self,
-        facts: &Facts<'_>,
-        failures: &[(Class, Reason, Failure)],
-        guard: Option<&str>,
-        held: &[String],
-        pruning: usize,
-        note: Option<&str>,
-        since: Timestamp,
-    ) {
-        let commit = facts.attempted.unwrap_or_default();
+    fn applied(&mut self, facts: &Facts<'_>, commit: &str, part: &Progress<'_>) {
+        let Progress { failures, guard, held, pruning, note, since } = *part;
         if let Some((_, reason, _)) = failures.first() {
             let named = failures.iter().take(NAMED);
             let text = named.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).collect::<Vec<_>>().join("; ");
@@ -364,6 +435,8 @@ mod tests {
             outcome,
             summary,
             wait: Some(Duration::from_secs(60)),
+            windows: false,
+            window_override: None,
         };
         let status = after(&GitSyncStatus::default(), &facts, at(now));
         let text = |kind: Type| {
@@ -421,6 +494,8 @@ mod tests {
             outcome,
             summary: &summary,
             wait: None,
+            windows: false,
+            window_override: None,
         };
         let first = after(&GitSyncStatus::default(), &facts(&ok), at(1));
         let away = Outcome::Refused {
@@ -452,6 +527,8 @@ mod tests {
             outcome,
             summary,
             wait: None,
+            windows: false,
+            window_override: None,
         };
         let away = Outcome::Refused {
             class: Class::Unavailable,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use crate::api::conditions::Reason;
-use crate::api::git_sync::Failure;
+use crate::api::git_sync::{Failure, WindowOverride};
 use crate::failure::Class;
 use crate::managed::Desired;
 use crate::managed::inventory::Inventory;
@@ -53,6 +53,12 @@ pub(super) struct SyncState {
     pub(super) looked_back: bool,
     /// When the present outcome of applying began.
     pub(super) since: Option<(Commit, Timestamp)>,
+    /// The commit that this agent began to apply last. A window that closes meanwhile does not stop it.
+    pub(super) begun: Option<Commit>,
+    /// When this agent first held a commit back.
+    pub(super) frozen_since: Option<Timestamp>,
+    /// The last commit that was applied although a window held it back.
+    pub(super) window_override: Option<WindowOverride>,
 }
 
 /// What a sync is asked for: equal requests have nothing new to do.

@@ -66,6 +66,28 @@ pub enum Message {
         /// Time from the ref lookup to the answer of the last write.
         millis: u64,
     },
+    /// A new commit waits for a window.
+    CommitHeld {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Subject,
+        /// Full commit id.
+        commit: String,
+        /// The commit, what holds it back, and until when.
+        why: String,
+    },
+    /// A commit is applied although a window holds it back.
+    WindowOverridden {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Subject,
+        /// Full commit id.
+        commit: String,
+        /// What holds it back.
+        window: String,
+        /// Field manager that asked for it, or `unknown`.
+        who: String,
+    },
     /// An object was reverted to its desired state.
     Reverted {
         /// The owner of the object.
@@ -208,6 +230,11 @@ impl Message {
                 );
                 describe(Info, "Applied", "Apply", commit.clone(), text)
             }
+            Self::CommitHeld { commit, why, .. } => describe(Info, "CommitHeld", "Apply", commit.clone(), why.clone()),
+            Self::WindowOverridden { commit, window, who, .. } => {
+                let text = format!("commit {} is applied although {window}: {who} asked for it", short(commit));
+                describe(Warning, "WindowOverridden", "Apply", commit.clone(), text)
+            }
             Self::Reverted { fields, who, millis, .. } => {
                 let text = if fields == &[WHOLE_OBJECT] {
                     let who = if who == UNKNOWN { "somebody" } else { who };
@@ -264,6 +291,8 @@ impl Message {
         match self {
             Self::CommitSeen { subject, .. }
             | Self::CommitApplied { subject, .. }
+            | Self::CommitHeld { subject, .. }
+            | Self::WindowOverridden { subject, .. }
             | Self::Reverted { subject, .. }
             | Self::DriftSeen { subject, .. }
             | Self::Contended { subject, .. }

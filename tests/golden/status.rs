@@ -8,6 +8,7 @@ use mainstay::api::conditions::Reason;
 use mainstay::api::git_sync::{Failure, GitSyncStatus};
 use mainstay::failure::Class;
 use mainstay::gitsync::status::{Facts, Outcome, after};
+use mainstay::gitsync::windows::Freeze;
 use mainstay::managed::{Listed, Summary};
 use mainstay::object::Key;
 use serde::Deserialize;
@@ -22,6 +23,9 @@ struct Case {
     _title: String,
     /// How long Ready waits for health, in seconds; not at all without it.
     wait: Option<u64>,
+    /// Whether the GitSync has windows.
+    #[serde(default)]
+    windows: bool,
     attempts: Vec<Attempt>,
 }
 
@@ -33,6 +37,8 @@ struct Attempt {
     at: i64,
     #[serde(default)]
     suspended: bool,
+    /// What holds the commit back, and until which second.
+    frozen: Option<(String, i64)>,
     refused: Option<Refused>,
     /// Since when everything is applied.
     #[serde(default)]
@@ -108,9 +114,13 @@ fn second(at: i64) -> Timestamp {
     Timestamp::from_second(at).unwrap()
 }
 
-fn outcome(attempt: &Attempt) -> Outcome {
+fn outcome(attempt: &Attempt, commit: &str) -> Outcome {
     if attempt.suspended {
-        return Outcome::Suspended;
+        return Outcome::Suspended { until: None };
+    }
+    if let Some((by, until)) = &attempt.frozen {
+        let freeze = Freeze { by: by.clone(), until: Some(second(*until)) };
+        return Outcome::Frozen { commit: commit.to_owned(), freeze, since: second(attempt.since) };
     }
     if let Some(refused) = &attempt.refused {
         let message = refused.message.clone();
@@ -161,7 +171,7 @@ fn decide(case: &Case) -> String {
     let mut text = String::new();
     for (number, attempt) in case.attempts.iter().enumerate() {
         let (commit, tree) = (format!("c{}", number + 1), format!("t{}", number + 1));
-        let outcome = outcome(attempt);
+        let outcome = outcome(attempt, &commit);
         let is_complete = matches!(&outcome, Outcome::Applied { failures, guard: None, .. } if failures.is_empty());
         let facts = Facts {
             generation: Some(1),
@@ -171,6 +181,8 @@ fn decide(case: &Case) -> String {
             outcome: &outcome,
             summary: &summary(&attempt.objects),
             wait: case.wait.map(Duration::from_secs),
+            windows: case.windows,
+            window_override: None,
         };
         status = after(&status, &facts, second(attempt.at));
         let shown = serde_yaml::to_string(&status).unwrap();

@@ -77,3 +77,4 @@ mod sync_faults;
 mod unreadable;
 mod watch_failures;
 mod watches_cut;
+mod windows;
