@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::registry::Registry;
 use super::resolve::Reach;
 use crate::api::GitSync;
+use crate::cluster::Kind;
 use crate::drift::{Announcement, Drift};
 use crate::liveness::Component;
 use crate::manifest;
@@ -121,4 +122,9 @@ impl SyncFacts {
     pub fn lag(&self) -> Duration {
         self.lagging_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
+}
+
+/// The kind of GitSyncs.
+pub(super) fn git_syncs() -> Kind {
+    Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
 }

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::apply::{self, Pruned};
 use super::attempt::{Attempt, Refused};
+use super::context::git_syncs;
 use super::observe;
 use super::prune::{Unproven, holds_much};
 use crate::api::GitSync;
@@ -32,11 +33,6 @@ const AT_ONCE: usize = 16;
 /// How often it is tried to let go of the objects of a GitSync that is gone, and how long is waited in between.
 const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_secs(1);
-
-/// The kind of GitSyncs.
-pub(super) fn git_syncs() -> Kind {
-    Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
-}
 
 /// What became of a GitSync that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

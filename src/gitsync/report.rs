@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::context::SyncFacts;
-use super::finalize::git_syncs;
+use super::context::{SyncFacts, git_syncs};
 use super::reconcile::Task;
 use super::status::{self, Outcome};
 use crate::api::GitSync;

@@ -70,7 +70,7 @@ pub enum Message {
     CommitHeld {
         /// The GitSync.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// Full commit id.
         commit: String,
         /// The commit, what holds it back, and until when.
@@ -80,7 +80,7 @@ pub enum Message {
     WindowOverridden {
         /// The GitSync.
         #[serde(flatten)]
-        subject: Subject,
+        subject: Owner,
         /// Full commit id.
         commit: String,
         /// What holds it back.
