@@ -260,17 +260,15 @@ impl Conditions<'_> {
                 self.set(Type::Ready, "False", Reason::Suspended, &message);
                 self.progress(false, false, Reason::Suspended, "");
             }
-            Outcome::Frozen { commit, freeze, since } => match kept.applied {
-                Some(applied) => self.applied(
-                    facts,
-                    applied,
-                    &Progress { note: Some(&waits(commit, freeze)), ..Progress::at(*since) },
-                ),
-                None => {
-                    self.set(Type::Ready, "False", Reason::WindowClosed, &waits(commit, freeze));
+            Outcome::Frozen { commit, freeze, since } => {
+                let waits = waits(commit, freeze);
+                if let Some(applied) = kept.applied {
+                    self.applied(facts, applied, &Progress { note: Some(&waits), ..Progress::at(*since) });
+                } else {
+                    self.set(Type::Ready, "False", Reason::WindowClosed, &waits);
                     self.progress(false, false, Reason::WindowClosed, "");
                 }
-            },
+            }
             Outcome::Refused { class, reason, message } => {
                 if *class == Class::Unavailable && self.was_applied() {
                     self.while_git_is_away(facts, kept, *reason, message);

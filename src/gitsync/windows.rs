@@ -117,7 +117,7 @@ impl Windows {
             return Some(format!("the window {} is active", deny.name));
         }
         let allows = self.windows.iter().filter(|w| w.kind == WindowKind::Allow).collect::<Vec<_>>();
-        if allows.iter().any(|window| is_active(&window)) {
+        if allows.iter().any(is_active) {
             return None;
         }
         match allows.as_slice() {
