@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
+use sha2::{Digest as _, Sha256};
 
 use super::access_fault::AccessFault;
 use super::proxy::Proxy;
@@ -28,6 +29,11 @@ impl Connection {
         })
     }
 
+    /// What distinguishes connections, without anything of them.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        digest(self.parts().iter().map(String::as_str))
+    }
+
     /// The parts that distinguish connections.
     pub(super) fn parts(&self) -> Vec<String> {
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
@@ -41,5 +47,27 @@ impl Connection {
             login.into_iter().flat_map(|login| [&login.username, &login.password]).map(|text| text.expose().clone()),
         );
         parts
+    }
+}
+
+/// A digest over texts, each with its length.
+pub(super) fn digest<'t>(parts: impl Iterator<Item = &'t str>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_tells_parts_apart() {
+        let of = |parts: &[&str]| digest(parts.iter().copied());
+        assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
+        assert_eq!(of(&["ab", "c"]), of(&["ab", "c"]));
     }
 }

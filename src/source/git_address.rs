@@ -39,7 +39,8 @@ impl GitAddress {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let path = super::percent::decoded(url.path());
         let path = path.trim_end_matches('/').to_owned();
-        if path.is_empty() || path.chars().any(char::is_control) {
+        let leads_up = path.split('/').any(|segment| matches!(segment, "." | ".."));
+        if path.is_empty() || leads_up || path.chars().any(char::is_control) {
             return Err(FORM);
         }
         // The port that is usual for HTTP is not shown as one by `port`.
@@ -59,14 +60,34 @@ impl GitAddress {
 
 impl fmt::Display for GitAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.replace('%', "%25").replace('?', "%3F").replace('#', "%23").replace(' ', "%20");
+        let path = self
+            .path
+            .replace('%', "%25")
+            .replace('?', "%3F")
+            .replace('#', "%23")
+            .replace(' ', "%20")
+            .replace('\\', "%5C");
         write!(f, "git://{}{path}", self.authority())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn the_displayed_form_parses_to_the_same_address(rest in "[ -~]{0,8}@?[a-z\\[\\]:.0-9-]{1,9}[:/][ -~]{0,12}") {
+            if let Ok(address) = GitAddress::parse(&rest) {
+                let shown = address.to_string();
+                let parsed = GitAddress::parse(shown.strip_prefix("git://").unwrap());
+                prop_assert_eq!(parsed.as_ref(), Ok(&address), "{}", shown);
+                prop_assert!(!shown.chars().any(char::is_control));
+            }
+        }
+    }
 
     #[test]
     fn reads_addresses_of_a_git_daemon() {
@@ -77,12 +98,13 @@ mod tests {
         check("Git.corp/a/b.git/", "git://git.corp/a/b.git");
         check("git.corp:80/a", "git://git.corp:80/a");
         check("git.corp:9418/a%20b", "git://git.corp/a%20b");
+        check("git.corp/a%5Cb", "git://git.corp/a%5Cb");
         check("[::1]:1/a", "git://[::1]:1/a");
         check("[::1]/a", "git://[::1]/a");
         check("u:p@git.corp/a", "a Git daemon asks nobody who they are; give the address without a user");
         check("git.corp/a?b", "an address has no `?` and no `#`; credentials belong in a Secret");
         check("169.254.169.254/a", link_local::REFUSED);
-        for bad in ["", "/a", "git.corp", "git.corp/", "git.corp/a%00b", "git.corp:99999/a"] {
+        for bad in ["", "/a", "git.corp", "git.corp/", "git.corp/a%00b", "git.corp:99999/a", "git.corp/a%2f..%2fb"] {
             check(bad, "an address of a Git daemon has the form git://host:port/path");
         }
     }

@@ -16,6 +16,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::access_fault::AccessFault;
+use super::connection::digest;
 use super::link_local;
 use super::secret_field::field;
 use crate::object::Secret;
@@ -96,6 +97,11 @@ impl GithubApp {
         pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature)
             .map_err(|_| AccessFault::UnusableField { field: KEY, why: "it cannot sign" })?;
         Ok(Secret::new(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))))
+    }
+
+    /// What distinguishes an App and the API that gives its tokens, without anything of its key.
+    pub(super) fn digest(&self, token_url: &Url) -> [u8; 32] {
+        digest(self.parts().into_iter().chain([token_url.as_str()]))
     }
 
     /// The parts that distinguish Apps.

@@ -392,7 +392,8 @@ impl Source {
         let given = remote.credentials().clone();
         match (&given, wire) {
             (Credentials::App(app), Wire::Http(http, url)) => {
-                let password = self.inner.tokens.get(app, http.app_token(app, url)).await?;
+                let url = app.token_url(url).ok_or(Fault::Stopped)?;
+                let password = self.inner.tokens.get(app.digest(&url), http.app_token(app, url)).await?;
                 Ok(Credentials::Basic { username: APP_USER.to_owned(), password })
             }
             _ => Ok(given),
@@ -401,8 +402,10 @@ impl Source {
 
     /// The fault of a conversation with these credentials, without anything of them.
     pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
-        if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault) {
-            self.inner.tokens.refused(app);
+        if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault)
+            && let Some(url) = remote.url.http().and_then(|url| app.token_url(url))
+        {
+            self.inner.tokens.refused(app.digest(&url));
         }
         transport::without_credentials(credentials, fault)
     }

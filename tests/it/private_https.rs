@@ -128,3 +128,30 @@ async fn the_container_of_a_build_fetches_over_tls_and_a_proxy() {
         assert!(!content.contains(&hex::encode("81723")));
     }
 }
+
+#[tokio::test]
+async fn the_proxies_of_the_environment_lead_to_repositories_but_for_their_exceptions() {
+    let origin = build::Origin::new(|remote| {
+        remote.file("handler.js", "module.exports = { main: () => 'hello' };\n").file("package.json", "{}");
+    });
+    let origin = origin.await;
+    let (ca, server) = server(origin.remote.root()).await;
+    let mut proxy = Proxy::socks("walker", "cow-81723");
+    let address = proxy.address().replace("socks5://", "socks5h://walker:cow-81723@");
+    let job = Job::new();
+    let mut arguments = origin.resolved("/");
+    arguments[1] = server.url(NAME);
+    let credentials = job.path("git-credentials").to_str().unwrap().to_owned();
+    arguments.extend(["--auth".into(), "basic".into(), "--credentials".into(), credentials]);
+    job.put("git-credentials/bearerToken", "horse-81723").put("git-credentials/ca.crt", ca.pem());
+    let fetch = async |variables: &[(&str, &str)]| job.run_with("fetch", "nodejs22", &arguments, variables).await;
+    let through = [("HTTPS_PROXY", &*address)];
+    let (said, output) = fetch(&through).await;
+    assert!(output.status.success(), "{said}");
+    proxy.stop();
+    let (said, output) = fetch(&through).await;
+    assert!(!output.status.success() && said.contains("no connection: SOCKS error"), "{said}");
+    assert!(!said.contains("81723") && !String::from_utf8_lossy(&output.stderr).contains("81723"), "{said}");
+    let (said, output) = fetch(&[through[0], ("NO_PROXY", "10.0.0.0/8,127.0.0.1")]).await;
+    assert!(output.status.success(), "{said}");
+}

@@ -2,6 +2,7 @@
 //!
 //! Invariant: at most one request for a token of an installation is under way.
 //! Invariant: a token that a server has refused is not used again.
+//! Invariant: a token is kept for the App and the API that gave it; nothing is kept of the App's key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,6 @@ use jiff::Timestamp;
 
 use crate::source::Secret;
 use crate::source::error::Fault;
-use crate::source::github_app::GithubApp;
 
 /// How long before its end a token is replaced.
 const BEFORE_END: Duration = Duration::from_secs(300);
@@ -28,13 +28,13 @@ type Place = Arc<tokio::sync::Mutex<Option<Token>>>;
 
 /// The tokens of all installations.
 #[derive(Debug, Default)]
-pub(in crate::source) struct AppTokens(Mutex<HashMap<Arc<GithubApp>, Place>>);
+pub(in crate::source) struct AppTokens(Mutex<HashMap<[u8; 32], Place>>);
 
 impl AppTokens {
-    /// The token of an App: the one that is kept, or one that is asked for.
+    /// The token of an App, by its digest: the one that is kept, or one that is asked for.
     pub(in crate::source) async fn get(
         &self,
-        app: &Arc<GithubApp>,
+        app: [u8; 32],
         asked: impl Future<Output = Result<(Secret<String>, Timestamp), Fault>>,
     ) -> Result<Secret<String>, Fault> {
         let place = self.place(app);
@@ -50,19 +50,19 @@ impl AppTokens {
     }
 
     /// The server has refused the token of an App.
-    pub(in crate::source) fn refused(&self, app: &Arc<GithubApp>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(app);
+    pub(in crate::source) fn refused(&self, app: [u8; 32]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&app);
     }
 
-    fn place(&self, app: &Arc<GithubApp>) -> Place {
+    fn place(&self, app: [u8; 32]) -> Place {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !places.contains_key(app) {
+        if !places.contains_key(&app) {
             let now = Timestamp::now();
             // One that is locked is in use.
             places.retain(|_, place| {
                 place.try_lock().map_or(true, |token| token.as_ref().is_some_and(|token| now < token.until))
             });
         }
-        Arc::clone(places.entry(Arc::clone(app)).or_default())
+        Arc::clone(places.entry(app).or_default())
     }
 }

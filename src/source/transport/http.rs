@@ -39,7 +39,8 @@ pub(in crate::source) struct HttpClients {
     deadlines: Deadlines,
     names: Names,
     usual: OnceLock<Arc<Http>>,
-    others: Mutex<HashMap<Connection, Weak<Http>>>,
+    /// By the digest of their connection: a key must not outlive its use.
+    others: Mutex<HashMap<[u8; 32], Weak<Http>>>,
 }
 
 impl HttpClients {
@@ -55,14 +56,15 @@ impl HttpClients {
         if let Some(kept) = &*lock(place) {
             return Ok(Arc::clone(kept));
         }
-        let known = lock(&self.others).get(connection).and_then(Weak::upgrade);
+        let digest = connection.digest();
+        let known = lock(&self.others).get(&digest).and_then(Weak::upgrade);
         let client = match known {
             Some(client) => client,
             None => Arc::new(Http::new(self.deadlines, &self.names, connection)?),
         };
         let mut others = lock(&self.others);
         others.retain(|_, client| client.strong_count() > 0);
-        others.insert(connection.clone(), Arc::downgrade(&client));
+        others.insert(digest, Arc::downgrade(&client));
         *lock(place) = Some(Arc::clone(&client));
         Ok(client)
     }
@@ -193,13 +195,12 @@ impl Http {
         }
     }
 
-    /// A token of a GitHub App for a repository at this address, and when it ends.
+    /// A token of a GitHub App from this address, and when it ends.
     pub(in crate::source) async fn app_token(
         &self,
         app: &GithubApp,
-        repository: &Url,
+        url: Url,
     ) -> Result<(Secret<String>, Timestamp), Fault> {
-        let url = app.token_url(repository).ok_or(Fault::Stopped)?;
         let host = url.host_str().unwrap_or_default().to_owned();
         let refused = |why: &str| Fault::App { host: host.clone(), why: why.to_owned() };
         let asked = self
@@ -285,7 +286,8 @@ fn client(deadlines: Deadlines, names: &Names, connection: &Connection) -> Resul
     if let Some(proxy) = &connection.proxy {
         let url = proxy.url().ok_or(Fault::Stopped)?;
         let proxy = reqwest::Proxy::all(url.expose().clone());
-        builder = builder.proxy(proxy.map_err(|error| network(&error))?);
+        // Some proxies end a connection after an answer without saying so, and the next request would fail on it.
+        builder = builder.proxy(proxy.map_err(|error| network(&error))?).pool_max_idle_per_host(0);
     }
     if let Some(client) = &connection.client {
         let identity = reqwest::Identity::from_pem(client.pem().as_bytes());

@@ -170,13 +170,13 @@ mod tests {
         there.write_all(answer).await.unwrap();
         there.write_all(b"SSH-2.0").await.unwrap();
         // The other end says no more, as one that is gone.
-        let (mut requests, words) = tokio::io::split(there);
-        drop(words);
+        let (mut requests, mut words) = tokio::io::split(there);
+        words.shutdown().await.unwrap();
         let outcome = match open(&mut here, proxy, host, 2222).await {
             Ok(()) => {
-                let mut next = [0; 7];
-                here.read_exact(&mut next).await.unwrap();
-                String::from_utf8_lossy(&next).into_owned()
+                let mut next = Vec::new();
+                (&mut here).take(7).read_to_end(&mut next).await.unwrap();
+                format!("then {}", String::from_utf8_lossy(&next))
             }
             Err(fault) => fault.to_string(),
         };
@@ -191,7 +191,7 @@ mod tests {
         let plain = proxy(ProxyKind::Http, None);
         let (request, outcome) = asked(&plain, "git.corp", b"HTTP/1.1 200 Connection established\r\n\r\n").await;
         assert_eq!(request, b"CONNECT git.corp:2222 HTTP/1.1\r\nHost: git.corp:2222\r\n\r\n");
-        assert_eq!(outcome, "SSH-2.0");
+        assert_eq!(outcome, "then SSH-2.0");
         let (request, outcome) =
             asked(&proxy(ProxyKind::Http, Some(("u", "p"))), "::1", b"HTTP/1.0 407 No\r\nA: b\r\n\r\n").await;
         assert!(request.starts_with(b"CONNECT [::1]:2222 ") && request.ends_with(b"Basic dTpw\r\n\r\n"));
@@ -204,16 +204,29 @@ mod tests {
         assert!(said(&[b'x'; ANSWER_BYTES]).await.ends_with("it does not speak HTTP"));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn reads_any_answer_without_panic(answer: Vec<u8>, is_socks: bool) {
+            let kind = if is_socks { ProxyKind::Socks5 } else { ProxyKind::Http };
+            let answered = wait(asked(&proxy(kind, None), "h", &answer));
+            proptest::prop_assert!(!answered.1.is_empty());
+        }
+    }
+
+    fn wait<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
     #[tokio::test]
     async fn asks_a_socks_proxy_and_leaves_what_the_server_says_first() {
         let plain = proxy(ProxyKind::Socks5, None);
         let (request, outcome) = asked(&plain, "git.corp", b"\x05\x00\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x09").await;
         assert_eq!(request, b"\x05\x01\x00\x05\x01\x00\x03\x08git.corp\x08\xae");
-        assert_eq!(outcome, "SSH-2.0");
+        assert_eq!(outcome, "then SSH-2.0");
         let with = proxy(ProxyKind::Socks5, Some(("u", "pw")));
         let (request, outcome) = asked(&with, "127.0.0.1", b"\x05\x02\x01\x00\x05\x00\x00\x03\x02ab\x00\x09").await;
         assert_eq!(request, b"\x05\x01\x02\x01\x01u\x02pw\x05\x01\x00\x01\x7f\x00\x00\x01\x08\xae");
-        assert_eq!(outcome, "SSH-2.0");
+        assert_eq!(outcome, "then SSH-2.0");
         let said = async |answer: &[u8]| asked(&with, "h", answer).await.1;
         assert_eq!(said(b"\x05\xff").await, Fault::ProxyDenied.to_string());
         assert_eq!(said(b"\x05\x02\x01\x01").await, Fault::ProxyDenied.to_string());

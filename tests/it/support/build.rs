@@ -67,7 +67,19 @@ impl Job {
 
     /// Runs a container of the program; its termination message, and what it printed.
     pub(crate) async fn run(&self, step: &str, runtime: &str, arguments: &[String]) -> (String, Output) {
+        self.run_with(step, runtime, arguments, &[]).await
+    }
+
+    /// The same with these environment variables.
+    pub(crate) async fn run_with(
+        &self,
+        step: &str,
+        runtime: &str,
+        arguments: &[String],
+        variables: &[(&str, &str)],
+    ) -> (String, Output) {
         let mut command = self.command(env!("CARGO_BIN_EXE_mainstay"));
+        command.envs(variables.iter().copied());
         command.args(["build", step, "--runtime", runtime, "--workspace"]).arg(self.path("workspace")).args(arguments);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (fs::read_to_string(self.path("message")).unwrap_or_default(), output)
