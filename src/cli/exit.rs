@@ -8,13 +8,15 @@ use std::{
 
 use super::{Error, output};
 
-/// The exit code of a command that did not fail.
+/// The exit code of a command that could be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Exit {
     /// No differences.
     Fine = 0,
     /// There are differences, or something is not in sync.
     Differs = 1,
+    /// Something that was tried does not work.
+    Failed = 2,
 }
 
 impl From<Exit> for ExitCode {

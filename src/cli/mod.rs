@@ -8,6 +8,7 @@ mod agent;
 #[cfg(feature = "dev")]
 mod bench;
 mod build;
+mod check;
 mod connection;
 mod crd;
 mod deploy_key;
@@ -25,6 +26,7 @@ mod status;
 mod stop;
 mod sync;
 mod syncs;
+mod uninstall;
 
 use std::process::ExitCode;
 
@@ -49,6 +51,10 @@ enum Command {
     Install(install::Arguments),
     /// Print the public half of the SSH key that the repository is opened with, and where to add it
     Identity(identity::Arguments),
+    /// Try cluster, permissions and repositories as the agent would, and say what is wrong; exit code 2 when something is
+    Check(check::Arguments),
+    /// Take the agent out of the cluster; what it has applied stays
+    Uninstall(uninstall::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
     /// Ask for a sync now, wait for it, and print the commit and what came of it
@@ -96,6 +102,8 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Agent(arguments) => agent::run(arguments).await,
         Command::Install(arguments) => install::run(arguments),
         Command::Identity(arguments) => identity::run(arguments).await,
+        Command::Check(arguments) => check::run(arguments).await,
+        Command::Uninstall(arguments) => uninstall::run(arguments).await,
         Command::Crd => crd::run(),
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,

@@ -78,7 +78,9 @@ fn install_says_what_is_wrong_with_its_flags() {
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["install", "identity", "agent", "sync", "status", "pause", "resume", "dev", "bench"] {
+    for command in
+        ["install", "identity", "check", "uninstall", "agent", "sync", "status", "pause", "resume", "dev", "bench"]
+    {
         check_golden(&format!("cli/{command}.txt"), &transcript(&[command, "--help"]));
     }
 }

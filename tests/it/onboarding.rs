@@ -229,11 +229,116 @@ async fn one_pipe_installs_what_follows_a_private_repository_as_soon_as_its_key_
     assert_eq!(shell.object(&format!("configmap prices -n {SHOP}")).await["data"]["tea"], "4");
     assert_eq!(shell.run(&format!("mainstay identity -n {HOME}")).await.out.trim(), public);
 
+    // All is well, and said so.
+    let checked = shell.run(&format!("mainstay check -n {HOME}")).await.out;
+    assert!(checked.lines().all(|line| line.starts_with("ok ")), "{checked}");
+    assert!(
+        checked.contains(&format!("GitRepository {HOME}/shop: {} answers: main is at ", server.url(NAME))),
+        "{checked}"
+    );
+
     // Another key on request alone.
     let asked = shell.try_run(&format!("mainstay identity -n {HOME} --regenerate")).await;
     assert_eq!((asked.code, asked.out.as_str()), (2, ""), "{}", asked.err);
     let other = shell.run(&format!("mainstay identity -n {HOME} --regenerate --yes")).await.out;
     assert!(other.starts_with("ssh-ed25519 ") && other.trim() != public);
+
+    // What is wrong, and with which key.
+    let checked = shell.try_run(&format!("mainstay check -n {HOME}")).await;
+    assert_eq!(checked.code, 2, "{}", checked.out);
+    let line = checked.out.lines().find(|line| line.starts_with("wrong")).unwrap();
+    assert!(line.contains("the server does not accept the key SHA256:"), "{line}");
+    let one = format!("mainstay check -n {HOME} --git-url {} --secret nothing", server.url(NAME));
+    let checked = shell.try_run(&one).await;
+    assert_eq!(checked.code, 2);
+    assert!(checked.out.starts_with(&format!("wrong  Secret {HOME}/nothing does not exist\n")), "{}", checked.out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uninstalling_leaves_what_was_applied_and_nothing_that_waits_for_an_agent() {
+    let shell = Shell::new().await;
+    let checked = shell.try_run(&format!("mainstay check -n {HOME}")).await;
+    assert_eq!(checked.code, 2);
+    let hint = "wrong  the cluster does not know the kind GitSync\n       mainstay install --git-url URL | kubectl apply -f -\n";
+    assert!(checked.out.contains(hint), "{}", checked.out);
+    for is_led in [true, false] {
+        let remote = shop();
+        let server = SshServer::start(remote.root()).await;
+        fs::write(shell.path("known_hosts"), server.known_hosts(&["ed25519"])).unwrap();
+        shell.run(&format!("{} | kubectl apply -f -", install(&server))).await;
+        let agent = shell.agent("agent").await;
+        server.authorize(&shell.run(&format!("mainstay identity -n {HOME}")).await.out);
+        shell.run(&format!("mainstay sync -n {HOME}")).await;
+        // Its objects would go with it, so it has a finalizer.
+        shell.run(&format!("kubectl annotate gitsync shop -n {HOME} mainstay.dev/on-delete=prune")).await;
+        let finalizer = format!("kubectl get gitsync shop -n {HOME} -o yaml | grep mainstay.dev/git-sync");
+        shell.until(&finalizer).await;
+        let agent = if is_led {
+            Some(agent)
+        } else {
+            drop(agent);
+            None
+        };
+        let what = format!("deployment web -n {SHOP}");
+        let uid = shell.object(&what).await["metadata"]["uid"].clone();
+
+        let refused = shell.try_run(&format!("mainstay uninstall -n {HOME}")).await;
+        assert_eq!(refused.code, 2);
+        assert!(refused.out.contains(&format!("GitSync {HOME}/shop goes, its objects stay\n")), "{}", refused.out);
+        let planned = shell.run(&format!("mainstay uninstall -n {HOME} --dry-run")).await.out;
+        assert_eq!(planned, refused.out);
+        shell.run(&format!("kubectl get gitsync shop -n {HOME}")).await;
+        let done = shell.run(&format!("mainstay uninstall -n {HOME} --yes")).await;
+        drop(agent);
+
+        let live = shell.object(&what).await;
+        assert_eq!(live["metadata"]["uid"], uid, "{}", done.out);
+        assert!(live["metadata"]["deletionTimestamp"].is_null());
+        if is_led {
+            assert!(
+                live["metadata"]["labels"]["mainstay.dev/sync"].is_null(),
+                "{live}\n{}\n{}",
+                done.out,
+                fs::read_to_string(shell.path("agent.log")).unwrap()
+            );
+        }
+        assert_eq!(shell.object(&format!("configmap prices -n {SHOP}")).await["data"]["tea"], "3");
+        let gone = [
+            format!("kubectl get namespace {HOME}"),
+            "kubectl get crd gitsyncs.mainstay.dev".to_owned(),
+            "kubectl get crd gitrepositories.serverless.kyma-project.io".to_owned(),
+            "kubectl get crd functions.serverless.kyma-project.io".to_owned(),
+            "kubectl get clusterrole mainstay-agent".to_owned(),
+            "kubectl get clusterrolebinding mainstay-applies".to_owned(),
+        ];
+        for get in gone {
+            shell.until(&format!("! {get} 2> error && grep -q NotFound error")).await;
+        }
+        shell.run(&format!("kubectl delete namespace {SHOP}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that_others_use() {
+    let shell = Shell::new().await;
+    let install = "mainstay install --git-url https://git.example.com/shop.git";
+    shell.run(&format!("{install} --namespace {HOME} | kubectl apply -f -")).await;
+    let function = "apiVersion: serverless.kyma-project.io/v1alpha1\nkind: Function\nmetadata: {name: hello, namespace: default}\n\
+                    spec: {runtime: nodejs22, source: 'module.exports = {}'}\n";
+    fs::write(shell.path("function.yaml"), function).unwrap();
+    shell.until("kubectl apply -f function.yaml").await;
+    shell.run(&format!("kubectl create configmap theirs -n {HOME}")).await;
+    let done = shell.run(&format!("mainstay uninstall -n {HOME} --yes")).await.out;
+    assert!(done.contains(&format!("Namespace {HOME} stays: it holds ConfigMap theirs\n")), "{done}");
+    assert!(
+        done.contains("functions.serverless.kyma-project.io stays: there are objects of it (1, such as default/hello)"),
+        "{done}"
+    );
+    shell.run("kubectl get function hello -n default").await;
+    shell.run(&format!("kubectl get configmap theirs -n {HOME}")).await;
+    let again = shell.run(&format!("mainstay uninstall -n {HOME} --yes")).await.out;
+    assert!(!again.contains(" deleted\n"), "{again}");
+    shell.run(&format!("kubectl delete -f function.yaml && kubectl delete namespace {HOME}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

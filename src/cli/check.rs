@@ -1,0 +1,294 @@
+//! `mainstay check`: tries the cluster, the agent's permissions and the repositories as the agent would, and says what is
+//! wrong.
+//!
+//! Repositories are asked from where the command runs: a network policy or a proxy of the cluster is not tried.
+//!
+//! Invariant: nothing is written. Invariant: no value of a Secret is printed.
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::{Error, Exit, connection::HomeConnection, identity::data_of, output, syncs, uninstall::is_held};
+use crate::{
+    api::{
+        self, GitRepository, GitRepositorySpec,
+        git_repository::{AuthType, RepositoryAuth},
+        names,
+    },
+    cluster::{Cluster, Kind, Persistence, Scope, Selection},
+    failure::chain,
+    source::{self, Reference, Remote, RemoteUrl, Source},
+};
+
+/// The roles that the agent needs.
+const ROLES: &str = include_str!("../../manifests/rbac.yaml");
+/// The agent's ServiceAccount.
+const ACCOUNT: &str = "mainstay";
+/// Reviews that are in flight at the same time.
+const AT_ONCE: usize = 8;
+/// Lacking permissions that one line names.
+const SHOWN: usize = 5;
+
+/// Arguments of `check`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Address of a repository to try, instead of the agent and its GitRepositories
+    #[arg(long, value_name = "URL")]
+    git_url: Option<String>,
+    /// Secret in the namespace to open that repository with
+    #[arg(long, value_name = "SECRET", requires = "git_url")]
+    secret: Option<String>,
+    #[command(flatten)]
+    connection: HomeConnection,
+}
+
+/// What came of one check: what is fine, or what is wrong and what to do.
+type Finding = Result<String, (String, Option<String>)>;
+
+fn wrong(what: impl Into<String>, hint: impl Into<String>) -> Finding {
+    Err((what.into(), Some(hint.into())))
+}
+
+/// Prints findings, and remembers whether one was bad.
+struct Report {
+    exit: Exit,
+}
+
+impl Report {
+    fn add(&mut self, finding: Finding) -> Result<(), Error> {
+        match finding {
+            Ok(text) => output::print(&format!("ok     {text}\n")),
+            Err((text, hint)) => {
+                self.exit = Exit::Failed;
+                let hint = hint.map(|hint| format!("       {hint}\n")).unwrap_or_default();
+                output::print(&format!("wrong  {text}\n{hint}"))
+            }
+        }
+    }
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    let namespace = &arguments.connection.namespace;
+    let mut report = Report { exit: Exit::Fine };
+    if let Some(url) = &arguments.git_url {
+        report.add(one_remote(&arguments, url, namespace).await?)?;
+        return Ok(report.exit);
+    }
+    let cluster = arguments.connection.connect().await?;
+    let kinds = cluster.kinds().await?;
+    report.add(Ok(format!("the cluster answers and serves {} kinds", kinds.len())))?;
+    let mut is_defined = true;
+    for definition in api::definitions() {
+        let (group, kind) = (&definition.spec.group, &definition.spec.names.kind);
+        let served = cluster.kind(&format!("{group}/v1alpha1"), kind).await?;
+        is_defined &= served.is_some();
+        report.add(match served {
+            Some(_) => Ok(format!("the cluster knows the kind {kind}")),
+            None => wrong(
+                format!("the cluster does not know the kind {kind}"),
+                "mainstay install --git-url URL | kubectl apply -f -",
+            ),
+        })?;
+    }
+    report.add(permissions(&cluster, namespace).await?)?;
+    report.add(agent(&cluster, namespace).await?)?;
+    if is_defined {
+        for repository in repositories(&cluster, namespace).await? {
+            let name = repository.metadata.name.clone().unwrap_or_default();
+            let finding = remote(Some(&cluster), namespace, &repository.spec).await?;
+            let named = |text: String| format!("GitRepository {namespace}/{name}: {text}");
+            report.add(finding.map(named).map_err(|(text, hint)| (named(text), hint)))?;
+        }
+    }
+    Ok(report.exit)
+}
+
+/// Whether an agent leads.
+async fn agent(cluster: &Cluster, namespace: &str) -> Result<Finding, Error> {
+    let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
+    let lease = cluster.get(&leases, Some(namespace), names::LEASE).await?;
+    let spec = lease.map(|mut lease| lease["spec"].take()).unwrap_or_default();
+    let holder = spec["holderIdentity"].as_str().unwrap_or_default();
+    Ok(if is_held(&spec, Timestamp::now()) {
+        Ok(format!("the agent {holder} is at work"))
+    } else {
+        wrong(
+            format!("no agent is at work in the namespace {namespace}"),
+            format!("kubectl -n {namespace} describe deployment,pods -l app.kubernetes.io/name=mainstay"),
+        )
+    })
+}
+
+/// Whether the agent's ServiceAccount may do what its roles in `manifests/` say.
+async fn permissions(cluster: &Cluster, namespace: &str) -> Result<Finding, Error> {
+    let accounts = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);
+    if cluster.get_metadata(&accounts, Some(namespace), ACCOUNT).await?.is_none() {
+        let what = format!("there is no ServiceAccount {namespace}/{ACCOUNT}");
+        return Ok(wrong(what, "-n NAMESPACE names another namespace; mainstay install brings it"));
+    }
+    let user = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
+    let reviews = Kind::fixed("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", Scope::Cluster);
+    let needed = needed(namespace)?;
+    let count = needed.len();
+    let asked = stream::iter(needed).map(|(what, attributes)| {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
+        });
+        let reviews = &reviews;
+        async move {
+            let answer = cluster.create(reviews, None, "permissions", &review, Persistence::Kept).await?;
+            Ok::<_, crate::cluster::Error>((what, answer["status"]["allowed"] == true))
+        }
+    });
+    let answers: Vec<(String, bool)> = match asked.buffered(AT_ONCE).try_collect().await {
+        Ok(answers) => answers,
+        Err(error) if error.is_forbidden() => {
+            return Ok(Ok(
+                "whether the agent may do its work cannot be asked by you: it takes an administrator".to_owned()
+            ));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let lacking: Vec<String> = answers.into_iter().filter_map(|(what, may)| (!may).then_some(what)).collect();
+    Ok(if lacking.is_empty() {
+        Ok(format!("ServiceAccount {namespace}/{ACCOUNT} may do all of {count} things that the agent does"))
+    } else {
+        let more = if lacking.len() > SHOWN { format!(" and {} more", lacking.len() - SHOWN) } else { String::new() };
+        let some = lacking[..lacking.len().min(SHOWN)].join(", ");
+        wrong(
+            format!("ServiceAccount {namespace}/{ACCOUNT} may not {some}{more}"),
+            "its roles are in what `mainstay install` prints; apply that again",
+        )
+    })
+}
+
+/// What the agent's roles allow, as words and as attributes of a review.
+fn needed(namespace: &str) -> Result<Vec<(String, Value)>, Error> {
+    let mut needed = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(ROLES) {
+        let role = Value::deserialize(document).map_err(Error::WriteYaml)?;
+        let (kind, name) = (role["kind"].as_str(), role["metadata"]["name"].as_str());
+        let within = match (kind, name) {
+            (Some("ClusterRole"), Some("mainstay-agent")) => None,
+            (Some("Role"), _) => Some(namespace),
+            _ => continue,
+        };
+        let texts = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            for (group, resource) in texts(&rule["apiGroups"])
+                .iter()
+                .flat_map(|g| texts(&rule["resources"]).into_iter().map(move |r| (g, r)))
+            {
+                let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
+                for verb in texts(&rule["verbs"]) {
+                    let mut attributes =
+                        json!({"group": group, "resource": resource, "subresource": subresource, "verb": verb});
+                    let mut what = format!("{verb} {resource}");
+                    if !subresource.is_empty() {
+                        what = format!("{what}/{subresource}");
+                    }
+                    if let Some(within) = within {
+                        attributes["namespace"] = json!(within);
+                        what = format!("{what} in {within}");
+                    }
+                    needed.push((what, attributes));
+                }
+            }
+        }
+    }
+    Ok(needed)
+}
+
+async fn repositories(cluster: &Cluster, namespace: &str) -> Result<Vec<GitRepository>, Error> {
+    let Some(kind) = cluster.kind("serverless.kyma-project.io/v1alpha1", "GitRepository").await? else {
+        return Ok(Vec::new());
+    };
+    let values: Vec<Value> = cluster.list(&kind, Selection::default().within(namespace)).try_collect().await?;
+    values.into_iter().map(syncs::understand).collect()
+}
+
+/// Tries the repository of `--git-url`; the cluster is asked for its Secret alone.
+async fn one_remote(arguments: &Arguments, url: &str, namespace: &str) -> Result<Finding, Error> {
+    let is_ssh = RemoteUrl::parse(url).is_ok_and(|url| url.known_hosts_name().is_some());
+    let kind = if is_ssh { AuthType::Key } else { AuthType::Basic };
+    let auth = arguments.secret.clone().map(|secret_name| RepositoryAuth { kind, secret_name });
+    let cluster = match auth {
+        Some(_) => Some(arguments.connection.connect().await?),
+        None => None,
+    };
+    let spec = json!({"url": url, "auth": auth});
+    let spec: GitRepositorySpec =
+        serde_json::from_value(spec).map_err(|cause| Error::Understand { what: "GitRepository".into(), cause })?;
+    remote(cluster.as_ref(), namespace, &spec).await
+}
+
+/// Looks up the default branch of a repository.
+async fn remote(cluster: Option<&Cluster>, namespace: &str, spec: &GitRepositorySpec) -> Result<Finding, Error> {
+    let bad = |error: source::Error| Err((chain(&error), None));
+    let url = match RemoteUrl::parse(&spec.url) {
+        Ok(url) => url,
+        Err(error) => return Ok(bad(error)),
+    };
+    if let Err(error) = source::supported(&url, spec.auth.as_ref()) {
+        return Ok(bad(error));
+    }
+    let mut data = None;
+    if let (Some(auth), Some(cluster)) = (&spec.auth, cluster) {
+        let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
+        data = match cluster.get(&secrets, Some(namespace), &auth.secret_name).await? {
+            Some(secret) => Some(data_of(&secret)?),
+            None => {
+                let what = format!("Secret {namespace}/{} does not exist", auth.secret_name);
+                return Ok(wrong(what, "-n NAMESPACE names another namespace"));
+            }
+        };
+    }
+    let mut access = match source::access(spec.auth.as_ref(), data.as_ref()) {
+        Ok(access) => access,
+        Err(error) => return Ok(bad(error)),
+    };
+    if let (Some(proxy), Some(cluster)) = (&spec.proxy_secret_ref, cluster) {
+        let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
+        let secret = cluster.get(&secrets, Some(namespace), &proxy.name).await?.unwrap_or_default();
+        access = match access.through_proxy(&data_of(&secret)?) {
+            Ok(access) => access,
+            Err(error) => return Ok(bad(error)),
+        };
+    }
+    let source::Access { credentials, connection } = access;
+    let remote = Remote { url, credentials, connection };
+    let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
+    let source = Source::new(source::Settings::new(room.path()));
+    Ok(match source.lookup(&remote, &Reference::head(), std::time::Duration::ZERO).await {
+        Ok(found) => {
+            Ok(format!("{} answers: {} is at {}", remote.url, found.short(), syncs::short(&found.commit.to_string())))
+        }
+        Err(error) => bad(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asks_for_each_verb_of_the_roles_within_the_namespace_where_the_role_is_of_one() {
+        let needed = needed("flux").unwrap();
+        let find =
+            |what: &str| needed.iter().find(|(known, _)| known == what).map(|(_, attributes)| attributes.clone());
+        let patch = find("patch gitsyncs/status").unwrap();
+        assert_eq!(
+            patch,
+            json!({"group": "mainstay.dev", "resource": "gitsyncs", "subresource": "status", "verb": "patch"})
+        );
+        assert_eq!(find("patch secrets in flux").unwrap()["namespace"], "flux");
+        assert!(find("update leases in flux").is_some() && find("watch secrets").is_some());
+        assert!(find("patch secrets").is_none(), "only in the agent's own namespace");
+    }
+}

@@ -1,0 +1,406 @@
+//! `mainstay uninstall`: takes the agent out of a cluster, and leaves what it has applied.
+//!
+//! Invariant: no object that came from a repository is deleted, and nothing waits for an agent that is gone: finalizers go
+//! with the GitSyncs, and a namespace or definition that still holds something is kept and named.
+//!
+//! The order matters: GitSyncs are deleted while an agent can still take label and ownership off their objects; then the
+//! agent ends; then its rights, its definitions and its namespace go.
+//!
+//! Deliberately absent: Functions. They serve without an agent, and their definition stays for as long as there are any.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::TryStreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::{Error, Exit, connection::HomeConnection, identity::agreed, output};
+use crate::{
+    api::{self, Span, names},
+    cluster::{Cluster, Guard, Kind, Part, Propagation, Scope, Selection},
+};
+
+/// Between two looks at what is being deleted.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Label on everything that `mainstay install` prints.
+const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
+/// Kinds and names of what is installed beside namespaces.
+const CLUSTER_OBJECTS: &[(&str, &str, &str)] = &[
+    ("ClusterRoleBinding", "clusterrolebindings", "mainstay-agent"),
+    ("ClusterRoleBinding", "clusterrolebindings", "mainstay-applies"),
+    ("ClusterRole", "clusterroles", "mainstay-agent"),
+    ("ClusterRole", "clusterroles", "mainstay-view"),
+];
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+/// Kinds and names of what is installed in the namespace, and of what the agent makes there for itself.
+const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
+    (RBAC, "RoleBinding", "rolebindings", "mainstay-lease"),
+    (RBAC, "Role", "roles", "mainstay-lease"),
+    ("v1", "ServiceAccount", "serviceaccounts", "mainstay"),
+    ("v1", "ConfigMap", "configmaps", names::BOOTSTRAP),
+    ("v1", "ConfigMap", "configmaps", names::KNOWN_HOSTS),
+    ("coordination.k8s.io/v1", "Lease", "leases", names::LEASE),
+];
+
+/// Arguments of `uninstall`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// How long the agent may take to let go of its objects, and then to end
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    wait: Span,
+    #[command(flatten)]
+    connection: HomeConnection,
+}
+
+/// What is in the cluster.
+struct Installed {
+    syncs: Vec<ObjectMeta>,
+    /// Whether an agent holds its Lease.
+    is_led: bool,
+}
+
+/// The work, one step after the other.
+struct Uninstall<'a> {
+    cluster: Cluster,
+    namespace: &'a str,
+    wait: Duration,
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connect().await?;
+    let work = Uninstall { cluster, namespace: &arguments.connection.namespace, wait: arguments.wait.0 };
+    let installed = work.look().await?;
+    output::print(&work.plan(&installed))?;
+    if arguments.dry_run {
+        return Ok(Exit::Fine);
+    }
+    if !arguments.yes && !agreed("Do this?") {
+        return Err(Error::NotConfirmed);
+    }
+    work.perform(&installed).await?;
+    Ok(Exit::Fine)
+}
+
+impl Uninstall<'_> {
+    async fn look(&self) -> Result<Installed, Error> {
+        let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
+        let lease = self.cluster.get(&leases, Some(self.namespace), names::LEASE).await?;
+        let is_led = lease.is_some_and(|lease| is_held(&lease["spec"], Timestamp::now()));
+        Ok(Installed { syncs: self.syncs().await?, is_led })
+    }
+
+    fn plan(&self, installed: &Installed) -> String {
+        let mut text = String::new();
+        for sync in &installed.syncs {
+            text.push_str(&format!("GitSync {} goes, its objects stay\n", shown(sync)));
+        }
+        if !installed.is_led && !installed.syncs.is_empty() {
+            text.push_str("no agent is running: the objects keep a label, which means nothing to anybody\n");
+        }
+        text.push_str(&format!(
+            "the agent in the namespace {} goes, with its roles, its key, and the definitions that nothing uses\n",
+            self.namespace
+        ));
+        text
+    }
+
+    async fn perform(&self, installed: &Installed) -> Result<(), Error> {
+        self.delete_syncs(installed.is_led).await?;
+        self.end_agent().await?;
+        // Whatever waits for the agent waits in vain from here on.
+        self.delete_syncs(false).await?;
+        self.delete_keys_and_repositories().await?;
+        for (api_version, kind, plural, name) in NAMESPACED_OBJECTS {
+            let kind = Kind::fixed(api_version, kind, plural, Scope::Namespaced);
+            self.delete(&kind, Some(self.namespace), name).await?;
+        }
+        for (kind, plural, name) in CLUSTER_OBJECTS {
+            let kind = Kind::fixed(RBAC, kind, plural, Scope::Cluster);
+            let meta = self.cluster.get_metadata(&kind, None, name).await?;
+            if meta.is_some_and(|meta| is_ours(&meta)) {
+                self.delete(&kind, None, name).await?;
+            }
+        }
+        self.delete_definitions().await?;
+        self.delete_namespace().await
+    }
+
+    /// The GitSyncs of all namespaces; none if the kind is not served.
+    async fn syncs(&self) -> Result<Vec<ObjectMeta>, Error> {
+        let Some(kind) = self.cluster.kind("mainstay.dev/v1alpha1", "GitSync").await? else { return Ok(Vec::new()) };
+        Ok(self.cluster.list_metadata(&kind, Selection::default()).try_collect().await?)
+    }
+
+    /// Deletes all GitSyncs, whose objects stay. With an agent, waits until it has let go of them.
+    async fn delete_syncs(&self, is_led: bool) -> Result<(), Error> {
+        let Some(kind) = self.cluster.kind("mainstay.dev/v1alpha1", "GitSync").await? else { return Ok(()) };
+        let labels: BTreeSet<Arc<str>> = self.syncs().await?.iter().map(label).collect();
+        let held = if is_led { self.kinds_held(&labels).await? } else { Vec::new() };
+        let began = Instant::now();
+        loop {
+            // One that another GitSync keeps comes back until that one is gone.
+            let syncs = self.syncs().await?;
+            if syncs.is_empty() && !self.holds_any(&held, &labels).await? {
+                break;
+            }
+            let is_late = !is_led || began.elapsed() > self.wait;
+            for sync in &syncs {
+                self.delete_sync(&kind, sync, is_late).await?;
+            }
+            if is_late && began.elapsed() > self.wait {
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        if !is_led {
+            let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+            for map in self.inventories().await? {
+                self.delete(&maps, map.namespace.as_deref(), map.name.as_deref().unwrap_or_default()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_sync(&self, kind: &Kind, sync: &ObjectMeta, without_agent: bool) -> Result<(), Error> {
+        let (namespace, name) = (sync.namespace.as_deref(), sync.name.as_deref().unwrap_or_default());
+        let prunes = sync.annotations.iter().flatten().any(|(key, _)| key == names::ON_DELETE);
+        let finalizers: Vec<&String> = sync.finalizers.iter().flatten().collect();
+        let held = finalizers.iter().any(|finalizer| *finalizer == names::FINALIZER);
+        let mut metadata = json!({});
+        if prunes {
+            // Its objects would be deleted with it.
+            metadata["annotations"] = json!({names::ON_DELETE: null});
+        }
+        if held && without_agent {
+            let others: Vec<_> = finalizers.into_iter().filter(|finalizer| *finalizer != names::FINALIZER).collect();
+            metadata["finalizers"] = json!(others);
+        }
+        if metadata != json!({}) {
+            let patched =
+                self.cluster.patch_merge(kind, namespace, name, Part::Main, &json!({"metadata": metadata})).await;
+            match patched {
+                Err(error) if error.is_not_found() => return Ok(()),
+                patched => patched.map(drop)?,
+            }
+        }
+        if sync.deletion_timestamp.is_none() {
+            self.delete(kind, namespace, name).await?;
+        }
+        Ok(())
+    }
+
+    /// The kinds of which there are objects with one of these labels.
+    async fn kinds_held(&self, labels: &BTreeSet<Arc<str>>) -> Result<Vec<Arc<Kind>>, Error> {
+        let mut held = Vec::new();
+        for kind in self.cluster.kinds().await? {
+            if kind.listable && kind.patchable && self.holds_any(std::slice::from_ref(&kind), labels).await? {
+                held.push(kind);
+            }
+        }
+        Ok(held)
+    }
+
+    /// Whether an object of these kinds has one of these labels, but for what a controller has made: that copies labels.
+    async fn holds_any(&self, kinds: &[Arc<Kind>], labels: &BTreeSet<Arc<str>>) -> Result<bool, Error> {
+        for kind in kinds {
+            let all = self.cluster.list_metadata(kind, Selection::with_label(names::SYNC_LABEL));
+            let all: Vec<ObjectMeta> = match all.try_collect().await {
+                // A kind that has gone meanwhile.
+                Err(error) if error.is_not_found() => continue,
+                all => all?,
+            };
+            let held = |meta: &ObjectMeta| {
+                let value = meta.labels.as_ref().and_then(|labels| labels.get(names::SYNC_LABEL));
+                let is_copy = meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
+                !is_copy && value.is_some_and(|value| labels.contains(value.as_str()))
+            };
+            if all.iter().any(held) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn inventories(&self) -> Result<Vec<ObjectMeta>, Error> {
+        let maps = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+        let selection = Selection::with_label(names::INVENTORY_LABEL);
+        Ok(self.cluster.list_metadata(&maps, selection).try_collect().await?)
+    }
+
+    /// Deletes the Deployment and waits until its pods are gone.
+    async fn end_agent(&self) -> Result<(), Error> {
+        let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
+        let meta = self.cluster.get_metadata(&deployments, Some(self.namespace), "mainstay").await?;
+        if meta.is_some_and(|meta| is_ours(&meta)) {
+            self.delete(&deployments, Some(self.namespace), "mainstay").await?;
+        }
+        let pods = Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
+        let began = Instant::now();
+        while began.elapsed() < self.wait {
+            let selection = Selection::labelled(LABEL.0, LABEL.1).within(self.namespace);
+            let left: Vec<ObjectMeta> = self.cluster.list_metadata(&pods, selection).try_collect().await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        output::note("the agent's pods are still ending\n");
+        Ok(())
+    }
+
+    /// Deletes the keys that the agent has made, and the GitRepositories that `mainstay install` asked for.
+    async fn delete_keys_and_repositories(&self) -> Result<(), Error> {
+        let secrets = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+        let made = Selection::labelled(names::GENERATE, names::SSH_KEY).within(self.namespace);
+        let made: Vec<ObjectMeta> = self.cluster.list_metadata(&secrets, made).try_collect().await?;
+        for secret in made {
+            self.delete(&secrets, Some(self.namespace), secret.name.as_deref().unwrap_or_default()).await?;
+            output::note("remove the deploy key at the Git host, too\n");
+        }
+        let group = "serverless.kyma-project.io/v1alpha1";
+        if let Some(functions) = self.cluster.kind(group, "Function").await? {
+            let here = Selection::default().within(self.namespace);
+            let here: Vec<ObjectMeta> = self.cluster.list_metadata(&functions, here).try_collect().await?;
+            if !here.is_empty() {
+                return Ok(());
+            }
+        }
+        let Some(kind) = self.cluster.kind(group, "GitRepository").await? else { return Ok(()) };
+        let here = Selection::default().within(self.namespace);
+        let here: Vec<ObjectMeta> = self.cluster.list_metadata(&kind, here).try_collect().await?;
+        for repository in here {
+            let mut managers = repository.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
+            if managers.any(|manager| manager == names::INSTALL_MANAGER) {
+                self.delete(&kind, Some(self.namespace), repository.name.as_deref().unwrap_or_default()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes our definitions of which there are no objects.
+    async fn delete_definitions(&self) -> Result<(), Error> {
+        let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        let definitions = Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster);
+        for definition in api::definitions() {
+            let (name, own) = (definition.metadata.name.clone().unwrap_or_default(), &definition.spec.names.kind);
+            let version = format!("{}/v1alpha1", definition.spec.group);
+            if let Some(served) = self.cluster.kind(&version, own).await? {
+                let left: Vec<ObjectMeta> =
+                    self.cluster.list_metadata(&served, Selection::default()).try_collect().await?;
+                if let Some(first) = left.first() {
+                    let count = left.len();
+                    output::print(&format!(
+                        "{kind} {name} stays: there are objects of it ({count}, such as {}); with the last of them gone: kubectl \
+                         delete crd {name}\n",
+                        shown(first)
+                    ))?;
+                    continue;
+                }
+            }
+            self.delete(&definitions, None, &name).await?;
+        }
+        self.cluster.kinds_changed();
+        Ok(())
+    }
+
+    /// Deletes the namespace if `mainstay install` made it and nothing else is in it.
+    async fn delete_namespace(&self) -> Result<(), Error> {
+        let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
+        let meta = self.cluster.get_metadata(&namespaces, None, self.namespace).await?;
+        if !meta.is_some_and(|meta| is_ours(&meta)) {
+            return Ok(());
+        }
+        let left = self.left_in_namespace().await?;
+        if left.is_empty() {
+            return self.delete(&namespaces, None, self.namespace).await;
+        }
+        let some: Vec<&str> = left.iter().take(5).map(String::as_str).collect();
+        let more = if left.len() > some.len() { ", …" } else { "" };
+        output::print(&format!("Namespace {} stays: it holds {}{more}\n", self.namespace, some.join(", ")))
+    }
+
+    /// What somebody put into the namespace.
+    async fn left_in_namespace(&self) -> Result<BTreeSet<String>, Error> {
+        let mut left = BTreeSet::new();
+        for kind in self.cluster.kinds().await? {
+            if !kind.namespaced || !kind.listable || !kind.deletable || &*kind.kind == "Event" {
+                continue;
+            }
+            let here = Selection::default().within(self.namespace);
+            let found: Vec<ObjectMeta> = match self.cluster.list_metadata(&kind, here).try_collect().await {
+                // A definition that was deleted just now.
+                Err(error) if error.is_not_found() => continue,
+                found => found?,
+            };
+            for meta in found {
+                let name = meta.name.as_deref().unwrap_or_default();
+                let is_given =
+                    matches!((&*kind.kind, name), ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default"));
+                if !is_given && meta.deletion_timestamp.is_none() && !is_ours(&meta) && name != names::LEASE {
+                    left.insert(format!("{} {name}", kind.kind));
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Deletes an object that may be gone already, and says so.
+    async fn delete(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<(), Error> {
+        let removed = self.cluster.delete(kind, namespace, name, Guard::default(), Propagation::Background).await?;
+        if removed != crate::cluster::Removal::Absent {
+            output::print(&format!("{} deleted\n", kind.key(namespace, name)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The label of the objects of a GitSync.
+fn label(sync: &ObjectMeta) -> Arc<str> {
+    crate::gitsync::label(sync.namespace.as_deref().unwrap_or_default(), sync.name.as_deref().unwrap_or_default())
+}
+
+fn shown(meta: &ObjectMeta) -> String {
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", part(&meta.namespace), part(&meta.name))
+}
+
+fn is_ours(meta: &ObjectMeta) -> bool {
+    meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == LABEL)
+}
+
+/// Whether the `spec` of a Lease has a holder whose time has not run out.
+pub(super) fn is_held(lease: &Value, now: Timestamp) -> bool {
+    let holder = lease["holderIdentity"].as_str().unwrap_or_default();
+    let renewed = lease["renewTime"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
+    let length = lease["leaseDurationSeconds"].as_i64().unwrap_or_default();
+    let Some(renewed) = renewed.filter(|_| !holder.is_empty()) else { return false };
+    now.as_second().saturating_sub(renewed.as_second()) <= length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_held_until_its_time_has_run_out() {
+        let now: Timestamp = "2026-01-02T03:04:20Z".parse().unwrap();
+        let held = |holder: &str, renewed: &str| {
+            is_held(&json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}), now)
+        };
+        assert!(held("a", "2026-01-02T03:04:05.000000Z"));
+        assert!(!held("a", "2026-01-02T03:04:04.000000Z"));
+        assert!(!held("", "2026-01-02T03:04:19.000000Z"), "released");
+        assert!(!held("a", "never") && !is_held(&Value::Null, now));
+    }
+}
