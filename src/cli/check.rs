@@ -19,7 +19,7 @@ use crate::{
     },
     cluster::{Cluster, Kind, Persistence, Scope, Selection},
     failure::chain,
-    source::{self, Reference, Remote, RemoteUrl, Source},
+    source::{self, Reference, Remote, RemoteUrl, SharedHostKeys, Source},
 };
 
 /// The roles that the agent needs.
@@ -241,13 +241,11 @@ async fn remote(cluster: Option<&Cluster>, namespace: &str, spec: &GitRepository
     let mut data = None;
     if let (Some(auth), Some(cluster)) = (&spec.auth, cluster) {
         let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
-        data = match cluster.get(&secrets, Some(namespace), &auth.secret_name).await? {
-            Some(secret) => Some(data_of(&secret)?),
-            None => {
-                let what = format!("Secret {namespace}/{} does not exist", auth.secret_name);
-                return Ok(wrong(what, "-n NAMESPACE names another namespace"));
-            }
+        let Some(secret) = cluster.get(&secrets, Some(namespace), &auth.secret_name).await? else {
+            let what = format!("Secret {namespace}/{} does not exist", auth.secret_name);
+            return Ok(wrong(what, "-n NAMESPACE names another namespace"));
         };
+        data = Some(data_of(&secret)?);
     }
     let mut access = match source::access(spec.auth.as_ref(), data.as_ref()) {
         Ok(access) => access,
@@ -265,6 +263,13 @@ async fn remote(cluster: Option<&Cluster>, namespace: &str, spec: &GitRepository
     let remote = Remote { url, credentials, connection };
     let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
     let source = Source::new(source::Settings::new(room.path()));
+    if let Some(cluster) = cluster {
+        let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+        let map = cluster.get(&maps, Some(namespace), names::KNOWN_HOSTS).await?.unwrap_or_default();
+        if let Some(lines) = map["data"][names::KNOWN_HOSTS_KEY].as_str() {
+            source.set_host_keys(SharedHostKeys::Lines(lines.into()));
+        }
+    }
     Ok(match source.lookup(&remote, &Reference::head(), std::time::Duration::ZERO).await {
         Ok(found) => {
             Ok(format!("{} answers: {} is at {}", remote.url, found.short(), syncs::short(&found.commit.to_string())))

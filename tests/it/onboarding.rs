@@ -361,7 +361,7 @@ async fn a_key_that_somebody_stored_is_never_replaced_and_opens_nothing_for_othe
         .keys()
         .cloned()
         .collect::<Vec<_>>();
-    assert_eq!(fields, ["identity", "known_hosts"]);
+    assert_eq!(fields, ["identity"]);
 
     // A tenant's GitRepository that names the Secret finds none in its own namespace.
     server.authorize(&mine);

@@ -1,6 +1,5 @@
 //! What [`Request`] installs, in the order in which it is applied. Roles and the Deployment are those of `manifests/`.
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -29,7 +28,8 @@ pub(super) fn all(request: &Request) -> Result<Vec<Value>, Error> {
     }
     objects.extend(manifest(RBAC, request)?);
     objects.extend(secret(request));
-    objects.push(config_map(request, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, source::PUBLISHED.to_owned()));
+    let known_hosts = format!("{}{}", source::PUBLISHED, request.known_hosts.as_deref().unwrap_or_default());
+    objects.push(config_map(request, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));
     objects.push(config_map(request, names::BOOTSTRAP, names::BOOTSTRAP_KEY, stream(&followed(request)?)?));
     objects.extend(manifest(AGENT, request)?);
     Ok(objects)
@@ -76,11 +76,7 @@ fn secret(request: &Request) -> Option<Value> {
     metadata["labels"][names::GENERATE] = json!(names::SSH_KEY);
     // Should the repository hold a Secret with this name, the key is left alone all the same.
     metadata["annotations"] = json!({names::RECONCILE: names::DISABLED});
-    let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"});
-    if let Some(known_hosts) = &request.known_hosts {
-        secret["data"] = json!({names::KNOWN_HOSTS_KEY: BASE64_STANDARD.encode(known_hosts)});
-    }
-    Some(secret)
+    Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}))
 }
 
 /// The GitRepository and its GitSyncs, which the agent creates.
