@@ -9,7 +9,10 @@
 //! Invariant: one object that cannot be read costs one event, not the watch.
 //! Invariant: between two `Begin`s every change of the selection arrives at least once, in the server's order.
 //! Invariant: at most one page or one line is held.
-//! Deliberately absent: any memory of objects.
+//! Deliberately absent: any memory of objects, and `kube-runtime`'s watcher. Tried in version 5.0 on kube-apiserver 1.36:
+//! 10 000 ConfigMaps of 1 KiB take it as little memory as this (4 to 5 MiB; here 3), but one object that is nested deeper
+//! than 128 levels makes its paginated list fail for ever, and its streaming list go on without the object and without
+//! its name. It does not fall back to a paginated list when the server refuses to stream.
 
 use std::sync::Arc;
 use std::time::Duration;
