@@ -1,23 +1,29 @@
-//! Mainstay keeps a Kubernetes cluster in sync with its repository's main branch.
+//! Mainstay keeps a Kubernetes cluster in sync with Git repositories: an agent in the cluster, and its command line.
 //!
-//! Every controller works in four steps: observe, decide, perform, report. Deciding is a pure function over values; the
-//! other three read, write and wait. The modules in reading order, from the ground up:
+//! Users write three kinds of resources. A `GitRepository` says where a repository is and how it is opened. A `GitSync`
+//! (for Flux users: a Kustomization that names its branch) says which directory of which reference is applied, pruned and
+//! protected from drift. A `Function` (of Kyma Serverless) is source code, inline or in Git, that is built into an image
+//! and served by a Deployment.
+//!
+//! Every controller reconciles in four steps: observe, decide, perform, report. Deciding is a pure function over values;
+//! the other three read, write and wait. The modules in reading order, from the ground up:
 //!
 //! - [`api`]: the custom resources, their conditions, and every well-known name
-//! - [`failure`]: the class of a failure, and the one backoff
-//! - [`liveness`]: detects components that are stuck
+//! - [`failure`]: the class of a failure, and the backoff of retries
+//! - [`liveness`]: detects tasks of the agent that are stuck, for its liveness probe
 //! - [`object`]: identity, content, order and health of any Kubernetes object
 //! - [`cluster`]: the client for the Kubernetes API: discovery, reads, applies, watches, Events, leader election
 //! - [`secrets`]: the Secrets that GitSyncs and Functions use, each watched by its name
-//! - [`source`]: a Git remote becomes a snapshot: lookups, fetches, mirrors
+//! - [`source`]: a Git remote becomes a snapshot: lookups, fetches, mirrors (bare clones on disk)
 //! - [`manifest`]: the files of a commit become desired objects
-//! - [`notification`]: messages about what the agent did
-//! - [`managed`]: the store of managed objects: desired state, last apply, verdicts, backoffs, inventory
-//! - [`drift`]: detects changes of managed objects and reverts them; the writer of managed objects
-//! - [`gitsync`]: applies and prunes what a commit says; the controller of GitSyncs
+//! - [`notification`]: messages about what the agent did; the log, Events, metrics and the terminal are their sinks
+//! - [`managed`]: the store of the objects that GitSyncs and Functions own: desired state, last apply, verdicts (what to
+//!   do about a change), revert backoffs; in memory, and as an inventory in ConfigMaps
+//! - [`drift`]: detects changes of managed objects and reverts them; the one writer of managed objects, also for a commit
+//! - [`gitsync`]: decides what of a commit is applied and pruned, and when; the controller of GitSyncs
 //! - [`runtimes`]: the language runtimes of Functions
-//! - [`registry`]: image registries: names, choice, credentials, client
-//! - [`build`]: the programs in a build Job
+//! - [`registry`]: image registries: image names, which registry a Function uses, credentials, client
+//! - [`build`]: what runs inside a build Job: fetch the source, install dependencies, push the image
 //! - [`function`]: a Function becomes its children; the controller of Functions
 //! - [`agent`]: the long-running process: wiring, leader election, health, metrics
 //! - [`cli`]: the commands
@@ -28,9 +34,10 @@
 //! 2. [`Source::lookup`](source::Source::lookup) resolves the reference, with one request for all consumers of the remote.
 //! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems.
-//! 5. [`gitsync::resolve`] places the objects: kinds, namespaces, permissions of the GitSync.
+//! 5. [`gitsync::resolve`] gives each object its kind and namespace, and checks what the GitSync may touch.
+//!    [`gitsync::windows`] may hold the commit back.
 //! 6. [`gitsync::plan`] decides what to apply and what to prune; [`gitsync::prune`] holds the guards.
-//! 7. [`managed::inventory`] is written before the first apply: old and intended objects.
+//! 7. [`managed::inventory`] is written before the first apply, with old and intended objects: a crash loses none.
 //! 8. [`Drift::put`](drift::Drift::put) applies stage by stage and adopts existing objects ([`managed::take_over`]); then
 //!    what left the repository is pruned.
 //! 9. [`gitsync::status`] turns the outcome into conditions, and the task writes the status.
@@ -39,7 +46,7 @@
 //! # The way of a hand edit
 //!
 //! 1. [`Cluster::watch`](cluster::Cluster::watch) yields the changed object; there is one watch per kind.
-//! 2. [`managed::projection`] reduces it to the fields that we own, as a digest.
+//! 2. [`managed::projection`] reduces it to the fields that `managedFields` says are ours, as a digest.
 //! 3. [`managed::verdict`] compares that with the last apply: in sync, revert, recreate, or leave alone (break glass, policy).
 //! 4. [`managed::revert_backoff`] decides when: at once, or later if another client keeps writing.
 //! 5. The queue of [`drift`] runs reverts, fairly between owners and one at a time per object.
