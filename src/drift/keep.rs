@@ -17,19 +17,21 @@ use crate::cluster::{Cluster, Kind};
 use crate::liveness::Component;
 use crate::managed::Policy;
 use crate::managed::desired::Desired;
+use crate::managed::inventory::Inventory;
 use crate::managed::object::Managed;
 use crate::managed::objects::Topic;
 use crate::managed::store::Store;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
+use crate::managed::written::Accepted;
 use crate::notification::Message;
 use crate::object::{Digest, Key, Owner};
 
 /// Locks that serialise writes to one object; objects share them by hash.
 const LOCKS: usize = 512;
 
-/// Objects that are read under one hold of the store's lock.
-const LOOKED_AT: usize = 256;
+/// Objects that are accepted under one hold of the store's lock.
+const ACCEPTED: usize = 256;
 
 /// A message of one of the loops.
 pub struct Announcement<'a> {
@@ -43,17 +45,6 @@ pub struct Announcement<'a> {
 
 /// No write to an object begins while this is held.
 pub struct ObjectLock<'a>(#[expect(dead_code, reason = "it is held, not read")] tokio::sync::MutexGuard<'a, ()>);
-
-/// What was last applied to an object.
-#[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
-    /// UID.
-    pub uid: &'a str,
-    /// Digest of its projection.
-    pub digest: Option<Digest>,
-    /// What was applied.
-    pub desired: &'a Desired,
-}
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -119,45 +110,69 @@ impl Drift {
         }
     }
 
-    /// Keeps an object at what an agent before this one verified.
-    pub fn expect(&self, owner: &Owner, desired: &Arc<Desired>, uid: Option<String>, digest: Digest) {
-        let verified =
-            LastApplied { uid: uid.unwrap_or_default().into(), digest: Some(digest), ..LastApplied::default() };
-        self.store().hold(owner, Arc::clone(desired), verified);
-        if let Some(watching) = self.watch_kind(desired) {
-            watching.relist.notify_one();
+    /// The inventory of an owner, once it was read.
+    pub fn inventory(&self, owner: &Owner) -> Option<Arc<Inventory>> {
+        self.store().inventory(owner)
+    }
+
+    /// The inventory of an owner was read.
+    pub fn set_inventory(&self, owner: &Owner, inventory: Inventory) {
+        self.store().set_inventory(owner, inventory);
+    }
+
+    /// The objects that were applied for an owner.
+    pub fn applied(&self, owner: &Owner) -> HashSet<Key> {
+        self.store().applied(owner)
+    }
+
+    /// These objects are about to be applied for an owner: they are listed from now on. Whether one was not.
+    pub fn intend<'d>(&self, owner: &Owner, desired: impl Iterator<Item = &'d Arc<Desired>>) -> bool {
+        self.store().intend(owner, desired)
+    }
+
+    /// A commit counts from now on: what is `leaving` is left alone, and what was applied as the commit wants it is kept.
+    pub fn accept<'k>(&self, owner: &Owner, desired: &[Arc<Desired>], leaving: impl IntoIterator<Item = &'k Key>) {
+        let mut store = self.store();
+        for key in leaving {
+            store.leave(owner, key);
         }
-    }
-
-    /// The keys that are kept for an owner and have been applied.
-    pub fn kept(&self, owner: &Owner) -> HashSet<Key> {
-        let store = self.store();
-        let kept = store.kept_for(owner).filter(|(_, m)| m.is_applied());
-        kept.map(|(key, _)| key.clone()).collect()
-    }
-
-    /// Shows what was verified of the objects that are kept for an owner, as far as it was not shown before. `look` must
-    /// not wait: while it looks at some of them, nothing is seen or applied.
-    pub fn verified(&self, owner: &Owner, mut look: impl FnMut(&Key, Known<'_>)) {
-        let unsaved = |store: &Store| store.objects.tally(owner).map(|tally| tally.unsaved.iter().cloned().collect());
-        let keys: Vec<Key> = unsaved(&self.store()).unwrap_or_default();
-        for some in keys.chunks(LOOKED_AT) {
-            let mut store = self.store();
-            for key in some {
-                let Some(mut managed) = store.get_mut(key).filter(|m| m.owner == *owner) else { continue };
-                let is_known = managed.is_applied() && !managed.last_applied.uid.is_empty();
-                if is_known && !managed.outdated && !managed.phase.is_leaving() {
-                    managed.unsaved = false;
-                    let verified = &managed.last_applied;
-                    look(key, Known { uid: &verified.uid, digest: verified.digest, desired: &managed.desired });
+        drop(store);
+        for some in desired.chunks(ACCEPTED) {
+            let Accepted { expected, back } = self.store().accept(owner, some);
+            for desired in &expected {
+                if let Some(watching) = self.watch_kind(desired) {
+                    watching.relist.notify_one();
                 }
+            }
+            for key in &back {
+                self.look_again(key, Duration::ZERO);
             }
         }
     }
 
+    /// Another owner is to take these objects: one that comes back to this one is applied anew.
+    pub fn give_up(&self, owner: &Owner, keys: &[Key]) {
+        self.store().give_up(owner, keys);
+    }
+
+    /// The inventory of an owner, which is saved now.
+    pub fn save(&self, owner: &Owner) -> Option<Arc<Inventory>> {
+        self.store().save(owner)
+    }
+
+    /// Whether the inventory of an owner has changed since it was saved.
+    pub fn is_unsaved(&self, owner: &Owner) -> bool {
+        self.store().is_unsaved(owner)
+    }
+
+    /// The inventory of an owner could not be saved.
+    pub fn not_saved(&self, owner: &Owner) {
+        self.store().not_saved(owner);
+    }
+
     /// Digest of the document that an object is kept at for an owner: nothing needs to be done about it by the owner,
     /// although it may just be on its way back, or under break glass.
-    pub fn kept_at(&self, owner: &Owner, key: &Key) -> Option<Digest> {
+    pub fn kept_source(&self, owner: &Owner, key: &Key) -> Option<Digest> {
         let store = self.store();
         let managed = store.get(key).filter(|managed| managed.owner == *owner && !managed.phase.is_leaving())?;
         let applied = managed.is_applied() && !managed.outdated;
@@ -169,21 +184,8 @@ impl Drift {
         self.store().get(key).map(|managed| Arc::clone(&managed.desired))
     }
 
-    /// The document moved or was decoded again and is the same: the store refers to the new one from now on.
-    pub fn renew(&self, owner: &Owner, desired: &Arc<Desired>) {
-        if let Some(mut managed) = self.store().get_mut(&desired.key).filter(|m| m.owner == *owner) {
-            managed.desired = Arc::clone(desired);
-            managed.unsaved = true;
-            if !managed.phase.stay() {
-                return;
-            }
-            // Nobody looked while it counted as gone.
-            self.look_again(&desired.key, Duration::ZERO);
-        }
-    }
-
     /// Follows an object under break glass that is not kept yet, and notifies its owner when that ends.
-    pub fn await_resume(&self, owner: &Owner, desired: &Arc<Desired>) {
+    pub fn insert_paused(&self, owner: &Owner, desired: &Arc<Desired>) {
         let new = {
             let mut store = self.store();
             store.hold(owner, Arc::clone(desired), LastApplied::default());
@@ -203,27 +205,22 @@ impl Drift {
         self.store().get(key).is_some_and(|managed| managed.phase.pause().is_some())
     }
 
-    /// Leaves an object alone from now on: it left the repository.
-    pub fn tombstone(&self, owner: &Owner, key: &Key) {
-        self.store().tombstone(owner, key);
-    }
-
-    /// Forgets an object.
-    pub fn forget(&self, owner: &Owner, key: &Key) {
-        self.store().forget(owner, key);
+    /// An object is gone, or somebody else's: it is neither kept nor listed for this owner any more.
+    pub fn remove(&self, owner: &Owner, key: &Key) {
+        self.store().remove(owner, key);
     }
 
     /// Forgets an object of which nothing was ever applied: it was refused, and another one may be wanted next.
     pub fn forget_unapplied(&self, owner: &Owner, key: &Key) {
         let mut store = self.store();
         if store.get(key).is_some_and(|managed| !managed.is_applied() && managed.phase.pause().is_none()) {
-            store.forget(owner, key);
+            store.remove(owner, key);
         }
     }
 
     /// Forgets everything of an owner.
     pub fn forget_owner(&self, owner: &Owner) {
-        self.store().forget_owner(owner);
+        self.store().remove_owner(owner);
         self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner).remove(owner);
         self.end_idle_watches();
     }

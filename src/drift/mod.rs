@@ -26,4 +26,4 @@ mod watch;
 mod watching;
 
 pub use apply::{Change, Intent, Put};
-pub use keep::{Announcement, Drift, Error, Known, ObjectLock};
+pub use keep::{Announcement, Drift, Error, ObjectLock};

@@ -289,7 +289,7 @@ pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, child_kin
                     // From now on, a deletion of it is not reverted.
                     let identity = child_state::identity(live);
                     let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str);
-                    drift.forget(&owner, &kind.key(namespace, &identity.name));
+                    drift.remove(&owner, &kind.key(namespace, &identity.name));
                 }
             }
             WatchEvent::Deleted(live) => cache.remove_object(child_kind, live),

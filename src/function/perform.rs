@@ -202,7 +202,7 @@ impl Performer<'_> {
                 return Ok(());
             }
             if is_paused(&live, Timestamp::now()) {
-                self.context.drift.await_resume(self.owner, desired);
+                self.context.drift.insert_paused(self.owner, desired);
                 outcome.paused.push(desired.key.clone());
                 return Ok(());
             }
@@ -217,7 +217,7 @@ impl Performer<'_> {
         };
         let done = self.context.drift.put(intent).await?;
         if done.change == Change::Anothers {
-            self.context.drift.forget(self.owner, &desired.key);
+            self.context.drift.remove(self.owner, &desired.key);
             self.refuse_foreign(put, "another client, which has just created it", outcome);
             return Ok(());
         }
@@ -279,7 +279,7 @@ impl Performer<'_> {
     async fn delete(&self, child_kind: ChildKind, identity: &ChildIdentity) -> Result<(), Error> {
         let (kind, drift) = (child_kind.kind(), &self.context.drift);
         let key = kind.key(Some(self.namespace), &identity.name);
-        drift.tombstone(self.owner, &key);
+        drift.accept(self.owner, &[], [&key]);
         let _lock = drift.lock(&key).await;
         let guard = Guard { uid: Some(&identity.uid), resource_version: None };
         let deleted =
@@ -290,7 +290,7 @@ impl Performer<'_> {
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(error),
         }
-        drift.forget(self.owner, &key);
+        drift.remove(self.owner, &key);
         self.context.cache.remove_deleted(child_kind, self.namespace, self.uid, identity);
         Ok(())
     }

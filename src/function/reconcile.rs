@@ -331,7 +331,7 @@ impl Task {
         let observed = Observed {
             children,
             status: &self.status,
-            kept: &|key| drift.kept_at(&self.owner, key),
+            kept: &|key| drift.kept_source(&self.owner, key),
             admission,
             state: &self.state,
         };

@@ -19,7 +19,7 @@ use super::prune::{Deletion, Unproven, may_delete};
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Part, Persistence, Propagation, Removal};
 use crate::drift::{Drift, Intent, Put};
-use crate::managed::inventory::{Entry, Inventory, uid_bytes};
+use crate::managed::inventory::{Entry, Inventory, Shard};
 use crate::managed::{Desired, released};
 use crate::object::{Digest, Key, Owner, is_established, prune_order};
 
@@ -64,10 +64,10 @@ pub(super) enum Pruned {
 pub(super) async fn write_inventory(
     cluster: &Cluster,
     owner: &InventoryOwner<'_>,
-    inventory: &Inventory,
+    shards: &[Shard],
     written: &mut BTreeMap<usize, Digest>,
 ) -> Result<(), Error> {
-    for shard in inventory.encode() {
+    for shard in shards {
         let digest = Digest::of(&shard.content);
         if written.get(&shard.index) == Some(&digest) {
             continue;
@@ -170,18 +170,6 @@ async fn settle(cluster: &Cluster, desired: &Arc<Desired>, put: Put) -> Applied 
     }
     cluster.kinds_changed();
     Applied::Done(put)
-}
-
-/// The inventory's entry for an object that was applied.
-pub(super) fn entry(desired: &Desired, uid: &str, digest: Option<Digest>) -> Entry {
-    let mut source = [0; 8];
-    source.copy_from_slice(&desired.source().as_bytes()[..8]);
-    Entry {
-        version: Arc::clone(&desired.kind.version),
-        uid: Some(uid_bytes(uid)),
-        digest,
-        source: digest.is_some().then_some(source),
-    }
 }
 
 /// Deletes what left, the last stage first; `done` hears of each.

@@ -129,11 +129,11 @@ impl Attempt<'_> {
         if self.is_there().await? {
             return Ok(End::Done);
         }
-        if self.state.inventory.is_none()
+        if self.inventory().is_none()
             && let observe::Found::Whole(inventory) =
                 observe::inventory(self.context.drift.cluster(), &self.inventory_owner()).await?
         {
-            self.state.inventory = Some(inventory);
+            self.context.drift.set_inventory(self.owner, inventory);
         }
         self.let_go_of(objects, Terminating::Leave).await
     }
@@ -148,16 +148,14 @@ impl Attempt<'_> {
     /// Deletes or releases what the inventory lists, and then the inventory.
     async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
         let cluster = self.context.drift.cluster().clone();
-        let inventory = self.state.inventory.clone().unwrap_or_default();
+        let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
         let deletes = objects == Objects::Delete && !definition_is_going(&cluster).await?;
         if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
             // Until then nobody knows whether another GitSync wants any of it.
             return Ok(End::Waiting);
         }
-        for key in inventory.0.keys() {
-            self.context.drift.tombstone(self.owner, key);
-        }
+        self.context.drift.accept(self.owner, &[], inventory.0.keys());
         let status = self.sync.status.as_ref();
         let commits = status.iter().flat_map(|s| [s.applied_commit.as_deref(), s.attempted_commit.as_deref()]);
         let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
@@ -175,8 +173,8 @@ impl Attempt<'_> {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
-        self.context.drift.forget_owner(self.owner);
         apply::delete_inventory(&cluster, &self.inventory_owner(), &self.state.written).await?;
+        self.context.drift.forget_owner(self.owner);
         Ok(End::Done)
     }
 
@@ -184,7 +182,7 @@ impl Attempt<'_> {
         let mut end = End::Done;
         let mut kept = Vec::new();
         let mut failed = None;
-        let entries = self.state.inventory.clone().unwrap_or_default();
+        let entries = self.inventory().unwrap_or_default();
         apply::prune(&self.context.drift, self.label, going, unproven, |key, pruned| match pruned {
             Pruned::Gone { .. } => {}
             Pruned::Terminating => end = End::Waiting,

@@ -10,13 +10,13 @@ use super::apply;
 use super::attempt::{Attempt, Refused};
 use super::observe;
 use super::plan::Plan;
-use crate::managed::inventory::{Entry, Inventory};
+use crate::managed::inventory::Inventory;
 use crate::object::{Digest, Key};
 
 impl Attempt<'_> {
     /// Reads the inventory, once.
     pub(super) async fn load_inventory(&mut self) -> Result<(), Refused> {
-        if self.state.inventory.is_some() {
+        if self.inventory().is_some() {
             return Ok(());
         }
         let cluster = self.context.drift.cluster();
@@ -35,38 +35,38 @@ impl Attempt<'_> {
                 observe::labelled(cluster, self.label).await?
             }
         };
-        self.state.inventory = Some(inventory);
-        self.publish_managed();
-        self.publish_taken();
+        self.publish_managed(self.managed(&inventory));
+        self.publish_taken(taken(&inventory));
+        self.context.drift.set_inventory(self.owner, inventory);
         Ok(())
     }
 
-    pub(super) fn publish_managed(&self) {
-        let listed = self.state.inventory.iter().flat_map(|i| i.0.keys());
-        let keys = listed.filter(|key| self.reaches(key)).cloned().collect::<HashSet<_>>();
-        self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(keys)));
+    /// The inventory, once it was read.
+    pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
+        self.context.drift.inventory(self.owner)
     }
 
-    /// The inventory says so in the cluster: what another GitSync handed over is ours now.
-    pub(super) fn publish_taken(&self) {
-        let entries = self.state.inventory.iter().flat_map(|inventory| &inventory.0);
-        let keys = entries.filter(|(_, entry)| entry.uid.is_some()).map(|(key, _)| key.clone()).collect::<HashSet<_>>();
-        self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(keys)));
+    /// What it lists, as far as this GitSync may touch it.
+    fn managed(&self, inventory: &Inventory) -> HashSet<Key> {
+        inventory.0.keys().filter(|key| self.reaches(key)).cloned().collect()
+    }
+
+    /// These objects count as ours for the other GitSyncs.
+    fn publish_managed(&self, managed: HashSet<Key>) {
+        self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(managed)));
+    }
+
+    /// The inventory says in the cluster that these were applied: what another GitSync handed over is ours now.
+    fn publish_taken(&self, taken: HashSet<Key>) {
+        self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(taken)));
     }
 
     /// Writes the inventory with everything that is about to be created.
     pub(super) async fn write_intentions(&mut self, plan: &Plan) -> Result<(), Refused> {
-        let mut inventory = self.state.inventory.take().unwrap_or_default();
-        let mut grew = self.state.written.is_empty() && plan.applies() > 0;
-        for step in plan.stages.values().flatten() {
-            let version = &step.desired.kind.version;
-            inventory.0.entry(step.desired.key.clone()).or_insert_with(|| {
-                grew = true;
-                Entry { version: Arc::clone(version), ..Entry::default() }
-            });
-        }
-        self.state.inventory = Some(inventory);
-        if grew { self.save_inventory().await } else { Ok(()) }
+        let steps = plan.stages.values().flatten().map(|step| &step.desired);
+        let grew = self.context.drift.intend(self.owner, steps);
+        let is_first = self.state.written.is_empty() && plan.applies() > 0;
+        if grew || is_first { self.save_inventory().await } else { Ok(()) }
     }
 
     /// Forgets what others have taken over by now. Whether anything still waits to be taken: until then it stays in our
@@ -77,64 +77,46 @@ impl Attempt<'_> {
             .registry
             .with(self.owner, |view| leaving.iter().cloned().partition(|key| view.taken_elsewhere(key)));
         // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
-        let ours = match &self.state.inventory {
-            Some(inventory) => apply::still_ours(&self.context.drift, self.label, inventory, &taken).await,
+        let ours = match self.inventory() {
+            Some(inventory) => apply::still_ours(&self.context.drift, self.label, &inventory, &taken).await,
             None => HashSet::new(),
         };
         self.state.still_labelled = !ours.is_empty();
         for key in taken {
-            if ours.contains(&key) { left.push(key) } else { self.forget(&key) }
+            if ours.contains(&key) { left.push(key) } else { self.context.drift.remove(self.owner, &key) }
         }
-        if let Some(inventory) = &mut self.state.inventory {
-            // What is known of it is no longer true once it is taken: if it comes back to us, it is applied anew.
-            for key in &left {
-                if let Some(entry) = inventory.0.get_mut(key) {
-                    *entry = Entry { version: Arc::clone(&entry.version), ..Entry::default() };
-                }
-            }
-        }
+        self.context.drift.give_up(self.owner, &left);
         !left.is_empty()
     }
 
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
-        let inventory = self.state.inventory.take().unwrap_or_default();
-        let mut written = std::mem::take(&mut self.state.written);
-        let nothing = inventory.0.is_empty() && written.is_empty();
+        let Some(inventory) = self.context.drift.save(self.owner) else { return Ok(()) };
+        let nothing = inventory.0.is_empty() && self.state.written.is_empty();
+        let shards = if nothing { Vec::new() } else { inventory.encode() };
+        let (managed, taken) = (self.managed(&inventory), taken(&inventory));
+        // Not held while it is written: until then it would be copied with the next change.
+        drop(inventory);
         let cluster = self.context.drift.cluster();
-        let saved = if nothing {
-            Ok(())
-        } else {
-            apply::write_inventory(cluster, &self.inventory_owner(), &inventory, &mut written).await
-        };
+        let mut written = std::mem::take(&mut self.state.written);
+        let saved = apply::write_inventory(cluster, &self.inventory_owner(), &shards, &mut written).await;
         self.state.written = written;
-        self.state.inventory = Some(inventory);
-        self.publish_managed();
-        saved?;
-        self.publish_taken();
+        self.publish_managed(managed);
+        if let Err(error) = saved {
+            self.context.drift.not_saved(self.owner);
+            return Err(error.into());
+        }
+        self.publish_taken(taken);
         Ok(())
     }
 
-    /// Writes what the backward loop verified since (objects that were created again have another UID).
-    pub(super) async fn save_last_applied(&mut self) -> Result<(), Refused> {
-        if self.note_last_applied() { self.save_inventory().await } else { Ok(()) }
+    /// Writes the inventory if what was last applied to an object has changed since (one that was created again has
+    /// another UID).
+    pub(super) async fn save_changes(&mut self) -> Result<(), Refused> {
+        if self.context.drift.is_unsaved(self.owner) { self.save_inventory().await } else { Ok(()) }
     }
+}
 
-    pub(super) fn note_last_applied(&mut self) -> bool {
-        let Some(inventory) = &mut self.state.inventory else { return false };
-        let mut changed = false;
-        self.context.drift.verified(self.owner, |key, known| {
-            let Some(entry) = inventory.0.get_mut(key) else { return };
-            let now = apply::entry(known.desired, known.uid, known.digest);
-            changed |= *entry != now;
-            *entry = now;
-        });
-        changed
-    }
-
-    pub(super) fn forget(&mut self, key: &Key) {
-        if let Some(inventory) = &mut self.state.inventory {
-            inventory.0.remove(key);
-        }
-        self.context.drift.forget(self.owner, key);
-    }
+/// What an inventory says was applied.
+fn taken(inventory: &Inventory) -> HashSet<Key> {
+    inventory.0.iter().filter(|(_, entry)| entry.uid.is_some()).map(|(key, _)| key.clone()).collect()
 }

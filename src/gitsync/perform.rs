@@ -17,6 +17,7 @@ use crate::api::conditions::Reason;
 use crate::drift::Change;
 use crate::failure::{Class, chain};
 use crate::managed::Desired;
+use crate::managed::inventory::Inventory;
 use crate::notification::Message;
 use crate::object::Key;
 
@@ -30,8 +31,6 @@ impl Attempt<'_> {
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
         let commit = sync_request.commit.to_string();
         self.forget_old_failures(desired);
-        // What was created again since has another UID, by which it is known when it leaves.
-        self.note_last_applied();
         let plan = self.plan(desired, sync_request, branch).await?;
         self.write_intentions(&plan).await?;
         self.accept(desired, &plan);
@@ -48,8 +47,10 @@ impl Attempt<'_> {
             self.state.failed.retain(|_, failed| failed.reason != Reason::PruneFailed);
         }
         let mut held = plan.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
-        let beyond = self.state.inventory.iter().flat_map(|i| i.0.keys()).filter(|key| !self.reaches(key));
+        let inventory = self.inventory().unwrap_or_default();
+        let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
         held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
+        drop(inventory);
         let mut pruning = 0;
         if may_prune {
             let now = Instant::now();
@@ -89,8 +90,8 @@ impl Attempt<'_> {
         branch: &str,
     ) -> Result<Plan, Refused> {
         let now = Instant::now();
-        let kept = self.context.drift.kept(self.owner);
-        let mut inventory = self.state.inventory.clone().unwrap_or_default();
+        let kept = self.context.drift.applied(self.owner);
+        let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
         inventory.0.retain(|key, _| self.reaches(key));
         let mut waiting: HashSet<Key> =
             self.state.failed.iter().filter(|(_, f)| f.again > now).map(|(key, _)| key.clone()).collect();
@@ -133,7 +134,7 @@ impl Attempt<'_> {
     /// What is under break glass is applied when that ends.
     fn await_break_glass(&mut self, plan: &Plan) {
         for desired in &plan.paused {
-            self.context.drift.await_resume(self.owner, desired);
+            self.context.drift.insert_paused(self.owner, desired);
             self.state.paused.insert(desired.key.clone());
         }
     }
@@ -141,10 +142,7 @@ impl Attempt<'_> {
     /// The commit counts from now on: what left it is never brought back.
     fn accept(&self, desired: &DesiredState, plan: &Plan) {
         let gone = plan.prune.iter().chain(plan.held.iter().map(|(key, _)| key)).chain(&plan.handed_over);
-        for key in gone {
-            self.context.drift.tombstone(self.owner, key);
-        }
-        self.keep(&desired.objects);
+        self.context.drift.accept(self.owner, &desired.objects, gone);
     }
 
     async fn apply(&mut self, plan: &Plan, tally: &mut Tally) {
@@ -204,22 +202,19 @@ impl Attempt<'_> {
             Change::Unchanged => tally.unchanged += 1,
         }
         self.state.failed.remove(key);
-        let entry = apply::entry(desired, &put.uid, put.digest);
-        if let Some(inventory) = &mut self.state.inventory {
-            inventory.0.insert(key.clone(), entry);
-        }
     }
 
     async fn prune(&mut self, leaving: &[Key], unproven: Unproven, held: &mut Vec<String>, tally: &mut Tally) -> usize {
-        let Some(inventory) = &self.state.inventory else { return 0 };
+        let Some(inventory) = self.inventory() else { return 0 };
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
+        drop(inventory);
         let (drift, label) = (self.context.drift.clone(), Arc::clone(self.label));
         let mut pruning = 0;
         apply::prune(&drift, &label, leaving, unproven, |key, pruned| match pruned {
             Pruned::Gone { deleted } => {
                 tally.pruned += usize::from(deleted);
                 self.state.failed.remove(&key);
-                self.forget(&key);
+                self.context.drift.remove(self.owner, &key);
             }
             Pruned::Terminating => {
                 pruning += 1;

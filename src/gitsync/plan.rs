@@ -172,7 +172,7 @@ impl Plan {
 
 /// Whether an object has to be applied for a commit: it is new, changed, or not known to be as it was applied.
 pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
-    entry.is_some_and(|e| e.is_of(&desired.source()) && *e.version == *desired.kind.version)
+    entry.is_some_and(|entry| entry.is_for(desired))
 }
 
 /// The plan for a commit.

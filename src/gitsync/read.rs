@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::{Attempt, Refused};
+use super::observe;
 use super::resolve::{self, Placing};
 use super::sync_state::{DesiredState, SyncRequest};
-use super::{observe, plan};
 use crate::api::conditions::Reason;
 use crate::api::names::ALLOW_PRUNE;
 use crate::managed::Desired;
@@ -91,29 +91,13 @@ impl Attempt<'_> {
             self.decode(&snapshot, base_dir).await
         };
         match kept.await {
-            Ok(objects) => self.keep(&objects),
+            Ok(objects) => self.context.drift.accept(self.owner, &objects, []),
             Err(refused) => {
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = refused.message,
                     "what was applied before cannot be read"
                 );
-            }
-        }
-    }
-
-    /// Hands unchanged objects to the backward loop.
-    pub(super) fn keep(&self, objects: &[Arc<Desired>]) {
-        let kept = self.context.drift.kept(self.owner);
-        let Some(inventory) = &self.state.inventory else { return };
-        for desired in objects {
-            let entry = inventory.0.get(&desired.key).filter(|entry| plan::is_unchanged(desired, Some(entry)));
-            let Some(entry) = entry else { continue };
-            if kept.contains(&desired.key) {
-                self.context.drift.renew(self.owner, desired);
-            } else if let Some(digest) = entry.digest {
-                let uid = entry.uid.map(crate::managed::inventory::uid_text);
-                self.context.drift.expect(self.owner, desired, uid, digest);
             }
         }
     }

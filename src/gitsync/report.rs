@@ -146,7 +146,7 @@ impl Task {
     }
 
     async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
-        if let Err(refused) = self.attempt(sync).save_last_applied().await {
+        if let Err(refused) = self.attempt(sync).save_changes().await {
             tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
         }
         let namespace = sync.metadata.namespace.as_deref();

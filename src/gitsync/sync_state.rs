@@ -10,7 +10,6 @@ use crate::api::conditions::Reason;
 use crate::api::git_sync::{Failure, WindowOverride};
 use crate::failure::Class;
 use crate::managed::Desired;
-use crate::managed::inventory::Inventory;
 use crate::object::{Digest, Key};
 use crate::source::{Commit, TreeId};
 
@@ -27,8 +26,6 @@ pub(super) struct Failed {
 /// What a GitSync remembers from attempt to attempt.
 #[derive(Default)]
 pub(super) struct SyncState {
-    /// Its inventory; `None` until it was read.
-    pub(super) inventory: Option<Inventory>,
     /// Digests of the inventory's ConfigMaps as they are written.
     pub(super) written: BTreeMap<usize, Digest>,
     /// The inventory was put together from labels: nothing is pruned in this round.

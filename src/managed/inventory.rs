@@ -6,7 +6,7 @@
 //! Invariant: encoding is deterministic, so an unchanged shard is never written.
 //! Invariant: decoding trusts nothing: any malformed, truncated or oversized content is [`Unreadable`].
 //!
-//! Deliberately absent: reading and writing the ConfigMaps (`observe`, `apply`).
+//! Deliberately absent: reading and writing the ConfigMaps (`gitsync`), and when an entry changes (`written`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
+use super::desired::Desired;
 use crate::object::{Digest, Identity, Key};
 
 /// Entries in one shard, at most: about 850 kB compressed, below the API's limit of 1 MiB.
@@ -42,6 +43,15 @@ pub struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory(pub HashMap<Key, Entry>);
 
+/// The inventory of one owner, as it is written down next.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Shared with whoever reads it.
+    pub(crate) inventory: Arc<Inventory>,
+    /// It has changed since it was saved.
+    pub(crate) unsaved: bool,
+}
+
 /// One ConfigMap's worth of an inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
@@ -56,7 +66,34 @@ pub struct Shard {
 #[error("the inventory cannot be read")]
 pub struct Unreadable;
 
+impl Written {
+    /// Changes an entry, if there is one and it differs.
+    pub(crate) fn set(&mut self, key: &Key, entry: Entry) {
+        if self.inventory.0.get(key).is_some_and(|known| *known != entry) {
+            Arc::make_mut(&mut self.inventory).0.insert(key.clone(), entry);
+            self.unsaved = true;
+        }
+    }
+}
+
 impl Entry {
+    /// For an object to which `desired` was applied.
+    pub fn of(desired: &Desired, uid: &str, digest: Option<Digest>) -> Self {
+        let mut source = [0; 8];
+        source.copy_from_slice(&desired.source().as_bytes()[..8]);
+        Self {
+            version: Arc::clone(&desired.kind.version),
+            uid: Some(uid_bytes(uid)),
+            digest,
+            source: digest.is_some().then_some(source),
+        }
+    }
+
+    /// Whether exactly this is what was last applied and verified.
+    pub fn is_for(&self, desired: &Desired) -> bool {
+        self.is_of(&desired.source()) && *self.version == *desired.kind.version
+    }
+
     /// Whether `source` is the document that was last applied and verified.
     pub fn is_of(&self, source: &Digest) -> bool {
         self.digest.is_some() && self.source.is_some_and(|s| s == source.as_bytes()[..8])

@@ -10,7 +10,7 @@
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
 //! - `summary`: what an owner's status says of its objects
-//! - [`inventory`]: the store of one GitSync, written down
+//! - [`inventory`]: the store of one GitSync, written down; `written` changes it together with the objects
 //!
 //! Invariant: an object is in the store from the moment its first apply begins until it is forgotten; what is not in it
 //! is ignored everywhere.
@@ -39,6 +39,7 @@ pub(crate) mod store;
 pub(crate) mod summary;
 pub(crate) mod unions;
 pub mod verdict;
+pub(crate) mod written;
 
 pub use applied_configuration::AppliedConfiguration;
 pub use desired::{Desired, Mark};

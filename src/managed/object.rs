@@ -92,14 +92,6 @@ impl Answered {
             },
         }
     }
-
-    /// Whether an inventory says the same of `desired` as it did of what was verified before.
-    pub(crate) fn says_the_same_of(&self, managed: &Managed, desired: &Desired) -> bool {
-        let (before, now) = (&managed.last_applied, &self.last_applied);
-        let same_document = managed.desired.source() == desired.source();
-        let same_version = managed.desired.kind.version == desired.kind.version;
-        before.uid == now.uid && before.digest == now.digest && same_document && same_version
-    }
 }
 
 /// What is known of writes to an object that failed, until one succeeds.
@@ -133,8 +125,6 @@ pub(crate) struct Managed {
     /// object.
     pub(crate) outdated: bool,
     pub(crate) last_applied: LastApplied,
-    /// The owner has not saved `last_applied` in its inventory.
-    pub(crate) unsaved: bool,
     pub(crate) health: Health,
     /// The object was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
@@ -182,7 +172,6 @@ impl Managed {
             desired,
             outdated: false,
             last_applied,
-            unsaved: true,
             health: Health::Progressing("not seen yet".into()),
             is_at_zero: false,
             phase: Phase::Kept,
@@ -198,6 +187,12 @@ impl Managed {
     /// Whether it was ever applied, by this agent or an earlier one.
     pub(crate) fn is_applied(&self) -> bool {
         self.last_applied.digest.is_some() || !self.last_applied.resource_version.is_empty()
+    }
+
+    /// The UID of the live object, if it is another one than was last applied to.
+    pub(crate) fn other_uid(&self, live: &Value) -> Option<String> {
+        let uid = verdict::uid(live);
+        (*self.last_applied.uid != *uid).then(|| uid.to_owned())
     }
 
     /// Whether it counts what is seen of it, now or once the first write of it is answered.
@@ -308,7 +303,6 @@ impl Managed {
         match &verdict {
             Verdict::InSync => {
                 if is_news {
-                    self.unsaved |= *self.last_applied.uid != *verdict::uid(live);
                     self.last_applied.resource_version = resource_version(live).into();
                     self.last_applied.uid = verdict::uid(live).into();
                 }

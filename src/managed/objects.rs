@@ -54,8 +54,6 @@ pub(crate) struct Tally {
     pub(crate) backing_off: usize,
     /// The objects of each topic, in the order of their keys.
     topics: [BTreeSet<Key>; TOPICS.len()],
-    /// Objects of which was verified what their owner was not shown.
-    pub(crate) unsaved: HashSet<Key>,
 }
 
 /// How one object counts.
@@ -65,7 +63,6 @@ struct Counts {
     healthy: bool,
     backing_off: bool,
     topics: [bool; TOPICS.len()],
-    unsaved: bool,
 }
 
 /// A write guard: an object that is being changed; the tally is updated when this is dropped.
@@ -139,9 +136,6 @@ impl Tally {
         for (keys, _) in self.topics.iter_mut().zip(counts.topics).filter(|(_, counts)| *counts) {
             keys.insert(key.clone());
         }
-        if counts.unsaved {
-            self.unsaved.insert(key.clone());
-        }
     }
 
     fn discount(&mut self, key: &Key, counts: Counts) {
@@ -150,9 +144,6 @@ impl Tally {
         self.backing_off -= usize::from(counts.backing_off);
         for (keys, _) in self.topics.iter_mut().zip(counts.topics).filter(|(_, counts)| *counts) {
             keys.remove(key);
-        }
-        if counts.unsaved {
-            self.unsaved.remove(key);
         }
     }
 }
@@ -174,7 +165,6 @@ impl Counts {
             healthy: applied && managed.health == Health::Healthy,
             backing_off: managed.damping.is_some(),
             topics: TOPICS.map(is_about),
-            unsaved: managed.unsaved,
         }
     }
 }
@@ -276,7 +266,6 @@ mod tests {
                                 Failing { attempts: random.u32(..3), failure: Some(failure), ..Failing::default() };
                             guard.failing = random.bool().then(|| Box::new(failing));
                         }
-                        13 if random.bool() => guard.unsaved = random.bool(),
                         _ if random.bool() => guard.phase.leave(),
                         _ => _ = guard.phase.stay(),
                     }

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::backoff_expiry::BackoffExpiry;
 use super::desired::Desired;
+use super::inventory::Written;
 use super::object::{Answered, Managed, Next, NotPutBack, Watched};
 use super::objects::{Objects, WriteGuard};
 use super::phase::Write;
@@ -54,6 +55,8 @@ pub(crate) struct Account {
 pub(crate) struct Store {
     pub(crate) objects: Objects,
     pub(crate) accounts: HashMap<Owner, Account>,
+    /// The inventories of the owners that have one.
+    pub(crate) written: HashMap<Owner, Written>,
     pub(crate) expiry: BackoffExpiry,
     /// Workloads that an autoscaler scales.
     autoscaled: HashMap<Key, Autoscaler>,
@@ -98,20 +101,14 @@ impl Store {
         self.get(key).is_some_and(|m| m.owner != *owner && m.is_applied() && !m.phase.is_leaving())
     }
 
-    /// Drops an object, if `owner` is the one that keeps it.
-    pub(crate) fn forget(&mut self, owner: &Owner, key: &Key) {
-        if self.objects.get(key).is_some_and(|m| m.owner == *owner) {
-            self.objects.remove(key);
-        }
-    }
-
-    pub(crate) fn forget_owner(&mut self, owner: &Owner) {
+    pub(crate) fn remove_owner(&mut self, owner: &Owner) {
         self.objects.remove_owner(owner);
         self.accounts.remove(owner);
+        self.written.remove(owner);
     }
 
     /// From now on the backward loop leaves the object alone: it left the repository.
-    pub(crate) fn tombstone(&mut self, owner: &Owner, key: &Key) {
+    pub(crate) fn leave(&mut self, owner: &Owner, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
             managed.phase.leave();
             managed.write.clear_pending();
@@ -183,7 +180,14 @@ impl Store {
         if account.policy.suspended || !managed.is_applied() {
             return Next::Nothing;
         }
-        managed.look(live, at, account.policy.drift, autoscaled, now)
+        let uid = managed.other_uid(&live);
+        let next = managed.look(live, at, account.policy.drift, autoscaled, now);
+        let is_another = uid.is_some_and(|uid| uid == *managed.last_applied.uid);
+        drop(managed);
+        if is_another {
+            self.write_down(key);
+        }
+        next
     }
 
     /// An object vanished from the watch by this version: deleted, or its label was taken off.
@@ -204,7 +208,17 @@ impl Store {
         let left = Verdict::LeaveAlone(Reason::Ignore);
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.phase.is_leaving()) else { return left };
         let Some(account) = self.accounts.get(&managed.owner) else { return left };
-        if account.policy.suspended { left } else { managed.judge(live, account.policy.drift, autoscaled, now) }
+        if account.policy.suspended {
+            return left;
+        }
+        let uid = managed.other_uid(live);
+        let verdict = managed.judge(live, account.policy.drift, autoscaled, now);
+        let is_another = uid.is_some_and(|uid| uid == *managed.last_applied.uid);
+        drop(managed);
+        if is_another {
+            self.write_down(key);
+        }
+        verdict
     }
 
     /// Starts the revert or report that the owner's policy asks for. `None` when the object is not kept, is leaving, is of
@@ -301,7 +315,6 @@ impl Store {
     pub(crate) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answered: Answered) {
         let autoscaled = self.autoscaled.contains_key(key);
         let Some(mut managed) = self.objects.get_mut(key) else { return };
-        managed.unsaved |= !answered.says_the_same_of(&managed, desired);
         managed.desired = Arc::clone(desired);
         managed.is_at_zero = answered.is_at_zero;
         managed.health = answered.health;
@@ -311,6 +324,8 @@ impl Store {
         managed.outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
         managed.phase.end_pause();
         managed.reported = None;
+        drop(managed);
+        self.write_down(key);
     }
 
     pub(crate) fn record(&mut self, owner: &Owner, revert: Revert) {
@@ -382,6 +397,7 @@ mod tests {
     use super::*;
     use crate::cluster::{Kind, Scope};
     use crate::managed::Mark;
+    use crate::managed::inventory::uid_bytes;
     use crate::managed::seen::SMALL;
     use crate::object::{Object, Place};
     use serde_json::json;
@@ -442,17 +458,53 @@ mod tests {
     #[test]
     fn a_revert_that_ends_as_the_last_apply_did_is_no_news_for_the_inventory() {
         let (mut store, desired) = applied();
-        let key = &desired.key;
-        let unsaved = |store: &mut Store, answer: &Value| {
-            store.get_mut(key).unwrap().unsaved = false;
-            verify(store, &desired, answer, &desired.body());
-            store.get(key).unwrap().unsaved
+        let owner = Owner::git_sync("shop", "demo");
+        assert!(store.intend(&owner, std::iter::once(&desired)) && !store.intend(&owner, std::iter::once(&desired)));
+        let mut unsaved = |answer: &Value| {
+            verify(&mut store, &desired, answer, &desired.body());
+            let unsaved = store.is_unsaved(&owner);
+            assert!(store.save(&owner).unwrap().0[&desired.key].is_for(&desired));
+            unsaved
         };
-        assert!(!unsaved(&mut store, &live(6, "1")));
-        assert!(unsaved(&mut store, &live(7, "2")), "the server made something else of it");
+        assert!(unsaved(&live(5, "1")), "its first apply is answered");
+        assert!(!unsaved(&live(6, "1")));
+        assert!(unsaved(&live(7, "2")), "the server made something else of it");
         let mut other = live(8, "2");
         other["metadata"]["uid"] = "other".into();
-        assert!(unsaved(&mut store, &other), "it is another object");
+        assert!(unsaved(&other), "it is another object");
+    }
+
+    #[test]
+    fn the_uid_of_an_object_that_was_expected_without_one_is_written_down_when_it_is_seen() {
+        let (before, desired) = applied();
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        store.set_policy(&owner, POLICY, 0, Vec::new());
+        store.intend(&owner, std::iter::once(&desired));
+        let digest = before.get(&desired.key).unwrap().last_applied.digest;
+        store.hold(&owner, Arc::clone(&desired), LastApplied { digest, ..LastApplied::default() });
+        store.save(&owner);
+        let see = |store: &mut Store, version| {
+            store.see(&desired.kind, &desired.key, live(version, "1"), Instant::now(), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(see(&mut store, 9), Next::Nothing);
+        assert!(store.is_unsaved(&owner));
+        assert_eq!(store.save(&owner).unwrap().0[&desired.key].uid, Some(uid_bytes("u")));
+        assert_eq!(see(&mut store, 10), Next::Nothing);
+        assert!(!store.is_unsaved(&owner), "it is the same object");
+    }
+
+    #[test]
+    fn what_was_known_of_an_object_when_it_left_stays_written_down() {
+        let (mut store, desired) = applied();
+        let owner = Owner::git_sync("shop", "demo");
+        store.intend(&owner, std::iter::once(&desired));
+        verify(&mut store, &desired, &live(6, "1"), &desired.body());
+        let known = store.save(&owner).unwrap();
+        store.leave(&owner, &desired.key);
+        verify(&mut store, &desired, &live(7, "2"), &desired.body());
+        assert!(!store.is_unsaved(&owner) && store.save(&owner).unwrap() == known);
+        store.remove(&owner, &desired.key);
+        assert!(store.is_unsaved(&owner) && store.save(&owner).unwrap().0.is_empty());
     }
 
     #[test]

@@ -1,0 +1,128 @@
+//! The store as it is written down: one inventory for each GitSync, changed in the same step as the objects.
+//!
+//! Invariant: an entry says what was last applied to its object, or that nothing was; nobody has to copy that from one to
+//! the other.
+//!
+//! Deliberately absent: reading and writing the ConfigMaps (`gitsync`).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::desired::Desired;
+use super::inventory::{Entry, Inventory, Written, uid_text};
+use super::store::Store;
+use super::verdict::LastApplied;
+use crate::object::{Key, Owner};
+
+/// What follows from a commit that counts from now on.
+#[derive(Debug, Default)]
+pub(crate) struct Accepted {
+    /// Objects that an earlier agent applied: they have to be looked at.
+    pub(crate) expected: Vec<Arc<Desired>>,
+    /// Objects that had left and are back: nobody looked at them meanwhile.
+    pub(crate) back: Vec<Key>,
+}
+
+impl Store {
+    /// The inventory of an owner, once it was read.
+    pub(crate) fn inventory(&self, owner: &Owner) -> Option<Arc<Inventory>> {
+        self.written.get(owner).map(|written| Arc::clone(&written.inventory))
+    }
+
+    /// The inventory of an owner was read.
+    pub(crate) fn set_inventory(&mut self, owner: &Owner, inventory: Inventory) {
+        self.written.insert(owner.clone(), Written { inventory: Arc::new(inventory), unsaved: false });
+    }
+
+    /// The objects that were applied for an owner.
+    pub(crate) fn applied(&self, owner: &Owner) -> HashSet<Key> {
+        self.kept_for(owner).filter(|(_, m)| m.is_applied()).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// These objects are about to be applied for an owner: they are listed from now on. Whether one was not.
+    pub(crate) fn intend<'d>(&mut self, owner: &Owner, desired: impl Iterator<Item = &'d Arc<Desired>>) -> bool {
+        let written = self.written.entry(owner.clone()).or_default();
+        let mut grew = false;
+        for desired in desired.filter(|desired| !written.inventory.0.contains_key(&desired.key)).collect::<Vec<_>>() {
+            let entry = Entry { version: Arc::clone(&desired.kind.version), ..Entry::default() };
+            Arc::make_mut(&mut written.inventory).0.insert(desired.key.clone(), entry);
+            grew = true;
+        }
+        written.unsaved |= grew;
+        grew
+    }
+
+    /// A commit wants these objects. What was applied as it wants it is kept at that from now on; the others are, once
+    /// they are applied.
+    pub(crate) fn accept(&mut self, owner: &Owner, desired: &[Arc<Desired>]) -> Accepted {
+        let mut accepted = Accepted::default();
+        let Some(inventory) = self.inventory(owner) else { return accepted };
+        for desired in desired {
+            let Some(entry) = inventory.0.get(&desired.key).filter(|entry| entry.is_for(desired)) else { continue };
+            if let Some(mut managed) = self.get_mut(&desired.key).filter(|m| m.owner == *owner && m.is_applied()) {
+                // The document may have moved, or was decoded again.
+                managed.desired = Arc::clone(desired);
+                if managed.phase.stay() {
+                    accepted.back.push(desired.key.clone());
+                }
+            } else if let Some(digest) = entry.digest {
+                let uid = entry.uid.map(uid_text).unwrap_or_default().into();
+                let last_applied = LastApplied { uid, digest: Some(digest), ..LastApplied::default() };
+                self.hold(owner, Arc::clone(desired), last_applied);
+                accepted.expected.push(Arc::clone(desired));
+            }
+        }
+        accepted
+    }
+
+    /// An object is gone, or somebody else's: it is neither kept nor listed for this owner any more.
+    pub(crate) fn remove(&mut self, owner: &Owner, key: &Key) {
+        if self.objects.get(key).is_some_and(|m| m.owner == *owner) {
+            self.objects.remove(key);
+        }
+        if let Some(written) = self.written.get_mut(owner).filter(|written| written.inventory.0.contains_key(key)) {
+            Arc::make_mut(&mut written.inventory).0.remove(key);
+            written.unsaved = true;
+        }
+    }
+
+    /// Another owner is to take these objects. What is known of them is no longer true then: one that comes back to us is
+    /// applied anew.
+    pub(crate) fn give_up(&mut self, owner: &Owner, keys: &[Key]) {
+        let Some(written) = self.written.get_mut(owner) else { return };
+        for key in keys {
+            let Some(entry) = written.inventory.0.get(key) else { continue };
+            let given_up = Entry { version: Arc::clone(&entry.version), ..Entry::default() };
+            written.set(key, given_up);
+        }
+    }
+
+    /// Writes down what was last applied to an object, if its owner lists it.
+    pub(crate) fn write_down(&mut self, key: &Key) {
+        let Some(managed) = self.objects.get(key) else { return };
+        let Some(written) = self.written.get_mut(&managed.owner) else { return };
+        let uid = &managed.last_applied.uid;
+        if managed.is_applied() && !uid.is_empty() && !managed.phase.is_leaving() {
+            written.set(key, Entry::of(&managed.desired, uid, managed.last_applied.digest));
+        }
+    }
+
+    /// The inventory of an owner, which is saved now.
+    pub(crate) fn save(&mut self, owner: &Owner) -> Option<Arc<Inventory>> {
+        let written = self.written.get_mut(owner)?;
+        written.unsaved = false;
+        Some(Arc::clone(&written.inventory))
+    }
+
+    /// Whether the inventory of an owner has changed since it was saved.
+    pub(crate) fn is_unsaved(&self, owner: &Owner) -> bool {
+        self.written.get(owner).is_some_and(|written| written.unsaved)
+    }
+
+    /// The inventory of an owner could not be saved.
+    pub(crate) fn not_saved(&mut self, owner: &Owner) {
+        if let Some(written) = self.written.get_mut(owner) {
+            written.unsaved = true;
+        }
+    }
+}
