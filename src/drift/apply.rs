@@ -10,19 +10,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Drift;
-use crate::api::names::{HANDOVER_MANAGER, MANAGER};
+use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
 use crate::managed::applied_configuration::AppliedConfiguration;
-use crate::managed::autoscaler::is_at_zero;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::object::Answered;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
 use crate::managed::{fields, ownership};
 use crate::notification::Message;
 use crate::object::{Digest, Key, Owner};
-
-/// Where a workload's replicas are.
-pub(super) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 
 /// One apply that the forward loop asks for.
 #[derive(Clone, Debug)]
@@ -247,44 +243,6 @@ impl Drift {
         let digest = answered.last_applied.digest;
         self.store().verify(&desired.key, desired, answered);
         digest
-    }
-
-    /// Leaves `spec.replicas` to an autoscaler, without letting the count fall to the default on the way. What it does not
-    /// scale, because somebody `seen` to have done so scaled it to 0, is scaled up first.
-    pub(super) async fn settle_replicas(
-        &self,
-        desired: &Desired,
-        body: &mut Value,
-        seen: Option<&Value>,
-    ) -> Result<(), Error> {
-        let sets = desired.sets_replicas(body);
-        if !sets && !seen.is_some_and(is_at_zero) {
-            return Ok(());
-        }
-        self.know_autoscalers().await;
-        if !self.store().is_autoscaled(&desired.key) {
-            return Ok(());
-        }
-        without_replicas(body);
-        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(()) };
-        let woken = self.store().woken(desired, &live);
-        let ours = fields::applied_by(&live, MANAGER).is_some_and(|f| fields::owns(f, &REPLICAS));
-        let shared = fields::entries(&live).any(|e| e.manager != MANAGER && fields::owns(e.fields, &REPLICAS));
-        let (count, how) = match woken {
-            Some(count) => (json!(count), Apply::forced(HANDOVER_MANAGER)),
-            None if ours && !shared => {
-                let count = live.pointer("/spec/replicas").cloned().unwrap_or(json!(1));
-                (count, Apply::unforced(HANDOVER_MANAGER))
-            }
-            None => return Ok(()),
-        };
-        let handover = json!({
-            "apiVersion": desired.kind.api_version(), "kind": &*desired.kind.kind,
-            "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": count},
-        });
-        self.cluster().apply(&desired.kind, namespace, name, &handover, how).await?;
-        Ok(())
     }
 }
 

@@ -19,6 +19,7 @@ mod keep;
 mod limit;
 #[expect(clippy::disallowed_methods, reason = "it waits for permits, and is the task that runs them")]
 mod queue;
+mod replicas;
 #[expect(clippy::disallowed_methods, reason = "reverts are tasks, and wait for their permit")]
 mod revert;
 #[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock")]

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::Drift;
-use super::apply::REPLICAS;
 use super::in_place::Applied;
+use super::replicas::REPLICAS;
 use crate::api::git_sync::{self, Revert, UNKNOWN, WHOLE_OBJECT};
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};

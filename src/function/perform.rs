@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::child_set::ChildKind;
 use super::child_state::{ChildIdentity, Job};
@@ -21,8 +21,7 @@ use super::refusals::{RefusalCause, RefusedWrite, Write};
 use super::stage::{ConditionUpdate, Decision, Put, Step};
 use super::status::Reconciled;
 use crate::api::function_conditions::{Reason, Status, Type};
-use crate::api::names::HANDOVER_MANAGER;
-use crate::cluster::{Apply, Error, Guard, Kind, Propagation, Scope, Selection};
+use crate::cluster::{Error, Guard, Kind, Propagation, Scope, Selection};
 use crate::drift::{Change, Intent};
 use crate::failure::chain;
 use crate::managed::is_paused;
@@ -297,14 +296,9 @@ impl Performer<'_> {
 
     async fn hand_over(&self, deployment: &str, replicas: i64) -> Result<(), Error> {
         let kind = ChildKind::Deployment.kind();
-        let body = json!({
-            "apiVersion": kind.api_version(), "kind": &*kind.kind,
-            "metadata": {"name": deployment, "namespace": self.namespace}, "spec": {"replicas": replicas},
-        });
-        let cluster = self.context.drift.cluster();
-        let how = Apply::unforced(HANDOVER_MANAGER);
-        match cluster.apply(&kind, Some(self.namespace), deployment, &body, how).await {
-            Ok(_) => Ok(()),
+        let key = kind.key(Some(self.namespace), deployment);
+        match self.context.drift.hand_over_replicas(&kind, &key, &replicas.into()).await {
+            Ok(()) => Ok(()),
             // Another manager owns the field by now: it keeps its value.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error),

@@ -78,6 +78,7 @@ const ACTING: &[&str] = &[
     "src/drift/in_place.rs",
     "src/drift/keep.rs",
     "src/drift/queue.rs",
+    "src/drift/replicas.rs",
     "src/drift/revert.rs",
     "src/drift/watch.rs",
     "src/gitsync/apply.rs",

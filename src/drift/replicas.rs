@@ -1,0 +1,70 @@
+//! The replica count of a workload, and who owns it: us, or an autoscaler.
+//!
+//! Dropping the count while we are its only owner would reset it to 1. So a second manager becomes its owner first, and
+//! keeps it until the autoscaler writes.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Drift;
+use crate::api::names::{HANDOVER_MANAGER, MANAGER};
+use crate::cluster::{Apply, Error, Kind};
+use crate::managed::autoscaler::is_at_zero;
+use crate::managed::desired::{Desired, without_replicas};
+use crate::managed::fields;
+use crate::object::Key;
+
+/// Where a workload's replicas are.
+pub(super) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
+
+impl Drift {
+    /// Leaves `spec.replicas` to an autoscaler, without letting the count fall to the default on the way. What it does not
+    /// scale, because somebody `seen` to have done so scaled it to 0, is scaled up first.
+    pub(super) async fn settle_replicas(
+        &self,
+        desired: &Desired,
+        body: &mut Value,
+        seen: Option<&Value>,
+    ) -> Result<(), Error> {
+        let sets = desired.sets_replicas(body);
+        if !sets && !seen.is_some_and(is_at_zero) {
+            return Ok(());
+        }
+        self.know_autoscalers().await;
+        if !self.store().is_autoscaled(&desired.key) {
+            return Ok(());
+        }
+        without_replicas(body);
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(()) };
+        let woken = self.store().woken(desired, &live);
+        let ours = fields::applied_by(&live, MANAGER).is_some_and(|f| fields::owns(f, &REPLICAS));
+        let shared = fields::entries(&live).any(|e| e.manager != MANAGER && fields::owns(e.fields, &REPLICAS));
+        match woken {
+            Some(count) => {
+                let how = Apply::forced(HANDOVER_MANAGER);
+                self.apply_replicas(&desired.kind, &desired.key, &json!(count), how).await
+            }
+            None if ours && !shared => {
+                let count = live.pointer("/spec/replicas").cloned().unwrap_or(json!(1));
+                self.hand_over_replicas(&desired.kind, &desired.key, &count).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the handover manager an owner of the live count, beside us. A conflict if somebody else has changed it.
+    pub async fn hand_over_replicas(&self, kind: &Arc<Kind>, key: &Key, live: &Value) -> Result<(), Error> {
+        self.apply_replicas(kind, key, live, Apply::unforced(HANDOVER_MANAGER)).await
+    }
+
+    async fn apply_replicas(&self, kind: &Arc<Kind>, key: &Key, count: &Value, how: Apply<'_>) -> Result<(), Error> {
+        let (namespace, name) = (key.namespace.as_deref(), &*key.name);
+        let body = json!({
+            "apiVersion": kind.api_version(), "kind": &*kind.kind,
+            "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": count},
+        });
+        self.cluster().apply(kind, namespace, name, &body, how).await.map(drop)
+    }
+}
