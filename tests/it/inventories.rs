@@ -76,3 +76,20 @@ async fn a_forged_inventory_deletes_nothing_that_is_not_ours() {
         ("mainstay-tests.left".into(), "mainstay-tests.right".into())
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inventory_that_was_refused_after_a_revert_is_written_with_the_next_status() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    let name = inventories(&world).remove(0);
+    let inventory = |world: &World| world.get("v1", "configmaps", &name).unwrap()["binaryData"].clone();
+    let before = inventory(&world);
+    world.fail_next("apply", "configmaps", &name, 403, 1);
+    world.delete("v1", "configmaps", "a");
+    world.until("the deletion is in the status", |w| w.status("demo")["reverted"] == 1).await;
+    assert_eq!(inventory(&world), before, "the new UID could not be written");
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("the edit is in the status", |w| w.status("demo")["reverted"] == 2).await;
+    assert_ne!(inventory(&world), before, "a status is written after the inventory");
+}
