@@ -53,6 +53,8 @@ pub(super) enum Error {
     Key(#[source] crate::source::Error),
     #[error("{what} holds data that is not in base64")]
     NotBase64 { what: String },
+    #[error("nothing was changed: Mainstay is not installed in the namespace {here}, but in {there}")]
+    InstalledElsewhere { here: String, there: String },
     #[error("nothing was changed: nobody agreed")]
     NotConfirmed,
     #[error("the agent ended")]
@@ -83,6 +85,7 @@ impl Error {
             Self::SeveralRepositories { .. } => Some("name one: mainstay identity NAME".into()),
             Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
             Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
+            Self::InstalledElsewhere { there, .. } => Some(format!("-n {there}")),
             Self::NotConfirmed => Some("--yes agrees without a terminal".into()),
             Self::Install(_) => Some("mainstay install --help".into()),
             Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),

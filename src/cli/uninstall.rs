@@ -80,6 +80,7 @@ struct Uninstall<'a> {
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
     let work = Uninstall { cluster, namespace: &arguments.connection.namespace, wait: arguments.wait.0 };
+    work.check_namespace().await?;
     let installed = work.look().await?;
     output::print(&work.plan(&installed))?;
     if arguments.dry_run {
@@ -93,6 +94,22 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
 }
 
 impl Uninstall<'_> {
+    /// Errors when the agent is installed, but in another namespace: it would go on there without its roles.
+    async fn check_namespace(&self) -> Result<(), Error> {
+        let deployments = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
+        let ours = Selection::labelled(LABEL.0, LABEL.1);
+        let found: Vec<ObjectMeta> = self.cluster.list_metadata(&deployments, ours).try_collect().await?;
+        let named = found.iter().filter(|meta| meta.name.as_deref() == Some("mainstay"));
+        let mut namespaces: BTreeSet<&str> = named.filter_map(|meta| meta.namespace.as_deref()).collect();
+        if namespaces.contains(self.namespace) {
+            return Ok(());
+        }
+        match namespaces.pop_first() {
+            Some(there) => Err(Error::InstalledElsewhere { here: self.namespace.to_owned(), there: there.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
     async fn look(&self) -> Result<Installed, Error> {
         let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
         let lease = self.cluster.get(&leases, Some(self.namespace), names::LEASE).await?;
@@ -123,7 +140,11 @@ impl Uninstall<'_> {
         self.delete_keys_and_repositories().await?;
         for (api_version, kind, plural, name) in NAMESPACED_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Namespaced);
-            self.delete(&kind, Some(self.namespace), name).await?;
+            let meta = self.cluster.get_metadata(&kind, Some(self.namespace), name).await?;
+            // The agent makes its Lease without our label.
+            if meta.is_some_and(|meta| is_ours(&meta) || *name == names::LEASE) {
+                self.delete(&kind, Some(self.namespace), name).await?;
+            }
         }
         for (kind, plural, name) in CLUSTER_OBJECTS {
             let kind = Kind::fixed(RBAC, kind, plural, Scope::Cluster);
@@ -259,15 +280,9 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes the keys that the agent has made, and the GitRepositories that `mainstay install` asked for.
+    /// Deletes the keys that the agent has made, and the GitRepositories that `mainstay install` asked for; neither while
+    /// there are Functions in the namespace, which may be built from them.
     async fn delete_keys_and_repositories(&self) -> Result<(), Error> {
-        let secrets = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
-        let made = Selection::labelled(names::GENERATE, names::SSH_KEY).within(self.namespace);
-        let made: Vec<ObjectMeta> = self.cluster.list_metadata(&secrets, made).try_collect().await?;
-        for secret in made {
-            self.delete(&secrets, Some(self.namespace), secret.name.as_deref().unwrap_or_default()).await?;
-            output::note("remove the deploy key at the Git host, too\n");
-        }
         let group = "serverless.kyma-project.io/v1alpha1";
         if let Some(functions) = self.cluster.kind(group, "Function").await? {
             let here = Selection::default().within(self.namespace);
@@ -275,6 +290,13 @@ impl Uninstall<'_> {
             if !here.is_empty() {
                 return Ok(());
             }
+        }
+        let secrets = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+        let made = Selection::labelled(names::GENERATE, names::SSH_KEY).within(self.namespace);
+        let made: Vec<ObjectMeta> = self.cluster.list_metadata(&secrets, made).try_collect().await?;
+        for secret in made {
+            self.delete(&secrets, Some(self.namespace), secret.name.as_deref().unwrap_or_default()).await?;
+            output::note("remove the deploy key at the Git host, too\n");
         }
         let Some(kind) = self.cluster.kind(group, "GitRepository").await? else { return Ok(()) };
         let here = Selection::default().within(self.namespace);
@@ -295,7 +317,14 @@ impl Uninstall<'_> {
         for definition in api::definitions() {
             let (name, own) = (definition.metadata.name.clone().unwrap_or_default(), &definition.spec.names.kind);
             let version = format!("{}/v1alpha1", definition.spec.group);
-            if let Some(served) = self.cluster.kind(&version, own).await? {
+            if self.cluster.get_metadata(&definitions, None, &name).await?.is_none() {
+                continue;
+            }
+            let served = match self.cluster.kind(&version, own).await? {
+                Some(served) => Some(served),
+                None => self.cluster.preferred_kind(&definition.spec.group, own).await?,
+            };
+            if let Some(served) = served {
                 let left: Vec<ObjectMeta> =
                     self.cluster.list_metadata(&served, Selection::default()).try_collect().await?;
                 if let Some(first) = left.first() {
@@ -307,6 +336,10 @@ impl Uninstall<'_> {
                     ))?;
                     continue;
                 }
+            } else {
+                // Nobody can say whether there are objects of it.
+                output::print(&format!("{kind} {name} stays: it is not served, so its objects cannot be listed\n"))?;
+                continue;
             }
             self.delete(&definitions, None, &name).await?;
         }

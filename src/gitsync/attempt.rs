@@ -156,8 +156,9 @@ impl Attempt<'_> {
             return Ok(None);
         }
         let branch = branch(&remote.url, &self.sync.spec.reference);
-        let freeze = self.freeze(&windows, found.commit, Timestamp::now()).await;
-        if freeze.is_some() {
+        let freeze = self.freeze(&windows, found.commit);
+        let overridden = self.annotation(OVERRIDE_WINDOW) == Some(&found.commit.to_string());
+        if freeze.is_some() && !overridden {
             self.keep_what_was_applied(remote, &base_dir).await;
         }
         let desired = match self.desired(remote, &found, &base_dir, &sync_request).await {
@@ -169,8 +170,12 @@ impl Attempt<'_> {
         };
         // A commit that changes nothing in the directory waits for nothing.
         if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
-            let since = *self.state.frozen_since.get_or_insert_with(Timestamp::now);
-            return Ok(Some(Outcome::Frozen { commit: found.commit.to_string(), freeze, since }));
+            if !overridden {
+                let frozen_since = *self.state.frozen_since.get_or_insert_with(Timestamp::now);
+                let since = self.state.since.map_or(frozen_since, |(_, since)| since);
+                return Ok(Some(Outcome::Frozen { commit: found.commit.to_string(), freeze, since }));
+            }
+            self.override_window(found.commit, freeze).await;
         }
         self.state.begun = Some(found.commit);
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect::<HashSet<_>>();
@@ -189,29 +194,28 @@ impl Attempt<'_> {
         Ok(Some(outcome))
     }
 
-    /// What holds a commit back, unless it was begun before or somebody asked for it to be applied anyway.
-    async fn freeze(&mut self, windows: &Windows, commit: Commit, now: Timestamp) -> Option<Freeze> {
-        let freeze = windows.freeze(now)?;
-        if self.state.begun == Some(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string()) {
-            return None;
-        }
-        if self.annotation(OVERRIDE_WINDOW) != Some(&commit.to_string()) {
-            return Some(freeze);
-        }
+    /// What holds a commit back, unless it was begun before.
+    fn freeze(&self, windows: &Windows, commit: Commit) -> Option<Freeze> {
+        let status = self.sync.status.as_ref();
+        let begun = self.state.begun == Some(commit) || windows::was_begun(status, &commit.to_string());
+        if begun { None } else { windows.freeze(Timestamp::now()) }
+    }
+
+    /// Records that a commit is applied although a window holds it back.
+    async fn override_window(&mut self, commit: Commit, freeze: Freeze) {
         // What the agent holds in memory has no managers. Who asked is for the record only, so not knowing stops nothing.
         let InventoryOwner { namespace, name, .. } = self.inventory_owner();
         let live = self.context.drift.cluster().get_metadata(&git_syncs(), Some(namespace), name).await;
         let who = live.ok().flatten().map_or_else(|| UNKNOWN.to_owned(), |meta| windows::who_overrides(&meta));
+        let (commit, window, when) = (commit.to_string(), freeze.by, Time(Timestamp::now()));
         let message = Message::WindowOverridden {
             subject: self.owner.clone(),
-            commit: commit.to_string(),
-            window: freeze.by.clone(),
+            commit: commit.clone(),
+            window: window.clone(),
             who: who.clone(),
         };
         self.context.emit(self.owner, &message);
-        self.state.window_override =
-            Some(WindowOverride { commit: commit.to_string(), window: freeze.by, who, when: Time(now) });
-        None
+        self.state.window_override = Some(WindowOverride { commit, window, who, when });
     }
 
     /// Whether what is applied is just that.

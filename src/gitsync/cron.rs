@@ -95,8 +95,7 @@ impl Cron {
 
     /// The first time after `now`.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        // A skipped hour makes two times of the clock one instant, and a repeated one goes back: begin before it.
-        let begin = self.clock(now - SignedDuration::from_hours(3));
+        let begin = self.clock(now - self.slack(now));
         let of = |schedule: &cron::Schedule| {
             schedule.after(&begin).map_while(|time| self.instant(time)).find(|instant| *instant > now)
         };
@@ -105,11 +104,20 @@ impl Cron {
 
     /// The last time at or before `now`.
     pub fn previous(&self, now: Timestamp) -> Option<Timestamp> {
-        let begin = self.clock(now + SignedDuration::from_hours(3));
+        let begin = self.clock(now + self.slack(now) + SignedDuration::from_secs(1));
         let of = |schedule: &cron::Schedule| {
             schedule.after(&begin).rev().map_while(|time| self.instant(time)).find(|instant| *instant <= now)
         };
         self.schedules.iter().filter_map(of).max()
+    }
+
+    /// How far around an instant the clock may show its times in another order: a skipped hour makes two of them one
+    /// instant, and a repeated one goes back. Nothing while the clock is not changed.
+    fn slack(&self, now: Timestamp) -> SignedDuration {
+        let around = SignedDuration::from_hours(3);
+        let offset = |at: Timestamp| self.zone.to_offset(at);
+        let changes = offset(now - around) != offset(now) || offset(now) != offset(now + around);
+        if changes { around } else { SignedDuration::ZERO }
     }
 
     /// What the clock shows at an instant, as the crate wants it: as if it were UTC.

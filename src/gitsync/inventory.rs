@@ -65,8 +65,9 @@ impl Attempt<'_> {
     pub(super) async fn write_intentions(&mut self, plan: &Plan) -> Result<(), Refused> {
         let steps = plan.stages.values().flatten().map(|step| &step.desired);
         let grew = self.context.drift.intend(self.owner, steps);
-        let is_first = self.state.written.is_empty() && plan.applies() > 0;
-        if grew || is_first { self.save_inventory().await } else { Ok(()) }
+        // A write that failed before may have been the one that lists what is about to be applied.
+        let is_unwritten = self.state.written.is_empty() || self.context.drift.is_unsaved(self.owner);
+        if grew || (is_unwritten && plan.applies() > 0) { self.save_inventory().await } else { Ok(()) }
     }
 
     /// Forgets what others have taken over by now. Whether anything still waits to be taken: until then it stays in our

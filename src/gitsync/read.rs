@@ -9,6 +9,7 @@ use super::resolve::{self, Placing};
 use super::sync_state::{DesiredState, SyncRequest};
 use crate::api::conditions::Reason;
 use crate::api::names::ALLOW_PRUNE;
+use crate::failure::Class;
 use crate::managed::Desired;
 use crate::manifest::{self, Problem};
 use crate::source::{BaseDir, Reference, Remote, ResolvedRef, Snapshot};
@@ -82,8 +83,7 @@ impl Attempt<'_> {
     /// A new agent that cannot use the newest commit goes on keeping what the last one applied.
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, base_dir: &BaseDir) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
-        let (None, Some(commit), false) = (&self.state.desired, applied, self.state.looked_back) else { return };
-        self.state.looked_back = true;
+        let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
         let kept = async {
             let reference = Reference::parse(&commit)?;
             let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
@@ -91,8 +91,13 @@ impl Attempt<'_> {
             self.decode(&snapshot, base_dir).await
         };
         match kept.await {
-            Ok(objects) => self.context.drift.accept(self.owner, &objects, []),
+            Ok(objects) => {
+                self.state.looked_back = true;
+                self.context.drift.accept(self.owner, &objects, []);
+            }
             Err(refused) => {
+                // What passes is tried again with the next attempt.
+                self.state.looked_back = refused.class == Class::Invalid;
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = refused.message,

@@ -319,7 +319,7 @@ impl Task {
     fn is_due(&self, sync: &GitSync, last: Timestamp, now: Timestamp) -> bool {
         let Ok(windows) = Windows::parse(&sync.spec) else { return false };
         match self.outcome {
-            Some(Outcome::Frozen { .. }) if windows.freeze(now).is_none() => true,
+            Some(Outcome::Frozen { .. }) if windows.is_open(now) => true,
             Some(Outcome::Suspended { .. }) => true,
             _ => windows.is_due(last, now),
         }

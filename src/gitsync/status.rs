@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
-use super::windows::Freeze;
+use super::windows::{Freeze, is_in_part};
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{Failure, Frozen, GitSyncStatus, Pause, WindowOverride};
 use crate::failure::Class;
@@ -260,6 +260,8 @@ impl Conditions<'_> {
                 self.set(Type::Ready, "False", Reason::Suspended, &message);
                 self.progress(false, false, Reason::Suspended, "");
             }
+            // What failed of the commit before has not become better.
+            Outcome::Frozen { .. } if is_in_part(self.all) => {}
             Outcome::Frozen { commit, freeze, since } => {
                 let waits = waits(commit, freeze);
                 if let Some(applied) = kept.applied {

@@ -11,34 +11,26 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use super::cron::Cron;
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{GitSyncSpec, GitSyncStatus, UNKNOWN, Window, WindowKind};
 use crate::api::names::OVERRIDE_WINDOW;
 
-/// Reasons of Ready that a commit has whose objects were, or are being, applied.
-const APPLIED: [Reason; 11] = [
-    Reason::Applied,
-    Reason::Progressing,
-    Reason::HealthTimeout,
-    Reason::ObjectFailed,
-    Reason::ApplyFailed,
-    Reason::RevertFailed,
-    Reason::Immutable,
-    Reason::OwnershipConflict,
-    Reason::PruneFailed,
-    Reason::PruneHeld,
-    Reason::WatchFailed,
-];
+/// Reasons of Ready while a commit is applied in part.
+const IN_PART: [Reason; 5] =
+    [Reason::ApplyFailed, Reason::Immutable, Reason::OwnershipConflict, Reason::PruneFailed, Reason::PruneHeld];
 
 /// Most windows of a GitSync.
 const MOST: usize = 50;
 /// Longest duration of a window.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
-/// Boundaries that are looked at to find the next change; more than that is called "no end".
-const LOOKED_AT: usize = 1_000;
+/// Beginnings and ends that are looked at, in all windows together, to find out until when commits are held back. Beyond
+/// that no end is known: whoever may write a GitSync must not be able to keep the agent busy.
+const LOOKED_AT: usize = 400;
+/// So many are looked at, however many windows there are.
+const LOOKED_AT_LEAST: usize = 8;
 
 /// The windows and times of a GitSync, read and checked.
 #[derive(Clone, Debug)]
@@ -85,11 +77,16 @@ impl Windows {
         Ok(Self { windows: spec.windows.iter().enumerate().map(active).collect::<Result<_, _>>()?, schedule })
     }
 
+    /// Whether new commits may be applied at `now`.
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        self.holder(now).is_none()
+    }
+
     /// What holds new commits back at `now`; `None` while they may be applied.
     pub fn freeze(&self, now: Timestamp) -> Option<Freeze> {
         let by = self.holder(now)?;
         let mut at = now;
-        for _ in 0..LOOKED_AT {
+        for _ in 0..(LOOKED_AT / self.windows.len()).max(LOOKED_AT_LEAST) {
             let Some(next) = self.boundary(at) else { break };
             if self.holder(next).is_none() {
                 return Some(Freeze { by, until: Some(next) });
@@ -139,9 +136,12 @@ pub fn was_begun(status: Option<&GitSyncStatus>, commit: &str) -> bool {
     if status.applied_commit.as_deref() == Some(commit) {
         return true;
     }
-    let ready = conditions::status(&status.conditions, Type::Ready);
-    let applied = ready.is_some_and(|ready| APPLIED.iter().any(|reason| reason.as_str() == ready.reason));
-    applied && status.frozen.is_none() && status.attempted_commit.as_deref() == Some(commit)
+    is_in_part(&status.conditions) && status.frozen.is_none() && status.attempted_commit.as_deref() == Some(commit)
+}
+
+/// Whether Ready says that a commit is applied in part.
+pub(super) fn is_in_part(all: &[Condition]) -> bool {
+    conditions::status(all, Type::Ready).is_some_and(|ready| IN_PART.iter().any(|part| part.as_str() == ready.reason))
 }
 
 /// The field manager that set the annotation on a GitSync.
@@ -309,5 +309,38 @@ mod tests {
         let window = json!({ "kind": "Deny", "schedule": "0 0 * * *", "duration": "1h" });
         let many = refused(json!({ "windows": vec![window; 51] }));
         assert_eq!(many, "spec.windows has 51 windows; at most 50 are allowed");
+    }
+
+    #[test]
+    fn many_windows_that_are_always_active_are_looked_at_in_bounded_time() {
+        let dense =
+            json!({ "kind": "Deny", "schedule": "* * 1-31 * 0-6", "duration": "1m", "timeZone": "Europe/Berlin" });
+        let dense = windows(json!({ "windows": vec![dense; 50] })).unwrap();
+        let evaluations = (LOOKED_AT / dense.windows.len()).max(LOOKED_AT_LEAST) * dense.windows.len();
+        assert!(evaluations <= LOOKED_AT, "{evaluations}");
+        for day in ["2026-11-20T11:00:00Z", "2027-03-28T00:30:00Z"] {
+            assert_eq!(until(&dense, day), "no end");
+        }
+    }
+
+    #[test]
+    fn a_commit_was_begun_if_it_was_applied_in_full_or_in_part() {
+        let status = |reason: &str, frozen: bool| -> GitSyncStatus {
+            let frozen = frozen.then(|| json!({ "commit": "c2", "by": "a window" }));
+            serde_json::from_value(json!({
+                "appliedCommit": "c1", "attemptedCommit": "c2", "frozen": frozen,
+                "conditions": [{
+                    "type": "Ready", "status": "False", "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-11-22T00:00:00Z",
+                }],
+            }))
+            .unwrap()
+        };
+        let begun = |status: &GitSyncStatus, commit: &str| was_begun(Some(status), commit);
+        assert!(begun(&status("ApplyFailed", false), "c1") && begun(&status("ApplyFailed", false), "c2"));
+        assert!(!begun(&status("ApplyFailed", false), "c3"));
+        assert!(!begun(&status("ApplyFailed", true), "c2"), "it waited");
+        assert!(!begun(&status("Applied", false), "c2"), "its files could not be fetched");
+        assert!(!begun(&status("ManifestInvalid", false), "c2") && !was_begun(None, "c1"));
     }
 }

@@ -34,9 +34,11 @@ impl Store {
         self.written.insert(owner.clone(), Written { inventory: Arc::new(inventory), unsaved: false });
     }
 
-    /// The objects that were applied for an owner.
+    /// The objects that were applied for an owner, without those that have left: if one comes back, nobody knows what was
+    /// done to it meanwhile.
     pub(crate) fn applied(&self, owner: &Owner) -> HashSet<Key> {
-        self.kept_for(owner).filter(|(_, m)| m.is_applied()).map(|(key, _)| key.clone()).collect()
+        let applied = self.kept_for(owner).filter(|(_, m)| m.is_applied() && !m.phase.is_leaving());
+        applied.map(|(key, _)| key.clone()).collect()
     }
 
     /// These objects are about to be applied for an owner: they are listed from now on. Whether one was not.

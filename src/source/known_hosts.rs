@@ -42,9 +42,10 @@ pub(super) enum HostKeyCheck {
     BadCertificate(&'static str),
 }
 
-/// Whether this text lists a key of the host; `name` is its name there, with the port unless that is 22.
+/// Whether this text lists a key of the host, or an authority for it; `name` is its name there, with the port unless that is 22.
 pub fn lists_host(text: &str, name: &str) -> bool {
-    !HostKeys::read(text, name).accepted.is_empty()
+    let keys = HostKeys::read(text, name);
+    !keys.accepted.is_empty() || !keys.authorities.is_empty()
 }
 
 impl HostKeys {

@@ -71,6 +71,22 @@ async fn a_commit_reaches_an_object_under_break_glass_when_that_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_glass_outlasts_that_the_object_leaves_the_repository_and_comes_back() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
+    world.change("demo", json!({"prune": false})).await;
+    world.remote.remove("a.yaml");
+    world.try_commit("demo", "a leaves, and is kept").await;
+    world.edit(A.0, A.1, A.2, glass(None));
+    world.edit(A.0, A.1, A.2, changed());
+    fence(&world).await;
+    world.remote.file("a.yaml", config_map("a", "2"));
+    world.try_commit("demo", "a is back").await;
+    assert_eq!(world.data("a"), "changed");
+    world.edit(A.0, A.1, A.2, over());
+    world.until("the commit has reached it", |w| w.data("a") == "2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn break_glass_ends_by_itself_at_its_time_and_an_unreadable_time_keeps_it_on() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.edit(A.0, A.1, A.2, glass(Some("tomorrow, perhaps")));

@@ -93,3 +93,23 @@ async fn an_inventory_that_was_refused_after_a_revert_is_written_with_the_next_s
     world.until("the edit is in the status", |w| w.status("demo")["reverted"] == 2).await;
     assert_ne!(inventory(&world), before, "a status is written after the inventory");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_created_before_an_inventory_lists_it_however_often_that_is_refused() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    let name = inventories(&world).remove(0);
+    world.fail_next("apply", "configmaps", &name, 403, 1000);
+    world.remote.file("b.yaml", config_map("b", "1"));
+    world.try_commit("demo", "two").await;
+    assert!(world.condition("demo", "Ready").starts_with("False"), "{}", world.condition("demo", "Ready"));
+    for _ in 0..2 {
+        world.ask("demo").await;
+        assert_eq!(world.data("b"), "absent");
+    }
+    world.levers().clear_faults();
+    world.ask("demo").await;
+    world.ready("demo").await;
+    assert_eq!(world.data("b"), "1");
+}

@@ -328,6 +328,9 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
     fs::write(shell.path("function.yaml"), function).unwrap();
     shell.until("kubectl apply -f function.yaml").await;
     shell.run(&format!("kubectl create configmap theirs -n {HOME}")).await;
+    let elsewhere = shell.try_run("mainstay uninstall -n default --yes").await;
+    let expected = format!("nothing was changed: Mainstay is not installed in the namespace default, but in {HOME}");
+    assert!(elsewhere.code == 2 && elsewhere.err.contains(&expected), "{}", elsewhere.err);
     let done = shell.run(&format!("mainstay uninstall -n {HOME} --yes")).await.out;
     assert!(done.contains(&format!("Namespace {HOME} stays: it holds ConfigMap theirs\n")), "{done}");
     assert!(

@@ -21,9 +21,9 @@ const PATTERNS: &[(&str, &str)] = &[
     // The second of two that share the space between them.
     (AGE, "${before}AGE${after}"),
     // Names that the server makes: of ReplicaSets, of their pods, and of the pods of Jobs.
-    (r"\b([a-z0-9-]+)-[bcdfghjklmnpqrstvwxz2456789]{8,10}-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "$1-HASH-RAND"),
-    (r"\b([a-z0-9-]+)-[bcdfghjklmnpqrstvwxz2456789]{8,10}\b", "$1-HASH"),
-    (r"(pod-template-hash[=:] ?)[bcdfghjklmnpqrstvwxz2456789]{8,10}\b", "${1}HASH"),
+    (r"\b([a-z0-9-]+)-[bcdfghjklmnpqrstvwxz2456789]{6,10}-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "$1-HASH-RAND"),
+    (r"\b([a-z0-9-]+)-[bcdfghjklmnpqrstvwxz2456789]{6,10}\b", "$1-HASH"),
+    (r"(pod-template-hash[=:] ?)[bcdfghjklmnpqrstvwxz2456789]{6,10}\b", "${1}HASH"),
     (r"\b([a-z0-9-]+)-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "$1-RAND"),
     // Containers.
     (r"\b[a-z]+://[0-9a-f]{64}\b", "CONTAINER"),
