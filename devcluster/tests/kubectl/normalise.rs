@@ -11,6 +11,8 @@ pub(crate) struct Normaliser {
 
 /// Pattern and what stands in its place.
 const PATTERNS: &[(&str, &str)] = &[
+    // kubectl's own, when the last and empty message of a stream comes after it has closed that.
+    (r"(?m)^E\d{4} .* websocket\.go:\d+\] Unknown stream id \d+, discarding message\n", ""),
     // Identities and versions of objects.
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UID"),
     (r#"(resourceVersion"?: ?)"\d+""#, r#"$1"RV""#),
