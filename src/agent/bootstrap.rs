@@ -20,33 +20,36 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::names::{BOOTSTRAP, BOOTSTRAP_KEY, BOOTSTRAPPED, INSTALL_MANAGER};
 use crate::cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
-use crate::failure::{Class, chain};
+use crate::failure::{Backoff, Class, chain};
 
-/// Wait after objects could not be created.
-const AGAIN: Duration = Duration::from_secs(2);
+/// Wait after objects could not be created: at first they only wait for their kinds, later for a person.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
 /// Maximum number of objects in the ConfigMap.
 const MAX_OBJECTS: usize = 1000;
 
 /// Watches the ConfigMap until `stop`, and creates what it holds.
 pub(super) async fn create(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+    // In a row.
+    let mut failures = 0;
     loop {
         let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), BOOTSTRAP));
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
             let (WatchEvent::Initial(map) | WatchEvent::Applied(map)) = event else { continue };
             match carry_out(&cluster, &kind, &namespace, &map).await {
-                Ok(()) => {}
+                Ok(()) => failures = 0,
                 Err(error) if error.class() == Class::Invalid && !error.is_not_found() => {
                     tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out; correct it");
                 }
                 // A kind that is not served yet is not found.
                 Err(error) => {
                     tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out yet");
+                    failures += 1;
                     break;
                 }
             }
         }
-        if stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+        if stop.run_until_cancelled(tokio::time::sleep(AGAIN.delay(failures))).await.is_none() {
             return;
         }
     }
