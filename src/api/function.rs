@@ -52,7 +52,8 @@ pub struct FunctionSpec {
     /// in the version of `runtime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_image_override: Option<String>,
-    /// With `type: git`: branch, tag or commit to follow, or the first 7 or more digits of a commit's id.
+    /// With `type: git`: branch, tag or commit to follow, or the first 7 or more digits of a commit's id. Or `semver:` and a
+    /// range of versions, such as `semver:>=1.2 <2`: the tag with the highest version in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     /// With `type: git`: directory of the repository that holds the handler and dependency files; `/` is its root.

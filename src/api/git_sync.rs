@@ -33,7 +33,8 @@ pub struct GitSyncSpec {
     /// Name of a GitRepository in the same namespace.
     pub git_repository: String,
     /// What to follow, tried in this order: full ref name (`refs/…`), 40-hex commit, branch, tag, the first 7 or more
-    /// digits of a commit's id.
+    /// digits of a commit's id. Or `semver:` and a range of versions, such as `semver:>=1.2 <2`: the tag with the highest
+    /// version in it.
     #[serde(default = "main")]
     pub reference: String,
     /// Directory in the repository; `/` is its root.
@@ -146,6 +147,10 @@ pub struct GitSyncStatus {
     /// Commit that was last tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted_commit: Option<String>,
+    /// Full name of the reference at which that commit was found: of the branch or tag, or of the tag that was chosen from a
+    /// range of versions. Absent if `spec.reference` is a commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted_reference: Option<String>,
     /// Commit that was last applied in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_commit: Option<String>,

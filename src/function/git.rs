@@ -94,7 +94,9 @@ impl From<source::Error> for SourceError {
 /// A short description, the same for all faults of a kind.
 fn kind_of(fault: &Fault) -> &'static str {
     match fault {
-        Fault::MissingReference { .. } | Fault::MissingAbbreviated { .. } => "reference not found",
+        Fault::MissingReference { .. } | Fault::MissingAbbreviated { .. } | Fault::MissingVersion { .. } => {
+            "reference not found"
+        }
         Fault::AmbiguousCommit { .. } => "reference not unique",
         Fault::MissingCommit | Fault::NotCommit => "commit not found",
         Fault::MissingDirectory => "baseDir not found",

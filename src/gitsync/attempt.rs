@@ -141,6 +141,7 @@ impl Attempt<'_> {
                 return Err(error.into());
             }
         };
+        self.state.found_at = found.full_name().map(str::to_owned);
         if self.state.seen.is_none_or(|(commit, _)| commit != found.commit) {
             self.state.seen = Some((found.commit, Instant::now()));
             let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };

@@ -117,6 +117,7 @@ impl Task {
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
+            reference: self.state.found_at.as_deref(),
             applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
             request: self.request.as_deref(),
             outcome,

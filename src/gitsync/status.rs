@@ -71,6 +71,8 @@ pub struct Facts<'a> {
     pub generation: Option<i64>,
     /// Commit that was tried.
     pub attempted: Option<&'a str>,
+    /// Full name of the reference at which it was found.
+    pub reference: Option<&'a str>,
     /// Commit and tree that were last applied in full.
     pub applied: Option<(&'a str, &'a str)>,
     /// Request that was acted on.
@@ -111,6 +113,10 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
     let mut status = GitSyncStatus {
         observed_generation: facts.generation,
         attempted_commit: facts.attempted.map(str::to_owned).or_else(|| old.attempted_commit.clone()),
+        attempted_reference: match facts.attempted {
+            Some(_) => facts.reference.map(str::to_owned),
+            None => old.attempted_reference.clone(),
+        },
         applied_commit: facts.applied.map(|(commit, _)| commit.to_owned()).or_else(|| old.applied_commit.clone()),
         applied_tree_id: facts.applied.map(|(_, tree)| tree.to_owned()).or_else(|| old.applied_tree_id.clone()),
         last_handled_request: facts.request.map(str::to_owned).or_else(|| old.last_handled_request.clone()),
@@ -430,6 +436,7 @@ mod tests {
         let facts = Facts {
             generation: Some(1),
             attempted: Some("c1"),
+            reference: Some("refs/heads/main"),
             applied: None,
             request: None,
             outcome,
@@ -489,6 +496,7 @@ mod tests {
         let facts = |outcome| Facts {
             generation: Some(1),
             attempted: Some("c1"),
+            reference: Some("refs/heads/main"),
             applied: Some(("c1", "t1")),
             request: None,
             outcome,
@@ -522,6 +530,7 @@ mod tests {
         let facts = |outcome| Facts {
             generation: Some(1),
             attempted: Some("c1"),
+            reference: Some("refs/heads/main"),
             applied: Some(("c1", "t1")),
             request: None,
             outcome,

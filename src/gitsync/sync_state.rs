@@ -44,6 +44,8 @@ pub(super) struct SyncState {
     pub(super) still_labelled: bool,
     /// The commit that was seen last, and when.
     pub(super) seen: Option<(Commit, Instant)>,
+    /// The full name of the reference at which that was.
+    pub(super) found_at: Option<String>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<TreeId>)>,
     /// What an earlier agent applied was looked for.

@@ -273,6 +273,14 @@ pub enum Fault {
         /// The branch that the remote's HEAD names.
         default_branch: Option<String>,
     },
+    /// No tag is a version in the range.
+    #[error("no tag is a version in this range; {}", versions_hint(*tags, highest.as_deref()))]
+    MissingVersion {
+        /// How many tags there are.
+        tags: usize,
+        /// The tag with the highest version of all.
+        highest: Option<String>,
+    },
     /// The abbreviated id is ambiguous.
     #[error("several commits have an id that begins with it ({}); write all 40 digits of the commit", some(among))]
     AmbiguousCommit {
@@ -382,6 +390,18 @@ fn missing_hint(default_branch: Option<&str>, empty: bool) -> String {
     }
 }
 
+fn versions_hint(tags: usize, highest: Option<&str>) -> String {
+    match highest {
+        None if tags == 0 => "the repository has no tags".into(),
+        None => format!("none of the {tags} tags is a version such as v1.2.3"),
+        Some(highest) if highest.contains('-') => format!(
+            "of {tags} tags the highest version is {highest}, and a pre-release is chosen only by a range that names one, such \
+             as `>=1.2.0-0`"
+        ),
+        Some(highest) => format!("of {tags} tags the highest version is {highest}"),
+    }
+}
+
 /// The first ones of many, for people.
 fn some(commits: &[Commit]) -> String {
     const SHOWN: usize = 3;
@@ -409,6 +429,7 @@ impl Fault {
             | Self::TooLarge { .. }
             | Self::MissingReference { .. }
             | Self::MissingAbbreviated { .. }
+            | Self::MissingVersion { .. }
             | Self::AmbiguousCommit { .. }
             | Self::HistoryTooLarge { .. }
             | Self::MissingCommit

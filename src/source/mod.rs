@@ -58,6 +58,7 @@ mod tls;
 mod transfer;
 #[expect(clippy::disallowed_methods, reason = "it speaks to remotes, with deadlines")]
 mod transport;
+mod version_range;
 #[expect(clippy::disallowed_methods, reason = "it looks at the directory of a repository")]
 mod watch;
 

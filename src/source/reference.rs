@@ -13,9 +13,16 @@ use std::sync::Arc;
 use super::abbreviation::Abbreviation;
 use super::error::{Error, Fault};
 use super::id::{Commit, Id};
+use super::version_range::{self, VersionRange};
+
+/// Beginning of a reference that is a range of versions. No name of a reference has a colon.
+const SEMVER: &str = "semver:";
+/// Where tags are.
+const TAGS: &str = "refs/tags/";
 
 /// What a GitSync or Function follows: a full reference name, a commit id, a branch, a tag, or an abbreviated commit id
-/// of at least 7 digits, tried in this order. `HEAD` is the remote's default branch.
+/// of at least 7 digits, tried in this order. `HEAD` is the remote's default branch, and `semver:` with a range the tag
+/// with the highest version in that.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference(Kind);
 
@@ -25,6 +32,7 @@ pub(super) enum Kind {
     Full(Arc<str>),
     Commit(Commit),
     Short(Arc<str>),
+    Semver(VersionRange),
 }
 
 impl Reference {
@@ -41,7 +49,11 @@ impl Reference {
         if let Some(id) = Id::parse(text.as_bytes()) {
             return Ok(Self(Kind::Commit(Commit(id))));
         }
-        check_name(text).map_err(|why| Error::parse("reference", Fault::Malformed { why }))?;
+        if let Some(range) = text.strip_prefix(SEMVER) {
+            let range = VersionRange::parse(range);
+            return range.map(|range| Self(Kind::Semver(range))).map_err(malformed);
+        }
+        check_name(text).map_err(malformed)?;
         Ok(Self(if text.starts_with("refs/") { Kind::Full(text.into()) } else { Kind::Short(text.into()) }))
     }
 
@@ -66,13 +78,14 @@ impl Reference {
         self.commit() == Some(commit) || self.abbreviation().is_some_and(|beginning| beginning.begins(commit))
     }
 
-    /// The full names to request from the remote; the first that exists wins.
+    /// The full names to request from the remote, or a prefix of them; the first that exists wins.
     pub(super) fn candidates(&self) -> Vec<String> {
         match &self.0 {
             Kind::Head => vec!["HEAD".into()],
             Kind::Full(name) => vec![name.to_string()],
             Kind::Commit(_) => Vec::new(),
-            Kind::Short(name) => vec![format!("refs/heads/{name}"), format!("refs/tags/{name}")],
+            Kind::Short(name) => vec![format!("refs/heads/{name}"), format!("{TAGS}{name}")],
+            Kind::Semver(_) => vec![TAGS.to_owned()],
         }
     }
 
@@ -81,7 +94,10 @@ impl Reference {
         if let Some(commit) = self.commit() {
             return Ok(ResolvedRef::pinned(commit));
         }
-        let hit = self.candidates().into_iter().find_map(|name| refs.0.get(&name).map(|at| (name, at)));
+        let hit = match &self.0 {
+            Kind::Semver(range) => Some(refs.chosen(range)?),
+            _ => self.candidates().into_iter().find_map(|name| refs.0.get(&name).map(|at| (name, at))),
+        };
         match hit {
             Some((name, at)) => Ok(ResolvedRef {
                 commit: Commit(at.peeled.unwrap_or(at.id)),
@@ -91,6 +107,10 @@ impl Reference {
             None => Err(Fault::MissingReference { default_branch: refs.default_branch(), empty: refs.0.is_empty() }),
         }
     }
+}
+
+fn malformed(why: &'static str) -> Error {
+    Error::parse("reference", Fault::Malformed { why })
 }
 
 fn check_name(name: &str) -> Result<(), &'static str> {
@@ -126,6 +146,7 @@ impl fmt::Display for Reference {
             Kind::Head => f.write_str("HEAD"),
             Kind::Commit(commit) => commit.fmt(f),
             Kind::Full(name) | Kind::Short(name) => f.write_str(name),
+            Kind::Semver(range) => write!(f, "{SEMVER}{range}"),
         }
     }
 }
@@ -156,6 +177,11 @@ impl ResolvedRef {
     /// Whether the reference is a commit id.
     pub(super) fn is_pinned(&self) -> bool {
         !self.name.starts_with("refs/") && self.name != "HEAD"
+    }
+
+    /// Full name of the reference; `None` if it is a commit id.
+    pub fn full_name(&self) -> Option<&str> {
+        Some(&*self.name).filter(|name| name.starts_with("refs/"))
     }
 
     /// Short name of the branch or tag.
@@ -209,6 +235,19 @@ impl RefNames {
 }
 
 impl Refs {
+    /// The tag with the highest version in the range.
+    fn chosen(&self, range: &VersionRange) -> Result<(String, &At), Fault> {
+        let tags = || self.0.range(TAGS.to_owned()..).map_while(|(name, _)| name.strip_prefix(TAGS));
+        let found = range.choose(tags()).map(|tag| format!("{TAGS}{tag}"));
+        found.and_then(|name| self.0.get(&name).map(|at| (name, at))).ok_or_else(|| Fault::MissingVersion {
+            highest: tags()
+                .filter_map(|tag| Some((version_range::version(tag)?, tag)))
+                .max()
+                .map(|(_, tag)| tag.to_owned()),
+            tags: tags().count(),
+        })
+    }
+
     fn default_branch(&self) -> Option<String> {
         let target = self.0.get("HEAD")?.symbolic.as_deref()?;
         Some(target.strip_prefix("refs/heads/").unwrap_or(target).to_owned())
@@ -287,6 +326,9 @@ mod tests {
             ("refs/heads/v1", at('2', None)),
             ("refs/tags/v1", at('3', None)),
             ("refs/tags/v2", at('4', Some('5'))),
+            ("refs/tags/v2.1.0", at('8', Some('9'))),
+            ("refs/tags/v2.2.0-rc.1", at('a', None)),
+            ("refs/tags/x/v2.9.0", at('b', None)),
             ("refs/pull/7/head", at('6', None)),
         ];
         Refs(all.into_iter().map(|(name, at)| (name.to_owned(), at)).collect())
@@ -312,6 +354,18 @@ mod tests {
         check("refs/pull/7/head", "66 refs/pull/7/head");
         check("HEAD", "11 refs/heads/trunk");
         check(&"A".repeat(40), &format!("aa {}", "a".repeat(40)));
+    }
+
+    #[test]
+    fn a_range_of_versions_chooses_a_tag() {
+        check("semver:>=2 <3", "99 refs/tags/v2.1.0");
+        check("semver: 2.x-0", "aa refs/tags/v2.2.0-rc.1");
+        let missing = "no tag is a version in this range; of 5 tags the highest version is v2.2.0-rc.1, and a pre-release is \
+                       chosen only by a range that names one, such as `>=1.2.0-0`";
+        check("semver:>=2.2", missing);
+        check("semver:", "a range of versions has between 1 and 255 characters, such as `>=1.2 <2`");
+        check("semver:main", "a part of it is not a version such as `1.2.3`, `1.2` or `1.x`");
+        assert_eq!(Reference::parse("semver: ^1 ").unwrap().to_string(), "semver:^1");
     }
 
     #[test]

@@ -176,6 +176,7 @@ fn decide(case: &Case) -> String {
         let facts = Facts {
             generation: Some(1),
             attempted: Some(&commit),
+            reference: Some("refs/heads/main"),
             applied: is_complete.then_some((&*commit, &*tree)),
             request: attempt.request.as_deref(),
             outcome: &outcome,

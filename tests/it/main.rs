@@ -65,6 +65,7 @@ mod prune;
 mod push;
 mod push_faults;
 mod real;
+mod references;
 mod runtimes;
 mod schedules;
 mod shared_remotes;

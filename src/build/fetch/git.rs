@@ -79,6 +79,7 @@ async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<
         Err(error) => match error.fault() {
             Fault::MissingReference { .. }
             | Fault::MissingAbbreviated { .. }
+            | Fault::MissingVersion { .. }
             | Fault::AmbiguousCommit { .. }
             | Fault::HistoryTooLarge { .. } => Ok(None),
             _ => Err(error.into()),

@@ -30,14 +30,24 @@ pub(in crate::source) fn objects(path: &Path) -> Result<PathBuf, Fault> {
 pub(in crate::source) fn list_refs(path: &Path, wanted: &RefNames) -> Result<Refs, Fault> {
     let repository = open(path)?;
     let mut refs = Refs::default();
+    let mut names = Vec::new();
     for name in wanted.names() {
-        let Ok(reference) = repository.find_reference(name) else { continue };
+        if name.ends_with('/') {
+            let all = repository.references_glob(&format!("{name}*")).map_err(Fault::git)?;
+            // A reference whose name is not text has no name here.
+            names.extend(all.filter_map(|reference| Some(reference.ok()?.name().ok()?.to_owned())));
+        } else {
+            names.push(name.to_owned());
+        }
+    }
+    for name in names {
+        let Ok(reference) = repository.find_reference(&name) else { continue };
         let symbolic = reference.symbolic_target().ok().flatten().map(str::to_owned);
         // HEAD of an empty repository resolves to nothing.
         let Some(id) = reference.resolve().ok().and_then(|direct| direct.target()) else { continue };
         let peeled = reference.peel(git2::ObjectType::Any).ok().map(|object| Id::from(object.id()));
         let id = Id::from(id);
-        refs.0.insert(name.to_owned(), At { id, peeled: peeled.filter(|peeled| *peeled != id), symbolic });
+        refs.0.insert(name, At { id, peeled: peeled.filter(|peeled| *peeled != id), symbolic });
     }
     Ok(refs)
 }

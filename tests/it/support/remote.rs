@@ -165,6 +165,18 @@ impl Remote {
         self
     }
 
+    /// Removes a tag.
+    pub(crate) fn drop_tag(&mut self, name: &str) -> &mut Self {
+        self.repository.find_reference(&format!("refs/tags/{name}")).unwrap().delete().unwrap();
+        self
+    }
+
+    /// Makes a branch the default one.
+    pub(crate) fn default_branch(&mut self, name: &str) -> &mut Self {
+        self.repository.set_head(&format!("refs/heads/{name}")).unwrap();
+        self
+    }
+
     /// A lightweight tag on the current branch's commit.
     pub(crate) fn tag(&mut self, name: &str) -> &mut Self {
         self.repository.reference(&format!("refs/tags/{name}"), self.tip().unwrap(), true, "tag").unwrap();
