@@ -19,7 +19,8 @@
 //! - [`notification`]: messages about what the agent did; the log, Events, metrics and the terminal are their sinks
 //! - [`managed`]: the store of the objects that GitSyncs and Functions own: desired state, last apply, verdicts (what to
 //!   do about a change), revert backoffs; in memory, and as an inventory in ConfigMaps
-//! - [`drift`]: detects changes of managed objects and reverts them; the one writer of managed objects, also for a commit
+//! - [`apply`]: the one writer of managed objects: applies, adoption, reverts, prune
+//! - [`drift`]: watches managed objects and decides what must be reverted
 //! - [`gitsync`]: decides what of a commit is applied and pruned, and when; the controller of GitSyncs
 //! - [`runtimes`]: the language runtimes of Functions
 //! - [`registry`]: image registries: image names, which registry a Function uses, credentials, client
@@ -38,7 +39,7 @@
 //!    [`gitsync::windows`] may hold the commit back.
 //! 6. [`gitsync::plan`] decides what to apply and what to prune; [`gitsync::prune`] holds the guards.
 //! 7. [`managed::inventory`] is written before the first apply, with old and intended objects: a crash loses none.
-//! 8. [`Drift::put`](drift::Drift::put) applies stage by stage and adopts existing objects ([`managed::take_over`]); then
+//! 8. [`Writer::put_stage`](apply::Writer::put_stage) applies stage by stage and adopts existing objects ([`managed::take_over`]); then
 //!    what left the repository is pruned.
 //! 9. [`gitsync::status`] turns the outcome into conditions, and the task writes the status.
 //! 10. [`Message`](notification::Message)s go to the sinks in [`agent`]: log, Events, metrics, terminal.
@@ -49,7 +50,7 @@
 //! 2. [`managed::projection`] reduces it to the fields that `managedFields` says are ours, as a digest.
 //! 3. [`managed::verdict`] compares that with the last apply: in sync, revert, recreate, or leave alone (break glass, policy).
 //! 4. [`managed::revert_backoff`] decides when: at once, or later if another client keeps writing.
-//! 5. The queue of [`drift`] runs reverts, fairly between owners and one at a time per object.
+//! 5. [`apply`] runs reverts, fairly between owners and one at a time per object.
 //! 6. The desired object is applied again; the server's answer is the new last apply.
 //! 7. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager.
 //! 8. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
@@ -85,6 +86,7 @@
 #[expect(clippy::disallowed_methods, reason = "it is the process: its tasks, its listener and its deadlines")]
 pub mod agent;
 pub mod api;
+pub mod apply;
 #[expect(clippy::disallowed_methods, reason = "it works on files and with registries, in a container of its own")]
 pub mod build;
 #[expect(clippy::disallowed_methods, reason = "commands have arguments, an environment and a console")]

@@ -12,6 +12,8 @@ use super::notify::Notifier;
 use super::tasks::{Input, Name, Tasks, Work};
 use crate::api::Function;
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
+use crate::drift::Drift;
+use crate::function::observe::SeeChild;
 use crate::function::{self, Context};
 use crate::object::{Owner, is_established};
 use crate::source::{Consumer, ConsumerKind};
@@ -22,6 +24,7 @@ const DEFINITION: &str = "functions.serverless.kyma-project.io";
 /// Watches Functions until `stop`, or until a task panics, and runs a task for each.
 pub(super) async fn follow(
     context: Arc<Context>,
+    drift: Drift,
     notifier: Notifier,
     cluster: Cluster,
     mut repositories: watch::Receiver<bool>,
@@ -33,7 +36,8 @@ pub(super) async fn follow(
     // A Git Function needs its GitRepository, but not every Function does.
     let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
     let _ = stop.run_until_cancelled(known).await;
-    let others: JoinSet<()> = context.watches(&stop).into_iter().collect();
+    let see_child: Arc<SeeChild> = Arc::new(move |kind, event, shown| drift.see_child(kind, event, shown));
+    let others: JoinSet<()> = context.watches(&see_child, &stop).into_iter().collect();
     Tasks::new(Functions { context }, notifier, others, stop).run(&cluster).await
 }
 

@@ -15,6 +15,7 @@ use super::metrics::{Gauges, Metrics, SyncGauges};
 use super::notify::Notifier;
 use super::{bootstrap, functions, health, host_keys, inputs, ssh_keys};
 use crate::api::names::LEASE;
+use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::{self, Drift};
 use crate::function;
@@ -254,17 +255,18 @@ async fn lead(
 ) -> Result<(), Error> {
     let notify = |notifier: &Notifier| {
         let notifier = notifier.clone();
-        move |announcement: &drift::Announcement<'_>| notifier.notify(announcement)
+        move |announcement: &Announcement<'_>| notifier.notify(announcement)
     };
     notifier.clear_subjects();
-    let drift = Drift::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
+    let (writer, follow_ups) = Writer::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
+    let drift = Drift::new(writer.clone());
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let source = Source::new(settings.source.clone());
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
     let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));
     let context = Arc::new(Context::new(
-        drift.clone(),
+        writer,
         source.clone(),
         Arc::clone(&repositories),
         Arc::clone(&secrets),
@@ -275,8 +277,8 @@ async fn lead(
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
     let watching = Arc::clone(&secrets).run(cluster.clone(), stop.clone());
     tasks.spawn(async move { watching.await.map_err(Error::Task) });
-    let (end, component) = (stop.clone(), liveness.component("the drift loop"));
-    tasks.spawn(async move { component.track_loop(drift.run(end)).await.map_err(Error::Drift) });
+    let (end, component, running) = (stop.clone(), liveness.component("the drift loop"), drift.clone());
+    tasks.spawn(async move { component.track_loop(running.run(follow_ups, end)).await.map_err(Error::Drift) });
     let following = host_keys::follow(source.clone(), cluster.clone(), settings.namespace.clone(), stop.clone());
     tasks.spawn(async move {
         following.await;
@@ -313,6 +315,7 @@ async fn lead(
     let component = liveness.component("the watch of Functions");
     let following = functions::follow(
         Arc::clone(&functions),
+        drift,
         notifier.clone(),
         cluster.clone(),
         repositories_of_functions,

@@ -42,6 +42,9 @@ pub struct Kind {
     pub preferred: bool,
 }
 
+/// What tells kinds apart: group, version and kind.
+pub type KindId = (Arc<str>, Arc<str>, Arc<str>);
+
 /// The scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -87,6 +90,11 @@ impl Kind {
     /// Whether this is the kind with these names.
     pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         &*self.group == group && &*self.version == version && &*self.kind == kind
+    }
+
+    /// What tells it apart from other kinds.
+    pub fn id(&self) -> KindId {
+        (Arc::clone(&self.group), Arc::clone(&self.version), Arc::clone(&self.kind))
     }
 
     /// Identity of an object of this kind. The namespace of a cluster-scoped kind is left out.

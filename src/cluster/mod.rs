@@ -45,7 +45,7 @@ pub use delete::{Guard, Propagation, Removal};
 pub use error::{Attempt, Cause, Error, Target};
 pub use event::{Event, EventType, Regarding};
 pub use event_recorder::{EventRecorder, EventWriter};
-pub use kind::{Kind, Scope};
+pub use kind::{Kind, KindId, Scope};
 pub use lease::{Elector, Leadership, Term, Timing};
 pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
 pub use selection::{Content, Selection};

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::Settings;
 use super::build_queue::QueueLengths;
 use super::child_set::ChildKind;
-use super::observe::{self, Cache};
+use super::observe::{self, Cache, SeeChild};
 use super::quotas::Quotas;
 use crate::api::Function;
-use crate::drift::{Announcement, Drift};
+use crate::apply::{Announcement, Writer};
 use crate::liveness::Component;
 use crate::notification::Message;
 use crate::object::Owner;
@@ -33,8 +33,8 @@ pub type Input = watch::Receiver<Option<Arc<Function>>>;
 
 /// What all Functions of an agent share.
 pub struct Context {
-    /// The drift loop, and the writer of children.
-    pub drift: Drift,
+    /// The one writer of managed objects.
+    pub drift: Writer,
     /// Git.
     pub source: Source,
     /// The GitRepositories.
@@ -74,7 +74,7 @@ pub struct FunctionMetrics {
 impl Context {
     /// An empty context. `announce` receives every message and must not block.
     pub fn new(
-        drift: Drift,
+        drift: Writer,
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
@@ -98,14 +98,13 @@ impl Context {
         }
     }
 
-    /// The tasks that watch what Functions depend on, until `stop`.
-    pub fn watches(&self, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
-        let cluster = self.drift.cluster();
+    /// The tasks that watch what Functions depend on, until `stop`. `see_child` takes in every event of a child.
+    pub fn watches(&self, see_child: &Arc<SeeChild>, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let children = ChildKind::ALL.into_iter().map(|child_kind| {
-            observe::follow(Arc::clone(&self.cache), cluster.clone(), self.drift.clone(), child_kind, stop.clone())
-                .boxed()
+            let (cache, writer, see_child) = (Arc::clone(&self.cache), self.drift.clone(), Arc::clone(see_child));
+            observe::follow(cache, writer, see_child, child_kind, stop.clone()).boxed()
         });
-        let quotas = Arc::clone(&self.quotas).follow(cluster.clone(), stop.clone());
+        let quotas = Arc::clone(&self.quotas).follow(self.drift.cluster().clone(), stop.clone());
         children.chain([quotas.boxed()]).collect()
     }
 

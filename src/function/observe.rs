@@ -22,10 +22,10 @@ use super::child_set::{Child, ChildKind, Children, children_key, read};
 use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
 use super::children;
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
-use crate::cluster::{Cluster, Selection, WatchEvent};
-use crate::drift::Drift;
+use crate::apply::Writer;
+use crate::cluster::{Kind, Selection, WatchEvent};
 use crate::managed::{AppliedConfiguration, is_added_to};
-use crate::object::Owner;
+use crate::object::{Key, Owner};
 
 /// The children of all Functions, and who is notified of changes.
 #[derive(Debug)]
@@ -271,11 +271,21 @@ fn name_in_queue(job: &Job) -> JobName {
     (Arc::clone(&job.namespace), job.identity.name.as_str().into())
 }
 
+/// Takes in the events of the children's watches after the cache: the drift loop. The set is kept from one event of a
+/// watch to the next.
+pub type SeeChild = dyn Fn(&Arc<Kind>, WatchEvent, &mut HashSet<Key>) + Send + Sync;
+
 /// Watches all children of one kind until `stop`, for the cache and for the drift loop.
-pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, child_kind: ChildKind, stop: CancellationToken) {
+pub async fn follow(
+    cache: Arc<Cache>,
+    writer: Writer,
+    see_child: Arc<SeeChild>,
+    child_kind: ChildKind,
+    stop: CancellationToken,
+) {
     let kind = child_kind.kind();
-    let mut events = cluster.watch(&kind, Selection::labelled(MANAGED_BY, FUNCTION_CONTROLLER));
-    let mut missing = HashSet::new();
+    let mut events = writer.cluster().watch(&kind, Selection::labelled(MANAGED_BY, FUNCTION_CONTROLLER));
+    let mut shown = HashSet::new();
     let mut present = HashSet::new();
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         match &event {
@@ -289,7 +299,7 @@ pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, child_kin
                     // From now on, a deletion of it is not reverted.
                     let identity = child_state::identity(live);
                     let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str);
-                    drift.remove(&owner, &kind.key(namespace, &identity.name));
+                    writer.remove(&owner, &kind.key(namespace, &identity.name));
                 }
             }
             WatchEvent::Deleted(live) => cache.remove_object(child_kind, live),
@@ -304,7 +314,7 @@ pub async fn follow(cache: Arc<Cache>, cluster: Cluster, drift: Drift, child_kin
             WatchEvent::Resumed => {}
         }
         if child_kind != ChildKind::Pod {
-            drift.hear(&kind, event, &mut missing);
+            see_child(&kind, event, &mut shown);
         }
     }
 }

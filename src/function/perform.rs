@@ -21,8 +21,8 @@ use super::refusals::{RefusalCause, RefusedWrite, Write};
 use super::stage::{ConditionUpdate, Decision, Put, Step};
 use super::status::Reconciled;
 use crate::api::function_conditions::{Reason, Status, Type};
-use crate::cluster::{Error, Guard, Kind, Propagation, Scope, Selection};
-use crate::drift::{Change, Intent};
+use crate::apply::{self, Change, Expect};
+use crate::cluster::{Error, Kind, Scope, Selection};
 use crate::failure::chain;
 use crate::managed::is_paused;
 use crate::object::{Key, Owner};
@@ -207,14 +207,9 @@ impl Performer<'_> {
             }
             known.clone_from(&live.resource_version);
         }
-        let intent = Intent {
-            owner: self.owner.clone(),
-            desired: Arc::clone(desired),
-            only_version: None,
-            take_over: None,
-            exists: known.is_some(),
-        };
-        let done = self.context.drift.put(intent).await?;
+        let expect = if known.is_some() { Expect::Ours } else { Expect::Absent };
+        let step = apply::Step { desired: Arc::clone(desired), expect };
+        let done = self.context.drift.put(self.owner, step).await?;
         if done.change == Change::Anothers {
             self.context.drift.remove(self.owner, &desired.key);
             self.refuse_foreign(put, "another client, which has just created it", outcome);
@@ -276,20 +271,9 @@ impl Performer<'_> {
     }
 
     async fn delete(&self, child_kind: ChildKind, identity: &ChildIdentity) -> Result<(), Error> {
-        let (kind, drift) = (child_kind.kind(), &self.context.drift);
+        let kind = child_kind.kind();
         let key = kind.key(Some(self.namespace), &identity.name);
-        drift.accept(self.owner, &[], [&key]);
-        let _lock = drift.lock(&key).await;
-        let guard = Guard { uid: Some(&identity.uid), resource_version: None };
-        let deleted =
-            drift.cluster().delete(&kind, Some(self.namespace), &identity.name, guard, Propagation::Background).await;
-        match deleted {
-            Ok(_) => {}
-            // The object was replaced by another one with the same name.
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error),
-        }
-        drift.remove(self.owner, &key);
+        self.context.drift.delete(self.owner, &kind, &key, &identity.uid).await?;
         self.context.cache.remove_deleted(child_kind, self.namespace, self.uid, identity);
         Ok(())
     }

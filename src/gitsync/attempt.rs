@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::apply::InventoryOwner;
 use super::context::{Context, git_syncs};
+use super::inventory_maps::InventoryOwner;
 use super::status::Outcome;
 use super::sync_state::{DesiredState, SyncRequest, SyncState};
 use super::windows::{self, Freeze, Windows};

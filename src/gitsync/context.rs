@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use super::registry::Registry;
 use super::resolve::Reach;
 use crate::api::GitSync;
+use crate::apply::{Announcement, Writer};
 use crate::cluster::Kind;
-use crate::drift::{Announcement, Drift};
 use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
@@ -25,8 +25,8 @@ pub type Input = watch::Receiver<Option<Arc<GitSync>>>;
 
 /// What all GitSyncs of an agent share.
 pub struct Context {
-    /// The backward loop, and the one writer of managed objects.
-    pub drift: Drift,
+    /// The one writer of managed objects.
+    pub drift: Writer,
     /// Git.
     pub source: Source,
     /// The GitRepositories.
@@ -62,7 +62,7 @@ pub struct SyncFacts {
 impl Context {
     /// A context with nothing in it yet.
     pub fn new(
-        drift: Drift,
+        drift: Writer,
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,

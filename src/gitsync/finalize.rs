@@ -13,14 +13,14 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-use super::apply::{self, Pruned};
 use super::attempt::{Attempt, Refused};
 use super::context::git_syncs;
-use super::observe;
 use super::prune::{Unproven, holds_much};
+use super::{inventory_maps, observe};
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, FINALIZER, ON_DELETE};
+use crate::apply::Pruned;
 use crate::cluster::{Cluster, Error, Kind, Part, Scope};
 use crate::failure::{Class, chain};
 use crate::managed::inventory::Entry;
@@ -173,7 +173,7 @@ impl Attempt<'_> {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
-        apply::delete_inventory(&cluster, &self.inventory_owner(), &self.state.written).await?;
+        inventory_maps::delete(&cluster, &self.inventory_owner(), &self.state.written).await?;
         self.context.drift.forget_owner(self.owner);
         Ok(End::Done)
     }
@@ -183,13 +183,15 @@ impl Attempt<'_> {
         let mut kept = Vec::new();
         let mut failed = None;
         let entries = self.inventory().unwrap_or_default();
-        apply::prune(&self.context.drift, self.label, going, unproven, |key, pruned| match pruned {
-            Pruned::Gone { .. } => {}
-            Pruned::Terminating => end = End::Waiting,
-            Pruned::Kept(_) => kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone()))),
-            Pruned::Failed(error) => failed = Some((key, error)),
-        })
-        .await;
+        self.context
+            .drift
+            .prune(self.label, going, unproven, |key, pruned| match pruned {
+                Pruned::Gone { .. } => {}
+                Pruned::Terminating => end = End::Waiting,
+                Pruned::Kept(_) => kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone()))),
+                Pruned::Failed(error) => failed = Some((key, error)),
+            })
+            .await;
         if let Some((key, error)) = failed {
             return Err(refused(&key, "deleted", &error));
         }
@@ -199,7 +201,7 @@ impl Attempt<'_> {
 
     async fn release_all(&self, staying: Vec<(Key, Entry)>) -> Result<(), Refused> {
         let releases = stream::iter(staying).map(|(key, entry)| async move {
-            let released = apply::release(&self.context.drift, self.label, &key, &entry).await;
+            let released = self.context.drift.release(self.label, &key, &entry).await;
             released.map_err(|error| refused(&key, "released", &error))
         });
         let mut releases = releases.buffer_unordered(AT_ONCE);

@@ -6,10 +6,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::apply;
 use super::attempt::{Attempt, Refused};
-use super::observe;
 use super::plan::Plan;
+use super::{inventory_maps, observe};
 use crate::managed::inventory::Inventory;
 use crate::object::{Digest, Key};
 
@@ -79,7 +78,7 @@ impl Attempt<'_> {
             .with(self.owner, |view| leaving.iter().cloned().partition(|key| view.taken_elsewhere(key)));
         // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
         let ours = match self.inventory() {
-            Some(inventory) => apply::still_ours(&self.context.drift, self.label, &inventory, &taken).await,
+            Some(inventory) => self.context.drift.still_labelled(self.label, &inventory, &taken).await,
             None => HashSet::new(),
         };
         self.state.still_labelled = !ours.is_empty();
@@ -99,7 +98,7 @@ impl Attempt<'_> {
         drop(inventory);
         let cluster = self.context.drift.cluster();
         let mut written = std::mem::take(&mut self.state.written);
-        let saved = apply::write_inventory(cluster, &self.inventory_owner(), &shards, &mut written).await;
+        let saved = inventory_maps::write(cluster, &self.inventory_owner(), &shards, &mut written).await;
         self.state.written = written;
         self.publish_managed(managed);
         if let Err(error) = saved {

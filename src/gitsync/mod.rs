@@ -9,8 +9,6 @@
 //!
 //! Deliberately absent: keeping objects as they are between commits; that is [`drift`](crate::drift)'s.
 
-#[expect(clippy::disallowed_methods, reason = "it waits while the server wants to be left alone")]
-mod apply;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
@@ -21,6 +19,7 @@ mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
 mod inventory;
+mod inventory_maps;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
 #[expect(clippy::disallowed_methods, reason = "it waits between what it does")]

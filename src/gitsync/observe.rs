@@ -11,13 +11,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::apply::InventoryOwner;
-use super::plan::{Live, is_controlled};
+use super::inventory_maps::{InventoryOwner, config_maps};
+use super::plan::Live;
 use super::resolve::Served;
 use crate::api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
-use crate::cluster::{Cluster, Error, Kind, Scope, Selection};
+use crate::cluster::{Cluster, Error, Kind, Selection};
 use crate::managed::Desired;
 use crate::managed::inventory::{Entry, Inventory, Unreadable, uid_bytes};
+use crate::managed::verdict::is_controlled;
 use crate::object::{Key, Object};
 
 /// ConfigMaps of one inventory that are read, at most: more than a million objects.
@@ -39,11 +40,6 @@ pub(super) enum Found {
     Missing,
     /// There is one that cannot be read.
     Damaged,
-}
-
-/// The ConfigMap kind, which every API server has.
-pub(super) fn config_maps() -> Arc<Kind> {
-    Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
 }
 
 /// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::apply::{self, Applied, Pruned};
 use super::attempt::{Attempt, Refused};
 use super::plan::{self, Facts, Plan, Why};
 use super::prune::{self, Prune, Unproven};
@@ -14,7 +13,7 @@ use super::status::Outcome;
 use super::sync_state::{DesiredState, SyncRequest};
 use super::{observe, registry};
 use crate::api::conditions::Reason;
-use crate::drift::Change;
+use crate::apply::{Applied, Change, Pruned};
 use crate::failure::{Class, chain};
 use crate::managed::Desired;
 use crate::managed::inventory::Inventory;
@@ -150,7 +149,8 @@ impl Attempt<'_> {
         let owner = self.owner.clone();
         let mut definitions = false;
         for steps in plan.stages.values() {
-            apply::stage(&drift, &owner, steps.clone(), |desired, applied| {
+            drift
+.put_stage(&owner, steps.clone(), |desired, applied| {
                 // Told of nothing new, whoever waits for it would be woken for nothing, again and again.
                 let is_news =
                     matches!(&applied, Applied::Done(put) if matches!(put.change, Change::Created | Change::Changed));
@@ -210,23 +210,24 @@ impl Attempt<'_> {
         drop(inventory);
         let (drift, label) = (self.context.drift.clone(), Arc::clone(self.label));
         let mut pruning = 0;
-        apply::prune(&drift, &label, leaving, unproven, |key, pruned| match pruned {
-            Pruned::Gone { deleted } => {
-                tally.pruned += usize::from(deleted);
-                self.state.failed.remove(&key);
-                self.context.drift.remove(self.owner, &key);
-            }
-            Pruned::Terminating => {
-                pruning += 1;
-                tally.pruned += 1;
-            }
-            Pruned::Kept(why) => held.push(format!("{key}: {why}")),
-            Pruned::Failed(error) => {
-                let after = error.retry_after();
-                self.fail(&key, error.class(), Reason::PruneFailed, chain(&error), after);
-            }
-        })
-        .await;
+        drift
+            .prune(&label, leaving, unproven, |key, pruned| match pruned {
+                Pruned::Gone { deleted } => {
+                    tally.pruned += usize::from(deleted);
+                    self.state.failed.remove(&key);
+                    self.context.drift.remove(self.owner, &key);
+                }
+                Pruned::Terminating => {
+                    pruning += 1;
+                    tally.pruned += 1;
+                }
+                Pruned::Kept(why) => held.push(format!("{key}: {why}")),
+                Pruned::Failed(error) => {
+                    let after = error.retry_after();
+                    self.fail(&key, error.class(), Reason::PruneFailed, chain(&error), after);
+                }
+            })
+            .await;
         pruning
     }
 

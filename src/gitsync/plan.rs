@@ -14,7 +14,9 @@ use serde_json::Value;
 
 use super::prune::{self, Guard, Prune};
 use crate::api::names::SYNC_LABEL;
+pub use crate::apply::{Expect, Step};
 use crate::managed::inventory::{Entry, Inventory};
+use crate::managed::verdict::is_controlled;
 use crate::managed::{Desired, is_paused, take_over};
 use crate::object::{Key, Stage, stage};
 
@@ -57,11 +59,6 @@ impl Live {
     }
 }
 
-/// Whether a controller owns the object.
-pub fn is_controlled(meta: &ObjectMeta) -> bool {
-    meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
-}
-
 /// What the plan is made from.
 pub struct Facts<'a> {
     /// What the commit wants.
@@ -93,31 +90,6 @@ pub enum Claim {
     Held(String),
     /// This one follows the same branch and has not said yet whether it gives it up.
     Undecided(String),
-}
-
-/// How an object is to be applied.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Expect {
-    /// It is ours already.
-    Ours,
-    /// It does not exist: not if somebody else has created it meanwhile.
-    Absent,
-    /// It exists and is not ours: only if it is still this version.
-    Version {
-        /// The resource version that was seen.
-        version: String,
-        /// `managedFields` to write first, to take over what people's tools left.
-        take_over: Option<Value>,
-    },
-}
-
-/// One object to apply.
-#[derive(Clone, Debug)]
-pub struct Step {
-    /// What it must be.
-    pub desired: Arc<Desired>,
-    /// How.
-    pub expect: Expect,
 }
 
 /// An object that is not applied, and why.

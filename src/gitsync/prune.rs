@@ -1,4 +1,5 @@
-//! What may be deleted: of a commit as a whole, and of an object as it is found right before its deletion.
+//! What may be deleted for a commit as a whole. Each object is judged again as it is found right before its deletion
+//! ([`may_delete`]).
 //!
 //! Invariant: nothing is deleted that the inventory does not list, that another GitSync desires, or that a guard holds.
 //! Invariant: a guard is lifted by `mainstay.dev/allow-prune` with the full id of the commit, and by nothing else.
@@ -7,13 +8,9 @@
 
 use std::collections::HashSet;
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-use super::plan::{Facts, Plan, is_controlled};
-use crate::api::names::{ALLOW_PRUNE, DISABLED, MANAGER, PRUNE, SYNC_LABEL};
-use crate::managed::inventory::{Entry, uid_bytes};
-use crate::managed::is_paused;
+use super::plan::{Facts, Plan};
+use crate::api::names::ALLOW_PRUNE;
+pub use crate::managed::deletion::{Deletion, Unproven, may_delete};
 use crate::object::{Key, prune_order};
 
 /// Share of the inventory that one commit may delete unasked, from [`MANY`] objects on.
@@ -23,10 +20,6 @@ const MANY: usize = 10;
 const NAMED: usize = 5;
 /// Why an object that left is kept while another GitSync of its branch has not planned the commit.
 pub const AWAITS_SIBLINGS: &str = "waits for the other GitSyncs of this branch";
-/// Why an object is kept of which nobody knows whether we created it.
-const UNPROVEN: &str = "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped \
-    before its UID was noted, or somebody created it); mainstay.dev/allow-prune deletes it, without its label it is let go";
-
 /// What may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prune {
@@ -63,59 +56,6 @@ pub enum Guard {
     Everything,
     /// More than half would go.
     TooMany,
-}
-
-/// What becomes of an object that carries our label although nothing proves that it is ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unproven {
-    /// It is kept.
-    Keep,
-    /// It is deleted: somebody allowed that.
-    Delete,
-}
-
-/// Whether an object that left may be deleted as it was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deletion {
-    /// It may, as long as it stays as it was found.
-    Allowed,
-    /// It is being deleted already.
-    UnderWay,
-    /// It is somebody else's by now.
-    NotOurs,
-    /// It is kept, for a reason.
-    Kept(&'static str),
-}
-
-/// Whether an object of the inventory that left the repository may be deleted. `entry` is what is remembered of it,
-/// `label` what our objects carry.
-pub fn may_delete(meta: &ObjectMeta, label: &str, entry: &Entry, unproven: Unproven, now: Timestamp) -> Deletion {
-    let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL));
-    if own.is_none_or(|own| own != label) || is_controlled(meta) {
-        return Deletion::NotOurs;
-    }
-    if meta.deletion_timestamp.is_some() {
-        return Deletion::UnderWay;
-    }
-    if meta.annotations.as_ref().and_then(|all| all.get(PRUNE)).is_some_and(|value| value == DISABLED) {
-        return Deletion::Kept("mainstay.dev/prune: disabled");
-    }
-    if is_paused(meta, now) {
-        return Deletion::Kept("mainstay.dev/reconcile: disabled");
-    }
-    // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
-    let uid = meta.uid.as_deref().unwrap_or_default();
-    let is_proven = entry.uid.is_some_and(|noted| noted == uid_bytes(uid)) || is_applied_by_us(meta);
-    if !is_proven && unproven == Unproven::Keep {
-        // Forgotten, it would carry our label for ever and nobody would know why.
-        return Deletion::Kept(UNPROVEN);
-    }
-    Deletion::Allowed
-}
-
-fn is_applied_by_us(meta: &ObjectMeta) -> bool {
-    let mut entries = meta.managed_fields.iter().flatten();
-    entries.any(|e| e.manager.as_deref() == Some(MANAGER) && e.operation.as_deref() == Some("Apply"))
 }
 
 /// Whether anything is deleted after an apply: not where something of the same commit `failed` or was refused, and not by

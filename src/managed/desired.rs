@@ -17,7 +17,7 @@ pub enum Mark {
     /// By [`SYNC_LABEL`] with this value, which is set at every apply and by which the objects are watched.
     Label(Arc<str>),
     /// By a controller reference, which is in the document, as is a label by which the owner watches the objects; the
-    /// owner lets the backward loop hear (`Drift::hear`) what it sees.
+    /// owner hands the events of its watch to the drift loop.
     Controller {
         /// UID of the controller.
         uid: Arc<str>,

@@ -23,6 +23,7 @@ pub(crate) mod attempts;
 pub(crate) mod autoscaler;
 pub(crate) mod backoff_expiry;
 pub(crate) mod collision;
+pub mod deletion;
 pub(crate) mod desired;
 pub mod fields;
 pub mod inventory;
@@ -39,6 +40,7 @@ pub(crate) mod store;
 pub(crate) mod summary;
 pub(crate) mod unions;
 pub mod verdict;
+mod watched_kinds;
 pub(crate) mod written;
 
 pub use applied_configuration::AppliedConfiguration;

@@ -26,6 +26,7 @@ use super::seen::{Seen, Sight};
 use super::verdict::{LastApplied, Reason, Verdict};
 use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
+use crate::cluster::KindId;
 use crate::object::{Key, Owner};
 
 /// How many reverts a GitSync's status shows.
@@ -60,6 +61,8 @@ pub(crate) struct Store {
     pub(crate) expiry: BackoffExpiry,
     /// Workloads that an autoscaler scales.
     autoscaled: HashMap<Key, Autoscaler>,
+    /// The kinds that are watched by our label, each with the cause if its watch fails again and again.
+    pub(crate) watched: HashMap<KindId, Option<String>>,
 }
 
 impl Store {
@@ -71,16 +74,15 @@ impl Store {
         self.objects.get_mut(key)
     }
 
-    pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
-        self.accounts.entry(owner.clone()).and_modify(|account| account.policy = policy).or_insert_with(|| Account {
-            policy,
-            reverted,
-            last_reverts: last.into(),
-        });
-    }
-
-    pub(crate) fn policy(&self, owner: &Owner) -> Option<Policy> {
-        self.accounts.get(owner).map(|account| account.policy)
+    /// What applies to an owner's objects from now on; whether something else did before. `reverted` and `last` count only
+    /// the first time.
+    pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) -> bool {
+        let Some(account) = self.accounts.get_mut(owner) else {
+            let account = Account { policy, reverted, last_reverts: last.into() };
+            self.accounts.insert(owner.clone(), account);
+            return false;
+        };
+        std::mem::replace(&mut account.policy, policy) != policy
     }
 
     /// Begins to keep an object at what an earlier agent applied, or (`last_applied` default) at what will be applied.
@@ -131,17 +133,6 @@ impl Store {
             .filter(|m| m.followed.is_none() && !m.last_applied.has_seen(version) && !shown.contains(&m.desired.key))
             .map(|m| m.desired.key.clone())
             .collect()
-    }
-
-    /// Whether any object of this kind is kept that we watch by its label.
-    pub(crate) fn keeps(&self, group: &str, version: &str, kind: &str) -> bool {
-        self.objects.iter().any(|(_, m)| m.desired.label().is_some() && m.desired.kind.is(group, version, kind))
-    }
-
-    /// Every owner of an object of this kind that we watch by its label.
-    pub(crate) fn owners_of(&self, kind: &crate::cluster::Kind) -> HashSet<Owner> {
-        let of_kind = self.objects.iter().filter(|(_, m)| m.desired.label().is_some() && m.is_of(kind));
-        of_kind.map(|(_, m)| m.owner.clone()).collect()
     }
 
     /// Looks at an object, whatever its last event said.
@@ -284,8 +275,8 @@ impl Store {
         Some((managed.owner.clone(), managed.attempts()))
     }
 
-    /// A failed revert is due at once; whether there is one.
-    pub(crate) fn hurry(&mut self, key: &Key) -> bool {
+    /// A failed revert is due at once. Whether one is queued.
+    pub(crate) fn reset_failure(&mut self, key: &Key) -> bool {
         let Some(mut managed) = self.objects.get_mut(key) else { return false };
         if let Some(failing) = &mut managed.failing {
             failing.not_before = None;

@@ -80,6 +80,7 @@ impl Store {
             summary.reverted = account.reverted;
             summary.last_reverts = account.last_reverts.iter().cloned().collect();
         }
+        summary.unwatched = self.unwatched(owner);
         let Some(tally) = self.objects.tally(owner) else { return summary };
         (summary.objects, summary.healthy, summary.backing_off) = (tally.applied, tally.healthy, tally.backing_off);
         summary.broken = self.listed(tally, Topic::Broken, health);

@@ -112,6 +112,11 @@ pub fn is_paused(meta: &ObjectMeta, now: Timestamp) -> bool {
     break_glass(annotation, now).is_some()
 }
 
+/// Whether a controller owns an object of which only the metadata was read.
+pub(crate) fn is_controlled(meta: &ObjectMeta) -> bool {
+    meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
+}
+
 /// Whether the object is being deleted.
 pub fn is_terminating(live: &Value) -> bool {
     live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())

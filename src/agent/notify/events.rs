@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use crate::api::names::REPORTER;
+use crate::apply::Announcement;
 use crate::cluster::{Cluster, Event, EventRecorder, EventType, EventWriter, Regarding};
-use crate::drift::Announcement;
 use crate::managed::Desired;
 use crate::notification::Severity;
 use crate::object::Owner;

@@ -10,8 +10,8 @@ mod log;
 
 use std::sync::Arc;
 
+use crate::apply::Announcement;
 use crate::cluster::{Cluster, EventWriter, Regarding};
-use crate::drift::Announcement;
 use crate::notification::Emitter;
 use crate::object::Owner;
 

@@ -1,39 +1,47 @@
-//! The writes of the forward loop, and what both loops' writes share: an object is applied, and the answer becomes what
-//! is verified of it.
+//! An apply for a commit or a Function: what its owner wants becomes what is in the cluster, and is kept from then on.
 //!
 //! Invariant: what is said to be new is never written over what somebody else has put under the name meanwhile.
-//! Invariant: every apply of a managed object goes through [`Drift::put`] or [`Drift::revert`], one at a time per
+//! Invariant: every apply of a managed object goes through [`Writer::put`] or [`Writer::revert`], one at a time per
 //! object.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Drift;
+use super::Writer;
+use super::follow_up::FollowUp;
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::desired::{Desired, without_replicas};
-use crate::managed::object::Answered;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
 use crate::managed::{fields, ownership};
 use crate::notification::Message;
 use crate::object::{Digest, Key, Owner};
 
-/// One apply that the forward loop asks for.
+/// One object to apply, and how.
 #[derive(Clone, Debug)]
-pub struct Intent {
-    /// Who wants it.
-    pub owner: Owner,
+pub struct Step {
     /// What it must be.
     pub desired: Arc<Desired>,
-    /// Only if the object still has this resource version: it is not ours yet.
-    pub only_version: Option<String>,
-    /// `managedFields` to write first, at that version.
-    pub take_over: Option<Value>,
-    /// Whether the object is known to exist. If not, it is only created: one that somebody else has created meanwhile
-    /// stays as it is.
-    pub exists: bool,
+    /// What is expected to be there.
+    pub expect: Expect,
+}
+
+/// What an apply expects to find.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expect {
+    /// The object, which is ours already.
+    Ours,
+    /// Nothing: an object that somebody else has created meanwhile stays as it is.
+    Absent,
+    /// An object that is not ours yet; it is adopted only if it is still this version.
+    Version {
+        /// The resource version that was seen.
+        version: String,
+        /// `managedFields` to write first, to take over what people's tools left.
+        take_over: Option<Value>,
+    },
 }
 
 /// What an apply did.
@@ -66,28 +74,33 @@ pub struct Put {
     pub answer: Value,
 }
 
-impl Drift {
-    /// Applies an object for the forward loop. What is verified of it from then on is the answer.
-    pub async fn put(&self, intent: Intent) -> Result<Put, Error> {
-        let key = intent.desired.key.clone();
-        let _lock = self.lock_object(&key).await;
-        let is_anothers = !intent.exists && self.store().is_applied_for_another(&intent.owner, &key);
-        if is_anothers {
-            return Ok(Put::untouched(Change::Anothers));
-        }
-        let begun = self.store().begin_put(&intent.owner, &intent.desired);
-        let Some((version, seen)) = begun else { return Ok(Put::untouched(Change::Paused)) };
-        self.watch_kind(&intent.desired);
-        let outcome = self.put_now(&intent, &version).await;
-        match &outcome {
-            Ok(put) if put.change == Change::Anothers => self.store().put_failed(&intent.desired, seen, false),
-            Ok(put) => {
-                self.forget_backoff(&key, put.change);
-                self.retry_what_waited_for(&intent.desired);
+impl Writer {
+    /// Applies an object for its owner. The answer is its last apply from then on.
+    pub async fn put(&self, owner: &Owner, step: Step) -> Result<Put, Error> {
+        let desired = &step.desired;
+        let key = &desired.key;
+        let _lock = self.lock_object(key).await;
+        let (version, seen) = {
+            let mut store = self.store();
+            if step.expect == Expect::Absent && store.is_applied_for_another(owner, key) {
+                return Ok(Put::untouched(Change::Anothers));
             }
-            Err(error) => self.store().put_failed(&intent.desired, seen, error.is_outcome_unknown()),
+            let Some(begun) = store.begin_put(owner, desired) else { return Ok(Put::untouched(Change::Paused)) };
+            if store.begin_watch(desired) {
+                self.follow_up(FollowUp::Watch(Arc::clone(&desired.kind)));
+            }
+            begun
+        };
+        let outcome = self.put_now(owner, &step, &version).await;
+        match &outcome {
+            Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
+            Ok(put) => {
+                self.forget_backoff(key, put.change);
+                self.retry_dependents(desired);
+            }
+            Err(error) => self.store().put_failed(desired, seen, error.is_outcome_unknown()),
         }
-        self.finish(&key);
+        self.finish(key);
         outcome
     }
 
@@ -116,18 +129,23 @@ impl Drift {
         true
     }
 
-    async fn put_now(&self, intent: &Intent, before: &str) -> Result<Put, Error> {
-        let desired = &intent.desired;
+    async fn put_now(&self, owner: &Owner, step: &Step, before: &str) -> Result<Put, Error> {
+        let desired = &step.desired;
         let mut body = desired.body();
         self.settle_replicas(desired, &mut body, None).await?;
-        let mut expected = intent.only_version.clone();
-        if let (Some(entries), Some(version)) = (&intent.take_over, &expected) {
-            expected = Some(self.rewrite(desired, version, entries).await?);
+        let mut expected = None;
+        let mut takes_over = false;
+        if let Expect::Version { version, take_over } = &step.expect {
+            expected = Some(match take_over {
+                Some(entries) => self.rewrite(desired, version, entries).await?,
+                None => version.clone(),
+            });
+            takes_over = take_over.is_some();
         }
         if let Some(version) = &expected {
             body["metadata"]["resourceVersion"] = json!(version);
         }
-        let is_new = !intent.exists && before.is_empty();
+        let is_new = step.expect == Expect::Absent && before.is_empty();
         let applied = if is_new {
             match self.create_now(desired, &body).await? {
                 Some(created) => Ok(created),
@@ -138,11 +156,11 @@ impl Drift {
         };
         let (answer, digest) = match applied {
             // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
-            Err(error) if error.is_invalid() && intent.take_over.is_some() => {
+            Err(error) if error.is_invalid() && takes_over => {
                 let version = self.give_up_ownership(desired).await?;
                 body["metadata"]["resourceVersion"] = json!(version);
                 let applied = self.apply_now(desired, &body).await?;
-                self.report_left(intent, &error);
+                self.announce_left(owner, desired, &error);
                 applied
             }
             applied => applied?,
@@ -187,13 +205,6 @@ impl Drift {
         Ok(Some((answer, digest)))
     }
 
-    /// Writes `managedFields`, if the object still has this version; the version that it has then.
-    pub(super) async fn rewrite(&self, desired: &Desired, version: &str, entries: &Value) -> Result<String, Error> {
-        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let answer = self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, version, entries).await?;
-        Ok(resource_version(&answer).to_owned())
-    }
-
     async fn give_up_ownership(&self, desired: &Desired) -> Result<String, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(String::new()) };
@@ -201,10 +212,10 @@ impl Drift {
         self.rewrite(desired, resource_version(&live), &entries).await
     }
 
-    fn report_left(&self, intent: &Intent, error: &Error) {
-        let (subject, object) = (intent.owner.clone(), intent.desired.key.to_string());
+    fn announce_left(&self, owner: &Owner, desired: &Desired, error: &Error) {
+        let (subject, object) = (owner.clone(), desired.key.to_string());
         let message = Message::NotRemoved { subject, object, cause: crate::failure::chain(error) };
-        self.announce(&intent.owner, None, &message);
+        self.announce(owner, None, &message);
     }
 
     fn forget_backoff(&self, key: &Key, change: Change) {
@@ -213,36 +224,6 @@ impl Drift {
         {
             managed.damping = None;
         }
-    }
-
-    /// Applies, verifies the answer, and takes our paths out of `before-first-apply`.
-    pub(super) async fn apply_now(
-        &self,
-        desired: &Arc<Desired>,
-        body: &Value,
-    ) -> Result<(Value, Option<Digest>), Error> {
-        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let mut answer = self.cluster().apply(&desired.kind, namespace, name, body, Apply::forced(MANAGER)).await?;
-        if let Some(entries) = ownership::without_first_apply_echo(&answer) {
-            let version = resource_version(&answer).to_owned();
-            match self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await {
-                Ok(rewritten) => answer = rewritten,
-                // Someone wrote meanwhile: the next apply finds the entry again.
-                Err(error) if error.is_conflict() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let digest = self.verify(desired, &answer, body);
-        Ok((answer, digest))
-    }
-
-    /// What the server answered to `sent` is what the object must be from now on. Read without the lock: others wait for
-    /// that.
-    fn verify(&self, desired: &Arc<Desired>, answer: &Value, sent: &Value) -> Option<Digest> {
-        let answered = Answered::of(desired, answer, sent);
-        let digest = answered.last_applied.digest;
-        self.store().verify(&desired.key, desired, answered);
-        digest
     }
 }
 

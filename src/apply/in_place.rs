@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Drift;
+use super::Writer;
 use crate::cluster::Error;
 use crate::managed::attempts::{Attempted, Futile, Ground};
 use crate::managed::collision::{self, Collision};
@@ -39,7 +39,7 @@ struct Way<'a> {
     who: Option<String>,
 }
 
-impl Drift {
+impl Writer {
     /// Applies. What somebody wrote in the place of ours, or in a reserved field, makes way for it: before, where that is
     /// known from the object as it was `seen`, or after the server has refused to have both or has answered what is there.
     /// The version that the body expects follows what was written for that.

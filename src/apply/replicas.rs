@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Drift;
+use super::Writer;
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 use crate::cluster::{Apply, Error, Kind};
 use crate::managed::autoscaler::is_at_zero;
@@ -18,7 +18,7 @@ use crate::object::Key;
 /// Where a workload's replicas are.
 pub(super) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 
-impl Drift {
+impl Writer {
     /// Leaves `spec.replicas` to an autoscaler, without letting the count fall to the default on the way. What it does not
     /// scale, because somebody `seen` to have done so scaled it to 0, is scaled up first.
     pub(super) async fn settle_replicas(
@@ -48,7 +48,8 @@ impl Drift {
             }
             None if ours && !shared => {
                 let count = live.pointer("/spec/replicas").cloned().unwrap_or(json!(1));
-                self.hand_over_replicas(&desired.kind, &desired.key, &count).await
+                let how = Apply::unforced(HANDOVER_MANAGER);
+                self.apply_replicas(&desired.kind, &desired.key, &count, how).await
             }
             None => Ok(()),
         }
@@ -56,6 +57,7 @@ impl Drift {
 
     /// Makes the handover manager an owner of the live count, beside us. A conflict if somebody else has changed it.
     pub async fn hand_over_replicas(&self, kind: &Arc<Kind>, key: &Key, live: &Value) -> Result<(), Error> {
+        let _lock = self.lock_object(key).await;
         self.apply_replicas(kind, key, live, Apply::unforced(HANDOVER_MANAGER)).await
     }
 

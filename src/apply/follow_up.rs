@@ -1,0 +1,49 @@
+//! What the drift loop has to do because of a write, or because of what an owner wants.
+//!
+//! The writer knows no watch and no timer: it sends follow-ups, and the loop carries them out in their order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{Kind, KindId};
+use crate::object::Key;
+
+/// Something that the drift loop has to do.
+#[derive(Debug)]
+pub enum FollowUp {
+    /// Watch the objects of a kind.
+    Watch(Arc<Kind>),
+    /// List the objects of a watched kind anew.
+    List(KindId),
+    /// List the objects of every watched kind anew.
+    ListAll,
+    /// End the watch of a kind.
+    EndWatch(KindId),
+    /// Watch one object by its name, until it may be touched again or the token is cancelled.
+    WatchByName(Arc<Kind>, Key, CancellationToken),
+    /// Run the revert of an object that has this generation ([`Writer::revert`](super::Writer)).
+    Revert(Key, u32),
+    /// Look at an object again after a while.
+    LookAgain(Key, Duration),
+    /// Grant permits again after a while: the server wants to be left alone until then.
+    GrantPermits(Duration),
+}
+
+/// The follow-ups of a writer, for the one who carries them out.
+#[derive(Debug)]
+pub struct FollowUps(UnboundedReceiver<FollowUp>);
+
+impl FollowUps {
+    pub(super) fn channel() -> (UnboundedSender<FollowUp>, Self) {
+        let (sender, receiver) = unbounded_channel();
+        (sender, Self(receiver))
+    }
+
+    /// The next one; `None` when the writer is gone.
+    pub(crate) async fn next(&mut self) -> Option<FollowUp> {
+        self.0.recv().await
+    }
+}

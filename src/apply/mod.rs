@@ -1,0 +1,40 @@
+//! The one writer of managed objects, for commits, for Functions and for drift.
+//!
+//! - [`Writer`]: the store behind its lock, the locks of the objects, and the cluster; `owners`: what GitSyncs and
+//!   Functions read from the store and hand to it
+//! - `put`: an apply for a commit or a Function, with adoption; `stage`: many of them; `prune`: deletions and releases
+//! - `revert`: an object is put back; `report`: or its drift is only reported; `difference`: what was changed, by whom
+//! - `in_place`: an apply over what collides with it; `replicas`: the handover of a replica count; `server_side`: one
+//!   apply and its answer
+//! - `permits`: how many reverts are in flight ([`fair`] between owners, [`limit`]ed by how the server answers)
+//! - [`FollowUp`]: what the drift loop has to do because of a write
+//!
+//! Invariant: every write to a managed object is made here, one at a time per object.
+//!
+//! Deliberately absent: watches (`drift`), what a commit wants (`gitsync`), and the store itself (`managed`).
+
+mod difference;
+mod fair;
+mod follow_up;
+mod in_place;
+mod limit;
+mod owners;
+#[expect(clippy::disallowed_methods, reason = "permits are waited for, and answers are timed")]
+mod permits;
+mod prune;
+mod put;
+mod replicas;
+mod report;
+#[expect(clippy::disallowed_methods, reason = "reverts wait, and their latency is measured")]
+mod revert;
+mod server_side;
+#[expect(clippy::disallowed_methods, reason = "it waits until a definition is established")]
+mod stage;
+#[expect(clippy::disallowed_methods, reason = "the clock of all writes is here")]
+mod writer;
+
+pub use follow_up::{FollowUp, FollowUps};
+pub use prune::Pruned;
+pub use put::{Change, Expect, Put, Step};
+pub use stage::Applied;
+pub use writer::{Announcement, Writer};

@@ -1,0 +1,179 @@
+//! What the owners of objects (GitSyncs and Functions) read from the store and hand to it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Writer;
+use super::follow_up::FollowUp;
+use crate::api::git_sync::Revert;
+use crate::cluster::KindId;
+use crate::managed::Policy;
+use crate::managed::desired::Desired;
+use crate::managed::inventory::Inventory;
+use crate::managed::objects::Topic;
+use crate::managed::summary::Summary;
+use crate::managed::verdict::LastApplied;
+use crate::managed::written::Accepted;
+use crate::object::{Digest, Key, Owner};
+
+/// Objects that are accepted under one hold of the store's lock.
+const ACCEPTED: usize = 256;
+
+impl Writer {
+    /// What applies to an owner's objects from now on. `reverted` and `last` are what its status says, and count only
+    /// the first time.
+    pub fn set_policy(&self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
+        let is_changed = self.store().set_policy(owner, policy, reverted, last);
+        if is_changed {
+            // What was passed over under the old policy has to be looked at again.
+            self.follow_up(FollowUp::ListAll);
+        }
+    }
+
+    /// The inventory of an owner, once it was read.
+    pub fn inventory(&self, owner: &Owner) -> Option<Arc<Inventory>> {
+        self.store().inventory(owner)
+    }
+
+    /// The inventory of an owner was read.
+    pub fn set_inventory(&self, owner: &Owner, inventory: Inventory) {
+        self.store().set_inventory(owner, inventory);
+    }
+
+    /// The objects that were applied for an owner.
+    pub fn applied(&self, owner: &Owner) -> HashSet<Key> {
+        self.store().applied(owner)
+    }
+
+    /// These objects are about to be applied for an owner: they are listed from now on. Whether one was not.
+    pub fn intend<'d>(&self, owner: &Owner, desired: impl Iterator<Item = &'d Arc<Desired>>) -> bool {
+        self.store().intend(owner, desired)
+    }
+
+    /// A commit counts from now on: what is `leaving` is left alone, and what was applied as the commit wants it is kept.
+    pub fn accept<'k>(&self, owner: &Owner, desired: &[Arc<Desired>], leaving: impl IntoIterator<Item = &'k Key>) {
+        let mut store = self.store();
+        for key in leaving {
+            store.leave(owner, key);
+        }
+        drop(store);
+        for some in desired.chunks(ACCEPTED) {
+            let mut to_list: HashSet<KindId> = HashSet::new();
+            let mut store = self.store();
+            let Accepted { expected, back } = store.accept(owner, some);
+            for desired in &expected {
+                if store.begin_watch(desired) {
+                    self.follow_up(FollowUp::Watch(Arc::clone(&desired.kind)));
+                } else if desired.label().is_some() {
+                    to_list.insert(desired.kind.id());
+                }
+            }
+            drop(store);
+            for kind in to_list {
+                self.follow_up(FollowUp::List(kind));
+            }
+            for key in back {
+                self.follow_up(FollowUp::LookAgain(key, Duration::ZERO));
+            }
+        }
+    }
+
+    /// Another owner is to take these objects: one that comes back to this one is applied anew.
+    pub fn give_up(&self, owner: &Owner, keys: &[Key]) {
+        self.store().give_up(owner, keys);
+    }
+
+    /// The inventory of an owner, which is saved now.
+    pub fn save(&self, owner: &Owner) -> Option<Arc<Inventory>> {
+        self.store().save(owner)
+    }
+
+    /// Whether the inventory of an owner has changed since it was saved.
+    pub fn is_unsaved(&self, owner: &Owner) -> bool {
+        self.store().is_unsaved(owner)
+    }
+
+    /// The inventory of an owner could not be saved.
+    pub fn not_saved(&self, owner: &Owner) {
+        self.store().not_saved(owner);
+    }
+
+    /// Digest of the document that an object is kept at for an owner: nothing needs to be done about it by the owner,
+    /// although it may just be on its way back, or under break glass.
+    pub fn kept_source(&self, owner: &Owner, key: &Key) -> Option<Digest> {
+        let store = self.store();
+        let managed = store.get(key).filter(|managed| managed.owner == *owner && !managed.phase.is_leaving())?;
+        let applied = managed.is_applied() && !managed.outdated;
+        (applied || managed.phase.pause().is_some()).then(|| managed.desired.source())
+    }
+
+    /// The document that is kept at a key, for an object whose commit did not change.
+    pub fn desired(&self, key: &Key) -> Option<Arc<Desired>> {
+        self.store().get(key).map(|managed| Arc::clone(&managed.desired))
+    }
+
+    /// Follows an object under break glass that is not kept yet, and notifies its owner when that ends.
+    pub fn insert_paused(&self, owner: &Owner, desired: &Arc<Desired>) {
+        let is_new = {
+            let mut store = self.store();
+            store.hold(owner, Arc::clone(desired), LastApplied::default());
+            store.get_mut(&desired.key).is_some_and(|mut managed| {
+                let was_paused = managed.phase.pause().is_some();
+                managed.phase.begin_pause(None);
+                !was_paused
+            })
+        };
+        if is_new {
+            self.watch_by_name(desired);
+        }
+    }
+
+    /// Whether an object is kept and known to be under break glass.
+    pub fn is_paused(&self, key: &Key) -> bool {
+        self.store().get(key).is_some_and(|managed| managed.phase.pause().is_some())
+    }
+
+    /// An object is gone, or somebody else's: it is neither kept nor listed for this owner any more.
+    pub fn remove(&self, owner: &Owner, key: &Key) {
+        self.store().remove(owner, key);
+    }
+
+    /// Forgets an object of which nothing was ever applied: it was refused, and another one may be wanted next.
+    pub fn forget_unapplied(&self, owner: &Owner, key: &Key) {
+        let mut store = self.store();
+        if store.get(key).is_some_and(|managed| !managed.is_applied() && managed.phase.pause().is_none()) {
+            store.remove(owner, key);
+        }
+    }
+
+    /// Forgets everything of an owner.
+    pub fn forget_owner(&self, owner: &Owner) {
+        self.store().remove_owner(owner);
+        self.remove_notifier(owner);
+        self.end_idle_watches();
+    }
+
+    /// Ends the watches of kinds of which nothing is kept any more.
+    pub fn end_idle_watches(&self) {
+        let mut store = self.store();
+        for kind in store.end_idle_watches() {
+            // Sent under the lock, so that a watch that begins anew begins after it.
+            self.follow_up(FollowUp::EndWatch(kind));
+        }
+    }
+
+    /// What an owner's status says of its objects.
+    pub fn summary(&self, owner: &Owner) -> Summary {
+        let clock = self.clock();
+        self.store().summary(owner, clock)
+    }
+
+    /// Objects that could not be put back, with the cause, once that has been tried again: what fails once only is over
+    /// sooner than anybody can read of it.
+    pub fn not_put_back(&self, owner: &Owner) -> Vec<(Key, String)> {
+        let store = self.store();
+        let keys = store.objects.tally(owner).into_iter().flat_map(|tally| tally.about(Topic::NotPutBack));
+        keys.filter_map(|key| Some((key.clone(), store.get(key)?.failure()?.cause.clone()))).collect()
+    }
+}

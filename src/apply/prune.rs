@@ -1,0 +1,168 @@
+//! Deletions of objects that left, and releases of those that stay and are nobody's from then on.
+//!
+//! Invariant: an object is deleted only as [`may_delete`] saw it, by UID and resource version, and not while another
+//! write to it is under way.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use serde_json::json;
+
+use super::Writer;
+use crate::api::names::SYNC_LABEL;
+use crate::cluster::{Error, Guard, Kind, Part, Propagation, Removal};
+use crate::managed::deletion::{Deletion, Unproven, may_delete};
+use crate::managed::inventory::{Entry, Inventory};
+use crate::managed::released;
+use crate::object::{Key, Owner, prune_order};
+
+/// Deletions in flight at once.
+const AT_ONCE: usize = 16;
+/// Tries of a write whose object changes under it.
+const TRIES: usize = 3;
+
+/// What became of an object that left.
+#[derive(Debug)]
+pub enum Pruned {
+    /// It is gone, or is not ours any more: it leaves the inventory.
+    Gone {
+        /// Whether we deleted it.
+        deleted: bool,
+    },
+    /// It is being deleted.
+    Terminating,
+    /// It is kept, for a reason.
+    Kept(&'static str),
+    /// The deletion was refused.
+    Failed(Error),
+}
+
+impl Writer {
+    /// Deletes what left, the last stage first; `done` gets the outcome of each object. `label` is what the owner's
+    /// objects carry.
+    pub async fn prune(
+        &self,
+        label: &str,
+        leaving: Vec<(Key, Entry)>,
+        unproven: Unproven,
+        mut done: impl FnMut(Key, Pruned),
+    ) {
+        let mut leaving = leaving.into_iter().peekable();
+        while let Some(first) = leaving.next() {
+            let order = prune_order(&first.0);
+            let mut together = vec![first];
+            while let Some(next) = leaving.next_if(|(key, _)| prune_order(key) == order) {
+                together.push(next);
+            }
+            let deletions = stream::iter(together).map(|(key, entry)| async move {
+                // A revert that began before the object left must not follow its deletion.
+                let _lock = self.lock_object(&key).await;
+                let pruned = self.prune_now(label, &key, &entry, unproven).await.unwrap_or_else(Pruned::Failed);
+                (key, pruned)
+            });
+            let mut deletions = deletions.buffer_unordered(AT_ONCE);
+            while let Some((key, pruned)) = deletions.next().await {
+                done(key, pruned);
+            }
+        }
+    }
+
+    async fn prune_now(&self, label: &str, key: &Key, entry: &Entry, unproven: Unproven) -> Result<Pruned, Error> {
+        // A kind that is no longer served has no objects.
+        let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
+        let namespace = key.namespace.as_deref();
+        let mut tries = 0;
+        loop {
+            let Some(meta) = self.cluster().get_metadata(&kind, namespace, &key.name).await? else {
+                return Ok(Pruned::Gone { deleted: false });
+            };
+            match may_delete(&meta, label, entry, unproven, self.now()) {
+                Deletion::Allowed => {}
+                Deletion::UnderWay => return Ok(Pruned::Terminating),
+                Deletion::NotOurs => return Ok(Pruned::Gone { deleted: false }),
+                Deletion::Kept(why) => return Ok(Pruned::Kept(why)),
+            }
+            let guard = Guard {
+                uid: Some(meta.uid.as_deref().unwrap_or_default()),
+                resource_version: meta.resource_version.as_deref(),
+            };
+            match self.cluster().delete(&kind, namespace, &key.name, guard, Propagation::Background).await {
+                Ok(Removal::Terminating) => return Ok(Pruned::Terminating),
+                Ok(Removal::Gone | Removal::Absent) => return Ok(Pruned::Gone { deleted: true }),
+                Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Deletes an object that its owner wants no longer, if it still has this UID, and forgets it.
+    pub async fn delete(&self, owner: &Owner, kind: &Kind, key: &Key, uid: &str) -> Result<(), Error> {
+        self.store().leave(owner, key);
+        let _lock = self.lock_object(key).await;
+        let guard = Guard { uid: Some(uid), resource_version: None };
+        let deleted =
+            self.cluster().delete(kind, key.namespace.as_deref(), &key.name, guard, Propagation::Background).await;
+        match deleted {
+            Ok(_) => {}
+            // The object was replaced by another one with the same name.
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+        self.store().remove(owner, key);
+        Ok(())
+    }
+
+    /// Makes an object nobody's: takes off our label and our ownership, and changes nothing else in it.
+    pub async fn release(&self, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
+        let _lock = self.lock_object(key).await;
+        let Some(kind) = self.kind_of(key, entry).await? else { return Ok(()) };
+        let namespace = key.namespace.as_deref();
+        let mut tries = 0;
+        loop {
+            let Some(meta) = self.cluster().get_metadata(&kind, namespace, &key.name).await? else { return Ok(()) };
+            let labels = meta.labels.as_ref();
+            if labels.and_then(|labels| labels.get(SYNC_LABEL)).is_none_or(|value| value != label) {
+                return Ok(());
+            }
+            let fields = serde_json::to_value(meta.managed_fields.unwrap_or_default()).unwrap_or_default();
+            let pointer = SYNC_LABEL.replace('~', "~0").replace('/', "~1");
+            let operations = json!([
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+                {"op": "replace", "path": "/metadata/managedFields", "value": released(&fields)},
+                {"op": "remove", "path": format!("/metadata/labels/{pointer}")},
+            ]);
+            match self.cluster().patch_json(&kind, namespace, &key.name, Part::Main, &operations).await {
+                Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
+                Err(error) if error.is_not_found() => return Ok(()),
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    /// Which of these objects carry the label, or may: those that cannot be read.
+    pub async fn still_labelled(&self, label: &str, inventory: &Inventory, keys: &[Key]) -> HashSet<Key> {
+        let listed = keys.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone())));
+        let looks = stream::iter(listed.collect::<Vec<_>>()).map(|(key, entry)| async move {
+            let carries = self.carries(label, &key, &entry).await;
+            (key, carries.unwrap_or(true))
+        });
+        let looked = looks.buffer_unordered(AT_ONCE);
+        looked.filter_map(|(key, is_ours)| std::future::ready(is_ours.then_some(key))).collect().await
+    }
+
+    async fn carries(&self, label: &str, key: &Key, entry: &Entry) -> Result<bool, Error> {
+        let Some(kind) = self.kind_of(key, entry).await? else { return Ok(false) };
+        let meta = self.cluster().get_metadata(&kind, key.namespace.as_deref(), &key.name).await?;
+        Ok(meta.and_then(|meta| meta.labels?.remove(SYNC_LABEL)).as_deref() == Some(label))
+    }
+
+    async fn kind_of(&self, key: &Key, entry: &Entry) -> Result<Option<Arc<Kind>>, Error> {
+        let version =
+            if key.group.is_empty() { entry.version.to_string() } else { format!("{}/{}", key.group, entry.version) };
+        match self.cluster().kind(&version, &key.kind).await? {
+            Some(kind) => Ok(Some(kind)),
+            None => self.cluster().preferred_kind(&key.group, &key.kind).await,
+        }
+    }
+}

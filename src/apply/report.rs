@@ -1,0 +1,95 @@
+//! Drift that the policy leaves as it is: reported, by asking the server what a revert would do.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Writer;
+use super::difference::{Difference, difference, few};
+use crate::api::git_sync::UNKNOWN;
+use crate::api::names::MANAGER;
+use crate::cluster::{Apply, Error};
+use crate::managed::desired::{Desired, without_replicas, yield_to_people};
+use crate::managed::seen::{Seen, Sight};
+use crate::managed::verdict::{Reason, Verdict};
+use crate::managed::{collision, projection};
+use crate::notification::Message;
+
+impl Writer {
+    /// Reports the drift of an object. Changes that are repeated are reported less and less often, with the backoff of
+    /// reverts.
+    pub(super) async fn report_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let live = match seen.live.as_ref().and_then(Sight::value) {
+            Some(live) => Some(live),
+            None => match self.cluster().get(&desired.kind, namespace, name).await? {
+                Some(live) if !self.is_reported_drift(desired, &live) => return Ok(()),
+                live => live.map(Cow::Owned),
+            },
+        };
+        let mut body = desired.body();
+        let found = match &live {
+            None => difference(
+                &desired.key,
+                None,
+                &Value::Null,
+                &projection::EmptyContainers::default(),
+                (Vec::new(), None),
+            ),
+            Some(live) => {
+                if self.store().is_autoscaled(&desired.key) {
+                    without_replicas(&mut body);
+                }
+                yield_to_people(&mut body, live);
+                let how = Apply::forced(MANAGER).dry_run();
+                let woken = self.store().woken(desired, live);
+                match self.cluster().apply(&desired.kind, namespace, name, &body, how).await {
+                    Ok(mut answer) => {
+                        if let Some(count) = woken {
+                            answer["spec"]["replicas"] = count.into();
+                        }
+                        let empty_containers = projection::empty_containers(&answer, &body);
+                        if woken.is_none() && projection::differences(live, &answer, &empty_containers).is_empty() {
+                            return Ok(());
+                        }
+                        difference(&desired.key, Some(live), &answer, &empty_containers, (Vec::new(), None))
+                    }
+                    // What collides with ours makes way where it is put back, and is told where it is not.
+                    Err(error) if error.is_invalid() => {
+                        let fields = collision::lost(&body, live);
+                        if fields.is_empty() {
+                            return Err(error);
+                        }
+                        let over = collision::known(&body, live, &self.now().to_string()).and_then(|found| found.who);
+                        let fields = few(fields);
+                        Difference { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let owner = self.store().get(&desired.key).map(|managed| managed.owner.clone());
+        let Some(owner) = owner else { return Ok(()) };
+        let Difference { fields, who, .. } = found;
+        let live = live.as_deref().unwrap_or(&Value::Null);
+        let (subject, object) = (owner.clone(), desired.key.to_string());
+        let message = Message::DriftSeen { subject, object, fields: fields.clone(), who: who.clone() };
+        self.announce(&owner, Some((desired, live)), &message);
+        if let Some(mut managed) = self.store().get_mut(&desired.key) {
+            managed.succeeded();
+        }
+        self.count_change(&owner, desired, live, fields, who);
+        Ok(())
+    }
+
+    /// Whether an object that had to be read is to be reported.
+    fn is_reported_drift(&self, desired: &Desired, live: &Value) -> bool {
+        // Judged as ever, for what follows from it besides the report.
+        if self.must_put_back(desired, live) {
+            return false;
+        }
+        let verdict = self.store().judge(&desired.key, live, self.now());
+        verdict == Verdict::LeaveAlone(Reason::Report)
+    }
+}

@@ -1,0 +1,209 @@
+//! [`Writer`]: the store behind its lock, the locks of the objects, and what every write needs.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::follow_up::{FollowUp, FollowUps};
+use super::permits::Permits;
+use crate::cluster::Cluster;
+use crate::liveness::Component;
+use crate::managed::desired::Desired;
+use crate::managed::object::Next;
+use crate::managed::store::Store;
+use crate::notification::Message;
+use crate::object::{Key, Owner};
+
+/// Locks that serialise writes to one object; objects share them by hash.
+const LOCKS: usize = 512;
+/// How long after the end of a break glass the object is looked at.
+const AFTER_PAUSE: Duration = Duration::from_millis(50);
+
+/// A message about what an owner's controller or the writer did.
+pub struct Announcement<'a> {
+    /// For whom the object is managed.
+    pub owner: &'a Owner,
+    /// The object, where it is about one: what it must be and what it is.
+    pub object: Option<(&'a Desired, &'a Value)>,
+    /// What happened.
+    pub message: &'a Message,
+}
+
+type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
+
+/// The one writer of managed objects. Clones share everything.
+#[derive(Clone)]
+pub struct Writer(Arc<Inner>);
+
+struct Inner {
+    cluster: Cluster,
+    announce: Box<Announce>,
+    store: Mutex<Store>,
+    locks: Vec<tokio::sync::Mutex<()>>,
+    notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
+    autoscalers_known: watch::Sender<bool>,
+    permits: Permits,
+    follow_ups: UnboundedSender<FollowUp>,
+    started: Instant,
+    liveness: Component,
+}
+
+impl Writer {
+    /// Over a cluster, and the follow-ups of its writes. `liveness` moves with every revert; `announce` is called for
+    /// everything worth telling and must not block.
+    pub fn new(
+        cluster: Cluster,
+        liveness: Component,
+        announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+    ) -> (Self, FollowUps) {
+        let (sender, follow_ups) = FollowUps::channel();
+        let inner = Inner {
+            cluster,
+            announce: Box::new(announce),
+            store: Mutex::default(),
+            locks: (0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
+            notifiers: Mutex::default(),
+            autoscalers_known: watch::Sender::new(false),
+            permits: Permits::default(),
+            follow_ups: sender,
+            started: Instant::now(),
+            liveness,
+        };
+        (Self(Arc::new(inner)), follow_ups)
+    }
+
+    /// The cluster that is written to.
+    pub fn cluster(&self) -> &Cluster {
+        &self.0.cluster
+    }
+
+    /// The store, for a moment.
+    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
+        self.0.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn permits(&self) -> &Permits {
+        &self.0.permits
+    }
+
+    pub(super) fn liveness(&self) -> &Component {
+        &self.0.liveness
+    }
+
+    /// Waits until no other write to the object is under way; no new one begins while the answer is held.
+    pub(super) async fn lock_object(&self, key: &Key) -> tokio::sync::MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let at = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or(0);
+        self.0.locks[at].lock().await
+    }
+
+    /// Seconds on a monotonic clock.
+    pub(super) fn clock(&self) -> f64 {
+        self.0.started.elapsed().as_secs_f64()
+    }
+
+    #[expect(clippy::unused_self, reason = "the clock is the writer's, wherever it comes from")]
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// Notifies when something changed that an owner's status shows.
+    pub fn notifier(&self, owner: &Owner) -> Arc<Notify> {
+        let mut notifiers = self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(notifiers.entry(owner.clone()).or_default())
+    }
+
+    pub(super) fn remove_notifier(&self, owner: &Owner) {
+        self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner).remove(owner);
+    }
+
+    /// Notifies an owner of a change that its status shows.
+    pub(crate) fn notify(&self, owner: &Owner) {
+        let notifiers = self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        // An owner that is gone has no notifier, and gets none.
+        notifiers.get(owner).inspect(|notifier| notifier.notify_one());
+    }
+
+    pub(super) fn announce(&self, owner: &Owner, object: Option<(&Arc<Desired>, &Value)>, message: &Message) {
+        let object = object.map(|(desired, live)| (&**desired, live));
+        (self.0.announce)(&Announcement { owner, object, message });
+    }
+
+    /// Asks the drift loop to do something.
+    pub(super) fn follow_up(&self, follow_up: FollowUp) {
+        // The receiver is gone only when the loop has ended, and then nothing is to be done any more.
+        let _ = self.0.follow_ups.send(follow_up);
+    }
+
+    /// Does what the store says has to follow an event or a write.
+    pub(crate) fn carry_out(&self, key: &Key, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Queue => self.enqueue(key),
+            Next::Paused(until) => {
+                self.announce_pause(key, true);
+                if let Some(until) = until {
+                    let wait = Duration::try_from(until - self.now()).unwrap_or_default();
+                    self.follow_up(FollowUp::LookAgain(key.clone(), wait + AFTER_PAUSE));
+                }
+            }
+            Next::Resumed => self.announce_pause(key, false),
+        }
+    }
+
+    fn announce_pause(&self, key: &Key, paused: bool) {
+        let owner = self.store().get(key).map(|managed| managed.owner.clone());
+        if let Some(owner) = owner {
+            let message = Message::Paused { subject: owner.clone(), object: key.to_string(), paused };
+            self.announce(&owner, None, &message);
+            self.notify(&owner);
+        }
+    }
+
+    /// Queues the revert or report of an object, with as much of the state that was seen as there is room for.
+    pub(super) fn enqueue(&self, key: &Key) {
+        let generation = {
+            let mut store = self.store();
+            let mut managed = store.get_mut(key);
+            let pending = managed.as_mut().and_then(|managed| managed.write.pending_mut());
+            match pending {
+                Some(seen) => seen.live = self.0.permits.enter(seen.live.take()),
+                None => drop(self.0.permits.enter(None)),
+            }
+            managed.map_or(0, |managed| managed.generation)
+        };
+        self.follow_up(FollowUp::Revert(key.clone(), generation));
+    }
+
+    /// Has one object watched by name: it lost the label by which we would see it, and is not to be touched now.
+    pub(super) fn watch_by_name(&self, desired: &Desired) {
+        let over = CancellationToken::new();
+        let is_new = self.store().get_mut(&desired.key).is_some_and(|mut managed| {
+            let is_new = managed.followed.is_none();
+            managed.followed.get_or_insert_with(|| over.clone().drop_guard());
+            is_new
+        });
+        if is_new {
+            self.follow_up(FollowUp::WatchByName(Arc::clone(&desired.kind), desired.key.clone(), over));
+        }
+    }
+
+    /// Waits until it is known which workloads an autoscaler scales; a cluster that does not say is not waited for long.
+    pub(super) async fn know_autoscalers(&self) {
+        let mut known = self.0.autoscalers_known.subscribe();
+        let _ = tokio::time::timeout(Duration::from_secs(10), known.wait_for(|known| *known)).await;
+    }
+
+    /// It is known which workloads an autoscaler scales, as far as the cluster says.
+    pub(crate) fn autoscalers_are_known(&self) {
+        self.0.autoscalers_known.send_replace(true);
+    }
+}

@@ -1,0 +1,67 @@
+//! Whether an object that left may be deleted, as it is found right before its deletion.
+//!
+//! Deliberately absent: which objects of a commit left, and the guards for the commit as a whole (`gitsync`).
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::inventory::{Entry, uid_bytes};
+use super::verdict::{is_controlled, is_paused};
+use crate::api::names::{DISABLED, MANAGER, PRUNE, SYNC_LABEL};
+
+/// Why an object is kept of which nobody knows whether we created it.
+const UNPROVEN: &str = "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped \
+    before its UID was noted, or somebody created it); mainstay.dev/allow-prune deletes it, without its label it is let go";
+
+/// What becomes of an object that carries our label although nothing proves that it is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unproven {
+    /// It is kept.
+    Keep,
+    /// It is deleted: somebody allowed that.
+    Delete,
+}
+
+/// Whether an object that left may be deleted as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// It may, as long as it stays as it was found.
+    Allowed,
+    /// It is being deleted already.
+    UnderWay,
+    /// It is somebody else's by now.
+    NotOurs,
+    /// It is kept, for a reason.
+    Kept(&'static str),
+}
+
+/// Whether an object of the inventory that left the repository may be deleted. `entry` is what is remembered of it,
+/// `label` what our objects carry.
+pub fn may_delete(meta: &ObjectMeta, label: &str, entry: &Entry, unproven: Unproven, now: Timestamp) -> Deletion {
+    let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL));
+    if own.is_none_or(|own| own != label) || is_controlled(meta) {
+        return Deletion::NotOurs;
+    }
+    if meta.deletion_timestamp.is_some() {
+        return Deletion::UnderWay;
+    }
+    if meta.annotations.as_ref().and_then(|all| all.get(PRUNE)).is_some_and(|value| value == DISABLED) {
+        return Deletion::Kept("mainstay.dev/prune: disabled");
+    }
+    if is_paused(meta, now) {
+        return Deletion::Kept("mainstay.dev/reconcile: disabled");
+    }
+    // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
+    let uid = meta.uid.as_deref().unwrap_or_default();
+    let is_proven = entry.uid.is_some_and(|noted| noted == uid_bytes(uid)) || is_applied_by_us(meta);
+    if !is_proven && unproven == Unproven::Keep {
+        // Forgotten, it would carry our label for ever and nobody would know why.
+        return Deletion::Kept(UNPROVEN);
+    }
+    Deletion::Allowed
+}
+
+fn is_applied_by_us(meta: &ObjectMeta) -> bool {
+    let mut entries = meta.managed_fields.iter().flatten();
+    entries.any(|e| e.manager.as_deref() == Some(MANAGER) && e.operation.as_deref() == Some("Apply"))
+}
