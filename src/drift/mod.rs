@@ -14,9 +14,7 @@
 //! Deliberately absent: every write (`apply`), where desired objects come from (their owner hands them to the writer),
 //! and the store of what is managed (`managed`).
 
-#[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock")]
 mod autoscalers;
-#[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock")]
 mod by_name;
 #[expect(clippy::disallowed_methods, reason = "it looks again after a while")]
 mod run;

@@ -60,7 +60,9 @@ impl Drift {
                 if failures.update(&event) {
                     let why = failures.remarkable().map(str::to_owned);
                     let owners = self.writer.store().set_watch_failure(&kind, why);
-                    owners.iter().for_each(|owner| self.writer.notify(owner));
+                    for owner in &owners {
+                        self.writer.notify(owner);
+                    }
                 }
                 self.judge(&kind, Watched::ByUs, event, &mut shown);
             }
