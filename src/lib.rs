@@ -31,11 +31,11 @@
 //!
 //! # The way of a commit
 //!
-//! 1. [`agent`] runs one task per GitSync ([`gitsync::run`]), which waits for its interval, a request or a change.
+//! 1. [`gitsync::run`] is the task of one GitSync: it waits for its interval, a request or a change, and makes an attempt.
 //! 2. [`Source::lookup`](source::Source::lookup) resolves the reference, with one request for all consumers of the remote.
 //! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems.
-//! 5. [`gitsync::resolve`] gives each object its kind and namespace, and checks what the GitSync may touch.
+//! 5. [`gitsync::placement`] gives each object its kind and namespace, and checks what the GitSync may touch.
 //!    [`gitsync::windows`] may hold the commit back.
 //! 6. [`gitsync::plan`] decides what to apply and what to prune; [`gitsync::prune`] holds the guards.
 //! 7. [`managed::inventory`] is written before the first apply, with old and intended objects: a crash loses none.

@@ -1,6 +1,5 @@
-//! One attempt: from the ref at the remote to the objects in the cluster.
+//! One attempt: observe the commit, decide what to do about it, perform that. The task reports how it ended.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,61 +7,19 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::{Context, git_syncs};
+use super::decide::{self, Admission};
 use super::inventory_maps::InventoryOwner;
+use super::refused::Refused;
+use super::registry;
+use super::resolve::ResolvedSync;
 use super::status::Outcome;
-use super::sync_state::{DesiredState, SyncRequest, SyncState};
-use super::windows::{self, Freeze, Windows};
+use super::sync_state::{Candidate, DesiredState, SyncState};
+use super::windows::{self, Freeze};
 use crate::api::GitSync;
-use crate::api::conditions::Reason;
 use crate::api::git_sync::{UNKNOWN, WindowOverride};
-use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
-use crate::cluster;
-use crate::failure::{Class, chain};
 use crate::notification::Message;
-use crate::object::{Digest, Key, Owner};
-use crate::source::{BaseDir, Commit, Reference, Remote, RemoteUrl, Source};
-
-/// Longest value of a label.
-const LONGEST_LABEL: usize = 63;
-
-/// Why an attempt did not come to applying anything.
-#[derive(Clone, Debug)]
-pub(super) struct Refused {
-    pub(super) class: Class,
-    pub(super) reason: Reason,
-    pub(super) message: String,
-    pub(super) retry_after: Option<Duration>,
-}
-
-impl Refused {
-    pub(super) fn invalid(reason: Reason, message: impl Into<String>) -> Self {
-        Self { class: Class::Invalid, reason, message: message.into(), retry_after: None }
-    }
-
-    pub(super) fn outcome(&self) -> Outcome {
-        Outcome::Refused { class: self.class, reason: self.reason, message: self.message.clone() }
-    }
-}
-
-impl From<cluster::Error> for Refused {
-    fn from(error: cluster::Error) -> Self {
-        let class = error.class();
-        let reason = if class == Class::Bug { Reason::InternalError } else { Reason::ClusterUnavailable };
-        Self { class, reason, message: chain(&error), retry_after: error.retry_after() }
-    }
-}
-
-impl From<crate::source::Error> for Refused {
-    fn from(error: crate::source::Error) -> Self {
-        let class = error.class();
-        let reason = match class {
-            Class::Denied => Reason::GitAuthorizationFailed,
-            Class::Invalid => Reason::SourceInvalid,
-            _ => Reason::SourceUnavailable,
-        };
-        Self { class, reason, message: chain(&error), retry_after: error.retry_after() }
-    }
-}
+use crate::object::{Key, Owner};
+use crate::source::{Commit, Remote, ResolvedRef, Source};
 
 /// One attempt's view of its GitSync.
 pub(super) struct Attempt<'a> {
@@ -71,21 +28,6 @@ pub(super) struct Attempt<'a> {
     pub(super) sync: &'a GitSync,
     pub(super) label: &'a Arc<str>,
     pub(super) state: &'a mut SyncState,
-}
-
-/// Value of the label on everything that a GitSync manages: `<namespace>.<name>`, or, when that is too long, the
-/// beginning of the name and a hash. No name contains the `_` between the two, so no GitSync has another one's label.
-pub fn label(namespace: &str, name: &str) -> Arc<str> {
-    let plain = format!("{namespace}.{name}");
-    if plain.len() <= LONGEST_LABEL {
-        return plain.into();
-    }
-    format!("{}_{}", crate::api::conditions::cut(name, 30), Digest::of(plain.as_bytes())).into()
-}
-
-/// What a GitSync follows, as one text: what follows the same is planned together.
-pub(super) fn branch(url: &RemoteUrl, reference: &str) -> String {
-    format!("{url} {reference}")
 }
 
 impl Attempt<'_> {
@@ -107,37 +49,69 @@ impl Attempt<'_> {
         }
     }
 
-    pub(super) fn annotation(&self, name: &str) -> Option<&str> {
-        self.sync.metadata.annotations.as_ref()?.get(name).map(String::as_str)
-    }
-
     /// Whether this GitSync may touch an object, whatever its inventory lists: whoever can write ConfigMaps can write
     /// an inventory.
     pub(super) fn reaches(&self, key: &Key) -> bool {
         self.context.reach(self.namespace()).covers(self.namespace(), key)
     }
 
-    /// Looks up the ref and, if there is anything to do, does it. `None`: nothing was to do.
-    pub(super) async fn sync(&mut self, remote: &Remote, max_age: Duration) -> Result<Option<Outcome>, Refused> {
-        let reference = Reference::parse(&self.sync.spec.reference)?;
-        let base_dir = BaseDir::parse(&self.sync.spec.base_dir)?;
-        let windows = match Windows::parse(&self.sync.spec) {
-            Ok(windows) => windows,
-            Err(why) => {
-                self.keep_what_was_applied(remote, &base_dir).await;
-                return Err(Refused::invalid(Reason::SpecInvalid, why));
+    /// Looks up the reference and, if there is anything to do, does it. `None`: nothing was to do.
+    pub(super) async fn sync(
+        &mut self,
+        resolved: &ResolvedSync,
+        remote: &Remote,
+        max_age: Duration,
+    ) -> Result<Option<Outcome>, Refused> {
+        let found = self.look_up(resolved, remote, max_age).await?;
+        let (commit, request) = (found.commit, resolved.request(found.commit));
+        if self.state.settled.as_ref() == Some(&request) {
+            return Ok(None);
+        }
+        let admission = decide::admit(resolved, commit, self.was_begun(commit), Timestamp::now());
+        if matches!(admission, Admission::Held(_)) {
+            self.keep_what_was_applied(remote, &resolved.directory).await;
+        }
+        let desired = match self.desired(remote, &found, resolved, &request).await {
+            Ok(desired) => desired,
+            Err(refused) => {
+                self.keep_what_was_applied(remote, &resolved.directory).await;
+                return Err(refused);
             }
         };
+        // A commit that changes nothing in the directory waits for nothing.
+        match admission {
+            Admission::Held(freeze) if !self.is_applied(&desired) => return Ok(Some(self.frozen(commit, freeze))),
+            Admission::Overridden(freeze) if !self.is_applied(&desired) => self.override_window(commit, freeze).await,
+            _ => {}
+        }
+        let branch = registry::branch(&remote.url, &self.sync.spec.reference);
+        let candidate = Candidate { request, branch, desired };
+        self.begin(&candidate);
+        let observed = self.observe(&candidate.desired).await?;
+        let plan =
+            decide::decide(&self.context.registry, self.owner, resolved.prune, &candidate, &observed, Timestamp::now());
+        let outcome = self.perform(&candidate, &plan).await?;
+        self.settle(candidate, &outcome);
+        Ok(Some(outcome))
+    }
+
+    /// Which commit the reference names now.
+    async fn look_up(
+        &mut self,
+        resolved: &ResolvedSync,
+        remote: &Remote,
+        max_age: Duration,
+    ) -> Result<ResolvedRef, Refused> {
         if self.state.seen.is_none() {
             let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
             if let Some(commit) = seen {
-                self.source().hint(remote, &reference, commit);
+                self.source().hint(remote, &resolved.reference, commit);
             }
         }
-        let found = match self.source().lookup(remote, &reference, max_age).await {
+        let found = match self.source().lookup(remote, &resolved.reference, max_age).await {
             Ok(found) => found,
             Err(error) => {
-                self.keep_what_was_applied(remote, &base_dir).await;
+                self.keep_what_was_applied(remote, &resolved.directory).await;
                 return Err(error.into());
             }
         };
@@ -148,58 +122,39 @@ impl Attempt<'_> {
             self.context.emit(self.owner, &message);
             self.state.failed.clear();
         }
-        let sync_request = SyncRequest {
-            commit: found.commit,
-            generation: self.sync.metadata.generation,
-            allow_prune: self.annotation(ALLOW_PRUNE).map(str::to_owned),
-        };
-        if self.state.settled.as_ref() == Some(&sync_request) {
-            return Ok(None);
-        }
-        let branch = branch(&remote.url, &self.sync.spec.reference);
-        let freeze = self.freeze(&windows, found.commit);
-        let overridden = self.annotation(OVERRIDE_WINDOW) == Some(&found.commit.to_string());
-        if freeze.is_some() && !overridden {
-            self.keep_what_was_applied(remote, &base_dir).await;
-        }
-        let desired = match self.desired(remote, &found, &base_dir, &sync_request).await {
-            Ok(desired) => desired,
-            Err(refused) => {
-                self.keep_what_was_applied(remote, &base_dir).await;
-                return Err(refused);
-            }
-        };
-        // A commit that changes nothing in the directory waits for nothing.
-        if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
-            if !overridden {
-                let frozen_since = *self.state.frozen_since.get_or_insert_with(Timestamp::now);
-                let since = self.state.since.map_or(frozen_since, |(_, since)| since);
-                return Ok(Some(Outcome::Frozen { commit: found.commit.to_string(), freeze, since }));
-            }
-            self.override_window(found.commit, freeze).await;
-        }
-        self.state.begun = Some(found.commit);
-        let keys = desired.objects.iter().map(|d| d.key.clone()).collect::<HashSet<_>>();
-        self.context.registry.update(self.owner, |row| {
-            row.branch = Some(branch.clone());
-            row.desired = Some(Arc::new(keys));
-            row.planned = Some(sync_request.commit.to_string());
-            row.suspended = false;
-        });
-        let outcome = self.perform(&desired, &sync_request, &branch).await?;
-        let clean = matches!(&outcome, Outcome::Applied { failures, pruning: 0, .. } if failures.is_empty())
-            && self.state.paused.is_empty();
-        if clean && !self.state.awaits_others && !std::mem::take(&mut self.state.rebuilt) {
-            self.state.settled = Some(sync_request);
-        }
-        Ok(Some(outcome))
+        Ok(found)
     }
 
-    /// What holds a commit back, unless it was begun before.
-    fn freeze(&self, windows: &Windows, commit: Commit) -> Option<Freeze> {
-        let status = self.sync.status.as_ref();
-        let begun = self.state.begun == Some(commit) || windows::was_begun(status, &commit.to_string());
-        if begun { None } else { windows.freeze(Timestamp::now()) }
+    /// What the commit wants counts from now on for the other GitSyncs, and no window that closes stops it.
+    fn begin(&mut self, candidate: &Candidate) {
+        let commit = candidate.request.commit;
+        self.state.begun = Some(commit);
+        let keys = candidate.desired.objects.iter().map(|d| d.key.clone()).collect();
+        self.context.registry.update(self.owner, |row| {
+            row.branch = Some(candidate.branch.clone());
+            row.desired = Some(Arc::new(keys));
+            row.planned = Some(commit.to_string());
+            row.suspended = false;
+        });
+    }
+
+    /// A request that was carried out in full is not looked at again.
+    fn settle(&mut self, candidate: Candidate, outcome: &Outcome) {
+        let clean = matches!(outcome, Outcome::Applied { failures, pruning: 0, .. } if failures.is_empty())
+            && self.state.paused.is_empty();
+        if clean && !self.state.awaits_others && !std::mem::take(&mut self.state.rebuilt) {
+            self.state.settled = Some(candidate.request);
+        }
+    }
+
+    fn was_begun(&self, commit: Commit) -> bool {
+        self.state.begun == Some(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string())
+    }
+
+    fn frozen(&mut self, commit: Commit, freeze: Freeze) -> Outcome {
+        let frozen_since = *self.state.frozen_since.get_or_insert_with(Timestamp::now);
+        let since = self.state.since.map_or(frozen_since, |(_, since)| since);
+        Outcome::Frozen { commit: commit.to_string(), freeze, since }
     }
 
     /// Records that a commit is applied although a window holds it back.
@@ -227,20 +182,5 @@ impl Attempt<'_> {
             None => before,
         };
         applied.is_some() && applied == desired.tree.map(|tree| tree.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_two_git_syncs_have_one_label() {
-        assert_eq!(&*label("shop", "web"), "shop.web");
-        let long = label("shop", &"a".repeat(60));
-        assert!(long.len() <= LONGEST_LABEL && long.ends_with(char::is_alphanumeric), "{long}");
-        let (beginning, hash) = long.split_once('_').unwrap();
-        assert_ne!(label(beginning, hash), long, "a name that is made up to be the same");
-        assert_ne!(label("other", &"a".repeat(60)), long);
     }
 }

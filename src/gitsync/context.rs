@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::label::label;
+use super::placement::Reach;
 use super::registry::Registry;
-use super::resolve::Reach;
 use crate::api::GitSync;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::Kind;
@@ -95,7 +96,7 @@ impl Context {
     /// A GitSync is there: what it manages and wants counts from now on.
     pub fn enter(&self, owner: &Owner, namespace: &str, name: &str) {
         let confined_to = (self.reach(namespace) == Reach::OwnNamespace).then(|| namespace.into());
-        self.registry.enter(owner, super::label(namespace, name), confined_to);
+        self.registry.enter(owner, label(namespace, name), confined_to);
     }
 
     pub(super) fn emit(&self, owner: &Owner, message: &Message) {

@@ -61,7 +61,7 @@ impl Attempt<'_> {
         }
         let settled = plan.unchanged.iter().chain(&plan.paused).map(|d| &d.key).collect::<HashSet<_>>();
         self.state.failed.retain(|key, failed| match failed.reason {
-            Reason::PruneFailed => plan.prune.contains(key),
+            Reason::PruneFailed => plan.leaving.prune.contains(key),
             _ => !settled.contains(key),
         });
     }

@@ -13,10 +13,11 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-use super::attempt::{Attempt, Refused};
+use super::attempt::Attempt;
 use super::context::git_syncs;
+use super::inventory_maps::{self, Found};
 use super::prune::{Unproven, holds_much};
-use super::{inventory_maps, observe};
+use super::refused::Refused;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, FINALIZER, ON_DELETE};
@@ -130,8 +131,8 @@ impl Attempt<'_> {
             return Ok(End::Done);
         }
         if self.inventory().is_none()
-            && let observe::Found::Whole(inventory) =
-                observe::inventory(self.context.drift.cluster(), &self.inventory_owner()).await?
+            && let Found::Whole(inventory) =
+                inventory_maps::read(self.context.drift.cluster(), &self.inventory_owner()).await?
         {
             self.context.drift.set_inventory(self.owner, inventory);
         }

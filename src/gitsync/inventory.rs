@@ -6,9 +6,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::attempt::{Attempt, Refused};
+use super::attempt::Attempt;
+use super::inventory_maps::{self, Found};
+use super::observe;
 use super::plan::Plan;
-use super::{inventory_maps, observe};
+use super::refused::Refused;
 use crate::managed::inventory::Inventory;
 use crate::object::{Digest, Key};
 
@@ -22,14 +24,14 @@ impl Attempt<'_> {
         let status = self.sync.status.as_ref();
         // A commit without objects, or one that could not be decoded, leaves no inventory behind.
         let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
-        let inventory = match observe::inventory(cluster, &self.inventory_owner()).await? {
-            observe::Found::Whole(inventory) => {
+        let inventory = match inventory_maps::read(cluster, &self.inventory_owner()).await? {
+            Found::Whole(inventory) => {
                 self.state.written =
                     inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
                 inventory
             }
-            observe::Found::Missing if !applied_before => Inventory::default(),
-            observe::Found::Missing | observe::Found::Damaged => {
+            Found::Missing if !applied_before => Inventory::default(),
+            Found::Missing | Found::Damaged => {
                 self.state.rebuilt = true;
                 observe::labelled(cluster, self.label).await?
             }

@@ -1,74 +1,62 @@
-//! Reads what a plan needs: the inventory, the kinds that are served, and what is there of the objects that are not
+//! Reads what a plan is made from: the inventory, the kinds that are served, and what is there of the objects that are not
 //! kept yet, with one metadata LIST per kind and never a GET per object.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
 
-use super::inventory_maps::{InventoryOwner, config_maps};
-use super::plan::Live;
-use super::resolve::Served;
-use crate::api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
+use super::attempt::Attempt;
+use super::placement::Served;
+use super::plan::{self, Live, Observed};
+use super::refused::Refused;
+use super::sync_state::DesiredState;
+use crate::api::conditions::Reason;
+use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Cluster, Error, Kind, Selection};
+use crate::failure::chain;
 use crate::managed::Desired;
-use crate::managed::inventory::{Entry, Inventory, Unreadable, uid_bytes};
+use crate::managed::inventory::{Entry, Inventory, uid_bytes};
 use crate::managed::verdict::is_controlled;
 use crate::object::{Key, Object};
 
-/// ConfigMaps of one inventory that are read, at most: more than a million objects.
-const MOST_SHARDS: usize = 64;
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
 
 /// What is there of the objects that were asked for.
-pub(super) type Seen = HashMap<Key, Live>;
+type Seen = HashMap<Key, Live>;
 /// What we are not let see, and why.
-pub(super) type Unseen = Vec<(HashSet<Key>, Error)>;
+type Unseen = Vec<(HashSet<Key>, Error)>;
 
-/// The inventory as it was found.
-#[derive(Debug)]
-pub(super) enum Found {
-    /// It is there.
-    Whole(Inventory),
-    /// There is none.
-    Missing,
-    /// There is one that cannot be read.
-    Damaged,
-}
-
-/// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,
-/// or by somebody else for none, says nothing about what this one manages.
-pub(super) async fn inventory(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
-    let selection = Selection::labelled(INVENTORY_LABEL, owner.label).within(owner.namespace);
-    let list = cluster.list(&config_maps(), selection);
-    let own = list.try_filter(|map| std::future::ready(is_owned_by(map, owner.uid)));
-    let maps: Vec<Value> = own.take(MOST_SHARDS + 1).try_collect().await?;
-    if maps.len() > MOST_SHARDS {
-        return Ok(Found::Damaged);
+impl Attempt<'_> {
+    /// What is there before a commit is applied.
+    pub(super) async fn observe(&mut self, desired: &DesiredState) -> Result<Observed, Refused> {
+        self.forget_old_failures(desired);
+        let now = Instant::now();
+        let kept = self.context.drift.applied(self.owner);
+        let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
+        inventory.0.retain(|key, _| self.reaches(key));
+        let waiting = self.state.failed.iter().filter(|(_, failed)| failed.again > now);
+        let mut waiting = waiting.map(|(key, _)| key.clone()).collect::<HashSet<_>>();
+        let unknown = desired
+            .objects
+            .iter()
+            .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
+            .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
+            .collect::<Vec<_>>();
+        let (live, unseen) = live(self.context.drift.cluster(), &unknown, self.label).await?;
+        for (keys, error) in unseen {
+            for key in keys {
+                let (class, message, after) = (error.class(), chain(&error), error.retry_after());
+                self.fail(&key, class, Reason::ApplyFailed, message, after);
+                waiting.insert(key);
+            }
+        }
+        Ok(Observed { inventory, kept, waiting, live })
     }
-    if maps.is_empty() {
-        return Ok(Found::Missing);
-    }
-    let contents: Result<Vec<Vec<u8>>, Unreadable> = maps
-        .iter()
-        .map(|map| {
-            let text = map.pointer("/binaryData").and_then(|data| data.get(INVENTORY_KEY)).and_then(Value::as_str);
-            STANDARD.decode(text.ok_or(Unreadable)?).map_err(|_| Unreadable)
-        })
-        .collect();
-    let read = contents.and_then(|contents| Inventory::decode(contents.iter().map(Vec::as_slice)));
-    Ok(read.map_or(Found::Damaged, Found::Whole))
-}
-
-fn is_owned_by(map: &Value, uid: &str) -> bool {
-    let owners = map.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid))
 }
 
 /// What carries our label, in all kinds that can be listed: an inventory for want of the real one. Objects that a
@@ -109,7 +97,7 @@ pub(super) async fn served(cluster: &Cluster, objects: &[Arc<Object>]) -> Result
 
 /// What is there of these objects, and those of a kind that we may not list, with the refusal. Of what is not seen
 /// nobody knows whose it is: it cannot be applied.
-pub(super) async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
+async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
     let mut kinds = BTreeMap::new();
     for object in desired {
         let kind = &object.kind;

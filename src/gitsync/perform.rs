@@ -1,133 +1,84 @@
-//! From what a commit wants to the objects in the cluster: planned, reserved, applied, pruned.
+//! Carries a plan out: intentions are written down, objects applied, what left deleted or handed over.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::attempt::{Attempt, Refused};
-use super::plan::{self, Facts, Plan, Why};
-use super::prune::{self, Prune, Unproven};
+use super::attempt::Attempt;
+use super::plan::{Plan, Why};
+use super::prune::{self, Unproven};
+use super::refused::Refused;
+use super::resolve::SyncRequest;
 use super::status::Outcome;
-use super::sync_state::{DesiredState, SyncRequest};
-use super::{observe, registry};
+use super::sync_state::{Candidate, DesiredState};
 use crate::api::conditions::Reason;
 use crate::apply::{Applied, Change, Pruned};
 use crate::failure::{Class, chain};
 use crate::managed::Desired;
-use crate::managed::inventory::Inventory;
 use crate::notification::Message;
 use crate::object::Key;
 
 impl Attempt<'_> {
-    pub(super) async fn perform(
-        &mut self,
-        desired: &DesiredState,
-        sync_request: &SyncRequest,
-        branch: &str,
-    ) -> Result<Outcome, Refused> {
+    /// Carries the plan out: what is about to be created is written down, then objects are applied, then what left is
+    /// deleted or handed over.
+    pub(super) async fn perform(&mut self, candidate: &Candidate, plan: &Plan) -> Result<Outcome, Refused> {
+        let Candidate { request, desired, .. } = candidate;
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
-        let commit = sync_request.commit.to_string();
-        self.forget_old_failures(desired);
-        let plan = self.plan(desired, sync_request, branch).await?;
-        self.write_intentions(&plan).await?;
-        self.accept(desired, &plan);
+        self.write_intentions(plan).await?;
+        self.accept(desired, plan);
         let mut tally = Tally { unchanged: plan.unchanged.len(), ..Tally::default() };
-        self.state.paused.clear();
-        self.apply(&plan, &mut tally).await;
-        self.note_refused(&plan);
-        self.await_break_glass(&plan);
-        self.forget_settled_failures(&plan);
-        let failed = self.state.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
-        let may_prune = prune::follows(&plan, failed, self.state.rebuilt);
-        if !may_prune {
-            // Not tried in this round: it is held, and has not failed again.
-            self.state.failed.retain(|_, failed| failed.reason != Reason::PruneFailed);
-        }
-        let mut held = plan.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
-        let inventory = self.inventory().unwrap_or_default();
-        let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
-        held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
-        drop(inventory);
-        let mut pruning = 0;
-        if may_prune {
-            let now = Instant::now();
-            let waits = |key: &&Key| self.state.failed.get(*key).is_none_or(|failed| failed.again <= now);
-            let due = plan.prune.iter().filter(waits).cloned().collect::<Vec<_>>();
-            pruning = self.prune(&due, unproven(sync_request), &mut held, &mut tally).await;
-        } else {
-            held.extend(plan.prune.iter().map(|key| format!("{key}: kept until everything else is applied")));
-        }
-        let awaits_takers = self.hand_over(&plan.handed_over).await;
+        self.apply(plan, &mut tally).await;
+        self.note_refused(plan);
+        self.await_break_glass(plan);
+        self.forget_settled_failures(plan);
+        let left = self.let_leave(plan, request, &mut tally).await;
+        let awaits_takers = self.hand_over(&plan.leaving.handed_over).await;
         self.context.drift.end_idle_watches();
         self.save_inventory().await?;
         self.state.awaits_others = awaits_takers
             || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
-            || plan.held.iter().any(|(_, why)| *why == prune::AWAITS_SIBLINGS);
-        let complete = self.state.failed.is_empty() && plan.guard.is_none() && pruning == 0 && may_prune;
+            || plan.leaving.held.iter().any(|(_, why)| *why == prune::AWAITS_SIBLINGS);
+        let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !self.state.awaits_others {
-            self.complete(desired, sync_request, &tally, began);
+            self.complete(candidate, &tally, began);
         }
         let note = self.state.rebuilt.then(|| {
             "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
                 .to_owned()
         });
         let since = match &self.state.since {
-            Some((of, since)) if *of == sync_request.commit => *since,
+            Some((of, since)) if *of == request.commit => *since,
             _ => Timestamp::now(),
         };
-        self.state.since = Some((sync_request.commit, since));
-        let guard = prune::guard_text(&plan, &commit);
-        Ok(Outcome::Applied { failures: self.state.failures(), held, guard, pruning, note, since })
+        self.state.since = Some((request.commit, since));
+        let guard = plan.leaving.guard_text(&request.commit.to_string());
+        let failures = self.state.failures();
+        Ok(Outcome::Applied { failures, held: left.held, guard, pruning: left.pruning, note, since })
     }
 
-    async fn plan(
-        &mut self,
-        desired: &DesiredState,
-        sync_request: &SyncRequest,
-        branch: &str,
-    ) -> Result<Plan, Refused> {
-        let now = Instant::now();
-        let kept = self.context.drift.applied(self.owner);
-        let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
-        inventory.0.retain(|key, _| self.reaches(key));
-        let mut waiting: HashSet<Key> =
-            self.state.failed.iter().filter(|(_, f)| f.again > now).map(|(key, _)| key.clone()).collect();
-        let unknown = desired
-            .objects
-            .iter()
-            .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
-            .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
-            .collect::<Vec<_>>();
-        let (live, unseen) = observe::live(self.context.drift.cluster(), &unknown, self.label).await?;
-        for (keys, error) in unseen {
-            for key in keys {
-                let (class, message, after) = (error.class(), chain(&error), error.retry_after());
-                self.fail(&key, class, Reason::ApplyFailed, message, after);
-                waiting.insert(key);
-            }
+    /// Deletes what left, where that may be done now.
+    async fn let_leave(&mut self, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
+        let failed = self.state.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
+        let may_prune = plan.may_prune(failed, self.state.rebuilt);
+        let mut held = plan.leaving.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
+        let inventory = self.inventory().unwrap_or_default();
+        let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
+        held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
+        drop(inventory);
+        if !may_prune {
+            // Not tried in this round: it is held, and has not failed again.
+            self.state.failed.retain(|_, failed| failed.reason != Reason::PruneFailed);
+            let kept = plan.leaving.prune.iter();
+            held.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
+            return Left { held, pruning: 0, is_complete: false };
         }
-        let commit = sync_request.commit.to_string();
-        let allowed = sync_request.allows_prune();
-        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let plan = self.context.registry.with(self.owner, |view| {
-            let prune = Prune::of(self.sync.spec.prune, view.siblings_pending(branch, &commit), allowed);
-            let plan = plan::plan(&Facts {
-                desired: &desired.objects,
-                inventory: &inventory,
-                kept: &kept,
-                waiting: &waiting,
-                live: &live,
-                claimed: &|key, label| view.claim(key, label, branch, &commit),
-                desired_elsewhere: &|key| view.desired_elsewhere(key),
-                prune,
-                now: &now,
-            });
-            reserve(view.own(), &plan);
-            plan
-        });
-        Ok(plan)
+        let now = Instant::now();
+        let waits = |key: &&Key| self.state.failed.get(*key).is_none_or(|failed| failed.again <= now);
+        let due = plan.leaving.prune.iter().filter(waits).cloned().collect::<Vec<_>>();
+        let unproven = if request.allows_prune() { Unproven::Delete } else { Unproven::Keep };
+        let pruning = self.prune(&due, unproven, &mut held, tally).await;
+        Left { held, pruning, is_complete: pruning == 0 }
     }
 
     /// What is under break glass is applied when that ends.
@@ -140,7 +91,8 @@ impl Attempt<'_> {
 
     /// The commit counts from now on: what left it is never brought back.
     fn accept(&self, desired: &DesiredState, plan: &Plan) {
-        let gone = plan.prune.iter().chain(plan.held.iter().map(|(key, _)| key)).chain(&plan.handed_over);
+        let leaving = &plan.leaving;
+        let gone = leaving.prune.iter().chain(leaving.held.iter().map(|(key, _)| key)).chain(&leaving.handed_over);
         self.context.drift.accept(self.owner, &desired.objects, gone);
     }
 
@@ -148,10 +100,10 @@ impl Attempt<'_> {
         let drift = self.context.drift.clone();
         let owner = self.owner.clone();
         let mut definitions = false;
+        self.state.paused.clear();
         for steps in plan.stages.values() {
-            drift
-.put_stage(&owner, steps.clone(), |desired, applied| {
-                // Told of nothing new, whoever waits for it would be woken for nothing, again and again.
+            drift.put_stage(&owner, steps.clone(), |desired, applied| {
+                // Wake other GitSyncs only if a Namespace or CustomResourceDefinition changed.
                 let is_news =
                     matches!(&applied, Applied::Done(put) if matches!(put.change, Change::Created | Change::Changed));
                 definitions |= is_news && matches!(&*desired.key.kind, "Namespace" | "CustomResourceDefinition");
@@ -231,15 +183,16 @@ impl Attempt<'_> {
         pruning
     }
 
-    fn complete(&mut self, desired: &DesiredState, sync_request: &SyncRequest, tally: &Tally, began: Instant) {
-        let new = self.state.applied.is_none_or(|(commit, _)| commit != sync_request.commit);
-        self.state.applied = Some((sync_request.commit, desired.tree));
+    fn complete(&mut self, candidate: &Candidate, tally: &Tally, began: Instant) {
+        let commit = candidate.request.commit;
+        let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
+        self.state.applied = Some((commit, candidate.desired.tree));
         let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
-        let restarted = said.as_deref() == Some(&sync_request.commit.to_string()) && tally.touched() == 0;
+        let restarted = said.as_deref() == Some(&commit.to_string()) && tally.touched() == 0;
         if (new && !restarted) || tally.touched() > 0 {
             let message = Message::CommitApplied {
                 subject: self.owner.clone(),
-                commit: sync_request.commit.to_string(),
+                commit: commit.to_string(),
                 created: tally.created,
                 changed: tally.changed,
                 unchanged: tally.unchanged,
@@ -249,6 +202,16 @@ impl Attempt<'_> {
             self.context.emit(self.owner, &message);
         }
     }
+}
+
+/// What became of the objects that left.
+struct Left {
+    /// Those that are kept, with the reason.
+    held: Vec<String>,
+    /// Deletions that are under way.
+    pruning: usize,
+    /// Whether nothing is left to delete, as far as it may be deleted.
+    is_complete: bool,
 }
 
 /// What an attempt did, in numbers.
@@ -264,18 +227,4 @@ impl Tally {
     fn touched(&self) -> usize {
         self.created + self.changed + self.pruned
     }
-}
-
-/// From now on these objects count as ours, before anyone else can plan to apply them.
-fn reserve(row: &mut registry::Row, plan: &Plan) {
-    let mut managed = row.managed.as_deref().cloned().unwrap_or_default();
-    let before = managed.len();
-    managed.extend(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
-    if managed.len() != before {
-        row.managed = Some(Arc::new(managed));
-    }
-}
-
-fn unproven(sync_request: &SyncRequest) -> Unproven {
-    if sync_request.allows_prune() { Unproven::Delete } else { Unproven::Keep }
 }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::prune::{self, Guard, Prune};
+use super::prune::{self, Leaving, Prune};
 use crate::api::names::SYNC_LABEL;
 pub use crate::apply::{Expect, Step};
 use crate::managed::inventory::{Entry, Inventory};
@@ -59,18 +59,25 @@ impl Live {
     }
 }
 
+/// What is there before a commit is applied.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// What is managed so far, as far as the GitSync may touch it.
+    pub inventory: Inventory,
+    /// Objects that the drift loop already keeps for this GitSync.
+    pub kept: HashSet<Key>,
+    /// Objects whose last apply failed and whose next try is not due.
+    pub waiting: HashSet<Key>,
+    /// What is there of the objects that are neither unchanged nor in one of the two.
+    pub live: HashMap<Key, Live>,
+}
+
 /// What the plan is made from.
 pub struct Facts<'a> {
     /// What the commit wants.
     pub desired: &'a [Arc<Desired>],
-    /// What is managed so far.
-    pub inventory: &'a Inventory,
-    /// Objects that the drift loop already keeps for this GitSync.
-    pub kept: &'a HashSet<Key>,
-    /// Objects whose last apply failed and whose next try is not due.
-    pub waiting: &'a HashSet<Key>,
-    /// What is there of the objects that it does not.
-    pub live: &'a HashMap<Key, Live>,
+    /// What is there.
+    pub observed: &'a Observed,
     /// Whether another GitSync has a claim on an object that this one wants; with the label that it carries now.
     pub claimed: &'a dyn Fn(&Key, Option<&str>) -> Claim,
     /// Whether another GitSync wants an object that this one no longer does.
@@ -125,20 +132,20 @@ pub struct Plan {
     pub paused: Vec<Arc<Desired>>,
     /// Objects that cannot be applied now.
     pub refused: Vec<Refused>,
-    /// Objects to delete, in order.
-    pub prune: Vec<Key>,
-    /// Objects that left and that another GitSync desires: they only leave the inventory.
-    pub handed_over: Vec<Key>,
-    /// Objects that left and are kept, with the reason.
-    pub held: Vec<(Key, &'static str)>,
-    /// The guard that holds all of them.
-    pub guard: Option<Guard>,
+    /// What becomes of the objects that left.
+    pub leaving: Leaving,
 }
 
 impl Plan {
     /// How many objects are to be applied.
     pub fn applies(&self) -> usize {
         self.stages.values().map(Vec::len).sum()
+    }
+
+    /// Whether anything is deleted after an apply: not where something of the same commit `failed` or was refused, and
+    /// not by an inventory that was `rebuilt` from labels.
+    pub fn may_prune(&self, failed: bool, rebuilt: bool) -> bool {
+        !failed && self.refused.is_empty() && !rebuilt
     }
 }
 
@@ -154,14 +161,14 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
     sorted.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.key.cmp(&y.key)));
     for (stage, desired) in sorted {
         let key = &desired.key;
-        if is_unchanged(desired, facts.inventory.0.get(key)) && !facts.live.contains_key(key) {
+        if is_unchanged(desired, facts.observed.inventory.0.get(key)) && !facts.observed.live.contains_key(key) {
             plan.unchanged.push(Arc::clone(desired));
             continue;
         }
-        if facts.waiting.contains(key) {
+        if facts.observed.waiting.contains(key) {
             continue;
         }
-        let live = facts.live.get(key);
+        let live = facts.observed.live.get(key);
         if let Some(why) = refusal(facts, key, live) {
             plan.refused.push(Refused { key: key.clone(), why });
         } else if live.is_some_and(|live| live.paused) {
@@ -171,7 +178,8 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
             plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
         }
     }
-    prune::plan(facts, &mut plan);
+    let desired = facts.desired.iter().map(|d| &d.key).collect();
+    plan.leaving = prune::decide(&desired, &facts.observed.inventory, facts.desired_elsewhere, facts.prune);
     plan
 }
 
@@ -190,12 +198,12 @@ fn refusal(facts: &Facts<'_>, key: &Key, live: Option<&Live>) -> Option<Why> {
 
 fn expect(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Expect {
     match live {
-        None if facts.kept.contains(&desired.key) => Expect::Ours,
+        None if facts.observed.kept.contains(&desired.key) => Expect::Ours,
         None => Expect::Absent,
         Some(live)
             if live.label.is_some()
                 && live.label.as_deref() == desired.label()
-                && facts.inventory.0.contains_key(&desired.key) =>
+                && facts.observed.inventory.0.contains_key(&desired.key) =>
         {
             Expect::Ours
         }

@@ -8,9 +8,9 @@
 
 use std::collections::HashSet;
 
-use super::plan::{Facts, Plan};
 use crate::api::names::ALLOW_PRUNE;
 pub use crate::managed::deletion::{Deletion, Unproven, may_delete};
+use crate::managed::inventory::Inventory;
 use crate::object::{Key, prune_order};
 
 /// Share of the inventory that one commit may delete unasked, from [`MANY`] objects on.
@@ -20,6 +20,7 @@ const MANY: usize = 10;
 const NAMED: usize = 5;
 /// Why an object that left is kept while another GitSync of its branch has not planned the commit.
 pub const AWAITS_SIBLINGS: &str = "waits for the other GitSyncs of this branch";
+
 /// What may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prune {
@@ -49,6 +50,19 @@ impl Prune {
     }
 }
 
+/// What becomes of the objects that left.
+#[derive(Clone, Debug, Default)]
+pub struct Leaving {
+    /// Objects to delete, in order.
+    pub prune: Vec<Key>,
+    /// Objects that another GitSync desires: they only leave the inventory.
+    pub handed_over: Vec<Key>,
+    /// Objects that are kept, with the reason.
+    pub held: Vec<(Key, &'static str)>,
+    /// The guard that holds all of them.
+    pub guard: Option<Guard>,
+}
+
 /// Why objects that left are not deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
@@ -58,41 +72,42 @@ pub enum Guard {
     TooMany,
 }
 
-/// Whether anything is deleted after an apply: not where something of the same commit `failed` or was refused, and not by
-/// an inventory that was `rebuilt` from labels.
-pub fn follows(plan: &Plan, failed: bool, rebuilt: bool) -> bool {
-    !failed && plan.refused.is_empty() && !rebuilt
+impl Leaving {
+    /// What the status says of the guard.
+    pub fn guard_text(&self, commit: &str) -> Option<String> {
+        let names = self.held.iter().take(NAMED).map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(", ");
+        let count = self.held.len();
+        let what = match self.guard? {
+            Guard::Everything => "the commit holds no objects; nothing is deleted".to_owned(),
+            Guard::TooMany => format!("{count} objects would be deleted, more than half of all; they are kept"),
+        };
+        let more = if count > NAMED { ", …" } else { "" };
+        Some(format!("{what} ({names}{more}). To delete them, annotate the GitSync with {ALLOW_PRUNE}={commit}"))
+    }
 }
 
-/// What the status says of the guard that holds the objects of a plan.
-pub fn guard_text(plan: &Plan, commit: &str) -> Option<String> {
-    let names = plan.held.iter().take(NAMED).map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(", ");
-    let what = match plan.guard? {
-        Guard::Everything => "the commit holds no objects; nothing is deleted".to_owned(),
-        Guard::TooMany => format!("{} objects would be deleted, more than half of all; they are kept", plan.held.len()),
-    };
-    let more = if plan.held.len() > NAMED { ", …" } else { "" };
-    Some(format!("{what} ({names}{more}). To delete them, annotate the GitSync with {ALLOW_PRUNE}={commit}"))
-}
-
-/// Decides for every object that left whether it is deleted, handed over or held.
-pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
-    let desired = facts.desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
-    let mut leaving = facts.inventory.0.keys().filter(|key| !desired.contains(key)).cloned().collect::<Vec<_>>();
+/// Decides for every object of the inventory that is not `desired` any more whether it is deleted, handed over or held.
+pub(super) fn decide(
+    desired: &HashSet<&Key>,
+    inventory: &Inventory,
+    desired_elsewhere: &dyn Fn(&Key) -> bool,
+    prune: Prune,
+) -> Leaving {
+    let mut leaving = inventory.0.keys().filter(|key| !desired.contains(key)).cloned().collect::<Vec<_>>();
     leaving.sort_by(|a, b| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
-    let (handed, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| (facts.desired_elsewhere)(key));
-    plan.handed_over = handed;
+    let (handed_over, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| desired_elsewhere(key));
+    let mut plan = Leaving { handed_over, ..Leaving::default() };
     if leaving.is_empty() {
-        return;
+        return plan;
     }
     let guard = if desired.is_empty() {
         Some(Guard::Everything)
-    } else if leaving.len() >= MANY && leaving.len() * SHARE > facts.inventory.0.len() {
+    } else if leaving.len() >= MANY && leaving.len() * SHARE > inventory.0.len() {
         Some(Guard::TooMany)
     } else {
         None
     };
-    match (facts.prune, guard) {
+    match (prune, guard) {
         (Prune::Off, _) => plan.held = leaving.into_iter().map(|key| (key, "prune is off")).collect(),
         (Prune::Deferred, _) => {
             plan.held = leaving.into_iter().map(|key| (key, AWAITS_SIBLINGS)).collect();
@@ -111,6 +126,7 @@ pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
             }
         }
     }
+    plan
 }
 
 /// Kinds whose deletion takes other things with it that no repository can bring back.

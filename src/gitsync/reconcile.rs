@@ -12,34 +12,28 @@ use jiff::Timestamp;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::{self, Attempt, Refused};
+use super::attempt::Attempt;
 use super::context::{Context, Input};
 use super::finalize::{End, has_finalizer};
-use super::secret::without_secret;
+use super::label::label;
+use super::refused::Refused;
+use super::registry;
+use super::resolve::{Directory, ResolvedSync};
 use super::status::Outcome;
-use super::sync_state::{Failed, SyncState};
-use super::windows::Windows;
-use crate::api::conditions::Reason;
+use super::sync_state::SyncState;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::names::REQUESTED_AT;
 use crate::api::{GitRepository, GitSync};
-use crate::failure::{Backoff, Class, jitter};
+use crate::failure::Class;
 use crate::managed::Policy;
 use crate::object::Owner;
-use crate::secrets::{Followed, Known, RepositorySecrets, SecretData};
-use crate::source::{self, Consumer, ConsumerKind, Remote, RemoteUrl};
+use crate::secrets::{Followed, RepositorySecrets};
+use crate::source::{Consumer, ConsumerKind, RemoteUrl};
 
 /// Conflicts in a row that are nobody's concern.
 const CONFLICTS: u32 = 5;
-/// How long changes of objects are gathered before the status is looked at.
-const GATHER: Duration = Duration::from_millis(20);
-/// How long until deletions that are under way are looked at again.
-const DELETING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// Failed attempts after which something that is awaited is worth telling.
 const AWAITED: u32 = 3;
-/// How long after a time of the calendar it is looked at, so that it is past by every clock.
-const PAST_IT: Duration = Duration::from_millis(10);
-const FAR: Duration = Duration::from_secs(86_400);
 
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
@@ -47,7 +41,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let consumer = Consumer::new(ConsumerKind::GitSync, &namespace, &name);
     let mut task = Task {
         consumer: consumer.clone(),
-        label: attempt::label(&namespace, &name),
+        label: label(&namespace, &name),
         context: Arc::clone(&context),
         owner: owner.clone(),
         state: SyncState::default(),
@@ -58,6 +52,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         status: None,
         written: None,
         last_seen: None,
+        resolved: None,
         last_try: None,
         request: None,
         next_look: Instant::now(),
@@ -91,16 +86,16 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            end = context.liveness.track(task.turn(&sync)) => if end == Turn::Over { break },
+            end = context.liveness.track(task.reconcile(&sync)) => if end == Next::Over { break },
         }
         let due = task.due();
         tokio::select! {
             () = stop.cancelled() => return,
             changed = input.changed() => if changed.is_err() { return },
-            // The turn sees whether it was this one's.
+            // `reconcile` sees whether it was this one's.
             _ = repositories.changed() => {}
             _ = registry.changed() => registry.mark_changed(),
-            _ = look_now.changed() => task.look_at_once(),
+            _ = look_now.changed() => task.last_seen = None,
             _ = host_keys.changed() => task.host_keys_changed(),
             () = drifted.notified() => task.objects_changed(),
             () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
@@ -121,7 +116,7 @@ pub(super) struct Task {
     pub(super) label: Arc<str>,
     pub(super) state: SyncState,
     /// The Secrets that the repository names.
-    secrets: RepositorySecrets,
+    pub(super) secrets: RepositorySecrets,
     /// How the last attempt ended.
     pub(super) outcome: Option<Outcome>,
     pub(super) failures_in_a_row: u32,
@@ -131,7 +126,9 @@ pub(super) struct Task {
     pub(super) status: Option<GitSyncStatus>,
     pub(super) written: Option<Instant>,
     /// What of the GitSync the last attempt was made for.
-    pub(super) last_seen: Option<Seen>,
+    last_seen: Option<Seen>,
+    /// The GitSync as it was read then.
+    resolved: Option<Result<ResolvedSync, Refused>>,
     /// When the last attempt began.
     last_try: Option<Timestamp>,
     /// A request that is being acted on.
@@ -141,9 +138,9 @@ pub(super) struct Task {
     pub(super) settling: Option<Instant>,
 }
 
-/// What of a GitSync makes another attempt worth while.
+/// The parts of a GitSync whose change makes another attempt worth while.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+struct Seen {
     uid: Option<String>,
     generation: Option<i64>,
     annotations: Option<BTreeMap<String, String>>,
@@ -151,9 +148,12 @@ pub(super) struct Seen {
     repository: Option<GitRepository>,
 }
 
+/// What a task does after a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    Again,
+enum Next {
+    /// It waits for the next one.
+    Wait,
+    /// It ends: the GitSync is gone.
     Over,
 }
 
@@ -162,52 +162,15 @@ impl Task {
         Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, state: &mut self.state }
     }
 
-    fn due(&self) -> Instant {
-        let retry = self.state.failed.values().map(|failed| failed.again).min();
-        let settle = self.settling;
-        let first = [Some(self.next_look), retry, settle].into_iter().flatten().min();
-        first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
-    }
-
-    fn others_changed(&mut self) {
-        let awaits = |f: &Failed| f.class == Class::NotReady || f.reason == Reason::OwnershipConflict;
-        if self.state.awaits_others || self.state.failed.values().any(awaits) {
-            let now = Instant::now();
-            for failed in self.state.failed.values_mut().filter(|failed| awaits(failed)) {
-                failed.again = now;
-            }
-            self.next_look = now;
-        }
-    }
-
-    /// What was left for a break glass is applied when that ends; everything else is only told.
-    fn objects_changed(&mut self) {
-        if self.state.paused.iter().any(|key| !self.context.drift.is_paused(key)) {
-            self.next_look = Instant::now();
-        }
-        self.settle_soon();
-    }
-
-    /// Gathers what changes together into one status.
-    fn settle_soon(&mut self) {
-        let soon = Instant::now() + GATHER;
-        self.settling = Some(self.settling.map_or(soon, |at| at.min(soon)));
-    }
-
-    /// The host keys that hold for all repositories are others.
-    fn host_keys_changed(&mut self) {
-        if self.failures_in_a_row > 0 {
-            self.next_look = Instant::now();
-        }
-    }
-
-    fn look_at_once(&mut self) {
-        self.last_seen = None;
+    /// The GitSync as it was read, if it can be.
+    pub(super) fn resolved(&self) -> Option<&ResolvedSync> {
+        self.resolved.as_ref()?.as_ref().ok()
     }
 
     /// One attempt, where there is a reason for it, and its report.
-    async fn turn(&mut self, sync: &GitSync) -> Turn {
-        let repository = self.context.repositories.get(self.namespace(sync), &sync.spec.git_repository);
+    async fn reconcile(&mut self, sync: &GitSync) -> Next {
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let repository = self.context.repositories.get(namespace, &sync.spec.git_repository);
         let seen = Seen {
             uid: sync.metadata.uid.clone(),
             generation: sync.metadata.generation,
@@ -223,39 +186,32 @@ impl Task {
             if sync.metadata.deletion_timestamp.is_some() {
                 return self.end(sync).await;
             }
+            if changed {
+                self.resolved = Some(ResolvedSync::of(sync));
+            }
             self.try_once(sync, repository.as_deref(), changed).await;
         }
         self.report(sync).await;
-        Turn::Again
+        Next::Wait
     }
 
-    #[expect(clippy::unused_self, reason = "reads as a sync_request about the task's GitSync")]
-    fn namespace<'a>(&self, sync: &'a GitSync) -> &'a str {
-        sync.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    fn deletion_wait(&mut self) -> Duration {
-        self.rounds += 1;
-        DELETING.delay(self.rounds)
-    }
-
-    async fn end(&mut self, sync: &GitSync) -> Turn {
+    async fn end(&mut self, sync: &GitSync) -> Next {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.context.source.set_remote(&self.consumer, None);
         if !has_finalizer(sync) {
             self.attempt(sync).farewell(true).await;
-            return Turn::Over;
+            return Next::Over;
         }
         match self.attempt(sync).finalize().await {
-            Ok(End::Done) => Turn::Over,
+            Ok(End::Done) => Next::Over,
             Ok(End::Waiting) => {
                 self.next_look = Instant::now() + self.deletion_wait();
-                Turn::Again
+                Next::Wait
             }
             Err(refused) => {
-                self.refuse(refused, Duration::from_secs(60));
+                self.refuse(&refused, Duration::from_secs(60));
                 self.report(sync).await;
-                Turn::Again
+                Next::Wait
             }
         }
     }
@@ -267,7 +223,7 @@ impl Task {
         let handled = self.status.as_ref().or(sync.status.as_ref()).and_then(|s| s.last_handled_request.clone());
         let requested = asked.is_some() && asked != handled;
         let began = Timestamp::now();
-        let now_due = self.last_try.replace(began).is_some_and(|last| self.is_due(sync, last, began));
+        let now_due = self.last_try.replace(began).is_some_and(|last| self.is_due(last, began));
         let max_age = if requested || changed || now_due { Duration::ZERO } else { interval.mul_f64(0.8) };
         if requested {
             self.forget_waits();
@@ -282,20 +238,8 @@ impl Task {
         self.request = if requested { asked } else { None };
         match outcome {
             Ok(outcome) => {
-                self.failures_in_a_row = 0;
-                self.next_look = Instant::now() + jitter(interval, fastrand::f64());
+                self.look_after(interval, outcome.as_ref());
                 if let Some(outcome) = outcome {
-                    // Deletions are under way, an inventory was put together, or what was given up still has our label:
-                    // there is another round to come.
-                    let goes_on = matches!(
-                        outcome,
-                        Outcome::Applied { pruning: 1.., .. } | Outcome::Applied { note: Some(_), .. }
-                    );
-                    if goes_on || self.state.still_labelled {
-                        self.next_look = (Instant::now() + self.deletion_wait()).min(self.next_look);
-                    } else {
-                        self.rounds = 0;
-                    }
                     self.tell_failures(&outcome);
                     self.outcome = Some(outcome);
                 } else if matches!(
@@ -306,60 +250,21 @@ impl Task {
                     self.outcome = None;
                 }
             }
-            Err(refused) => self.refuse(refused, interval),
+            Err(refused) => self.refuse(&refused, interval),
         }
-        if let Some(at) = Self::next_time(sync, began) {
-            let wait = at.duration_since(Timestamp::now()).unsigned_abs();
-            self.next_look = self.next_look.min(Instant::now() + wait + PAST_IT);
-        }
+        self.look_at_next_time(sync, began);
     }
 
-    /// Whether the remote has to be asked although it was asked not long ago: a scheduled time has come since, a window
-    /// has opened, or a suspension has ended.
-    fn is_due(&self, sync: &GitSync, last: Timestamp, now: Timestamp) -> bool {
-        let Ok(windows) = Windows::parse(&sync.spec) else { return false };
-        match self.outcome {
-            Some(Outcome::Frozen { .. }) if windows.is_open(now) => true,
-            Some(Outcome::Suspended { .. }) => true,
-            _ => windows.is_due(last, now),
-        }
-    }
-
-    /// When something changes by itself: a window, a scheduled sync, the end of a suspension.
-    fn next_time(sync: &GitSync, now: Timestamp) -> Option<Timestamp> {
-        match sync.spec.suspended(now) {
-            Some(until) => until,
-            None => Windows::parse(&sync.spec).ok()?.next(now),
-        }
-    }
-
-    /// Somebody asks for a sync because something may have been put right.
-    fn forget_waits(&mut self) {
-        let now = Instant::now();
-        for failed in self.state.failed.values_mut() {
-            failed.again = now;
-        }
-        if matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. })) {
-            self.context.drift.cluster().kinds_changed();
-        }
-    }
-
-    fn refuse(&mut self, refused: Refused, interval: Duration) {
-        self.failures_in_a_row += 1;
-        let backoff = refused
-            .class
-            .backoff()
-            .map(|backoff| backoff.delay(self.failures_in_a_row))
-            .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
-        let wait = jitter(backoff, fastrand::f64()).max(refused.retry_after.unwrap_or_default());
-        self.next_look = Instant::now() + wait;
+    fn refuse(&mut self, refused: &Refused, interval: Duration) {
+        self.back_off(refused, interval);
         if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
             // Someone else wrote first: that says nothing yet.
             return;
         }
         let outcome = refused.outcome();
         if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
-            // Objects that are created together arrive one after the other: the status says what is awaited, no message is sent.
+            // Objects that are created together arrive one after the other: the status says what is awaited, no message
+            // is sent.
             if self.failures_in_a_row == AWAITED {
                 self.outcome = None;
                 self.tell_failures(&outcome);
@@ -382,7 +287,7 @@ impl Task {
         self.context.drift.set_policy(&self.owner, policy, status.reverted, status.last_reverts);
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
         if let Ok(Some(url)) = &url {
-            let branch = attempt::branch(url, &sync.spec.reference);
+            let branch = registry::branch(url, &sync.spec.reference);
             self.context.registry.update(&self.owner, |row| row.branch = Some(branch));
         }
         self.attempt(sync).settle_finalizer().await?;
@@ -397,39 +302,18 @@ impl Task {
             return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
-        self.attempt(sync).sync(&remote?, max_age).await
-    }
-
-    /// Where the repository is and how it is opened.
-    async fn remote(&mut self, sync: &GitSync, repository: Option<&GitRepository>) -> Result<Remote, Refused> {
-        let repository = repository.ok_or_else(|| {
-            let name = &sync.spec.git_repository;
-            let (reason, message) = match self.context.repositories.unknown() {
-                Some(why) => (Reason::ClusterUnavailable, format!("GitRepository {name} cannot be read: {why}")),
-                None => (Reason::SpecInvalid, format!("GitRepository {name} does not exist in this namespace")),
-            };
-            Refused { class: Class::NotReady, reason, message, retry_after: None }
-        })?;
-        let spec = &repository.spec;
-        let namespace = self.namespace(sync).to_owned();
-        let known = self.secrets.of(&self.context.secrets, &namespace, spec).await;
-        // What no Secret can help is told whatever there is of it.
-        let url = RemoteUrl::parse(&spec.url)?;
-        source::supported(&url, spec.auth.as_ref())?;
-        if let (Some(auth), Some(known)) = (&spec.auth, &known.auth)
-            && let Some(refused) = without_secret(&auth.secret_name, "credentials", known)
-        {
-            return Err(refused);
-        }
-        let mut access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
-        if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
-            if let Some(refused) = without_secret(&proxy.name, "proxy", known) {
-                return Err(refused);
+        let remote = remote?;
+        let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync));
+        let mut attempt = self.attempt(sync);
+        match resolved {
+            Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,
+            Err(refused) => {
+                if let Ok(directory) = Directory::of(sync) {
+                    attempt.keep_what_was_applied(&remote, &directory).await;
+                }
+                Err(refused)
             }
-            access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
         }
-        let source::Access { credentials, connection } = access;
-        Ok(Remote { url, credentials, connection })
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::plan::Claim;
 use crate::object::{Key, Owner};
+use crate::source::RemoteUrl;
 
 /// What one GitSync manages and wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,11 @@ pub struct Row {
     pub suspended: bool,
     /// An attempt was made, whatever became of it: what it wants is known as far as it can be known now.
     pub tried: bool,
+}
+
+/// What a GitSync follows, as one text: what follows the same is planned together.
+pub(super) fn branch(url: &RemoteUrl, reference: &str) -> String {
+    format!("{url} {reference}")
 }
 
 /// All of them.

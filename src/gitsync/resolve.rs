@@ -1,136 +1,92 @@
-//! Decoded documents are placed in the cluster: each gets its kind, its namespace and the label of its GitSync.
+//! A GitSync as it is written becomes a [`ResolvedSync`]: read once, in types that cannot be wrong.
 //!
-//! Everything that keeps a commit from being applied and that the documents alone do not show is found here, all at
-//! once: unknown kinds, the same object twice, and objects that this GitSync may not touch.
-//!
-//! Deliberately absent: asking the cluster what it serves; the answers come in as a table.
+//! Deliberately absent: what the repository holds; its documents are placed in the cluster by `placement`.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use super::refused::Refused;
+use super::windows::Windows;
+use crate::api::GitSync;
+use crate::api::conditions::Reason;
+use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
+use crate::source::{BaseDir, Commit, Reference};
 
-use serde_json::Value;
-
-use crate::cluster::Kind;
-use crate::managed::{Desired, Mark};
-use crate::manifest::Problem;
-use crate::object::{Key, Object};
-
-/// What is served, by `apiVersion` and kind.
-pub type Served = BTreeMap<(Arc<str>, Arc<str>), Option<Arc<Kind>>>;
-
-/// What a GitSync may touch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Everything: it lives in the agent's own namespace, or in one that was allowed.
-    Cluster,
-    /// Its own namespace, and no cluster-scoped kind.
-    OwnNamespace,
-}
-
-impl Reach {
-    /// Whether a GitSync of this namespace may touch the object.
-    pub fn covers(self, own_namespace: &str, key: &Key) -> bool {
-        self == Self::Cluster || key.namespace.as_deref() == Some(own_namespace)
-    }
-}
-
-/// Where and as whose the objects are placed.
+/// What a GitSync asks for.
 #[derive(Clone, Debug)]
-pub struct Placing<'a> {
-    /// Namespace of the GitSync.
-    pub own_namespace: &'a str,
-    /// Namespace for objects that name none.
-    pub target_namespace: &'a str,
-    /// Value of the label.
-    pub label: &'a Arc<str>,
-    /// What it may touch.
-    pub reach: Reach,
+pub(super) struct ResolvedSync {
+    /// What it follows.
+    pub(super) reference: Reference,
+    /// Whose documents are applied.
+    pub(super) directory: Directory,
+    /// When new commits are applied, and when the remote is asked besides the interval.
+    pub(super) windows: Windows,
+    /// Whether objects that left are deleted.
+    pub(super) prune: bool,
+    /// `metadata.generation`.
+    generation: Option<i64>,
+    /// The commit with which everything that left may be deleted.
+    allow_prune: Option<String>,
+    /// The commit that is applied although a window holds it back.
+    override_window: Option<String>,
 }
 
-/// The placed objects, or every reason why the commit cannot be applied.
-pub fn resolve(
-    objects: &[Arc<Object>],
-    served: &Served,
-    placing: &Placing<'_>,
-) -> Result<Vec<Arc<Desired>>, Vec<Problem>> {
-    let defined = defined_by(objects);
-    let mut problems = Vec::new();
-    let mut first: HashMap<Key, &Arc<Object>> = HashMap::new();
-    let mut placed = Vec::with_capacity(objects.len());
-    for object in objects {
-        let word = (Arc::clone(&object.api_version), Arc::clone(&object.key.kind));
-        let Some(kind) = served.get(&word).cloned().flatten().or_else(|| defined.get(&word).cloned()) else {
-            problems.push(problem(
-                object,
-                format!("neither the cluster nor a CustomResourceDefinition of this commit has {} {}", word.0, word.1),
-                "check apiVersion and kind, or add the CustomResourceDefinition to the repository",
-            ));
-            continue;
-        };
-        if !kind.patchable {
-            problems.push(problem(object, format!("{} {} cannot be applied", word.0, word.1), "leave it out"));
-            continue;
-        }
-        let namespace = kind
-            .namespaced
-            .then(|| object.key.namespace.clone().unwrap_or_else(|| Arc::from(placing.target_namespace)));
-        let key = object.key.in_namespace(namespace);
-        if !placing.reach.covers(placing.own_namespace, &key) {
-            problems.push(problem(
-                object,
-                format!("a GitSync in namespace {} may touch objects of that namespace only", placing.own_namespace),
-                "move the GitSync to the agent's namespace, or start the agent with --allow-namespace",
-            ));
-            continue;
-        }
-        if let Some(other) = first.insert(key.clone(), object) {
-            problems.push(problem(
-                object,
-                format!("{key} is defined twice; first at {}", other.place),
-                "remove one of the two",
-            ));
-            continue;
-        }
-        placed.push(Arc::new(Desired {
-            key,
-            kind,
-            object: Arc::clone(object),
-            mark: Mark::Label(Arc::clone(placing.label)),
-        }));
+/// A directory of the repository, and where its documents go.
+#[derive(Clone, Debug)]
+pub(super) struct Directory {
+    /// Its path.
+    pub(super) base_dir: BaseDir,
+    /// Namespace for documents that name none.
+    pub(super) target_namespace: String,
+}
+
+/// What a sync is asked for: equal requests have nothing new to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SyncRequest {
+    pub(super) commit: Commit,
+    pub(super) generation: Option<i64>,
+    pub(super) allow_prune: Option<String>,
+}
+
+impl ResolvedSync {
+    /// Reads a GitSync.
+    ///
+    /// # Errors
+    /// The first field that cannot be read, and what is allowed in it.
+    pub(super) fn of(sync: &GitSync) -> Result<Self, Refused> {
+        let spec = &sync.spec;
+        let annotation = |name: &str| sync.metadata.annotations.as_ref()?.get(name).cloned();
+        Ok(Self {
+            reference: Reference::parse(&spec.reference)?,
+            directory: Directory::of(sync)?,
+            windows: Windows::parse(spec).map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?,
+            prune: spec.prune,
+            generation: sync.metadata.generation,
+            allow_prune: annotation(ALLOW_PRUNE),
+            override_window: annotation(OVERRIDE_WINDOW),
+        })
     }
-    if problems.is_empty() { Ok(placed) } else { Err(problems) }
-}
 
-fn problem(object: &Object, what: String, hint: &str) -> Problem {
-    Problem { place: object.place.clone(), what, hint: Some(hint.to_owned()) }
-}
-
-/// The kinds that CustomResourceDefinitions among the documents define.
-fn defined_by(objects: &[Arc<Object>]) -> HashMap<(Arc<str>, Arc<str>), Arc<Kind>> {
-    let mut kinds = HashMap::new();
-    for object in objects.iter().filter(|o| o.key.is("apiextensions.k8s.io", "CustomResourceDefinition")) {
-        let value = object.value();
-        for version in value.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
-            if let Some(kind) = defined_kind(&value, version) {
-                kinds.insert((Arc::from(kind.api_version()), Arc::clone(&kind.kind)), Arc::new(kind));
-            }
-        }
+    /// What is asked for with this commit.
+    pub(super) fn request(&self, commit: Commit) -> SyncRequest {
+        SyncRequest { commit, generation: self.generation, allow_prune: self.allow_prune.clone() }
     }
-    kinds
+
+    /// Whether somebody asked to apply this commit although a window holds it back.
+    pub(super) fn overrides_window(&self, commit: Commit) -> bool {
+        self.override_window.as_ref().is_some_and(|named| *named == commit.to_string())
+    }
 }
 
-fn defined_kind(definition: &Value, version: &Value) -> Option<Kind> {
-    let text = |path: &str| definition.pointer(path).and_then(Value::as_str);
-    if version.get("served") != Some(&Value::Bool(true)) {
-        return None;
+impl Directory {
+    /// Reads it from a GitSync.
+    pub(super) fn of(sync: &GitSync) -> Result<Self, Refused> {
+        let base_dir = BaseDir::parse(&sync.spec.base_dir)?;
+        let target = sync.spec.target_namespace.as_deref().or(sync.metadata.namespace.as_deref());
+        Ok(Self { base_dir, target_namespace: target.unwrap_or_default().to_owned() })
     }
-    let has_status = version.pointer("/subresources/status").is_some_and(|v| !v.is_null());
-    Some(Kind::custom(
-        text("/spec/group")?,
-        version.get("name")?.as_str()?,
-        text("/spec/names/kind")?,
-        text("/spec/names/plural")?,
-        text("/spec/scope")? == "Namespaced",
-        has_status,
-    ))
+}
+
+impl SyncRequest {
+    /// Whether somebody allowed to delete whatever leaves with this commit.
+    pub(super) fn allows_prune(&self) -> bool {
+        self.allow_prune.as_deref() == Some(&self.commit.to_string())
+    }
 }

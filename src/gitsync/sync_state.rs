@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::resolve::SyncRequest;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::{Failure, WindowOverride};
 use crate::failure::Class;
@@ -60,19 +61,14 @@ pub(super) struct SyncState {
     pub(super) window_override: Option<WindowOverride>,
 }
 
-/// What a sync is asked for: equal requests have nothing new to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SyncRequest {
-    pub(super) commit: Commit,
-    pub(super) generation: Option<i64>,
-    pub(super) allow_prune: Option<String>,
-}
-
-impl SyncRequest {
-    /// Whether somebody allowed to delete whatever leaves with this commit.
-    pub(super) fn allows_prune(&self) -> bool {
-        self.allow_prune.as_deref() == Some(&self.commit.to_string())
-    }
+/// A commit that an attempt is about.
+pub(super) struct Candidate {
+    /// What is asked for with it.
+    pub(super) request: SyncRequest,
+    /// What the GitSync follows, as one text.
+    pub(super) branch: String,
+    /// What it wants.
+    pub(super) desired: DesiredState,
 }
 
 /// The desired state of a commit.

@@ -20,8 +20,8 @@ use serde_json::Value;
 mod build_queue;
 #[path = "../it/support/golden.rs"]
 mod expected;
+mod placement;
 mod plan;
-mod resolve;
 mod status;
 mod verdict;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mainstay::gitsync::plan::{Expect, Facts, Live, Plan, is_unchanged, plan};
+use mainstay::gitsync::plan::{Expect, Facts, Live, Observed, Plan, is_unchanged, plan};
 use mainstay::gitsync::prune::{self, Prune, Unproven};
 use mainstay::gitsync::registry::{Registry, Row};
 use mainstay::managed::Desired;
@@ -163,13 +163,11 @@ fn decide(case: &Case) -> String {
     for other in &case.others {
         enter(&registry, other);
     }
+    let observed = Observed { inventory: inventory.clone(), kept, waiting: keys(&case.waiting), live };
     let plan = registry.with(&own(), |view| {
         plan(&Facts {
             desired: &wanted,
-            inventory: &inventory,
-            kept: &kept,
-            waiting: &keys(&case.waiting),
-            live: &live,
+            observed: &observed,
             claimed: &|key, label| view.claim(key, label, BRANCH, COMMIT),
             desired_elsewhere: &|key| view.desired_elsewhere(key),
             prune: Prune::of(case.prune, view.siblings_pending(BRANCH, COMMIT), allowed),
@@ -177,8 +175,8 @@ fn decide(case: &Case) -> String {
         })
     });
     let mut text = applies(&plan);
-    let follows = prune::follows(&plan, case.failed, case.rebuilt);
-    for key in &plan.prune {
+    let follows = plan.may_prune(case.failed, case.rebuilt);
+    for key in &plan.leaving.prune {
         if !follows {
             let _ = writeln!(text, "kept until everything else is applied: {key}");
             continue;
@@ -190,13 +188,13 @@ fn decide(case: &Case) -> String {
             None => _ = writeln!(text, "delete: {key}"),
         }
     }
-    for key in &plan.handed_over {
+    for key in &plan.leaving.handed_over {
         let _ = writeln!(text, "hand over: {key}");
     }
-    for (key, why) in &plan.held {
+    for (key, why) in &plan.leaving.held {
         let _ = writeln!(text, "hold: {key}: {why}");
     }
-    if let Some(guard) = prune::guard_text(&plan, COMMIT) {
+    if let Some(guard) = plan.leaving.guard_text(COMMIT) {
         let _ = writeln!(text, "guard: {guard}");
     }
     if text.is_empty() { "nothing".to_owned() } else { text }

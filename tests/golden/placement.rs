@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use mainstay::gitsync::resolve::{Placing, Reach, Served, resolve};
+use mainstay::gitsync::placement::{Placing, Reach, Served, place};
 use mainstay::object::{Object, Place};
 use serde::Deserialize;
 use serde_json::Value;
@@ -30,12 +30,12 @@ struct Case {
 }
 
 fn decide(case: &Case) -> String {
-    let place = |number: usize| Place {
+    let at = |number: usize| Place {
         line: 1,
         ..Place { document: u32::try_from(number).unwrap() + 1, ..Place::file("a.yaml") }
     };
     let documents = case.git.iter().enumerate();
-    let objects = documents.map(|(at, document)| Arc::new(Object::from_value(document, place(at)).unwrap()));
+    let objects = documents.map(|(number, document)| Arc::new(Object::from_value(document, at(number)).unwrap()));
     let objects = objects.collect::<Vec<_>>();
     let served = objects.iter().map(|object| {
         let (api_version, name) = (&object.api_version, &object.key.kind);
@@ -53,7 +53,7 @@ fn decide(case: &Case) -> String {
         reach: if case.confined { Reach::OwnNamespace } else { Reach::Cluster },
     };
     let mut text = String::new();
-    match resolve(&objects, &served.collect::<Served>(), &placing) {
+    match place(&objects, &served.collect::<Served>(), &placing) {
         Ok(placed) => {
             for desired in placed {
                 let _ = writeln!(text, "{}, labelled {:?}", desired.key, desired.label());
@@ -70,5 +70,5 @@ fn decide(case: &Case) -> String {
 
 #[test]
 fn documents_are_placed_or_refused_all_at_once() {
-    check("resolve", decide);
+    check("placement", decide);
 }

@@ -1,18 +1,20 @@
-//! From a commit to what it wants: fetched, decoded, and placed in the cluster.
+//! Reads a commit: fetched, decoded, and placed in the cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{Attempt, Refused};
+use super::attempt::Attempt;
 use super::observe;
-use super::resolve::{self, Placing};
-use super::sync_state::{DesiredState, SyncRequest};
+use super::placement::{self, Placing};
+use super::refused::Refused;
+use super::resolve::{Directory, ResolvedSync, SyncRequest};
+use super::sync_state::DesiredState;
 use crate::api::conditions::Reason;
 use crate::api::names::ALLOW_PRUNE;
 use crate::failure::Class;
 use crate::managed::Desired;
 use crate::manifest::{self, Problem};
-use crate::source::{BaseDir, Reference, Remote, ResolvedRef, Snapshot};
+use crate::source::{Reference, Remote, ResolvedRef, Snapshot};
 
 /// Problems that one message names.
 const SHOWN_PROBLEMS: usize = 20;
@@ -23,10 +25,10 @@ impl Attempt<'_> {
         &mut self,
         remote: &Remote,
         found: &ResolvedRef,
-        base_dir: &BaseDir,
-        sync_request: &SyncRequest,
+        resolved: &ResolvedSync,
+        request: &SyncRequest,
     ) -> Result<DesiredState, Refused> {
-        let generation = self.sync.metadata.generation;
+        let (generation, base_dir) = (request.generation, &resolved.directory.base_dir);
         let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
         if let Some(desired) = known.filter(|w| w.commit == found.commit) {
             return Ok(desired.clone());
@@ -35,7 +37,7 @@ impl Attempt<'_> {
         let snapshot = self.source().fetch(remote, found).await?;
         let tree = match snapshot.tree(base_dir).await? {
             Some(tree) => Some(tree),
-            None if sync_request.allows_prune() => None,
+            None if request.allows_prune() => None,
             None => {
                 return Err(Refused::invalid(
                     Reason::SourceInvalid,
@@ -51,18 +53,18 @@ impl Attempt<'_> {
             desired.commit = found.commit;
             return Ok(desired.clone());
         }
-        let objects = if tree.is_none() { Vec::new() } else { self.decode(&snapshot, base_dir).await? };
+        let objects = if tree.is_none() { Vec::new() } else { self.decode(&snapshot, &resolved.directory).await? };
         let desired = DesiredState { commit: found.commit, tree, generation, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
     }
 
-    pub(super) async fn decode(&self, snapshot: &Snapshot, base_dir: &BaseDir) -> Result<Vec<Arc<Desired>>, Refused> {
+    async fn decode(&self, snapshot: &Snapshot, directory: &Directory) -> Result<Vec<Arc<Desired>>, Refused> {
         let (memory, limits) = (Arc::clone(&self.context.memory), self.context.limits.clone());
-        let directory = base_dir.clone();
+        let base_dir = directory.base_dir.clone();
         let decoded = snapshot
             .blocking(move |snapshot| {
-                let listing = snapshot.entries(&directory)?;
+                let listing = snapshot.entries(&base_dir)?;
                 manifest::decode(&listing, &mut |entry| snapshot.read(entry), &memory, &limits)
             })
             .await??;
@@ -70,25 +72,24 @@ impl Attempt<'_> {
             return Err(refused_for(&decoded.problems));
         }
         let served = observe::served(self.context.drift.cluster(), &decoded.objects).await?;
-        let target = self.sync.spec.target_namespace.as_deref().unwrap_or(self.namespace());
         let placing = Placing {
             own_namespace: self.namespace(),
-            target_namespace: target,
+            target_namespace: &directory.target_namespace,
             label: self.label,
             reach: self.context.reach(self.namespace()),
         };
-        resolve::resolve(&decoded.objects, &served, &placing).map_err(|problems| refused_for(&problems))
+        placement::place(&decoded.objects, &served, &placing).map_err(|problems| refused_for(&problems))
     }
 
     /// A new agent that cannot use the newest commit goes on keeping what the last one applied.
-    pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, base_dir: &BaseDir) {
+    pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
         let kept = async {
             let reference = Reference::parse(&commit)?;
             let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
             let snapshot = self.source().fetch(remote, &found).await?;
-            self.decode(&snapshot, base_dir).await
+            self.decode(&snapshot, directory).await
         };
         match kept.await {
             Ok(objects) => {
