@@ -104,7 +104,7 @@ impl Writer {
     pub fn kept_source(&self, owner: &Owner, key: &Key) -> Option<Digest> {
         let store = self.store();
         let managed = store.get(key).filter(|managed| managed.owner == *owner && !managed.phase.is_leaving())?;
-        let applied = managed.is_applied() && !managed.outdated;
+        let applied = managed.is_applied() && !managed.applied.is_outdated();
         (applied || managed.phase.pause().is_some()).then(|| managed.desired.source())
     }
 

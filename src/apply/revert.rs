@@ -22,8 +22,8 @@ use crate::managed::desired::{Desired, yield_to_people};
 use crate::managed::object::{Next, NotPutBack, REMARKABLE};
 use crate::managed::reserved;
 use crate::managed::revert_backoff::{Shift, ceiling};
+use crate::managed::reverts::Begun;
 use crate::managed::seen::{Seen, Sight};
-use crate::managed::store::Begun;
 use crate::managed::verdict::{Reason, Verdict, resource_version};
 use crate::notification::{self, Message};
 use crate::object::{Key, Owner};
@@ -86,7 +86,7 @@ impl Writer {
                 return Ok(());
             }
         }
-        let asked_by_commit = self.store().get(&desired.key).is_some_and(|managed| managed.outdated);
+        let asked_by_commit = self.store().get(&desired.key).is_some_and(|managed| managed.applied.is_outdated());
         let mut body = desired.body();
         self.settle_replicas(desired, &mut body, found.as_deref()).await?;
         if let Some(live) = found.as_deref().filter(|_| !asked_by_commit) {
@@ -145,7 +145,8 @@ impl Writer {
         let (empty_containers, owner) = {
             let store = self.store();
             let Some(managed) = store.get(key) else { return };
-            (managed.last_applied.empty_containers.clone(), managed.owner.clone())
+            let last = managed.applied.last();
+            (last.map(|last| last.empty_containers.clone()).unwrap_or_default(), managed.owner.clone())
         };
         let reserved = desired.mark.reserved();
         let added = before.map(|before| reserved::differences(reserved, before, answer)).unwrap_or_default();
@@ -180,7 +181,7 @@ impl Writer {
         let Some(managed) = store.get(key) else { return Duration::ZERO };
         let most = ceiling(&key.group, &key.kind);
         let damped = managed.damping.as_ref().map(|damping| damping.backoff.delay(clock, most));
-        let not_before = managed.failing.as_ref().and_then(|failing| failing.not_before);
+        let not_before = managed.failing.as_ref().and_then(|failing| failing.reverts.as_ref()?.not_before);
         let failed = not_before.map(|at| at.saturating_duration_since(now));
         damped.max(failed).unwrap_or_default()
     }
@@ -199,8 +200,10 @@ impl Writer {
             self.announce(&owner, Some((desired, &live)), &message);
         }
         let wait = RETRY.jittered(attempts, fastrand::f64()).max(error.retry_after().unwrap_or_default());
-        if let Some(mut managed) = self.store().get_mut(key) {
-            managed.failing().not_before = Some(Instant::now() + wait);
+        if let Some(mut managed) = self.store().get_mut(key)
+            && let Some(reverts) = &mut managed.failing().reverts
+        {
+            reverts.not_before = Some(Instant::now() + wait);
         }
         self.notify(&owner);
     }

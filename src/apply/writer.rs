@@ -178,7 +178,7 @@ impl Writer {
                 Some(seen) => seen.live = self.0.permits.enter(seen.live.take()),
                 None => drop(self.0.permits.enter(None)),
             }
-            managed.map_or(0, |managed| managed.generation)
+            managed.map_or(0, |managed| managed.write.generation())
         };
         self.follow_up(FollowUp::Revert(key.clone(), generation));
     }

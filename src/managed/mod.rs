@@ -2,11 +2,14 @@
 //! with it.
 //!
 //! - [`Desired`]: what an object must be, and by what it is known to be its owner's
-//! - `store`: the store itself; `objects` counts what is in it for its owners as it changes
-//! - `object`: one managed object; `phase`: what is done about it; `seen`: what waits to be acted on
+//! - `store`: the store itself; `puts`, `reverts` and `events` change it; `objects` counts what is in it for its owners as
+//!   it changes; `account`: what is remembered of an owner
+//! - `object`: one managed object; `applied`: what was last applied to it; `phase`: what is done about it; `write`: whether
+//!   it is being written; `seen`: what waits to be acted on
 //! - [`verdict`]: what an event means for it
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
 //!   hold, and what is in their way
+//! - `deletion`: whether an object that left may be deleted; `autoscaled`, `watched_kinds`: what else bears on all objects
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
 //! - `summary`: what an owner's status says of its objects
@@ -18,14 +21,20 @@
 //!
 //! Deliberately absent: requests, clocks and tasks. All of it are values and decisions over values.
 
+pub(crate) mod account;
+pub(crate) mod applied;
 pub(crate) mod applied_configuration;
 pub(crate) mod attempts;
+mod autoscaled;
 pub(crate) mod autoscaler;
 pub(crate) mod backoff_expiry;
 pub(crate) mod collision;
 pub mod deletion;
 pub(crate) mod desired;
+mod events;
 pub mod fields;
+#[cfg(test)]
+mod fixtures;
 pub mod inventory;
 pub(crate) mod object;
 pub(crate) mod objects;
@@ -33,14 +42,17 @@ pub(crate) mod ownership;
 pub(crate) mod phase;
 mod policy;
 pub mod projection;
+mod puts;
 pub(crate) mod reserved;
 pub mod revert_backoff;
+pub(crate) mod reverts;
 pub(crate) mod seen;
 pub(crate) mod store;
 pub(crate) mod summary;
 pub(crate) mod unions;
 pub mod verdict;
 mod watched_kinds;
+mod write;
 pub(crate) mod written;
 
 pub use applied_configuration::AppliedConfiguration;

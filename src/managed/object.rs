@@ -1,5 +1,9 @@
 //! One managed object: what it must be, what was last applied to it, what was seen of it, and which event leads to what.
 //!
+//! Three fields are beside the phase because they change independently of it and of each other: a failure and a revert
+//! backoff outlast a break glass, a report may fail again that was made before, and an object that lost our label is
+//! followed by name under break glass as well as while it is being deleted.
+//!
 //! Deliberately absent: which objects are managed, and for whom; that is the store's.
 
 use std::sync::Arc;
@@ -9,15 +13,17 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
+use super::applied::Applied;
 use super::attempts::{Futile, Ground};
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::desired::{Desired, Mark};
-use super::phase::{Phase, Write};
+use super::phase::Phase;
 use super::policy::Policy;
 use super::projection;
 use super::revert_backoff::RevertBackoff;
 use super::seen::{SMALL, Seen};
 use super::verdict::{self, LastApplied, Reason, Verdict, decide, resource_version};
+use super::write::Write;
 use crate::api::DriftPolicy;
 use crate::object::{Digest, Health, Owner};
 
@@ -97,14 +103,20 @@ impl Answered {
 /// What is known of writes to an object that failed, until one succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
-    /// The last revert or report that failed.
-    pub(crate) failure: Option<NotPutBack>,
-    /// Reverts and reports in a row that failed.
+    pub(crate) reverts: Option<FailedReverts>,
+    /// Attempts to make way for it that did not help.
+    pub(crate) futile: Option<Futile>,
+}
+
+/// Reverts and reports in a row that failed.
+#[derive(Debug)]
+pub(crate) struct FailedReverts {
+    /// The last one.
+    pub(crate) failure: NotPutBack,
+    /// How many.
     pub(crate) attempts: u32,
     /// The next one does not begin before.
     pub(crate) not_before: Option<Instant>,
-    /// Attempts to make way for it that did not help.
-    pub(crate) futile: Option<Futile>,
 }
 
 /// An object that was put back lately.
@@ -121,10 +133,7 @@ pub(crate) struct Damping {
 pub(crate) struct Managed {
     pub(crate) owner: Owner,
     pub(crate) desired: Arc<Desired>,
-    /// `desired` has changed without a new document, or may not have been applied: it is applied whatever is seen of the
-    /// object.
-    pub(crate) outdated: bool,
-    pub(crate) last_applied: LastApplied,
+    pub(crate) applied: Applied,
     pub(crate) health: Health,
     /// The object was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
@@ -133,8 +142,6 @@ pub(crate) struct Managed {
     /// The object is watched by name, since it lost our label; that ends when this is dropped.
     pub(crate) followed: Option<DropGuard>,
     pub(crate) write: Write,
-    /// The revert of this generation counts; those that were queued before it were overtaken.
-    pub(crate) generation: u32,
     pub(crate) failing: Option<Box<Failing>>,
     pub(crate) damping: Option<Box<Damping>>,
     /// Digest of the drift that was reported and left.
@@ -154,30 +161,18 @@ pub(crate) enum Next {
     Resumed,
 }
 
-impl LastApplied {
-    /// Whether a state with this resource version is the verified one or an older one.
-    pub(crate) fn has_seen(&self, version: &str) -> bool {
-        match (self.resource_version.parse::<u64>(), version.parse::<u64>()) {
-            (Ok(known), Ok(seen)) => seen < known,
-            _ => false,
-        }
-    }
-}
-
 impl Managed {
     /// One that is kept from now on; reverts that were put on the queue with another generation than this do not count.
     pub(crate) fn new(owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied, generation: u32) -> Self {
         Self {
             owner: owner.clone(),
             desired,
-            outdated: false,
-            last_applied,
+            applied: Applied::known(last_applied),
             health: Health::Progressing("not seen yet".into()),
             is_at_zero: false,
             phase: Phase::Kept,
             followed: None,
-            write: Write::Idle,
-            generation,
+            write: Write::idle(generation),
             failing: None,
             damping: None,
             reported: None,
@@ -186,13 +181,18 @@ impl Managed {
 
     /// Whether it was ever applied, by this agent or an earlier one.
     pub(crate) fn is_applied(&self) -> bool {
-        self.last_applied.digest.is_some() || !self.last_applied.resource_version.is_empty()
+        self.applied.last().is_some()
     }
 
     /// The UID of the live object, if it is another one than was last applied to.
     pub(crate) fn other_uid(&self, live: &Value) -> Option<String> {
         let uid = verdict::uid(live);
-        (*self.last_applied.uid != *uid).then(|| uid.to_owned())
+        (self.last_uid() != uid).then(|| uid.to_owned())
+    }
+
+    /// The UID of the object that was last applied to; empty when not known.
+    pub(crate) fn last_uid(&self) -> &str {
+        self.applied.last().map_or("", |last| &*last.uid)
     }
 
     /// Whether it counts what is seen of it, now or once the first write of it is answered.
@@ -219,12 +219,12 @@ impl Managed {
 
     /// The last revert or report that failed, if none has succeeded since.
     pub(crate) fn failure(&self) -> Option<&NotPutBack> {
-        self.failing.as_ref()?.failure.as_ref()
+        Some(&self.failing.as_ref()?.reverts.as_ref()?.failure)
     }
 
     /// How many reverts or reports failed in a row.
     pub(crate) fn attempts(&self) -> u32 {
-        self.failing.as_ref().map_or(0, |failing| failing.attempts)
+        self.failing.as_ref().and_then(|failing| failing.reverts.as_ref()).map_or(0, |reverts| reverts.attempts)
     }
 
     /// What is known of failed writes, to be changed.
@@ -238,28 +238,25 @@ impl Managed {
     }
 
     fn enqueue(&mut self, mut seen: Seen) -> Next {
-        let was_queued = self.write.is_queued();
-        if let Some(waiting) = self.write.pending().filter(|_| was_queued) {
+        if self.write.is_queued()
+            && let Some(waiting) = self.write.pending()
+        {
             // The first sight of a change is when its latency began; the newest state is what is compared.
             seen.at = waiting.at;
             // Whoever writes again and again while it waits must not make it larger.
             let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
             seen.live = seen.live.and_then(|live| live.within(room));
         }
-        self.write = Write::Queued(Some(Box::new(seen)));
-        if was_queued { Next::Nothing } else { Next::Queue }
+        if self.write.enqueue(seen) { Next::Queue } else { Next::Nothing }
     }
 
     /// The object has to be read: nothing says what it is now.
     pub(crate) fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: Policy) -> Next {
         let seen = Seen { live: None, gone_at: version.map(Into::into), at };
-        if let Write::InFlight(pending) = &mut self.write {
-            *pending = Some(Box::new(seen));
-            return Next::Nothing;
-        }
+        let Some(seen) = self.write.defer(seen) else { return Next::Nothing };
         match policy.drift {
             _ if policy.suspended => Next::Nothing,
-            DriftPolicy::Ignore if !self.outdated => Next::Nothing,
+            DriftPolicy::Ignore if !self.applied.is_outdated() => Next::Nothing,
             _ => self.enqueue(seen),
         }
     }
@@ -272,15 +269,17 @@ impl Managed {
         autoscaled: Option<Autoscaler>,
         now: Timestamp,
     ) -> Verdict {
-        if self.last_applied.resource_version.is_empty() {
+        let is_outdated = self.applied.is_outdated();
+        let is_news = !self.applied.is_newer_than(resource_version(live));
+        let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
+        if last.resource_version.is_empty() {
             // An earlier agent verified it and remembered only the digest.
             let mut sent = self.desired.body();
             if autoscaled.is_some() {
                 super::desired::without_replicas(&mut sent);
             }
-            self.last_applied.empty_containers = projection::empty_containers(live, &sent);
+            last.empty_containers = projection::empty_containers(live, &sent);
         }
-        let is_news = !self.last_applied.has_seen(resource_version(live));
         let mut woken = None;
         if is_news {
             self.health = crate::object::health(&self.desired.key, live);
@@ -291,20 +290,20 @@ impl Managed {
                 self.health = Health::Progressing(format!("0 of {count} replicas are wanted: its autoscaler is off"));
             }
         }
-        let verdict = match decide(&self.last_applied, &self.desired.mark, live, policy, now) {
+        let verdict = match decide(last, &self.desired.mark, live, policy, now) {
             Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy {
                 DriftPolicy::Revert => Verdict::Revert,
                 DriftPolicy::Report => Verdict::LeaveAlone(Reason::Report),
                 DriftPolicy::Ignore => Verdict::LeaveAlone(Reason::Ignore),
             },
-            Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if self.outdated => Verdict::Revert,
+            Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if is_outdated => Verdict::Revert,
             verdict => verdict,
         };
         match &verdict {
             Verdict::InSync => {
                 if is_news {
-                    self.last_applied.resource_version = resource_version(live).into();
-                    self.last_applied.uid = verdict::uid(live).into();
+                    last.resource_version = resource_version(live).into();
+                    last.uid = verdict::uid(live).into();
                 }
                 self.reported = None;
                 self.succeeded();
@@ -324,7 +323,7 @@ impl Managed {
         autoscaled: Option<Autoscaler>,
         now: Timestamp,
     ) -> Next {
-        let is_known = verdict::is_seen(&self.last_applied, resource_version(&live));
+        let is_known = self.applied.last().is_some_and(|last| verdict::is_seen(last, resource_version(&live)));
         match self.judge(&live, policy, autoscaled, now) {
             // What is known already says nothing about what was seen since.
             Verdict::InSync if self.write.is_queued() && is_known => Next::Nothing,
@@ -341,7 +340,7 @@ impl Managed {
                 if self.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
             }
             Verdict::LeaveAlone(Reason::Report) => {
-                let digest = projection::digest(&live, &self.last_applied.empty_containers);
+                let digest = self.applied.last().and_then(|last| projection::digest(&live, &last.empty_containers));
                 if self.reported.replace(digest) == Some(digest) {
                     return Next::Nothing;
                 }

@@ -206,8 +206,9 @@ mod tests {
 
     use super::*;
     use crate::cluster::{Kind, Scope};
+    use crate::managed::applied::Applied;
     use crate::managed::attempts::Ground;
-    use crate::managed::object::{Damping, Failing, NotPutBack};
+    use crate::managed::object::{Damping, FailedReverts, Failing, NotPutBack};
     use crate::managed::verdict::LastApplied;
     use crate::managed::{Desired, Mark};
     use crate::object::{Object, Place};
@@ -219,6 +220,10 @@ mod tests {
         let key = kind.key(Some("shop"), name);
         let desired = Arc::new(Desired { key, kind, object, mark: Mark::Label("shop.demo".into()) });
         Managed::new(&Owner::git_sync("shop", owner), desired, LastApplied::default(), generation)
+    }
+
+    fn applied(version: &str) -> Applied {
+        Applied::known(LastApplied { resource_version: version.into(), ..LastApplied::default() })
     }
 
     /// The tallies as counting everything gives them.
@@ -247,7 +252,7 @@ mod tests {
                 change => {
                     let Some(mut guard) = objects.get_mut(&key) else { continue };
                     match change {
-                        4 | 5 => guard.last_applied.resource_version = random.choice(["", "5"]).unwrap().into(),
+                        4 | 5 => guard.applied = applied(random.choice(["", "5"]).unwrap()),
                         6 | 7 => guard.health = Health::Healthy,
                         8 => guard.health = Health::Failed("why".into()),
                         9 => match random.choice([None, Some(None), Some(Some(Timestamp::UNIX_EPOCH))]).unwrap() {
@@ -262,8 +267,8 @@ mod tests {
                         12 => {
                             let (reports, fields, cause) = (random.bool(), Vec::new(), String::new());
                             let failure = NotPutBack { reports, fields, cause, ground: Ground::default() };
-                            let failing =
-                                Failing { attempts: random.u32(..3), failure: Some(failure), ..Failing::default() };
+                            let reverts = FailedReverts { failure, attempts: random.u32(..3), not_before: None };
+                            let failing = Failing { reverts: Some(reverts), futile: None };
                             guard.failing = random.bool().then(|| Box::new(failing));
                         }
                         _ if random.bool() => guard.phase.leave(),
@@ -283,7 +288,7 @@ mod tests {
             let key = fresh.desired.key.clone();
             objects.insert(key.clone(), fresh);
             let mut guard = objects.get_mut(&key).unwrap();
-            guard.last_applied.resource_version = "5".into();
+            guard.applied = applied("5");
             guard.health = Health::Healthy;
             guard.damping = Some(Box::default());
         }

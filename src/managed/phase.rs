@@ -1,12 +1,6 @@
-//! What Mainstay does about an object, and whether it is being written.
-//!
-//! Invariant: a state that waits to be acted on is part of the write that will look at it.
-
-use std::mem;
+//! What Mainstay does about an object.
 
 use jiff::Timestamp;
-
-use super::seen::Seen;
 
 /// A break glass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,76 +60,6 @@ impl Phase {
         let before = *self;
         *self = self.pause().map_or(Self::Kept, Self::Paused);
         before.is_leaving()
-    }
-}
-
-/// Whether an object is being written.
-#[derive(Debug, Default)]
-pub(crate) enum Write {
-    /// It is not.
-    #[default]
-    Idle,
-    /// A revert or a report waits for its permit, because of what was seen.
-    Queued(Option<Box<Seen>>),
-    /// A write is under way. What is seen meanwhile is looked at when it ends.
-    InFlight(Option<Box<Seen>>),
-}
-
-impl Write {
-    pub(crate) fn is_queued(&self) -> bool {
-        matches!(self, Self::Queued(_))
-    }
-
-    pub(crate) fn is_in_flight(&self) -> bool {
-        matches!(self, Self::InFlight(_))
-    }
-
-    /// What waits to be acted on.
-    pub(crate) fn pending(&self) -> Option<&Seen> {
-        match self {
-            Self::Idle => None,
-            Self::Queued(seen) | Self::InFlight(seen) => seen.as_deref(),
-        }
-    }
-
-    pub(crate) fn pending_mut(&mut self) -> Option<&mut Seen> {
-        match self {
-            Self::Idle => None,
-            Self::Queued(seen) | Self::InFlight(seen) => seen.as_deref_mut(),
-        }
-    }
-
-    /// What waits to be acted on does not count any more.
-    pub(crate) fn clear_pending(&mut self) {
-        if let Self::Queued(seen) | Self::InFlight(seen) = self {
-            *seen = None;
-        }
-    }
-
-    /// A write that is under way failed: this counts again, unless something was seen since. It is looked at when the
-    /// write ends, which is also so if the object was inserted anew meanwhile.
-    pub(crate) fn restore_pending(&mut self, seen: Box<Seen>) {
-        match self {
-            Self::Idle => *self = Self::InFlight(Some(seen)),
-            Self::Queued(pending) | Self::InFlight(pending) => _ = pending.get_or_insert(seen),
-        }
-    }
-
-    /// A write begins. What waited for it.
-    pub(crate) fn begin(&mut self) -> Option<Box<Seen>> {
-        mem::replace(self, Self::InFlight(None)).into_pending()
-    }
-
-    /// The write has ended. What waits to be looked at.
-    pub(crate) fn end(&mut self) -> Option<Box<Seen>> {
-        mem::take(self).into_pending()
-    }
-
-    fn into_pending(self) -> Option<Box<Seen>> {
-        match self {
-            Self::Idle => None,
-            Self::Queued(seen) | Self::InFlight(seen) => seen,
-        }
     }
 }
 

@@ -103,9 +103,9 @@ impl Store {
     pub(crate) fn write_down(&mut self, key: &Key) {
         let Some(managed) = self.objects.get(key) else { return };
         let Some(written) = self.written.get_mut(&managed.owner) else { return };
-        let uid = &managed.last_applied.uid;
-        if managed.is_applied() && !uid.is_empty() && !managed.phase.is_leaving() {
-            written.set(key, Entry::of(&managed.desired, uid, managed.last_applied.digest));
+        let Some(last) = managed.applied.last().filter(|last| !last.uid.is_empty()) else { return };
+        if !managed.phase.is_leaving() {
+            written.set(key, Entry::of(&managed.desired, &last.uid, last.digest));
         }
     }
 
@@ -126,5 +126,70 @@ impl Store {
         if let Some(written) = self.written.get_mut(owner) {
             written.unsaved = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use jiff::Timestamp;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::managed::fixtures::{POLICY, applied, live, verify};
+    use crate::managed::inventory::uid_bytes;
+    use crate::managed::object::Next;
+
+    #[test]
+    fn a_revert_that_ends_as_the_last_apply_did_is_no_news_for_the_inventory() {
+        let (mut store, desired) = applied();
+        let owner = Owner::git_sync("shop", "demo");
+        assert!(store.intend(&owner, std::iter::once(&desired)) && !store.intend(&owner, std::iter::once(&desired)));
+        let mut unsaved = |answer: &Value| {
+            verify(&mut store, &desired, answer, &desired.body());
+            let unsaved = store.is_unsaved(&owner);
+            assert!(store.save(&owner).unwrap().0[&desired.key].is_for(&desired));
+            unsaved
+        };
+        assert!(unsaved(&live(5, "1")), "its first apply is answered");
+        assert!(!unsaved(&live(6, "1")));
+        assert!(unsaved(&live(7, "2")), "the server made something else of it");
+        let mut other = live(8, "2");
+        other["metadata"]["uid"] = "other".into();
+        assert!(unsaved(&other), "it is another object");
+    }
+
+    #[test]
+    fn the_uid_of_an_object_that_was_expected_without_one_is_written_down_when_it_is_seen() {
+        let (before, desired) = applied();
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        store.set_policy(&owner, POLICY, 0, Vec::new());
+        store.intend(&owner, std::iter::once(&desired));
+        let digest = before.get(&desired.key).unwrap().applied.last().unwrap().digest;
+        store.hold(&owner, Arc::clone(&desired), LastApplied { digest, ..LastApplied::default() });
+        store.save(&owner);
+        let see = |store: &mut Store, version| {
+            store.see(&desired.kind, &desired.key, live(version, "1"), Instant::now(), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(see(&mut store, 9), Next::Nothing);
+        assert!(store.is_unsaved(&owner));
+        assert_eq!(store.save(&owner).unwrap().0[&desired.key].uid, Some(uid_bytes("u")));
+        assert_eq!(see(&mut store, 10), Next::Nothing);
+        assert!(!store.is_unsaved(&owner), "it is the same object");
+    }
+
+    #[test]
+    fn what_was_known_of_an_object_when_it_left_stays_written_down() {
+        let (mut store, desired) = applied();
+        let owner = Owner::git_sync("shop", "demo");
+        store.intend(&owner, std::iter::once(&desired));
+        verify(&mut store, &desired, &live(6, "1"), &desired.body());
+        let known = store.save(&owner).unwrap();
+        store.leave(&owner, &desired.key);
+        verify(&mut store, &desired, &live(7, "2"), &desired.body());
+        assert!(!store.is_unsaved(&owner) && store.save(&owner).unwrap() == known);
+        store.remove(&owner, &desired.key);
+        assert!(store.is_unsaved(&owner) && store.save(&owner).unwrap().0.is_empty());
     }
 }

@@ -1,0 +1,31 @@
+//! What the store remembers of an owner: what it asks for all of its objects, and the reverts so far.
+
+use std::collections::VecDeque;
+
+use super::policy::Policy;
+use crate::api::git_sync::Revert;
+
+/// How many reverts a GitSync's status shows.
+const SHOWN_REVERTS: usize = 10;
+
+/// What the store remembers of an owner.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pub(crate) policy: Policy,
+    pub(crate) reverted: i64,
+    pub(crate) last_reverts: VecDeque<Revert>,
+}
+
+impl Account {
+    /// Of an owner whose status names `reverted` reverts so far, and these of them.
+    pub(crate) fn new(policy: Policy, reverted: i64, last: Vec<Revert>) -> Self {
+        Self { policy, reverted, last_reverts: last.into() }
+    }
+
+    /// One more revert.
+    pub(crate) fn record(&mut self, revert: Revert) {
+        self.reverted += 1;
+        self.last_reverts.push_front(revert);
+        self.last_reverts.truncate(SHOWN_REVERTS);
+    }
+}

@@ -1,0 +1,172 @@
+//! What is seen of managed objects, and what has to be done about it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::object::{Next, Watched};
+use super::seen::{Seen, Sight};
+use super::store::Store;
+use super::verdict::{Reason, Verdict};
+use crate::cluster::Kind;
+use crate::object::Key;
+
+impl Store {
+    /// An object was seen.
+    pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
+        let autoscaled = self.autoscaled.get(key).copied();
+        let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
+        if managed.phase.is_leaving() || !managed.is_of(kind) {
+            return Next::Nothing;
+        }
+        if managed.write.is_in_flight() {
+            managed.write.defer(Seen::of(live, at));
+            return Next::Nothing;
+        }
+        let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
+        if account.policy.suspended || !managed.is_applied() {
+            return Next::Nothing;
+        }
+        let uid = managed.other_uid(&live);
+        let next = managed.look(live, at, account.policy.drift, autoscaled, now);
+        let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
+        drop(managed);
+        if is_another {
+            self.write_down(key);
+        }
+        next
+    }
+
+    /// An object vanished from the watch by this version: deleted, or its label was taken off.
+    pub(crate) fn miss(&mut self, kind: &Kind, key: &Key, version: Option<&str>, at: Instant) -> Next {
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind) && m.is_expected()) else {
+            return Next::Nothing;
+        };
+        let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
+        if version.is_some_and(|version| managed.applied.is_newer_than(version)) {
+            return Next::Nothing;
+        }
+        managed.lose_sight(version, at, account.policy)
+    }
+
+    /// What a list at this version, of a kind's objects with this kind of mark, had to show and did not. What was
+    /// applied after the list is not missing: nothing has to be read for it. What is followed by name need not be shown.
+    pub(crate) fn missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
+        self.objects
+            .iter()
+            .map(|(_, m)| m)
+            .filter(|m| watched == Watched::by(&m.desired.mark) && m.is_of(kind) && m.is_expected())
+            .filter(|m| m.followed.is_none() && !m.applied.is_newer_than(version) && !shown.contains(&m.desired.key))
+            .map(|m| m.desired.key.clone())
+            .collect()
+    }
+
+    /// Looks at an object, whatever its last event said.
+    pub(crate) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
+        let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
+        managed.lose_sight(None, at, account.policy)
+    }
+
+    /// What to do about an object that was read because its last event did not say.
+    pub(crate) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
+        let autoscaled = self.autoscaled.get(key).copied();
+        let left = Verdict::LeaveAlone(Reason::Ignore);
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.phase.is_leaving()) else { return left };
+        let Some(account) = self.accounts.get(&managed.owner) else { return left };
+        if account.policy.suspended {
+            return left;
+        }
+        let uid = managed.other_uid(live);
+        let verdict = managed.judge(live, account.policy.drift, autoscaled, now);
+        let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
+        drop(managed);
+        if is_another {
+            self.write_down(key);
+        }
+        verdict
+    }
+
+    /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
+    pub(crate) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
+        let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
+        let Some(seen) = managed.write.end() else { return Next::Nothing };
+        let kind = Arc::clone(&managed.desired.kind);
+        drop(managed);
+        let Seen { live, gone_at, at } = *seen;
+        match live.and_then(Sight::into_value) {
+            Some(live) => self.see(&kind, key, live, at, now),
+            None => self.miss(&kind, key, gone_at.as_deref(), at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+    use crate::managed::fixtures::{applied, applying, live, verify};
+    use crate::managed::seen::SMALL;
+
+    #[test]
+    fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {
+        let (store, desired) = applied();
+        let missing = |shown: &HashSet<Key>, version: &str| {
+            store.missing(&desired.kind, Watched::ByUs, shown, version).contains(&desired.key)
+        };
+        let (none, all) = (HashSet::new(), HashSet::from([desired.key.clone()]));
+        assert!(missing(&none, "5") && missing(&none, "6") && missing(&none, "10"));
+        assert!(!missing(&none, "4"), "versions compare as numbers");
+        assert!(missing(&none, "") && missing(&none, "v4"), "where they are none, it is looked at");
+        assert!(!missing(&all, "6"));
+    }
+
+    #[test]
+    fn what_vanishes_while_its_first_apply_is_under_way_is_looked_at_unless_the_answer_is_newer() {
+        for (gone_at, next) in [("7", Next::Queue), ("4", Next::Nothing)] {
+            let (mut store, desired) = applying();
+            let (key, kind, now) = (&desired.key, &desired.kind, Instant::now());
+            assert_eq!(store.missing(kind, Watched::ByUs, &HashSet::new(), gone_at), std::slice::from_ref(key));
+            assert_eq!(store.miss(kind, key, Some(gone_at), now), Next::Nothing);
+            verify(&mut store, &desired, &live(5, "1"), &desired.body());
+            assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), next, "gone at {gone_at}");
+        }
+    }
+
+    #[test]
+    fn an_edit_that_follows_a_revert_at_once_is_not_forgotten_for_what_the_revert_itself_shows() {
+        let (mut store, desired) = applied();
+        let (kind, key) = (&desired.kind, &desired.key);
+        let see = |store: &mut Store, version: u64, value: &str| {
+            store.see(kind, key, live(version, value), Instant::now(), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(see(&mut store, 6, "2"), Next::Queue);
+        let generation = store.get(key).unwrap().write.generation();
+        assert!(store.begin_revert(key, generation).is_some());
+        verify(&mut store, &desired, &live(7, "1"), &desired.body());
+        assert_eq!(see(&mut store, 7, "1"), Next::Nothing, "the revert's own event waits for its end");
+        assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
+        assert_eq!(see(&mut store, 8, "2"), Next::Queue);
+        assert_eq!(see(&mut store, 7, "1"), Next::Nothing, "older than what waits");
+        let seen = store.begin_revert(key, generation).unwrap().seen;
+        assert_eq!(seen.unwrap().live.unwrap().into_value(), Some(live(8, "2")));
+    }
+
+    #[test]
+    fn what_waits_is_the_newest_state_unless_that_is_large() {
+        let (mut store, desired) = applied();
+        let mut see = |live: &Value| {
+            let next = store.see(&desired.kind, &desired.key, live.clone(), Instant::now(), Timestamp::UNIX_EPOCH);
+            let waiting = store.get(&desired.key).unwrap().write.pending().unwrap();
+            (next, waiting.live.as_ref().and_then(Sight::value).map(Cow::into_owned))
+        };
+        assert_eq!(see(&live(6, "2")), (Next::Queue, Some(live(6, "2"))));
+        assert_eq!(see(&live(7, "3")), (Next::Nothing, Some(live(7, "3"))));
+        assert_eq!(see(&live(8, &"3".repeat(SMALL))), (Next::Nothing, None), "it is read when its turn comes");
+        assert_eq!(see(&live(9, "4")), (Next::Nothing, None), "and that is not forgotten");
+    }
+}

@@ -1,0 +1,48 @@
+//! Stores with an object in them, for tests.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::desired::{Desired, Mark};
+use super::object::{Answered, Next};
+use super::policy::Policy;
+use super::store::Store;
+use crate::api::DriftPolicy;
+use crate::cluster::{Kind, Scope};
+use crate::object::{Object, Owner, Place};
+
+pub(super) const POLICY: Policy = Policy { drift: DriftPolicy::Revert, suspended: false };
+
+pub(super) fn desired() -> Arc<Desired> {
+    let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+    let document = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+    Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()) })
+}
+
+pub(super) fn live(version: u64, value: &str) -> Value {
+    json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version.to_string(), "managedFields": [
+        {"manager": "mainstay", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}, "data": {"a": value}})
+}
+
+pub(super) fn verify(store: &mut Store, desired: &Arc<Desired>, answer: &Value, sent: &Value) {
+    store.verify(&desired.key, desired, Answered::of(desired, answer, sent));
+}
+
+/// A store in which the first apply of an object is under way.
+pub(super) fn applying() -> (Store, Arc<Desired>) {
+    let (mut store, desired, owner) = (Store::default(), desired(), Owner::git_sync("shop", "demo"));
+    store.set_policy(&owner, POLICY, 0, Vec::new());
+    assert!(store.begin_put(&owner, &desired).is_some());
+    (store, desired)
+}
+
+/// A store with an object that was answered at version 5.
+pub(super) fn applied() -> (Store, Arc<Desired>) {
+    let (mut store, desired) = applying();
+    verify(&mut store, &desired, &live(5, "1"), &desired.body());
+    assert_eq!(store.end(&desired.key, Timestamp::UNIX_EPOCH), Next::Nothing);
+    (store, desired)
+}
