@@ -39,28 +39,34 @@
 //!    [`gitsync::windows`] may hold the commit back.
 //! 6. [`gitsync::plan`] decides what to apply and what to prune; [`gitsync::prune`] holds the guards.
 //! 7. [`managed::inventory`] is written before the first apply, with old and intended objects: a crash loses none.
-//! 8. [`Writer::put_stage`](apply::Writer::put_stage) applies stage by stage and adopts existing objects ([`managed::take_over`]); then
-//!    what left the repository is pruned.
+//! 8. [`Writer::put_stage`](apply::Writer::put_stage) applies stage by stage and adopts existing objects
+//!    ([`managed::take_over`]); then [`Writer::prune`](apply::Writer::prune) deletes what left the repository, each object
+//!    as [`managed::deletion`] allows.
 //! 9. [`gitsync::status`] turns the outcome into conditions, and the task writes the status.
 //! 10. [`Message`](notification::Message)s go to the sinks in [`agent`]: log, Events, metrics, terminal.
 //!
 //! # The way of a hand edit
 //!
-//! 1. [`Cluster::watch`](cluster::Cluster::watch) yields the changed object; there is one watch per kind.
+//! 1. [`Cluster::watch`](cluster::Cluster::watch) yields the changed object to [`Drift`](drift::Drift); there is one watch
+//!    per kind. The watches of Functions' children go the same way ([`Drift::see_child`](drift::Drift::see_child)).
 //! 2. [`managed::projection`] reduces it to the fields that `managedFields` says are ours, as a digest.
 //! 3. [`managed::verdict`] compares that with the last apply: in sync, revert, recreate, or leave alone (break glass, policy).
-//! 4. [`managed::revert_backoff`] decides when: at once, or later if another client keeps writing.
-//! 5. [`apply`] runs reverts, fairly between owners and one at a time per object.
-//! 6. The desired object is applied again; the server's answer is the new last apply.
-//! 7. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager.
-//! 8. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
+//! 4. What must go back is queued: a [`FollowUp`](apply::FollowUp), for which [`drift`] starts a task.
+//! 5. [`managed::revert_backoff`] decides when it begins: at once, or later if another client keeps writing.
+//! 6. [`Writer`](apply::Writer) gives it a permit (as many as the server takes, shared fairly by owners) and the object's lock.
+//! 7. The desired object is applied again (`apply/revert.rs`); what collides with it makes way (`apply/in_place.rs`). The
+//!    server's answer is the new last apply, also in the inventory.
+//! 8. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager
+//!    (`apply/difference.rs`).
+//! 9. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
 //!
 //! # Where to find
 //!
 //! | what | where |
 //! |---|---|
 //! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`], `source/poll.rs` |
-//! | prune guards | [`gitsync::prune`] |
+//! | prune guards | [`gitsync::prune`]; of one object right before its deletion: [`managed::deletion`] |
+//! | every write to a managed object | [`apply`]: `put.rs`, `revert.rs`, `prune.rs` |
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |
 //! | field ownership projection | [`managed::projection`] |
 //! | revert backoff | [`managed::revert_backoff`]; every other backoff is a [`failure::Backoff`] |

@@ -6,7 +6,7 @@
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `difference`: what was changed, by whom
 //! - `in_place`: an apply over what collides with it; `replicas`: the handover of a replica count; `server_side`: one
 //!   apply and its answer
-//! - `permits`: how many reverts are in flight ([`fair`] between owners, [`limit`]ed by how the server answers)
+//! - `permits`: how many reverts are in flight (`fair` between owners, and a `limit` by how the server answers)
 //! - [`FollowUp`]: what the drift loop has to do because of a write
 //!
 //! Invariant: every write to a managed object is made here, one at a time per object.

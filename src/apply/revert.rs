@@ -21,7 +21,7 @@ use crate::managed::attempts::Ground;
 use crate::managed::desired::{Desired, yield_to_people};
 use crate::managed::object::{Next, NotPutBack, REMARKABLE};
 use crate::managed::reserved;
-use crate::managed::revert_backoff::{Shift, ceiling};
+use crate::managed::revert_backoff::Shift;
 use crate::managed::reverts::Begun;
 use crate::managed::seen::{Seen, Sight};
 use crate::managed::verdict::{Reason, Verdict, resource_version};
@@ -35,15 +35,14 @@ impl Writer {
     /// Runs a queued revert or report: waits for its backoff and its permit, and puts the object back or reports it, if it
     /// still has to be and no newer generation overtook this one.
     pub(crate) async fn revert(&self, key: Key, generation: u32) {
-        let delay = self.delay(&key);
-        if !delay.is_zero() {
+        let due = self.store().revert_delay(&key, self.clock(), Instant::now());
+        if let Some((_, delay)) = due.as_ref().filter(|(_, delay)| !delay.is_zero()) {
             // Even a sleep of nothing lasts until the timer's next millisecond.
-            tokio::time::sleep(delay).await;
+            tokio::time::sleep(*delay).await;
         }
         // What has to wait for its own sake keeps nobody else waiting.
         self.permits().wait();
-        let owner = self.store().get(&key).map(|managed| managed.owner.clone());
-        if let Some(owner) = &owner
+        if let Some((owner, _)) = &due
             && let Some(_permit) = self.permits().acquire(owner).await
         {
             self.liveness().track(self.revert_or_report(&key, generation)).await;
@@ -174,18 +173,6 @@ impl Writer {
         self.count_change(&owner, desired, answer, fields, who);
     }
 
-    /// How long the revert of an object has to wait.
-    fn delay(&self, key: &Key) -> Duration {
-        let (clock, now) = (self.clock(), Instant::now());
-        let store = self.store();
-        let Some(managed) = store.get(key) else { return Duration::ZERO };
-        let most = ceiling(&key.group, &key.kind);
-        let damped = managed.damping.as_ref().map(|damping| damping.backoff.delay(clock, most));
-        let not_before = managed.failing.as_ref().and_then(|failing| failing.reverts.as_ref()?.not_before);
-        let failed = not_before.map(|at| at.saturating_duration_since(now));
-        damped.max(failed).unwrap_or_default()
-    }
-
     fn fail(&self, desired: &Arc<Desired>, seen: Seen, error: &Error, reports: bool) {
         let key = &desired.key;
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
@@ -222,7 +209,7 @@ impl Writer {
         for key in waited {
             let ready = self.store().reset_failure(&key);
             if ready {
-                self.enqueue(&key);
+                self.carry_out(&key, Next::Queue);
             }
         }
     }

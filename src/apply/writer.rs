@@ -143,11 +143,15 @@ impl Writer {
         let _ = self.0.follow_ups.send(follow_up);
     }
 
-    /// Does what the store says has to follow an event or a write.
+    /// Does what the store says has to follow an event or a write: queues the revert or report of the object, with as much
+    /// of the state that was seen as there is room for, or says that it is paused or resumed.
     pub(crate) fn carry_out(&self, key: &Key, next: Next) {
         match next {
             Next::Nothing => {}
-            Next::Queue => self.enqueue(key),
+            Next::Queue => {
+                let generation = self.store().queue(key, |seen| self.0.permits.enter(seen));
+                self.follow_up(FollowUp::Revert(key.clone(), generation));
+            }
             Next::Paused(until) => {
                 self.announce_pause(key, true);
                 if let Some(until) = until {
@@ -166,21 +170,6 @@ impl Writer {
             self.announce(&owner, None, &message);
             self.notify(&owner);
         }
-    }
-
-    /// Queues the revert or report of an object, with as much of the state that was seen as there is room for.
-    pub(super) fn enqueue(&self, key: &Key) {
-        let generation = {
-            let mut store = self.store();
-            let mut managed = store.get_mut(key);
-            let pending = managed.as_mut().and_then(|managed| managed.write.pending_mut());
-            match pending {
-                Some(seen) => seen.live = self.0.permits.enter(seen.live.take()),
-                None => drop(self.0.permits.enter(None)),
-            }
-            managed.map_or(0, |managed| managed.write.generation())
-        };
-        self.follow_up(FollowUp::Revert(key.clone(), generation));
     }
 
     /// Has one object watched by name: it lost the label by which we would see it, and is not to be touched now.

@@ -1,11 +1,12 @@
 //! Reverts and reports as the store knows them: those that begin, that failed, and that are repeated.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::desired::Desired;
 use super::object::{FailedReverts, NotPutBack};
-use super::revert_backoff::Shift;
-use super::seen::Seen;
+use super::revert_backoff::{Shift, ceiling};
+use super::seen::{Seen, Sight};
 use super::store::Store;
 use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
@@ -23,6 +24,26 @@ pub(crate) struct Begun {
 }
 
 impl Store {
+    /// A revert or report is queued: what `room` leaves of the state that was seen waits with it. Its generation.
+    pub(crate) fn queue(&mut self, key: &Key, room: impl FnOnce(Option<Sight>) -> Option<Sight>) -> u32 {
+        let mut managed = self.objects.get_mut(key);
+        match managed.as_mut().and_then(|managed| managed.write.pending_mut()) {
+            Some(seen) => seen.live = room(seen.live.take()),
+            None => drop(room(None)),
+        }
+        managed.map_or(0, |managed| managed.write.generation())
+    }
+
+    /// For whom an object is managed, and how long its revert has to wait at `clock` (of the revert backoff) and `now`.
+    pub(crate) fn revert_delay(&self, key: &Key, clock: f64, now: Instant) -> Option<(Owner, Duration)> {
+        let managed = self.objects.get(key)?;
+        let most = ceiling(&key.group, &key.kind);
+        let damped = managed.damping.as_ref().map(|damping| damping.backoff.delay(clock, most));
+        let not_before = managed.failing.as_ref().and_then(|failing| failing.reverts.as_ref()?.not_before);
+        let failed = not_before.map(|at| at.saturating_duration_since(now));
+        Some((managed.owner.clone(), damped.max(failed).unwrap_or_default()))
+    }
+
     /// Starts the revert or report that the owner's policy asks for. `None` when the object is not kept, is leaving, is of
     /// a newer generation, or another write is under way. `seen` is `None` when the policy leaves the object alone by now.
     pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
