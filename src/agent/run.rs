@@ -183,7 +183,7 @@ fn gauges(shown: &Shown, cluster: &Cluster, notifier: &Notifier, leadership: Opt
     let (context, functions) = shown.get().unzip();
     let syncs = context.iter().flat_map(|context| {
         context.facts().into_iter().map(|(owner, facts)| {
-            let summary = context.drift.summary(&owner);
+            let summary = context.writer.summary(&owner);
             SyncGauges {
                 objects: summary.objects as u64,
                 paused: summary.paused.count as u64,
@@ -303,7 +303,7 @@ async fn lead(
     );
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let functions = Arc::new(function::Context::new(
-        context.drift.clone(),
+        context.writer.clone(),
         context.source.clone(),
         Arc::clone(&context.repositories),
         secrets,

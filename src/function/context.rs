@@ -34,7 +34,7 @@ pub type Input = watch::Receiver<Option<Arc<Function>>>;
 /// What all Functions of an agent share.
 pub struct Context {
     /// The one writer of managed objects.
-    pub drift: Writer,
+    pub writer: Writer,
     /// Git.
     pub source: Source,
     /// The GitRepositories.
@@ -74,7 +74,7 @@ pub struct FunctionMetrics {
 impl Context {
     /// An empty context. `announce` receives every message and must not block.
     pub fn new(
-        drift: Writer,
+        writer: Writer,
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
@@ -83,7 +83,7 @@ impl Context {
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
         Self {
-            drift,
+            writer,
             source,
             repositories,
             secrets,
@@ -101,10 +101,10 @@ impl Context {
     /// The tasks that watch what Functions depend on, until `stop`. `see_child` takes in every event of a child.
     pub fn watches(&self, see_child: &Arc<SeeChild>, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let children = ChildKind::ALL.into_iter().map(|child_kind| {
-            let (cache, writer, see_child) = (Arc::clone(&self.cache), self.drift.clone(), Arc::clone(see_child));
+            let (cache, writer, see_child) = (Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child));
             observe::follow(cache, writer, see_child, child_kind, stop.clone()).boxed()
         });
-        let quotas = Arc::clone(&self.quotas).follow(self.drift.cluster().clone(), stop.clone());
+        let quotas = Arc::clone(&self.quotas).follow(self.writer.cluster().clone(), stop.clone());
         children.chain([quotas.boxed()]).collect()
     }
 

@@ -124,7 +124,7 @@ impl Task {
             return;
         };
         if !self.name_conflict.as_ref().is_some_and(|known| known.is(&key)) {
-            self.name_conflict = Some(NameConflict::follow(self.context.drift.cluster(), &kind, key));
+            self.name_conflict = Some(NameConflict::follow(self.context.writer.cluster(), &kind, key));
         }
     }
 }
@@ -173,7 +173,7 @@ impl Performer<'_> {
     fn refuse(&self, step: &Step, error: &Error, outcome: &mut Outcome) {
         let update = if let Step::Put(put) = step {
             if !error.is_outcome_unknown() {
-                self.context.drift.forget_unapplied(self.owner, &put.desired.key);
+                self.context.writer.forget_unapplied(self.owner, &put.desired.key);
             }
             Some(refusal(put, chain(error)))
         } else {
@@ -189,10 +189,10 @@ impl Performer<'_> {
             return Ok(());
         }
         let desired = &put.desired;
-        let (cluster, name) = (self.context.drift.cluster(), &*desired.key.name);
+        let (cluster, name) = (self.context.writer.cluster(), &*desired.key.name);
         let mut known = put.version.clone();
         // An object that is not managed yet may belong to another owner.
-        let is_kept = self.context.drift.desired(&desired.key).is_some();
+        let is_kept = self.context.writer.desired(&desired.key).is_some();
         if (known.is_none() || !is_kept)
             && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await?
         {
@@ -201,7 +201,7 @@ impl Performer<'_> {
                 return Ok(());
             }
             if is_paused(&live, Timestamp::now()) {
-                self.context.drift.insert_paused(self.owner, desired);
+                self.context.writer.insert_paused(self.owner, desired);
                 outcome.paused.push(desired.key.clone());
                 return Ok(());
             }
@@ -209,9 +209,9 @@ impl Performer<'_> {
         }
         let expect = if known.is_some() { Expect::Ours } else { Expect::Absent };
         let step = apply::Step { desired: Arc::clone(desired), expect };
-        let done = self.context.drift.put(self.owner, step).await?;
+        let done = self.context.writer.put(self.owner, step).await?;
         if done.change == Change::Anothers {
-            self.context.drift.remove(self.owner, &desired.key);
+            self.context.writer.remove(self.owner, &desired.key);
             self.refuse_foreign(put, "another client, which has just created it", outcome);
             return Ok(());
         }
@@ -244,7 +244,7 @@ impl Performer<'_> {
         let (Some((uid, standing)), Some(version)) = (&put.standing, &put.version) else { return false };
         let desired = &put.desired;
         // A newer state that was seen meanwhile was not managed yet.
-        self.context.drift.keep_applied(self.owner, desired, uid, standing).await
+        self.context.writer.keep_applied(self.owner, desired, uid, standing).await
             && self.context.cache.is_at(put.child_kind, self.namespace, self.uid, &desired.key.name, version)
     }
 
@@ -273,7 +273,7 @@ impl Performer<'_> {
     async fn delete(&self, child_kind: ChildKind, identity: &ChildIdentity) -> Result<(), Error> {
         let kind = child_kind.kind();
         let key = kind.key(Some(self.namespace), &identity.name);
-        self.context.drift.delete(self.owner, &kind, &key, &identity.uid).await?;
+        self.context.writer.delete(self.owner, &kind, &key, &identity.uid).await?;
         self.context.cache.remove_deleted(child_kind, self.namespace, self.uid, identity);
         Ok(())
     }
@@ -281,7 +281,7 @@ impl Performer<'_> {
     async fn hand_over(&self, deployment: &str, replicas: i64) -> Result<(), Error> {
         let kind = ChildKind::Deployment.kind();
         let key = kind.key(Some(self.namespace), deployment);
-        match self.context.drift.hand_over_replicas(&kind, &key, &replicas.into()).await {
+        match self.context.writer.hand_over_replicas(&kind, &key, &replicas.into()).await {
             Ok(()) => Ok(()),
             // Another manager owns the field by now: it keeps its value.
             Err(error) if error.is_conflict() => Ok(()),
@@ -297,7 +297,7 @@ impl Performer<'_> {
             fields: Some(format!("involvedObject.uid={},type=Warning", job.identity.uid)),
             ..Selection::default()
         };
-        let mut events = self.context.drift.cluster().list(&kind, selection).take(50);
+        let mut events = self.context.writer.cluster().list(&kind, selection).take(50);
         let mut newest: Option<(Option<Timestamp>, String)> = None;
         while let Some(Ok(event)) = events.next().await {
             let text = |field: &str| event[field].as_str().unwrap_or_default();

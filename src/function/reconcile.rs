@@ -54,8 +54,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     }
     let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
     let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
-    context.drift.set_policy(&owner, policy, 0, Vec::new());
-    let drifted = context.drift.notifier(&owner);
+    context.writer.set_policy(&owner, policy, 0, Vec::new());
+    let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
     let mut poll_now = context.poll_now.subscribe();
     let mut repository = None;
@@ -94,7 +94,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             break;
         }
     }
-    context.drift.forget_owner(&owner);
+    context.writer.forget_owner(&owner);
     task.polling.end(&context);
     context.set_metrics(&owner, None);
     context.cache.unregister(&owner, &namespace, &uid);
@@ -228,7 +228,7 @@ impl Task {
             self.polling.poll_now();
         }
         self.due = None;
-        self.not_put_back = self.context.drift.not_put_back(&self.owner);
+        self.not_put_back = self.context.writer.not_put_back(&self.owner);
         let mut function = function.clone();
         function.status = Some(self.status.clone());
         let reconciled = self.attempt(&function, changed).await;
@@ -238,14 +238,14 @@ impl Task {
 
     /// Whether break glass ended for a changed child.
     fn may_resume(&mut self) -> bool {
-        let (waiting, drift) = (self.paused.len(), &self.context.drift);
-        self.paused.retain(|key| drift.is_paused(key));
+        let (waiting, writer) = (self.paused.len(), &self.context.writer);
+        self.paused.retain(|key| writer.is_paused(key));
         self.paused.len() < waiting
     }
 
     /// Whether the children that cannot be reverted changed.
     fn fails_otherwise(&self) -> bool {
-        self.context.drift.not_put_back(&self.owner) != self.not_put_back
+        self.context.writer.not_put_back(&self.owner) != self.not_put_back
     }
 
     pub(super) fn requeue_within(&mut self, wait: Duration) {
@@ -327,11 +327,11 @@ impl Task {
     }
 
     fn decide(&self, resolved: &Resolved<'_>, children: &Children, admission: Admission) -> Decision {
-        let drift = &self.context.drift;
+        let writer = &self.context.writer;
         let observed = Observed {
             children,
             status: &self.status,
-            kept: &|key| drift.kept_source(&self.owner, key),
+            kept: &|key| writer.kept_source(&self.owner, key),
             admission,
             state: &self.state,
         };

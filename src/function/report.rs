@@ -46,7 +46,7 @@ impl Task {
         if new != self.status {
             let name = function.metadata.name.as_deref().unwrap_or_default();
             let patch = status::patch(&self.status, &new);
-            let cluster = self.context.drift.cluster();
+            let cluster = self.context.writer.cluster();
             match cluster.patch_merge(&functions(), Some(&self.namespace), name, Part::Status, &patch).await {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => return,

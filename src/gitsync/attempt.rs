@@ -161,7 +161,7 @@ impl Attempt<'_> {
     async fn override_window(&mut self, commit: Commit, freeze: Freeze) {
         // What the agent holds in memory has no managers. Who asked is for the record only, so not knowing stops nothing.
         let InventoryOwner { namespace, name, .. } = self.inventory_owner();
-        let live = self.context.drift.cluster().get_metadata(&git_syncs(), Some(namespace), name).await;
+        let live = self.context.writer.cluster().get_metadata(&git_syncs(), Some(namespace), name).await;
         let who = live.ok().flatten().map_or_else(|| UNKNOWN.to_owned(), |meta| windows::who_overrides(&meta));
         let (commit, window, when) = (commit.to_string(), freeze.by, Time(Timestamp::now()));
         let message = Message::WindowOverridden {

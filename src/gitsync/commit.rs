@@ -71,7 +71,7 @@ impl Attempt<'_> {
         if !decoded.problems.is_empty() {
             return Err(refused_for(&decoded.problems));
         }
-        let served = observe::served(self.context.drift.cluster(), &decoded.objects).await?;
+        let served = observe::served(self.context.writer.cluster(), &decoded.objects).await?;
         let placing = Placing {
             own_namespace: self.namespace(),
             target_namespace: &directory.target_namespace,
@@ -94,7 +94,7 @@ impl Attempt<'_> {
         match kept.await {
             Ok(objects) => {
                 self.state.looked_back = true;
-                self.context.drift.accept(self.owner, &objects, []);
+                self.context.writer.accept(self.owner, &objects, []);
             }
             Err(refused) => {
                 // What passes is tried again with the next attempt.

@@ -27,7 +27,7 @@ pub type Input = watch::Receiver<Option<Arc<GitSync>>>;
 /// What all GitSyncs of an agent share.
 pub struct Context {
     /// The one writer of managed objects.
-    pub drift: Writer,
+    pub writer: Writer,
     /// Git.
     pub source: Source,
     /// The GitRepositories.
@@ -63,7 +63,7 @@ pub struct SyncFacts {
 impl Context {
     /// A context with nothing in it yet.
     pub fn new(
-        drift: Writer,
+        writer: Writer,
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
@@ -73,7 +73,7 @@ impl Context {
     ) -> Self {
         let started = Instant::now();
         Self {
-            drift,
+            writer,
             source,
             repositories,
             secrets,

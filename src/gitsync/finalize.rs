@@ -85,7 +85,7 @@ impl Attempt<'_> {
             finalizers.push(FINALIZER.to_owned());
         }
         let patch = json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}});
-        let (cluster, owner) = (self.context.drift.cluster(), self.inventory_owner());
+        let (cluster, owner) = (self.context.writer.cluster(), self.inventory_owner());
         cluster.patch_merge(&git_syncs(), Some(owner.namespace), owner.name, Part::Main, &patch).await.map(drop)
     }
 
@@ -132,9 +132,9 @@ impl Attempt<'_> {
         }
         if self.inventory().is_none()
             && let Found::Whole(inventory) =
-                inventory_maps::read(self.context.drift.cluster(), &self.inventory_owner()).await?
+                inventory_maps::read(self.context.writer.cluster(), &self.inventory_owner()).await?
         {
-            self.context.drift.set_inventory(self.owner, inventory);
+            self.context.writer.set_inventory(self.owner, inventory);
         }
         self.let_go_of(objects, Terminating::Leave).await
     }
@@ -142,13 +142,13 @@ impl Attempt<'_> {
     /// Whether the GitSync exists after all, and is not being deleted.
     async fn is_there(&self) -> Result<bool, Error> {
         let owner = self.inventory_owner();
-        let meta = self.context.drift.cluster().get_metadata(&git_syncs(), Some(owner.namespace), owner.name).await?;
+        let meta = self.context.writer.cluster().get_metadata(&git_syncs(), Some(owner.namespace), owner.name).await?;
         Ok(meta.is_some_and(|m| m.uid == self.sync.metadata.uid && m.deletion_timestamp.is_none()))
     }
 
     /// Deletes or releases what the inventory lists, and then the inventory.
     async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
-        let cluster = self.context.drift.cluster().clone();
+        let cluster = self.context.writer.cluster().clone();
         let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
         let deletes = objects == Objects::Delete && !definition_is_going(&cluster).await?;
@@ -156,7 +156,7 @@ impl Attempt<'_> {
             // Until then nobody knows whether another GitSync wants any of it.
             return Ok(End::Waiting);
         }
-        self.context.drift.accept(self.owner, &[], inventory.0.keys());
+        self.context.writer.accept(self.owner, &[], inventory.0.keys());
         let status = self.sync.status.as_ref();
         let commits = status.iter().flat_map(|s| [s.applied_commit.as_deref(), s.attempted_commit.as_deref()]);
         let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
@@ -175,7 +175,7 @@ impl Attempt<'_> {
         }
         self.release_all(staying).await?;
         inventory_maps::delete(&cluster, &self.inventory_owner(), &self.state.written).await?;
-        self.context.drift.forget_owner(self.owner);
+        self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
     }
 
@@ -185,7 +185,7 @@ impl Attempt<'_> {
         let mut failed = None;
         let entries = self.inventory().unwrap_or_default();
         self.context
-            .drift
+            .writer
             .prune(self.label, going, unproven, |key, pruned| match pruned {
                 Pruned::Gone { .. } => {}
                 Pruned::Terminating => end = End::Waiting,
@@ -202,7 +202,7 @@ impl Attempt<'_> {
 
     async fn release_all(&self, staying: Vec<(Key, Entry)>) -> Result<(), Refused> {
         let releases = stream::iter(staying).map(|(key, entry)| async move {
-            let released = self.context.drift.release(self.label, &key, &entry).await;
+            let released = self.context.writer.release(self.label, &key, &entry).await;
             released.map_err(|error| refused(&key, "released", &error))
         });
         let mut releases = releases.buffer_unordered(AT_ONCE);

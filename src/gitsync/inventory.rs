@@ -20,7 +20,7 @@ impl Attempt<'_> {
         if self.inventory().is_some() {
             return Ok(());
         }
-        let cluster = self.context.drift.cluster();
+        let cluster = self.context.writer.cluster();
         let status = self.sync.status.as_ref();
         // A commit without objects, or one that could not be decoded, leaves no inventory behind.
         let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
@@ -38,13 +38,13 @@ impl Attempt<'_> {
         };
         self.publish_managed(self.managed(&inventory));
         self.publish_taken(taken(&inventory));
-        self.context.drift.set_inventory(self.owner, inventory);
+        self.context.writer.set_inventory(self.owner, inventory);
         Ok(())
     }
 
     /// The inventory, once it was read.
     pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
-        self.context.drift.inventory(self.owner)
+        self.context.writer.inventory(self.owner)
     }
 
     /// What it lists, as far as this GitSync may touch it.
@@ -65,9 +65,9 @@ impl Attempt<'_> {
     /// Writes the inventory with everything that is about to be created.
     pub(super) async fn write_intentions(&mut self, plan: &Plan) -> Result<(), Refused> {
         let steps = plan.stages.values().flatten().map(|step| &step.desired);
-        let grew = self.context.drift.intend(self.owner, steps);
+        let grew = self.context.writer.intend(self.owner, steps);
         // A write that failed before may have been the one that lists what is about to be applied.
-        let is_unwritten = self.state.written.is_empty() || self.context.drift.is_unsaved(self.owner);
+        let is_unwritten = self.state.written.is_empty() || self.context.writer.is_unsaved(self.owner);
         if grew || (is_unwritten && plan.applies() > 0) { self.save_inventory().await } else { Ok(()) }
     }
 
@@ -80,31 +80,31 @@ impl Attempt<'_> {
             .with(self.owner, |view| leaving.iter().cloned().partition(|key| view.taken_elsewhere(key)));
         // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
         let ours = match self.inventory() {
-            Some(inventory) => self.context.drift.still_labelled(self.label, &inventory, &taken).await,
+            Some(inventory) => self.context.writer.still_labelled(self.label, &inventory, &taken).await,
             None => HashSet::new(),
         };
         self.state.still_labelled = !ours.is_empty();
         for key in taken {
-            if ours.contains(&key) { left.push(key) } else { self.context.drift.remove(self.owner, &key) }
+            if ours.contains(&key) { left.push(key) } else { self.context.writer.remove(self.owner, &key) }
         }
-        self.context.drift.give_up(self.owner, &left);
+        self.context.writer.give_up(self.owner, &left);
         !left.is_empty()
     }
 
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
-        let Some(inventory) = self.context.drift.save(self.owner) else { return Ok(()) };
+        let Some(inventory) = self.context.writer.save(self.owner) else { return Ok(()) };
         let nothing = inventory.0.is_empty() && self.state.written.is_empty();
         let shards = if nothing { Vec::new() } else { inventory.encode() };
         let (managed, taken) = (self.managed(&inventory), taken(&inventory));
         // Not held while it is written: until then it would be copied with the next change.
         drop(inventory);
-        let cluster = self.context.drift.cluster();
+        let cluster = self.context.writer.cluster();
         let mut written = std::mem::take(&mut self.state.written);
         let saved = inventory_maps::write(cluster, &self.inventory_owner(), &shards, &mut written).await;
         self.state.written = written;
         self.publish_managed(managed);
         if let Err(error) = saved {
-            self.context.drift.not_saved(self.owner);
+            self.context.writer.not_saved(self.owner);
             return Err(error.into());
         }
         self.publish_taken(taken);
@@ -114,7 +114,7 @@ impl Attempt<'_> {
     /// Writes the inventory if what was last applied to an object has changed since (one that was created again has
     /// another UID).
     pub(super) async fn save_changes(&mut self) -> Result<(), Refused> {
-        if self.context.drift.is_unsaved(self.owner) { self.save_inventory().await } else { Ok(()) }
+        if self.context.writer.is_unsaved(self.owner) { self.save_inventory().await } else { Ok(()) }
     }
 }
 

@@ -36,7 +36,7 @@ impl Attempt<'_> {
     pub(super) async fn observe(&mut self, desired: &DesiredState) -> Result<Observed, Refused> {
         self.forget_old_failures(desired);
         let now = Instant::now();
-        let kept = self.context.drift.applied(self.owner);
+        let kept = self.context.writer.applied(self.owner);
         let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
         inventory.0.retain(|key, _| self.reaches(key));
         let waiting = self.state.failed.iter().filter(|(_, failed)| failed.again > now);
@@ -47,7 +47,7 @@ impl Attempt<'_> {
             .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
             .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
             .collect::<Vec<_>>();
-        let (live, unseen) = live(self.context.drift.cluster(), &unknown, self.label).await?;
+        let (live, unseen) = live(self.context.writer.cluster(), &unknown, self.label).await?;
         for (keys, error) in unseen {
             for key in keys {
                 let (class, message, after) = (error.class(), chain(&error), error.retry_after());

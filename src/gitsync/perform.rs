@@ -34,7 +34,7 @@ impl Attempt<'_> {
         self.forget_settled_failures(plan);
         let left = self.let_leave(plan, request, &mut tally).await;
         let awaits_takers = self.hand_over(&plan.leaving.handed_over).await;
-        self.context.drift.end_idle_watches();
+        self.context.writer.end_idle_watches();
         self.save_inventory().await?;
         self.state.awaits_others = awaits_takers
             || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
@@ -84,7 +84,7 @@ impl Attempt<'_> {
     /// What is under break glass is applied when that ends.
     fn await_break_glass(&mut self, plan: &Plan) {
         for desired in &plan.paused {
-            self.context.drift.insert_paused(self.owner, desired);
+            self.context.writer.insert_paused(self.owner, desired);
             self.state.paused.insert(desired.key.clone());
         }
     }
@@ -93,16 +93,16 @@ impl Attempt<'_> {
     fn accept(&self, desired: &DesiredState, plan: &Plan) {
         let leaving = &plan.leaving;
         let gone = leaving.prune.iter().chain(leaving.held.iter().map(|(key, _)| key)).chain(&leaving.handed_over);
-        self.context.drift.accept(self.owner, &desired.objects, gone);
+        self.context.writer.accept(self.owner, &desired.objects, gone);
     }
 
     async fn apply(&mut self, plan: &Plan, tally: &mut Tally) {
-        let drift = self.context.drift.clone();
+        let writer = self.context.writer.clone();
         let owner = self.owner.clone();
         let mut definitions = false;
         self.state.paused.clear();
         for steps in plan.stages.values() {
-            drift.put_stage(&owner, steps.clone(), |desired, applied| {
+            writer.put_stage(&owner, steps.clone(), |desired, applied| {
                 // Wake other GitSyncs only if a Namespace or CustomResourceDefinition changed.
                 let is_news =
                     matches!(&applied, Applied::Done(put) if matches!(put.change, Change::Created | Change::Changed));
@@ -160,14 +160,14 @@ impl Attempt<'_> {
         let Some(inventory) = self.inventory() else { return 0 };
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
         drop(inventory);
-        let (drift, label) = (self.context.drift.clone(), Arc::clone(self.label));
+        let (writer, label) = (self.context.writer.clone(), Arc::clone(self.label));
         let mut pruning = 0;
-        drift
+        writer
             .prune(&label, leaving, unproven, |key, pruned| match pruned {
                 Pruned::Gone { deleted } => {
                     tally.pruned += usize::from(deleted);
                     self.state.failed.remove(&key);
-                    self.context.drift.remove(self.owner, &key);
+                    self.context.writer.remove(self.owner, &key);
                 }
                 Pruned::Terminating => {
                     pruning += 1;

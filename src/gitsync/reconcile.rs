@@ -66,7 +66,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut host_keys = context.source.host_keys();
     let mut registry = context.registry.listen();
     let mut look_now = context.look_now.subscribe();
-    let drifted = context.drift.notifier(&owner);
+    let drifted = context.writer.notifier(&owner);
     let mut last: Option<Arc<GitSync>> = None;
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
@@ -102,7 +102,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = sleep_until(due.into()) => {}
         }
     }
-    context.drift.forget_owner(&owner);
+    context.writer.forget_owner(&owner);
     context.registry.remove(&owner);
     context.set_facts(&owner, None);
     context.source.set_remote(&consumer, None);
@@ -284,7 +284,7 @@ impl Task {
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
         let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some() };
-        self.context.drift.set_policy(&self.owner, policy, status.reverted, status.last_reverts);
+        self.context.writer.set_policy(&self.owner, policy, status.reverted, status.last_reverts);
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
         if let Ok(Some(url)) = &url {
             let branch = registry::branch(url, &sync.spec.reference);

@@ -108,7 +108,7 @@ impl Task {
     }
 
     fn status_now(&self, sync: &GitSync, outcome: &Outcome, old: &GitSyncStatus) -> GitSyncStatus {
-        let summary = self.context.drift.summary(&self.owner);
+        let summary = self.context.writer.summary(&self.owner);
         let attempted = self.state.seen.map(|(commit, _)| commit.to_string());
         let applied = self
             .state
@@ -153,7 +153,7 @@ impl Task {
         let namespace = sync.metadata.namespace.as_deref();
         let name = sync.metadata.name.as_deref().unwrap_or_default();
         let patch = status::patch(old, &new);
-        let cluster = self.context.drift.cluster();
+        let cluster = self.context.writer.cluster();
         match cluster.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.status = Some(new);

@@ -45,7 +45,7 @@ impl Task {
 
     /// What was left for a break glass is applied when that ends; everything else only changes the status.
     pub(super) fn objects_changed(&mut self) {
-        if self.state.paused.iter().any(|key| !self.context.drift.is_paused(key)) {
+        if self.state.paused.iter().any(|key| !self.context.writer.is_paused(key)) {
             self.next_look = Instant::now();
         }
         // Gathers what changes together into one status.
@@ -67,7 +67,7 @@ impl Task {
             failed.again = now;
         }
         if matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. })) {
-            self.context.drift.cluster().kinds_changed();
+            self.context.writer.cluster().kinds_changed();
         }
     }
 
