@@ -1,9 +1,9 @@
 //! Mainstay keeps a Kubernetes cluster in sync with Git repositories: an agent in the cluster, and its command line.
 //!
-//! Users write three kinds of resources. A `GitRepository` says where a repository is and how it is opened. A `GitSync`
+//! Users write four kinds of resources. A `GitRepository` says where a repository is and how it is opened. A `GitSync`
 //! (for Flux users: a Kustomization that names its branch) says which directory of which reference is applied, pruned and
 //! protected from drift. A `Function` (of Kyma Serverless) is source code, inline or in Git, that is built into an image
-//! and served by a Deployment.
+//! and served by a Deployment. A `Receiver` takes the webhooks of a Git host.
 //!
 //! Every controller reconciles in four steps: observe, decide, perform, report. Deciding is a pure function over values;
 //! the other three read, write and wait. The modules in reading order, from the ground up:
@@ -26,12 +26,15 @@
 //! - [`registry`]: image registries: image names, which registry a Function uses, credentials, client
 //! - [`build`]: what runs inside a build Job: fetch the source, install dependencies, push the image
 //! - [`function`]: a Function becomes its children; the controller of Functions
+//! - [`listener`]: an HTTP listener whose clients cost a bounded number of connections for a bounded time
+//! - [`receiver`]: webhooks of Git hosts: what was pushed to is looked up at once; the controller of Receivers
 //! - [`agent`]: the long-running process: wiring, leader election, health, metrics
 //! - [`cli`]: the commands
 //!
 //! # The way of a commit
 //!
-//! 1. [`gitsync::run`] is the task of one GitSync: it waits for its interval, a request or a change, and makes an attempt.
+//! 1. [`gitsync::run`] is the task of one GitSync: it waits for its interval, a push ([`receiver`]),
+//!    a request or a change, and makes an attempt.
 //! 2. [`Source::lookup`](source::Source::lookup) resolves the reference, with one request for all consumers of the remote.
 //! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems.
@@ -70,6 +73,7 @@
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |
 //! | field ownership projection | [`managed::projection`] |
 //! | revert backoff | [`managed::revert_backoff`]; every other backoff is a [`failure::Backoff`] |
+//! | who is woken by a push, and how often | [`source::Pushes`], `receiver/matching.rs` |
 //! | build queue | [`function::build_queue`] |
 //! | stages of a Function | [`function::stage`] |
 //!
@@ -86,6 +90,7 @@
 //! | a language | 4 | a folder and a row in `runtimes/`, a planner in `build/install/` and its row, a golden case |
 //! | a kind of child of a Function | 5 | a file in `function/children/`, its kind, a row in `function/stage.rs`, a stage, a golden case |
 //! | a CLI command | 3 | a file in `cli/`, a variant in `cli/mod.rs`, a golden help text |
+//! | a Git host that sends webhooks | 3 | a variant of [`api::ReceiverType`], its header in `receiver/signature.rs`, its payload in `receiver/payload.rs` |
 //! | a renderer (kustomize, Helm) | | there is none yet; it will be a file in `render/` |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
@@ -103,12 +108,15 @@ pub mod drift;
 pub mod failure;
 pub mod function;
 pub mod gitsync;
+#[expect(clippy::disallowed_methods, reason = "it is on the network, with deadlines")]
+pub mod listener;
 #[expect(clippy::disallowed_methods, reason = "it measures the time since the last progress")]
 pub mod liveness;
 pub mod managed;
 pub mod manifest;
 pub mod notification;
 pub mod object;
+pub mod receiver;
 pub mod registry;
 pub mod runtimes;
 pub mod secrets;

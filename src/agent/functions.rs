@@ -30,7 +30,9 @@ pub(super) async fn follow(
     mut repositories: watch::Receiver<bool>,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
-    if !is_defined(&context, &cluster, &stop).await {
+    // Without the definition there are no Functions.
+    let absent = || context.source.all_registered(ConsumerKind::Function);
+    if !is_defined(DEFINITION, &cluster, absent, &stop).await {
         return Ok(());
     }
     // A Git Function needs its GitRepository, but not every Function does.
@@ -74,18 +76,18 @@ impl Work for Functions {
     }
 }
 
-/// Waits until the cluster serves the kind. Returns false if `stop` came first.
-async fn is_defined(context: &Context, cluster: &Cluster, stop: &CancellationToken) -> bool {
+/// Waits until the cluster serves the kind of a CustomResourceDefinition; `absent` is called while that does not exist.
+/// Returns false if `stop` came first.
+pub(super) async fn is_defined(name: &str, cluster: &Cluster, absent: impl Fn(), stop: &CancellationToken) -> bool {
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
-    let mut events = cluster.watch(&definitions, Selection::named(None, DEFINITION));
+    let mut events = cluster.watch(&definitions, Selection::named(None, name));
     let mut is_there = false;
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         match event {
             WatchEvent::Initial(live) | WatchEvent::Applied(live) if is_established(&live) => return true,
             WatchEvent::Initial(_) | WatchEvent::Applied(_) => is_there = true,
-            // Without the definition there are no Functions.
-            WatchEvent::Synced(_) if !is_there => context.source.all_registered(ConsumerKind::Function),
+            WatchEvent::Synced(_) if !is_there => absent(),
             _ => {}
         }
     }

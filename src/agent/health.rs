@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: TLS and authentication; bind it to an address that only the cluster reaches.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -12,10 +12,13 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use futures::FutureExt as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 use super::metrics::Metrics;
+use crate::listener::{self, Limits};
 
 /// Content type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -27,17 +30,18 @@ impl<F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static> Ask for F {}
 
 /// Serves until `stop`. `ready` says why the agent is not ready, `alive` why only a restart helps. Unavailable servers
 /// are a reason for neither.
-///
-/// # Errors
-/// If the listener fails.
 pub async fn serve(
     listener: TcpListener,
+    limits: Limits,
     metrics: Arc<Metrics>,
     alive: impl Ask,
     ready: impl Ask,
     stop: CancellationToken,
-) -> io::Result<()> {
-    axum::serve(listener, router(metrics, alive, ready)).with_graceful_shutdown(stop.cancelled_owned()).await
+) {
+    let router = router(metrics, alive, ready);
+    // A router is always ready, and never fails.
+    let answer = move |request| router.clone().oneshot(request).map(|Ok(answer)| answer);
+    listener::serve(listener, limits, answer, stop).await;
 }
 
 fn router(metrics: Arc<Metrics>, alive: impl Ask, ready: impl Ask) -> Router {
@@ -69,7 +73,6 @@ mod tests {
     use axum::body::Body;
     use http::Request;
     use http_body_util::BodyExt as _;
-    use tower::ServiceExt as _;
 
     async fn ask(router: &Router, path: &str) -> (u16, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();

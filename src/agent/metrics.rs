@@ -25,7 +25,9 @@ use prometheus_client::{
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::function_conditions::Reason, cluster::Counted, function, notification::Message, object::Owner};
+use crate::{
+    api::function_conditions::Reason, cluster::Counted, function, notification::Message, object::Owner, receiver::Count,
+};
 
 /// Upper bounds of the revert latency's buckets, in seconds. Slowed reverts of contended objects reach minutes.
 const LATENCIES: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 300.0];
@@ -55,6 +57,8 @@ pub struct Gauges {
     pub builds_held_up: u64,
     /// Functions in the build queue.
     pub builds_waiting: u64,
+    /// Deliveries to Receivers since the start, by type and outcome.
+    pub deliveries: Vec<Count>,
 }
 
 /// The gauges of one GitSync.
@@ -235,11 +239,12 @@ impl Metrics {
     }
 }
 
-/// The label that names a GitSync (`sync`) or a Function (`function`).
+/// The label that names a GitSync (`sync`), a Function (`function`) or a Receiver (`receiver`).
 fn labels(subject: &Owner) -> Labels {
     match subject {
         Owner::GitSync(name) => [("sync", name.to_string())],
         Owner::Function(name) => [("function", name.to_string())],
+        Owner::Receiver(name) => [("receiver", name.to_string())],
     }
 }
 
@@ -302,6 +307,11 @@ impl Collector for AtScrape {
         let mut family = encoder.encode_descriptor("api_requests", "Requests to the API server", None, kind)?;
         for counted in &gauges.requests {
             let labels = [("verb", counted.verb.as_str()), ("resource", &*counted.resource)];
+            ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
+        }
+        let mut family = encoder.encode_descriptor("receiver_deliveries", "Deliveries of webhooks", None, kind)?;
+        for counted in &gauges.deliveries {
+            let labels = [("type", counted.kind), ("outcome", counted.outcome)];
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
         for (name, help, number) in [
@@ -413,6 +423,7 @@ mod tests {
             builds_running: 5,
             builds_held_up: 6,
             builds_waiting: 7,
+            deliveries: vec![Count { kind: "github", outcome: "woken", count: 8 }],
         });
         let text = metrics.text().unwrap();
         for line in [
@@ -423,6 +434,7 @@ mod tests {
             "mainstay_function_builds_waiting 7",
             r#"mainstay_function_configured_status_duration_seconds{name="hello",namespace="shop",type="git",runtime="nodejs22"} 1.5"#,
             r#"mainstay_api_requests_total{verb="apply",resource="configmaps"} 12"#,
+            r#"mainstay_receiver_deliveries_total{type="github",outcome="woken"} 8"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,
             r#"mainstay_sync_lag_seconds{sync="a/b"} 1.5"#,
             "# EOF",

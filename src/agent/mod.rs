@@ -10,8 +10,9 @@ mod host_keys;
 mod inputs;
 pub mod metrics;
 mod notify;
+mod receivers;
 mod run;
 mod ssh_keys;
 mod tasks;
 
-pub use run::{Error, Nudge, Settings, run};
+pub use run::{Error, Nudge, Receive, Settings, run};

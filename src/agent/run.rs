@@ -13,17 +13,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::{Gauges, Metrics, SyncGauges};
 use super::notify::Notifier;
-use super::{bootstrap, functions, health, host_keys, inputs, ssh_keys};
+use super::{bootstrap, functions, health, host_keys, inputs, receivers, ssh_keys};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::{self, Drift};
 use crate::function;
 use crate::gitsync::Context;
+use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
+use crate::receiver::{self, BaseUrl, Deliveries};
 use crate::secrets::Secrets;
-use crate::source::{self, Repositories, SharedHostKeys, Source};
+use crate::source::{self, Pushes, Repositories, SharedHostKeys, Source};
 
 /// The agent's settings.
 #[derive(Clone, Debug)]
@@ -36,6 +38,10 @@ pub struct Settings {
     pub identity: String,
     /// Address for health and metrics.
     pub listen: Option<SocketAddr>,
+    /// Where deliveries of webhooks come in, if anywhere.
+    pub receive: Option<Receive>,
+    /// What clients of health, metrics and webhooks may cost.
+    pub limits: Limits,
     /// Git.
     pub source: source::Settings,
     /// Functions.
@@ -47,6 +53,35 @@ pub struct Settings {
     pub stuck_after: Duration,
     /// Makes the agent poll every remote at once.
     pub nudge: Nudge,
+}
+
+/// Where deliveries of webhooks come in.
+#[derive(Clone, Debug)]
+pub struct Receive {
+    /// The listener.
+    pub listener: Arc<std::net::TcpListener>,
+    /// The address under which hosts reach it.
+    pub base: BaseUrl,
+}
+
+impl Receive {
+    /// Listens on an address. Port 0 takes a free one.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub fn bind(address: SocketAddr, base: BaseUrl) -> Result<Self, Error> {
+        let bound = std::net::TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let listener = bound.map_err(|cause| Error::Receive { address, cause })?;
+        Ok(Self { listener: Arc::new(listener), base })
+    }
+
+    /// The address that is listened on.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()
+    }
 }
 
 /// Makes the agent poll every remote at once, because a local repository has a new commit.
@@ -72,6 +107,15 @@ pub enum Error {
         #[source]
         cause: io::Error,
     },
+    /// The listener for webhooks could not be opened.
+    #[error("could not receive webhooks on {address}")]
+    Receive {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        cause: io::Error,
+    },
     /// The drift loop ended.
     #[error("the drift loop ended")]
     Drift(#[source] drift::Error),
@@ -79,6 +123,9 @@ pub enum Error {
     #[error("a task of the agent broke")]
     Task(#[source] JoinError),
 }
+
+/// An address that is not known.
+const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 /// The contexts of all GitSyncs and of all Functions.
 type Contexts = (Arc<Context>, Arc<function::Context>);
@@ -120,12 +167,23 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     });
     let (shown, liveness) = (Shown::default(), Liveness::default());
     let (ready, readiness) = watch::channel(Err("starting".to_owned()));
+    let deliveries = Arc::new(Deliveries::default());
+    if let Some(receive) = &settings.receive {
+        let failed = |cause| Error::Receive { address: receive.address().unwrap_or(UNSPECIFIED), cause };
+        let listener = receive.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
+        let (deliveries, limits, end) = (Arc::clone(&deliveries), settings.limits, stop.clone());
+        tasks.spawn(async move {
+            deliveries.serve(listener, limits, end).await;
+            Ok(())
+        });
+    }
     serve(
         &settings,
         &cluster,
         &emitter,
         &notifier,
         &shown,
+        &deliveries,
         leadership.clone(),
         readiness,
         &liveness,
@@ -133,7 +191,8 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         &stop,
     )
     .await?;
-    let leading = lead_by_terms(settings, cluster, notifier, leadership, shown, liveness, ready, stop.clone());
+    let leading =
+        lead_by_terms(settings, cluster, notifier, leadership, shown, deliveries, liveness, ready, stop.clone());
     tasks.spawn(async move {
         let _over = worked.drop_guard();
         leading.await
@@ -155,6 +214,7 @@ async fn serve(
     emitter: &Emitter,
     notifier: &Notifier,
     shown: &Shown,
+    deliveries: &Arc<Deliveries>,
     leadership: Option<Leadership>,
     readiness: watch::Receiver<Result<(), String>>,
     liveness: &Liveness,
@@ -163,23 +223,31 @@ async fn serve(
 ) -> Result<(), Error> {
     let Some(address) = settings.listen else { return Ok(()) };
     let listener = TcpListener::bind(address).await.map_err(|cause| Error::Serve { address, cause })?;
-    let (shown, cluster, notifier) = (shown.clone(), cluster.clone(), notifier.clone());
-    let metrics = Arc::new(Metrics::new(move || gauges(&shown, &cluster, &notifier, leadership.as_ref())));
+    let (shown, cluster, notifier, deliveries) =
+        (shown.clone(), cluster.clone(), notifier.clone(), Arc::clone(deliveries));
+    let metrics = Arc::new(Metrics::new(move || gauges(&shown, &cluster, &notifier, &deliveries, leadership.as_ref())));
     let (follower, messages, end) = (Arc::clone(&metrics), emitter.subscribe(), stop.clone());
     tasks.spawn(async move {
         follower.follow(messages, end).await;
         Ok(())
     });
-    let (end, liveness, stuck_after) = (stop.clone(), liveness.clone(), settings.stuck_after);
+    let (end, liveness, stuck_after, limits) = (stop.clone(), liveness.clone(), settings.stuck_after, settings.limits);
     tasks.spawn(async move {
         let ready = move || readiness.borrow().clone();
         let alive = move || liveness.check(stuck_after);
-        health::serve(listener, metrics, alive, ready, end).await.map_err(|cause| Error::Serve { address, cause })
+        health::serve(listener, limits, metrics, alive, ready, end).await;
+        Ok(())
     });
     Ok(())
 }
 
-fn gauges(shown: &Shown, cluster: &Cluster, notifier: &Notifier, leadership: Option<&Leadership>) -> Gauges {
+fn gauges(
+    shown: &Shown,
+    cluster: &Cluster,
+    notifier: &Notifier,
+    deliveries: &Deliveries,
+    leadership: Option<&Leadership>,
+) -> Gauges {
     let (context, functions) = shown.get().unzip();
     let syncs = context.iter().flat_map(|context| {
         context.facts().into_iter().map(|(owner, facts)| {
@@ -207,6 +275,7 @@ fn gauges(shown: &Shown, cluster: &Cluster, notifier: &Notifier, leadership: Opt
         builds_running: queue.building as u64,
         builds_held_up: queue.held_up as u64,
         builds_waiting: queue.waiting as u64,
+        deliveries: deliveries.counts(),
     }
 }
 
@@ -218,12 +287,13 @@ async fn lead_by_terms(
     notifier: Notifier,
     leadership: Option<Leadership>,
     shown: Shown,
+    deliveries: Arc<Deliveries>,
     liveness: Liveness,
     ready: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let Some(mut leadership) = leadership else {
-        return lead(&settings, &cluster, &notifier, &shown, &liveness, &ready, stop).await;
+        return lead(&settings, &cluster, &notifier, &shown, &deliveries, &liveness, &ready, stop).await;
     };
     while !stop.is_cancelled() {
         // A standby is ready.
@@ -231,7 +301,7 @@ async fn lead_by_terms(
         let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
         let _ = ready.send_replace(Err("starting to lead".to_owned()));
         let end = term.ended().child_token();
-        let mut led = pin!(lead(&settings, &cluster, &notifier, &shown, &liveness, &ready, end.clone()));
+        let mut led = pin!(lead(&settings, &cluster, &notifier, &shown, &deliveries, &liveness, &ready, end.clone()));
         let led = tokio::select! {
             led = &mut led => led,
             () = stop.cancelled() => {
@@ -244,11 +314,13 @@ async fn lead_by_terms(
     Ok(())
 }
 
+#[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
 async fn lead(
     settings: &Settings,
     cluster: &Cluster,
     notifier: &Notifier,
     shown: &Shown,
+    deliveries: &Deliveries,
     liveness: &Liveness,
     ready: &watch::Sender<Result<(), String>>,
     stop: CancellationToken,
@@ -265,11 +337,13 @@ async fn lead(
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
     let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));
+    let pushes = Arc::new(Pushes::default());
     let context = Arc::new(Context::new(
         writer,
         source.clone(),
         Arc::clone(&repositories),
         Arc::clone(&secrets),
+        Arc::clone(&pushes),
         trusted,
         liveness.component("reconciling GitSyncs"),
         notify(notifier),
@@ -306,7 +380,8 @@ async fn lead(
         context.writer.clone(),
         context.source.clone(),
         Arc::clone(&context.repositories),
-        secrets,
+        Arc::clone(&secrets),
+        Arc::clone(&pushes),
         settings.functions.clone(),
         liveness.component("reconciling Functions"),
         notify(notifier),
@@ -321,6 +396,19 @@ async fn lead(
         repositories_of_functions,
         stop.clone(),
     );
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let emit = notify(notifier);
+    let hooks = Arc::new(receiver::Context::new(
+        cluster.clone(),
+        secrets,
+        pushes,
+        settings.receive.as_ref().map(|receive| receive.base.clone()),
+        liveness.component("reconciling Receivers"),
+        move |owner, message| emit(&Announcement { owner, object: None, message }),
+    ));
+    deliveries.set(Some(Arc::clone(&hooks)));
+    let component = liveness.component("the watch of Receivers");
+    let following = receivers::follow(hooks, notifier.clone(), cluster.clone(), stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
@@ -343,6 +431,7 @@ async fn lead(
         }
     };
     shown.set(None);
+    deliveries.set(None);
     // Running tasks are cancelled: every write can be repeated, and none may follow the end of a term.
     tasks.shutdown().await;
     result

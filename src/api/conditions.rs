@@ -1,4 +1,4 @@
-//! The condition types and reasons of a GitSync, as `kubectl wait` and kstatus tools understand them.
+//! The condition types and reasons of a GitSync and of a Receiver, as `kubectl wait` and kstatus tools understand them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -82,6 +82,14 @@ pub enum Reason {
     WindowClosed,
     /// No window does.
     WindowOpen,
+    /// Deliveries to a Receiver are accepted.
+    Receiving,
+    /// The Secret of a Receiver, or its token, is missing.
+    TokenNotFound,
+    /// The token of a Receiver protects nothing.
+    TokenInvalid,
+    /// This agent receives no deliveries.
+    NotServed,
     /// An invariant of Mainstay is broken.
     InternalError,
 }

@@ -13,6 +13,7 @@ pub mod function_conditions;
 pub mod git_repository;
 pub mod git_sync;
 pub mod names;
+pub mod receiver;
 mod schemas;
 
 pub use amount::Amount;
@@ -20,11 +21,12 @@ pub use duration::Span;
 pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
+pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
 /// Every CRD that Mainstay needs, in the order to apply them.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![GitRepository::crd(), GitSync::crd(), Function::crd()]
+    vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), Function::crd()]
 }

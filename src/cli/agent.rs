@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{Error, Exit, connection::Connection, lease_identity::Identity, logs, stop};
-use crate::{agent, function, liveness, notification::Emitter, source};
+use crate::{agent, function, listener::Limits, liveness, notification::Emitter, receiver::BaseUrl, source};
 
 /// Arguments of `agent`.
 #[derive(clap::Args, Debug)]
@@ -16,6 +16,12 @@ pub(super) struct Arguments {
     /// Serve /healthz, /readyz and /metrics here, such as 0.0.0.0:8080; by default nowhere
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
+    /// Receive webhooks for Receivers here, such as 0.0.0.0:9292; by default nowhere
+    #[arg(long, value_name = "ADDR")]
+    receive: Option<SocketAddr>,
+    /// Address under which Git hosts reach that, such as https://hooks.example.com; shown in the status of Receivers
+    #[arg(long, value_name = "URL", env = "MAINSTAY_RECEIVER_URL", requires = "receive")]
+    receiver_url: Option<BaseUrl>,
     /// Directory of the Git mirrors; only this process may write there
     #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
     data: PathBuf,
@@ -33,6 +39,8 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     logs::start(arguments.log_format, "info");
     // Invalid variables are reported before anything starts.
+    let base = arguments.receiver_url.unwrap_or(BaseUrl::Unknown);
+    let receive = arguments.receive.map(|address| agent::Receive::bind(address, base)).transpose()?;
     let functions =
         function::Settings::from_env(function::Settings::default(), variables()).map_err(Error::Settings)?;
     let stop = stop::on_signal()?;
@@ -45,6 +53,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         allow_namespaces: arguments.allow_namespaces,
         identity: identity.name().to_owned(),
         listen: arguments.listen,
+        receive,
+        limits: Limits::default(),
         source,
         functions,
         elect: true,

@@ -42,6 +42,7 @@ const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (RBAC, "RoleBinding", "rolebindings", "mainstay-lease"),
     (RBAC, "Role", "roles", "mainstay-lease"),
     ("v1", "ServiceAccount", "serviceaccounts", "mainstay"),
+    ("v1", "Service", "services", "mainstay-receivers"),
     ("v1", "ConfigMap", "configmaps", names::BOOTSTRAP),
     ("v1", "ConfigMap", "configmaps", names::KNOWN_HOSTS),
     ("coordination.k8s.io/v1", "Lease", "leases", names::LEASE),

@@ -21,7 +21,7 @@ use crate::liveness::Component;
 use crate::notification::Message;
 use crate::object::Owner;
 use crate::secrets::Secrets;
-use crate::source::{Repositories, Source};
+use crate::source::{Pushes, Repositories, Source};
 
 /// Functions that write to the cluster at the same time.
 const AT_ONCE: usize = 16;
@@ -43,6 +43,8 @@ pub struct Context {
     pub settings: Settings,
     /// Registry and Git credentials.
     pub secrets: Arc<Secrets>,
+    /// Who is woken by a push.
+    pub pushes: Arc<Pushes>,
     /// Changes when every remote has to be polled now.
     pub poll_now: watch::Sender<u64>,
     pub(super) cache: Arc<Cache>,
@@ -73,11 +75,13 @@ pub struct FunctionMetrics {
 
 impl Context {
     /// An empty context. `announce` receives every message and must not block.
+    #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
     pub fn new(
         writer: Writer,
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
+        pushes: Arc<Pushes>,
         settings: Settings,
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
@@ -87,6 +91,7 @@ impl Context {
             source,
             repositories,
             secrets,
+            pushes,
             poll_now: watch::Sender::new(0),
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
             quotas: Arc::default(),

@@ -18,7 +18,7 @@ use crate::api::build::{FailureReason, Termination};
 use crate::api::function::FunctionStatus;
 use crate::failure::{Class, jitter};
 use crate::secrets::{Followed, RepositorySecrets};
-use crate::source::{Consumer, ConsumerKind, Remote};
+use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, Remote};
 
 /// The source of a Function.
 pub(super) enum Source {
@@ -41,6 +41,12 @@ pub(super) struct Polling {
     unread: Option<SourceError>,
     retry: Retry,
     next: Instant,
+    /// When the remote is to be looked up because of a push.
+    pushed: Option<Instant>,
+    /// The push that this reconcile is for.
+    current_push: Option<Instant>,
+    /// The server has asked to be left alone until then.
+    not_before: Option<Instant>,
     /// Whether the next poll was requested, so that cached lookups do not count.
     anew: bool,
     /// The Job that found its branch moved and caused a poll.
@@ -58,6 +64,9 @@ impl Polling {
             unread: None,
             retry: Retry::default(),
             next: Instant::now(),
+            pushed: None,
+            current_push: None,
+            not_before: None,
             anew: true,
             resolved_for: None,
         }
@@ -69,6 +78,21 @@ impl Polling {
         self.next = Instant::now();
     }
 
+    /// A reconcile begins. A push that is due is its own, whether it gets as far as to the remote or not.
+    pub(super) fn begin(&mut self) {
+        self.current_push = self.push_due().filter(|due| *due <= Instant::now()).and_then(|_| self.pushed.take());
+    }
+
+    /// The remote is to be looked up at this time because of a push.
+    pub(super) fn pushed(&mut self, at: Option<Instant>) {
+        self.pushed = at;
+    }
+
+    /// When the remote is looked up because of a push.
+    fn push_due(&self) -> Option<Instant> {
+        self.pushed.max(self.not_before.filter(|_| self.pushed.is_some()))
+    }
+
     /// The host keys that hold for all repositories are others: what failed may be possible now.
     pub(super) fn host_keys_changed(&mut self) {
         if self.unread.is_some() {
@@ -78,7 +102,8 @@ impl Polling {
 
     /// Time of the next poll; `None` for an inline Function.
     pub(super) fn due(&self) -> Option<Instant> {
-        (self.tree.is_some() || self.unread.is_some()).then_some(self.next)
+        let next = (self.tree.is_some() || self.unread.is_some()).then_some(self.next);
+        next.into_iter().chain(self.push_due()).min()
     }
 
     /// The error of the last poll.
@@ -100,6 +125,7 @@ impl Polling {
     pub(super) fn end(&mut self, context: &Context) {
         (self.secrets, self.remote) = (RepositorySecrets::default(), None);
         context.source.set_remote(&self.consumer, None);
+        context.pushes.set(&self.consumer, None);
     }
 
     /// Sets the remote that the Function uses, if it can be determined.
@@ -107,8 +133,18 @@ impl Polling {
         if let Some(location) = location(function)
             && let Ok((remote, _)) = git::remote(context, &mut self.secrets, &location).await
         {
-            context.source.set_remote(&self.consumer, Some(&remote));
+            self.uses(context, &remote, &location);
         }
+    }
+
+    fn uses(&self, context: &Context, remote: &Remote, location: &GitLocation) {
+        context.source.set_remote(&self.consumer, Some(remote));
+        let followed = Reference::parse(&location.reference).ok().map(|reference| FollowedRemote {
+            repository: location.repository.clone(),
+            url: remote.url.clone(),
+            reference,
+        });
+        context.pushes.set(&self.consumer, followed);
     }
 
     /// After a reconcile: the remote is determined, or cannot be, unless a later attempt may still succeed.
@@ -135,7 +171,7 @@ impl Polling {
         let moved = moved(children).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
         let found = match git::remote(context, &mut self.secrets, &location).await {
             Ok((remote, access)) => {
-                context.source.set_remote(&self.consumer, Some(&remote));
+                self.uses(context, &remote, &location);
                 if let (None, Some(tree)) = (&self.remote, &self.tree) {
                     git::hint(context, &remote, tree);
                 }
@@ -143,6 +179,10 @@ impl Polling {
                     // The error may be gone with another address or a corrected password.
                     self.poll_now();
                     self.remote = Some(remote.clone());
+                }
+                if let Some(at) = self.current_push.take() {
+                    context.source.expire(&remote, at);
+                    self.next = Instant::now();
                 }
                 let found = self.poll(context, &remote, &location, moved).await;
                 found.map(|tree| (tree, access.clone())).map_err(|unread| (unread, Some(access)))
@@ -201,6 +241,7 @@ impl Polling {
     }
 
     fn failed(&mut self, first: Duration, unread: &SourceError) {
+        self.not_before = unread.retry_after.map(|wait| Instant::now() + wait);
         self.next = Instant::now() + self.retry.failed(unread, first, fastrand::f64());
         self.unread = Some(unread.clone());
     }

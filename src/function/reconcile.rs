@@ -58,6 +58,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
     let mut poll_now = context.poll_now.subscribe();
+    let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
+    let mut pushed = context.pushes.subscribe(&consumer);
     let mut repository = None;
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
@@ -89,6 +91,10 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 _ = repositories.changed() => if Some(task.repository_of(&function)) == repository { continue },
                 () = task.others_changed() => {}
                 _ = poll_now.changed() => poll_now.mark_changed(),
+                _ = pushed.changed() => {
+                    task.polling.pushed(*pushed.borrow_and_update());
+                    continue;
+                }
                 () = sleep_until(due.into()) => {}
             }
             break;
@@ -96,6 +102,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     }
     context.writer.forget_owner(&owner);
     task.polling.end(&context);
+    context.pushes.remove(&consumer);
     context.set_metrics(&owner, None);
     context.cache.unregister(&owner, &namespace, &uid);
     // Nothing is written while it is being deleted; a new Function with this name has another task.
@@ -228,6 +235,7 @@ impl Task {
             self.polling.poll_now();
         }
         self.due = None;
+        self.polling.begin();
         self.not_put_back = self.context.writer.not_put_back(&self.owner);
         let mut function = function.clone();
         function.status = Some(self.status.clone());

@@ -17,7 +17,7 @@ use crate::manifest;
 use crate::notification::Message;
 use crate::object::Owner;
 use crate::secrets::Secrets;
-use crate::source::{Repositories, Source};
+use crate::source::{Pushes, Repositories, Source};
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -34,6 +34,8 @@ pub struct Context {
     pub repositories: Arc<Repositories>,
     /// The Secrets with credentials.
     pub secrets: Arc<Secrets>,
+    /// Who is woken by a push.
+    pub pushes: Arc<Pushes>,
     /// Who manages and wants what.
     pub registry: Registry,
     /// What files decoded to.
@@ -62,11 +64,13 @@ pub struct SyncFacts {
 
 impl Context {
     /// A context with nothing in it yet.
+    #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
     pub fn new(
         writer: Writer,
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
+        pushes: Arc<Pushes>,
         trusted: Vec<String>,
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
@@ -77,6 +81,7 @@ impl Context {
             source,
             repositories,
             secrets,
+            pushes,
             registry: Registry::default(),
             memory: Arc::default(),
             limits: manifest::Limits::new(move || started.elapsed()),

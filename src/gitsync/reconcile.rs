@@ -28,7 +28,7 @@ use crate::failure::Class;
 use crate::managed::Policy;
 use crate::object::Owner;
 use crate::secrets::{Followed, RepositorySecrets};
-use crate::source::{Consumer, ConsumerKind, RemoteUrl};
+use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
 
 /// Conflicts in a row that are nobody's concern.
 const CONFLICTS: u32 = 5;
@@ -56,6 +56,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         last_try: None,
         request: None,
         next_look: Instant::now(),
+        pushed: None,
+        not_before: None,
         settling: None,
     };
     context.enter(&owner, &namespace, &name);
@@ -66,6 +68,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut host_keys = context.source.host_keys();
     let mut registry = context.registry.listen();
     let mut look_now = context.look_now.subscribe();
+    let mut pushed = context.pushes.subscribe(&consumer);
     let drifted = context.writer.notifier(&owner);
     let mut last: Option<Arc<GitSync>> = None;
     loop {
@@ -96,6 +99,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = repositories.changed() => {}
             _ = registry.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.last_seen = None,
+            _ = pushed.changed() => task.pushed = *pushed.borrow_and_update(),
             _ = host_keys.changed() => task.host_keys_changed(),
             () = drifted.notified() => task.objects_changed(),
             () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
@@ -106,6 +110,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.registry.remove(&owner);
     context.set_facts(&owner, None);
     context.source.set_remote(&consumer, None);
+    context.pushes.remove(&consumer);
 }
 
 /// The task of one GitSync.
@@ -134,6 +139,10 @@ pub(super) struct Task {
     /// A request that is being acted on.
     pub(super) request: Option<String>,
     pub(super) next_look: Instant,
+    /// When the remote is to be looked up because of a push.
+    pub(super) pushed: Option<Instant>,
+    /// The server has asked to be left alone until then.
+    pub(super) not_before: Option<Instant>,
     /// When a changed status is to be written.
     pub(super) settling: Option<Instant>,
 }
@@ -181,7 +190,8 @@ impl Task {
         let changed = self.last_seen.as_ref() != Some(&seen);
         let now = Instant::now();
         let retry = self.state.failed.values().any(|failed| failed.again <= now);
-        if changed || retry || self.next_look <= now {
+        let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
+        if changed || retry || pushed.is_some() || self.next_look <= now {
             self.last_seen = Some(seen);
             if sync.metadata.deletion_timestamp.is_some() {
                 return self.end(sync).await;
@@ -189,7 +199,7 @@ impl Task {
             if changed {
                 self.resolved = Some(ResolvedSync::of(sync));
             }
-            self.try_once(sync, repository.as_deref(), changed).await;
+            self.try_once(sync, repository.as_deref(), changed, pushed).await;
         }
         self.report(sync).await;
         Next::Wait
@@ -217,7 +227,13 @@ impl Task {
     }
 
     /// Makes an attempt and remembers how it ended.
-    async fn try_once(&mut self, sync: &GitSync, repository: Option<&GitRepository>, changed: bool) {
+    async fn try_once(
+        &mut self,
+        sync: &GitSync,
+        repository: Option<&GitRepository>,
+        changed: bool,
+        pushed: Option<Instant>,
+    ) {
         let interval = sync.spec.interval.0.max(Duration::from_secs(1));
         let asked = sync.metadata.annotations.as_ref().and_then(|a| a.get(REQUESTED_AT)).cloned();
         let handled = self.status.as_ref().or(sync.status.as_ref()).and_then(|s| s.last_handled_request.clone());
@@ -228,7 +244,7 @@ impl Task {
         if requested {
             self.forget_waits();
         }
-        let outcome = self.outcome_of(sync, repository, max_age).await;
+        let outcome = self.outcome_of(sync, repository, max_age, pushed).await;
         // Where nothing can be told now that could be told later, it is waited for.
         let may_tell = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
         if !outcome.as_ref().is_err_and(may_tell) && self.secrets.are_settled() {
@@ -280,12 +296,14 @@ impl Task {
         sync: &GitSync,
         repository: Option<&GitRepository>,
         max_age: Duration,
+        pushed: Option<Instant>,
     ) -> Result<Option<Outcome>, Refused> {
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
         let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some() };
         self.context.writer.set_policy(&self.owner, policy, status.reverted, status.last_reverts);
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
+        self.context.pushes.set(&self.consumer, followed(sync, url.as_ref().ok().and_then(Option::as_ref)));
         if let Ok(Some(url)) = &url {
             let branch = registry::branch(url, &sync.spec.reference);
             self.context.registry.update(&self.owner, |row| row.branch = Some(branch));
@@ -296,6 +314,9 @@ impl Task {
         let remote = self.remote(sync, repository).await;
         if let Ok(remote) = &remote {
             self.context.source.set_remote(&self.consumer, Some(remote));
+            if let Some(at) = pushed {
+                self.context.source.expire(remote, at);
+            }
         }
         if let Some(until) = suspended {
             self.context.registry.update(&self.owner, |row| row.suspended = true);
@@ -315,6 +336,12 @@ impl Task {
             }
         }
     }
+}
+
+/// What a push has to name to concern a GitSync.
+fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
+    let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.reference).ok()?);
+    Some(FollowedRemote { repository: sync.spec.git_repository.clone(), url, reference })
 }
 
 /// A GitRepository as far as it matters here.

@@ -27,8 +27,13 @@ impl Task {
     /// When the task has to be woken.
     pub(super) fn due(&self) -> Instant {
         let retry = self.state.failed.values().map(|failed| failed.again).min();
-        let first = [Some(self.next_look), retry, self.settling].into_iter().flatten().min();
+        let first = [Some(self.next_look), retry, self.settling, self.push_due()].into_iter().flatten().min();
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
+    }
+
+    /// When the remote is looked up because of a push: as soon as its server wants to be asked.
+    pub(super) fn push_due(&self) -> Option<Instant> {
+        self.pushed.max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
     /// Another GitSync changed what it manages or wants, or a Namespace or definition came.
@@ -102,6 +107,7 @@ impl Task {
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
         let wait = jitter(backoff, fastrand::f64()).max(refused.retry_after.unwrap_or_default());
         self.next_look = Instant::now() + wait;
+        self.not_before = refused.retry_after.map(|wait| Instant::now() + wait);
     }
 
     /// Not later than something changes by itself: a window, a scheduled sync, the end of a suspension.

@@ -184,6 +184,14 @@ pub enum Message {
         /// The problem, and how it is handled.
         message: String,
     },
+    /// A delivery to a Receiver was not authentic.
+    DeliveryRefused {
+        /// The Receiver.
+        #[serde(flatten)]
+        subject: Owner,
+        /// What is wrong with it, without anything of it.
+        why: String,
+    },
     /// Reverts of an object were paused or resumed (break glass).
     Paused {
         /// The owner of the object.
@@ -275,6 +283,9 @@ impl Message {
             Self::Noticed { reason, message, .. } => {
                 describe(Warning, reason, "Reconcile", message.clone(), message.clone())
             }
+            Self::DeliveryRefused { why, .. } => {
+                describe(Warning, "DeliveryRefused", "Receive", why.clone(), format!("a delivery was refused: {why}"))
+            }
             Self::Paused { paused, .. } => {
                 let (reason, text) = if *paused {
                     ("Paused", "paused (break glass)")
@@ -301,6 +312,7 @@ impl Message {
             | Self::Failed { subject, .. }
             | Self::Stage { subject, .. }
             | Self::Noticed { subject, .. }
+            | Self::DeliveryRefused { subject, .. }
             | Self::Paused { subject, .. } => subject,
         }
     }

@@ -18,6 +18,9 @@ pub enum Owner {
     /// A Function: its children.
     #[serde(rename = "function")]
     Function(NamespacedName),
+    /// A Receiver, for which nothing is managed.
+    #[serde(rename = "receiver")]
+    Receiver(NamespacedName),
 }
 
 impl NamespacedName {
@@ -57,10 +60,15 @@ impl Owner {
         Self::Function(NamespacedName::new(namespace, name))
     }
 
+    /// A Receiver.
+    pub fn receiver(namespace: &str, name: &str) -> Self {
+        Self::Receiver(NamespacedName::new(namespace, name))
+    }
+
     /// Its namespace and name.
     pub fn resource(&self) -> &NamespacedName {
         match self {
-            Self::GitSync(name) | Self::Function(name) => name,
+            Self::GitSync(name) | Self::Function(name) | Self::Receiver(name) => name,
         }
     }
 }
@@ -78,11 +86,12 @@ impl Serialize for NamespacedName {
 }
 
 impl fmt::Display for Owner {
-    /// `namespace/name` of a GitSync, `function namespace/name`.
+    /// `namespace/name` of a GitSync, `function namespace/name`, `receiver namespace/name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GitSync(name) => write!(f, "{name}"),
             Self::Function(name) => write!(f, "function {name}"),
+            Self::Receiver(name) => write!(f, "receiver {name}"),
         }
     }
 }

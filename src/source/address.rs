@@ -91,6 +91,16 @@ impl RemoteUrl {
         }
     }
 
+    /// The port, unless it is the usual one of the address's scheme.
+    pub fn port(&self) -> Option<u16> {
+        match &self.0.place {
+            Place::Http(url) => url.port(),
+            Place::Ssh(address) => address.unusual_port(),
+            Place::Git(address) => address.unusual_port(),
+            Place::Local(_) => None,
+        }
+    }
+
     /// The path on the host, without slashes at its ends and without `.git`; `None` of a local repository.
     pub fn repository_path(&self) -> Option<&str> {
         let path = match &self.0.place {
@@ -101,6 +111,11 @@ impl RemoteUrl {
         };
         let path = path.trim_matches('/');
         Some(path.strip_suffix(".git").unwrap_or(path))
+    }
+
+    /// [`repository_path`](Self::repository_path) without percent encoding.
+    pub fn decoded_path(&self) -> Option<String> {
+        self.repository_path().map(percent::decoded)
     }
 
     /// The host as `known_hosts` names it, with the port unless that is 22; `None` if it is not reached over SSH.

@@ -48,6 +48,11 @@ impl GitAddress {
         Ok(Self { host, port: url.port().unwrap_or(if named_80 { 80 } else { PORT }), path })
     }
 
+    /// The port, unless it is that of Git daemons.
+    pub(super) fn unusual_port(&self) -> Option<u16> {
+        Some(self.port).filter(|port| *port != PORT)
+    }
+
     /// `host`, or `host:port`.
     pub(super) fn authority(&self) -> String {
         match self.port {

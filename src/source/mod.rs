@@ -38,6 +38,7 @@ mod percent;
 mod permits;
 mod poll;
 mod proxy;
+mod pushes;
 mod reference;
 #[expect(clippy::disallowed_methods, reason = "requests to a remote have a deadline")]
 mod remote;
@@ -73,6 +74,7 @@ pub use github_app::GithubApp;
 pub use id::{BlobId, Commit, TreeId};
 pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};
 pub use known_hosts::{PUBLISHED, lists_host};
+pub use pushes::{BETWEEN, Followed, PushReceiver, Pushes};
 pub use reference::{BaseDir, Reference, ResolvedRef};
 pub use remote::{Remote, Source, Traffic};
 pub use repositories::Repositories;

@@ -21,6 +21,8 @@ const TOGETHER: usize = 200;
 pub(super) struct Poll {
     asked: BTreeMap<Reference, Instant>,
     last: Option<Answer>,
+    /// Answers from before this moment serve nobody.
+    expired: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,9 @@ impl Poll {
         max_age: Duration,
     ) -> Option<Result<ResolvedRef, Arc<Fault>>> {
         let last = self.last.as_ref().filter(|last| last.covers.contains(reference))?;
+        if self.expired.is_some_and(|expired| last.began < expired) {
+            return None;
+        }
         let fresh = last.began >= asked;
         match &last.outcome {
             Ok(refs) if fresh || asked.duration_since(last.began) <= max_age && !max_age.is_zero() => {
@@ -65,6 +70,11 @@ impl Poll {
             Err(fault) if fresh => Some(Err(Arc::clone(fault))),
             _ => None,
         }
+    }
+
+    /// The remote has changed at `at`: what it answered before serves nobody, whatever age they accept.
+    pub(super) fn expire(&mut self, at: Instant) {
+        self.expired = self.expired.max(Some(at));
     }
 
     /// Records the answer to a request that began at `began`.
@@ -99,6 +109,26 @@ mod tests {
         assert!(!serves("main", 32, 30), "too old");
         assert!(!serves("main", 2, 0), "forced");
         assert!(!serves("other", 2, 30), "never asked for");
+    }
+
+    #[test]
+    fn an_answer_from_before_a_push_serves_nobody_and_one_from_after_it_everybody() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut poll = Poll::default();
+        poll.add(&reference("main"), at(0));
+        let record = |poll: &mut Poll, began| {
+            let (covers, _) = poll.request();
+            poll.record(at(began), covers, Ok(Refs::default()));
+        };
+        let serves = |poll: &Poll| poll.answer(&reference("main"), at(9), REMEMBERED).is_some();
+        record(&mut poll, 1);
+        assert!(serves(&poll));
+        poll.expire(at(5));
+        poll.expire(at(2));
+        assert!(!serves(&poll));
+        record(&mut poll, 5);
+        assert!(serves(&poll));
     }
 
     #[test]

@@ -89,6 +89,18 @@ impl Reference {
         }
     }
 
+    /// Whether it may lead elsewhere when the reference with this full name has moved. `default_branch` is the full name of
+    /// the remote's default branch, if that is known.
+    pub fn is_moved_by(&self, name: &str, default_branch: Option<&str>) -> bool {
+        match &self.0 {
+            Kind::Head => default_branch.is_none_or(|branch| branch == name),
+            Kind::Full(_) | Kind::Commit(_) | Kind::Short(_) => {
+                self.candidates().iter().any(|candidate| candidate == name)
+            }
+            Kind::Semver(_) => name.starts_with(TAGS),
+        }
+    }
+
     /// Resolves the reference among `refs`.
     pub(super) fn resolve(&self, refs: &Refs) -> Result<ResolvedRef, Fault> {
         if let Some(commit) = self.commit() {
@@ -332,6 +344,25 @@ mod tests {
             ("refs/pull/7/head", at('6', None)),
         ];
         Refs(all.into_iter().map(|(name, at)| (name.to_owned(), at)).collect())
+    }
+
+    #[test]
+    fn is_moved_by_the_names_that_it_may_resolve_to() {
+        let check = |text: &str, name: &str, default: Option<&str>, expected: bool| {
+            assert_eq!(Reference::parse(text).unwrap().is_moved_by(name, default), expected, "{text} by {name}");
+        };
+        check("main", "refs/heads/main", None, true);
+        check("main", "refs/tags/main", None, true);
+        check("main", "refs/heads/feature/main", None, false);
+        check("refs/heads/main", "refs/heads/main", None, true);
+        check("refs/pull/1/head", "refs/heads/main", None, false);
+        check("HEAD", "refs/heads/dev", None, true);
+        check("HEAD", "refs/heads/dev", Some("refs/heads/main"), false);
+        check("HEAD", "refs/heads/main", Some("refs/heads/main"), true);
+        check(&"1".repeat(40), "refs/heads/main", None, false);
+        check("1234567", "refs/heads/main", None, false);
+        check("semver:>=1.2 <2", "refs/tags/v1.3", None, true);
+        check("semver:>=1.2 <2", "refs/heads/v1.3", None, false);
     }
 
     #[track_caller]

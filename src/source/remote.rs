@@ -240,6 +240,11 @@ impl Source {
         found.map_err(|cause| Error::Lookup { url: remote.url.clone(), reference: reference.clone(), cause })
     }
 
+    /// The remote has changed at `at`, as somebody says: later lookups are served by no answer from before.
+    pub fn expire(&self, remote: &Remote, at: Instant) {
+        lock(&self.state(remote).poll).expire(at);
+    }
+
     /// Passes on what `reference` resolved to in an earlier process, so that an abbreviated id is not searched again.
     /// Ignored if the commit does not match the reference.
     pub fn hint(&self, remote: &Remote, reference: &Reference, commit: Commit) {

@@ -106,6 +106,11 @@ impl SshAddress {
         if self.port == PORT { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
     }
 
+    /// The port, unless it is that of SSH.
+    pub(super) fn unusual_port(&self) -> Option<u16> {
+        Some(self.port).filter(|port| *port != PORT)
+    }
+
     /// The command that the server runs.
     pub(super) fn command(&self) -> String {
         // Quoted as Git does: `!` too, for shells with history expansion.

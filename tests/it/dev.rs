@@ -54,6 +54,27 @@ fn shows_commits_applied_and_hand_edits_put_back() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
+/// As the README tells it.
+#[test]
+fn a_webhook_looks_at_the_repository_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let dev = Dev::start(home.path(), &[]);
+    dev.event("commitApplied");
+    dev.kubectl(&["create", "secret", "generic", "hook", "--from-literal=token=0123456789abcdef0123"]);
+    let receiver = home.path().join("receiver.json");
+    let text = r#"{"apiVersion": "mainstay.dev/v1alpha1", "kind": "Receiver", "metadata": {"name": "hook"},
+        "spec": {"type": "generic", "secretRef": {"name": "hook"}}}"#;
+    fs::write(&receiver, text).unwrap();
+    dev.kubectl(&["apply", "-f", receiver.to_str().unwrap()]);
+    dev.kubectl(&["wait", "--for=condition=Ready", "receiver/hook", "--timeout=30s"]);
+    let url = dev.kubectl(&["get", "receiver", "hook", "-o", "jsonpath={.status.url}"]);
+    let output = Command::new("curl").args(["-sS", "--noproxy", "*", "-X", "POST", &url]).output();
+    let output = output.expect("curl is needed: https://curl.se/download.html");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "looking up the remote for GitSync demo\n");
+    let table = dev.kubectl(&["get", "receivers"]);
+    assert!(table.contains("receives for all GitRepositories of this namespace"), "{table}");
+}
+
 #[test]
 fn applies_the_manifests_that_install_the_agent() {
     let home = tempfile::tempdir().unwrap();

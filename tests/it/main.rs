@@ -65,6 +65,8 @@ mod prune;
 mod push;
 mod push_faults;
 mod real;
+mod receivers;
+mod receivers_bad_input;
 mod references;
 mod runtimes;
 mod schedules;

@@ -67,6 +67,19 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
 }
 
 #[test]
+fn lead_webhooks_to_the_agent() {
+    let documents = built();
+    let service = &find(&documents, "Service", "mainstay-receivers")["spec"];
+    let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
+    assert_eq!(service["selector"], pod["metadata"]["labels"]);
+    let container = &pod["spec"]["containers"][0];
+    let ports = container["ports"].as_array().unwrap();
+    let port = ports.iter().find(|port| port["name"] == service["ports"][0]["targetPort"]).unwrap();
+    let argument = format!("--receive=0.0.0.0:{}", port["containerPort"]);
+    assert!(container["args"].as_array().unwrap().contains(&argument.into()));
+}
+
+#[test]
 fn install_the_host_keys_that_the_program_brings_along() {
     let documents = built();
     let config_map = find(&documents, "ConfigMap", "mainstay-known-hosts");

@@ -121,7 +121,8 @@ impl Shell {
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let mut arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
         // A pod has these for itself.
-        arguments.retain(|argument| !argument.starts_with("--listen") && !argument.starts_with("--data"));
+        let own = ["--listen", "--receive", "--data"];
+        arguments.retain(|argument| !own.iter().any(|flag| argument.starts_with(flag)));
         let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
         command.args(arguments).arg("--kubeconfig").arg(kubeconfig).args(["-n", HOME, "--identity", name]);
         command.arg("--data").arg(self.path(name)).env_clear().env("HOME", self.room.path());

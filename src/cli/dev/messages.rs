@@ -31,6 +31,8 @@ pub(super) struct Started {
     pub followed: Option<FollowedRepository>,
     /// How pods run.
     pub pods: Pods,
+    /// Where webhooks are received, if an agent runs.
+    pub receivers: Option<String>,
 }
 
 impl Format {
@@ -45,6 +47,7 @@ impl Format {
                 "kubeconfig": kubeconfig,
                 "repository": followed.map(|followed| &followed.shown),
                 "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
+                "receivers": started.receivers,
             });
             return format!("{line}\n");
         }
@@ -78,6 +81,9 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         return text + &next(&tries);
     };
     text.push_str(&format!("GitSync {NAMESPACE}/{} keeps it on {}.\n", followed.name, followed.shown));
+    if let Some(receivers) = &started.receivers {
+        text.push_str(&format!("Receivers take webhooks at {receivers}.\n"));
+    }
     if started.pods == Pods::Simulated {
         text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");
     }

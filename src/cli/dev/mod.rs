@@ -27,8 +27,11 @@ use super::{Error as CommandError, Exit, logs, output, stop};
 use crate::{
     agent,
     cluster::{Cluster, Origin},
-    function, liveness,
+    function,
+    listener::Limits,
+    liveness,
     notification::Emitter,
+    receiver::BaseUrl,
     source,
 };
 pub(super) use embedded::BUILDER;
@@ -53,6 +56,9 @@ pub(super) struct Arguments {
     /// Directory in the repository that holds the manifests; by default the one that PATH names
     #[arg(long, value_name = "D")]
     base_dir: Option<String>,
+    /// Where webhooks for Receivers are received; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    receive: SocketAddr,
     /// Where to write the kubeconfig of the embedded cluster
     #[arg(long, value_name = "FILE", default_value = ".mainstay/kubeconfig")]
     kubeconfig: PathBuf,
@@ -140,7 +146,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     })
     .await?;
     let server = embedded.serving.url();
-    let started = messages::Started { server, kubeconfig: arguments.kubeconfig.clone(), followed, pods };
+    let receive = if followed.is_some() { Some(receive(arguments.receive)?) } else { None };
+    let receivers = receive.as_ref().and_then(|receive| receive.base.known()).map(str::to_owned);
+    let started = messages::Started { receivers, server, kubeconfig: arguments.kubeconfig.clone(), followed, pods };
     let Some(followed) = &started.followed else {
         output::print(&arguments.output.started(&started))?;
         stop.cancelled().await;
@@ -167,6 +175,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         allow_namespaces: Vec::new(),
         identity: "mainstay-dev".to_owned(),
         listen: None,
+        receive,
+        limits: Limits::default(),
         source,
         functions: functions(),
         elect: false,
@@ -186,6 +196,13 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         Some(Err(panicked)) => Err(CommandError::Part(panicked)),
         None => Ok(Exit::Fine),
     }
+}
+
+/// The listener for webhooks; its address is known here.
+fn receive(address: SocketAddr) -> Result<agent::Receive, CommandError> {
+    let mut receive = agent::Receive::bind(address, BaseUrl::Unknown)?;
+    receive.base = receive.address().map_or(BaseUrl::Unknown, |at| BaseUrl::Known(format!("http://{at}")));
+    Ok(receive)
 }
 
 /// Functions run with the programs of this machine.

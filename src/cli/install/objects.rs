@@ -7,6 +7,7 @@ use super::request::{Access, IMAGE, Request};
 use crate::{
     api::{self, GitRepository, GitSync, names},
     cli::{Error, connection::DEFAULT_NAMESPACE},
+    receiver::BaseUrl,
     source,
 };
 
@@ -15,6 +16,9 @@ const RBAC: &str = include_str!("../../../manifests/rbac.yaml");
 const AGENT: &str = include_str!("../../../manifests/deployment.yaml");
 /// The namespace of `manifests/`.
 const MANIFEST_NAMESPACE: &str = DEFAULT_NAMESPACE;
+/// The environment of the agent in its Deployment, and the variable of `mainstay agent --receiver-url`.
+const VARIABLES: &str = "/spec/template/spec/containers/0/env";
+const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
 /// Label on everything that is installed.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
 
@@ -31,7 +35,12 @@ pub(super) fn all(request: &Request) -> Result<Vec<Value>, Error> {
     let known_hosts = format!("{}{}", source::PUBLISHED, request.known_hosts.as_deref().unwrap_or_default());
     objects.push(config_map(request, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));
     objects.push(config_map(request, names::BOOTSTRAP, names::BOOTSTRAP_KEY, stream(&followed(request)?)?));
-    objects.extend(manifest(AGENT, request)?);
+    let mut agent = manifest(AGENT, request)?;
+    if let Some(BaseUrl::Known(url)) = &request.receiver_url {
+        let variables = agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut());
+        variables.for_each(|all| all.push(json!({"name": RECEIVER_URL, "value": url})));
+    }
+    objects.extend(agent);
     Ok(objects)
 }
 

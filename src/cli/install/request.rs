@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::{
     api::Span,
     cli::connection::DEFAULT_NAMESPACE,
+    receiver::BaseUrl,
     source::{self, BaseDir, Reference, RemoteUrl},
 };
 
@@ -42,6 +43,10 @@ pub(in crate::cli) struct Arguments {
     /// How often the repository is asked for a new commit
     #[arg(long, value_name = "DURATION")]
     interval: Option<Span>,
+    /// Address under which Git hosts reach the Service mainstay-receivers, such as https://hooks.example.com, for the status of
+    /// Receivers
+    #[arg(long, value_name = "URL")]
+    receiver_url: Option<BaseUrl>,
     /// Image of the agent: one that you have built and pushed
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     image: String,
@@ -88,6 +93,8 @@ pub(super) struct Request {
     pub(super) interval: Option<Span>,
     /// Image of the agent.
     pub(super) image: String,
+    /// Address under which Receivers are reached, if it is known.
+    pub(super) receiver_url: Option<BaseUrl>,
     /// Host keys besides those that are published.
     pub(super) known_hosts: Option<String>,
     /// Whether the definitions are included.
@@ -195,6 +202,7 @@ pub(super) fn read(arguments: &Arguments, known_hosts: Option<String>) -> Result
         target_namespace: arguments.target_namespace.clone(),
         interval: arguments.interval,
         image: arguments.image.clone(),
+        receiver_url: arguments.receiver_url.clone(),
         known_hosts,
         with_definitions: !arguments.no_crds,
     };

@@ -9,6 +9,7 @@ pub(crate) fn nothing_is_shown(world: &mut World, words: &[&str]) {
     let mut shown: Vec<String> = world.requests().into_iter().map(|(asked, _)| asked).collect();
     let kinds = [
         ("mainstay.dev/v1alpha1", "gitsyncs"),
+        ("mainstay.dev/v1alpha1", "receivers"),
         (SERVERLESS, "gitrepositories"),
         (SERVERLESS, "functions"),
         ("v1", "events"),

@@ -25,4 +25,5 @@ pub(crate) mod remote;
 pub(crate) mod server;
 pub(crate) mod ssh_server;
 pub(crate) mod tls;
+pub(crate) mod webhooks;
 pub(crate) mod world;

@@ -32,7 +32,9 @@ use mainstay::{
     agent::{self, Nudge, Settings},
     api,
     cluster::Cluster,
-    function, liveness,
+    function,
+    listener::Limits,
+    liveness,
     notification::{Emitter, Message},
     source,
 };
@@ -82,6 +84,10 @@ pub(crate) struct World {
     pub(crate) stuck_after: Duration,
     /// Where the agent serves its health.
     pub(crate) listen: Option<SocketAddr>,
+    /// Where the agent receives webhooks.
+    pub(crate) receive: Option<agent::Receive>,
+    /// What clients of the agent may cost.
+    pub(crate) clients: Limits,
     /// Through which the agent's requests go.
     pub(crate) gate: Gate,
     /// Longest wait for anything.
@@ -169,6 +175,8 @@ impl World {
             },
             stuck_after: liveness::STUCK_AFTER,
             listen: None,
+            receive: None,
+            clients: Limits::default(),
             gate: Gate::default(),
             patience: PATIENCE,
             machine: None,
@@ -225,6 +233,8 @@ impl World {
             allow_namespaces: Vec::new(),
             identity: identity.to_owned(),
             listen: self.listen,
+            receive: self.receive.clone(),
+            limits: self.clients,
             source,
             functions: self.functions.clone(),
             elect,

@@ -1,0 +1,55 @@
+//! Watches Receivers and runs a task for each, once the cluster serves the kind.
+
+use std::sync::Arc;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::functions::is_defined;
+use super::notify::Notifier;
+use super::tasks::{Input, Name, Tasks, Work};
+use crate::api::Receiver;
+use crate::cluster::{Cluster, Kind};
+use crate::object::Owner;
+use crate::receiver::{self, Context};
+
+/// Name of the CustomResourceDefinition of Receivers.
+const DEFINITION: &str = "receivers.mainstay.dev";
+
+/// Watches Receivers until `stop`, or until a task panics, and runs a task for each.
+pub(super) async fn follow(
+    context: Arc<Context>,
+    notifier: Notifier,
+    cluster: Cluster,
+    stop: CancellationToken,
+) -> Result<(), JoinError> {
+    if !is_defined(DEFINITION, &cluster, || {}, &stop).await {
+        return Ok(());
+    }
+    Tasks::new(Receivers { context }, notifier, JoinSet::new(), stop).run(&cluster).await
+}
+
+struct Receivers {
+    context: Arc<Context>,
+}
+
+impl Work for Receivers {
+    type Object = Receiver;
+
+    fn kind(&self) -> Kind {
+        receiver::receivers()
+    }
+
+    fn owner(&self, (namespace, name): &Name) -> Owner {
+        Owner::receiver(namespace, name)
+    }
+
+    fn run(
+        &self,
+        (namespace, name): Name,
+        input: Input<Receiver>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        receiver::run(Arc::clone(&self.context), namespace, name, input, stop)
+    }
+}

@@ -1,0 +1,132 @@
+//! `Receiver` (`mainstay.dev/v1alpha1`): a Git host reports a push, and the remote is looked up at once.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::schemas::ConditionSchema;
+
+/// Receives the webhooks of a Git host: what a delivery names is looked up at once, whatever the interval.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "mainstay.dev",
+    version = "v1alpha1",
+    kind = "Receiver",
+    plural = "receivers",
+    namespaced,
+    status = "ReceiverStatus",
+    derive = "PartialEq",
+    printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
+    printcolumn(name = "Path", type_ = "string", json_path = ".status.webhookPath", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiverSpec {
+    /// Who sends, and so how a delivery is authenticated and read. `gitea` is Forgejo as well. `generic` sends nothing but
+    /// a request to the path, which is the secret; `generic-hmac` signs the body in the header `X-Signature`.
+    #[serde(rename = "type")]
+    #[schemars(with = "ReceiverType")]
+    pub kind: String,
+    /// Secret in the same namespace with the key `token`: what the host signs deliveries with, or sends along. A changed
+    /// token changes the path, too.
+    pub secret_ref: ReceiverSecretRef,
+    /// Events that count, named as the host names them, in any case; by default those that report a push.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub events: Vec<String>,
+    /// GitRepositories of the same namespace that may be looked up; by default all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000))]
+    pub repositories: Option<Vec<String>>,
+    /// Refuse all deliveries, with the status 503.
+    #[serde(default)]
+    pub suspend: bool,
+}
+
+/// The Secret of a Receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiverSecretRef {
+    /// Its name.
+    pub name: String,
+}
+
+/// Who sends to a Receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceiverType {
+    /// GitHub.
+    Github,
+    /// GitLab.
+    Gitlab,
+    /// Gitea and Forgejo.
+    Gitea,
+    /// Bitbucket Cloud and Data Center.
+    Bitbucket,
+    /// Azure DevOps.
+    AzureDevops,
+    /// Anybody who knows the path.
+    Generic,
+    /// Anybody who signs the body.
+    GenericHmac,
+}
+
+impl ReceiverType {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Github, Self::Gitlab, Self::Gitea, Self::Bitbucket, Self::AzureDevops, Self::Generic, Self::GenericHmac];
+
+    /// The word in `spec.type`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Github => "github",
+            Self::Gitlab => "gitlab",
+            Self::Gitea => "gitea",
+            Self::Bitbucket => "bitbucket",
+            Self::AzureDevops => "azure-devops",
+            Self::Generic => "generic",
+            Self::GenericHmac => "generic-hmac",
+        }
+    }
+
+    /// The type with this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// What is known about a Receiver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiverStatus {
+    /// `metadata.generation` that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Path at which deliveries are received; absent while there is no token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_path: Option<String>,
+    /// The whole URL, if the agent knows under which address others reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Ready, and Stalled while only a change of the spec helps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<ConditionSchema>")]
+    pub conditions: Vec<Condition>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_those_of_the_schema() {
+        for kind in ReceiverType::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+            assert_eq!(ReceiverType::parse(kind.as_str()), Some(kind));
+        }
+        assert_eq!(ReceiverType::parse("Github"), None);
+    }
+}

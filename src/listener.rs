@@ -1,0 +1,166 @@
+//! An HTTP listener for whoever comes: probes, scrapes, webhooks.
+//!
+//! Invariant: a client costs at most one connection of a bounded number, for a bounded time, and a head of at most 16 KiB.
+//! Where all are taken, a new client takes the place of the one that has been silent longest, so clients that send nothing
+//! keep nobody out.
+//! Invariant: one connection carries one request.
+//!
+//! Deliberately absent: TLS, which belongs to the ingress; and limits of bodies, which whoever reads them has.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Maximum size of a request's head, and of a chunk that is read at once.
+const HEAD_BYTES: usize = 16 << 10;
+/// Maximum number of a request's headers.
+const HEADERS: usize = 64;
+/// Wait after a connection could not be accepted, for example because there are no more file descriptors.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How long a request that has begun may go on after the end.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What clients may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at the same time.
+    pub connections: usize,
+    /// Until the head of a request is complete.
+    pub head: Duration,
+    /// From the beginning of a connection to its end.
+    pub whole: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 128, head: Duration::from_secs(5), whole: Duration::from_secs(30) }
+    }
+}
+
+/// Connections that have sent no whole head yet, the oldest first.
+#[derive(Default)]
+struct Silent(Mutex<BTreeMap<u64, CancellationToken>>);
+
+/// One of them, until its head is there.
+struct Entry {
+    all: Arc<Silent>,
+    number: u64,
+}
+
+impl Silent {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CancellationToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.number);
+    }
+}
+
+/// Answers requests until `stop`.
+///
+/// # Errors
+/// None: a connection that fails is the client's.
+pub async fn serve<F, Answer, B>(listener: TcpListener, limits: Limits, answer: F, stop: CancellationToken)
+where
+    F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
+    Answer: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let (permits, silent) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(Silent::default()));
+    let mut tasks = JoinSet::new();
+    let mut number = 0;
+    loop {
+        while tasks.try_join_next().is_some() {}
+        let Some(accepted) = stop.run_until_cancelled(accept(&listener)).await else { break };
+        let Some(permit) = stop.run_until_cancelled(permit(&permits, &silent)).await else { break };
+        number += 1;
+        let end = stop.child_token();
+        silent.lock().insert(number, end.clone());
+        let entry = Entry { all: Arc::clone(&silent), number };
+        tasks.spawn(connection(accepted, limits, answer.clone(), entry, end, permit));
+    }
+    drop(listener);
+    let _ = timeout(FAREWELL, tasks.join_all()).await;
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                if !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted) {
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+}
+
+/// Room for one more connection; that of a silent one if there is no other.
+async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+        return Some(permit);
+    }
+    let oldest = silent.lock().pop_first();
+    if let Some((_, connection)) = oldest {
+        connection.cancel();
+    }
+    // It is closed only at the end of the process.
+    Arc::clone(permits).acquire_owned().await.ok()
+}
+
+async fn connection<F, Answer, B>(
+    stream: TcpStream,
+    limits: Limits,
+    answer: F,
+    entry: Entry,
+    end: CancellationToken,
+    permit: Option<OwnedSemaphorePermit>,
+) where
+    F: Fn(Request<Incoming>) -> Answer,
+    Answer: Future<Output = Response<B>>,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + 'static,
+{
+    let _ = stream.set_nodelay(true);
+    let has_begun = AtomicBool::new(false);
+    let entry = Mutex::new(Some(entry));
+    let service = service_fn(|request| {
+        has_begun.store(true, Ordering::Relaxed);
+        drop(entry.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let answered = answer(request);
+        async move { Ok::<_, Infallible>(answered.await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head).keep_alive(false);
+    http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    // Whatever a connection fails of is the client's.
+    tokio::select! {
+        _ = timeout(limits.whole, &mut connection) => {}
+        () = end.cancelled() => {
+            if has_begun.load(Ordering::Relaxed) {
+                let _ = timeout(FAREWELL, connection).await;
+            }
+        }
+    }
+    drop(permit);
+}

@@ -1,0 +1,174 @@
+//! Payloads in the shape that each host documents.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// `named | moved | default branch | event`.
+fn shown(push: &Push) -> String {
+    let moved = match &push.moved {
+        Moved::Any => "any".to_owned(),
+        Moved::Named(names) => names.join(" "),
+    };
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    format!("{} | {moved} | {} | {}", push.named.join(" "), text(&push.default_branch), text(&push.event))
+}
+
+#[track_caller]
+fn check(kind: ReceiverType, body: &str, expected: &str) {
+    let got = match read(kind, body.as_bytes(), false) {
+        Ok(Some(push)) => shown(&push),
+        Ok(None) => "everything".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(got, expected, "{kind:?}: {body}");
+}
+
+const GITHUB: &str = r#"{
+  "ref": "refs/heads/main", "before": "0000", "after": "1111", "forced": false, "commits": [{"id": "1111", "added": ["a"]}],
+  "repository": {"id": 1, "full_name": "team/shop", "private": true, "default_branch": "main",
+    "html_url": "https://github.com/team/shop", "url": "https://api.github.com/repos/team/shop",
+    "git_url": "git://github.com/team/shop.git", "ssh_url": "git@github.com:team/shop.git",
+    "clone_url": "https://github.com/team/shop.git"},
+  "pusher": {"name": "someone"}, "sender": {"login": "someone"}
+}"#;
+const GITHUB_READ: &str = "https://github.com/team/shop.git git@github.com:team/shop.git \
+                           git://github.com/team/shop.git https://github.com/team/shop | refs/heads/main | \
+                           refs/heads/main | -";
+
+#[test]
+fn github() {
+    use ReceiverType::Github;
+    check(Github, GITHUB, GITHUB_READ);
+    check(
+        Github,
+        r#"{"zen": "Keep it logically awesome.", "hook_id": 1, "hook": {"type": "Repository"}}"#,
+        " | any | - | -",
+    );
+    check(Github, r#"{"ref": "v1", "ref_type": "tag"}"#, " | refs/tags/v1 | - | -");
+    check(Github, r#"{"ref": "a/b", "ref_type": "branch", "repository": null}"#, " | refs/heads/a/b | - | -");
+    check(Github, r#"{"ref": 7}"#, "the body is not a payload of this type of host: line 1, column 9");
+    check(Github, "[]", "the body is not a payload of this type of host: line 1, column 2");
+    check(Github, "", "the body is not a payload of this type of host: line 1, column 0");
+}
+
+#[test]
+fn github_as_a_form() {
+    let form: String = form_urlencoded::Serializer::new("a=b".to_owned()).append_pair("payload", GITHUB).finish();
+    let push = read(ReceiverType::Github, form.as_bytes(), true).unwrap().unwrap();
+    assert_eq!(shown(&push), GITHUB_READ);
+    assert_eq!(read(ReceiverType::Github, b"a=b", true), Err(Malformed::Form));
+}
+
+#[test]
+fn gitea_and_forgejo() {
+    let body = r#"{"ref": "refs/heads/dev", "before": "0", "after": "1", "compare_url": "https://git.corp/team/shop/compare/0...1",
+      "repository": {"id": 1, "clone_url": "https://git.corp/team/shop.git", "ssh_url": "ssh://git@git.corp:2222/team/shop.git",
+      "html_url": "https://git.corp/team/shop", "default_branch": "main"}}"#;
+    let read = "https://git.corp/team/shop.git ssh://git@git.corp:2222/team/shop.git https://git.corp/team/shop | \
+                refs/heads/dev | refs/heads/main | -";
+    check(ReceiverType::Gitea, body, read);
+}
+
+#[test]
+fn gitlab() {
+    let body = r#"{"object_kind": "push", "event_name": "push", "ref": "refs/heads/main", "project_id": 1,
+      "project": {"web_url": "https://gitlab.com/team/shop", "git_ssh_url": "git@gitlab.com:team/shop.git",
+        "git_http_url": "https://gitlab.com/team/shop.git", "default_branch": "main"},
+      "repository": {"name": "shop", "url": "git@gitlab.com:team/shop.git", "homepage": "https://gitlab.com/team/shop"},
+      "total_commits_count": 1}"#;
+    let read = "https://gitlab.com/team/shop.git git@gitlab.com:team/shop.git https://gitlab.com/team/shop \
+                https://gitlab.com/team/shop | refs/heads/main | refs/heads/main | push";
+    check(ReceiverType::Gitlab, body, read);
+    let system = r#"{"event_name": "repository_update", "changes": [{"ref": "refs/heads/a"}], "refs": ["refs/heads/a", "refs/tags/b"],
+      "project": {"git_http_url": "https://gitlab.com/team/shop.git"}}"#;
+    let read = "https://gitlab.com/team/shop.git | refs/heads/a refs/tags/b | - | repository_update";
+    check(ReceiverType::Gitlab, system, read);
+}
+
+#[test]
+fn bitbucket_cloud() {
+    let body = r#"{"actor": {}, "repository": {"type": "repository", "full_name": "team/shop", "name": "shop", "project": {"key": "T"},
+        "links": {"self": {"href": "https://api.bitbucket.org/2.0/repositories/team/shop"}, "html": {"href": "https://bitbucket.org/team/shop"}}},
+      "push": {"changes": [
+        {"new": {"type": "branch", "name": "main", "target": {"hash": "1"}}, "old": {"type": "branch", "name": "main"}, "forced": false},
+        {"new": null, "old": {"type": "tag", "name": "v1"}, "closed": true}]}}"#;
+    check(ReceiverType::Bitbucket, body, "https://bitbucket.org/team/shop | refs/heads/main refs/tags/v1 | - | -");
+}
+
+#[test]
+fn bitbucket_data_center() {
+    let with = |links: &str| {
+        format!(
+            r#"{{"eventKey": "repo:refs_changed", "actor": {{"name": "admin"}}, "repository": {{"slug": "shop", "id": 84,
+            "project": {{"key": "TEAM", "id": 1, "public": false}}, "public": false{links}}},
+            "changes": [{{"ref": {{"id": "refs/heads/main", "displayId": "main", "type": "BRANCH"}}, "refId": "refs/heads/main"}}]}}"#
+        )
+    };
+    check(ReceiverType::Bitbucket, &with(""), "TEAM/shop | refs/heads/main | - | -");
+    let links = r#", "links": {"clone": [{"href": "https://bb.corp/scm/team/shop.git", "name": "http"},
+        {"href": "ssh://git@bb.corp:7999/team/shop.git", "name": "ssh"}], "self": [{"href": "https://bb.corp/projects/TEAM/repos/shop/browse"}]}"#;
+    let read = "https://bb.corp/scm/team/shop.git ssh://git@bb.corp:7999/team/shop.git | refs/heads/main | - | -";
+    check(ReceiverType::Bitbucket, &with(links), read);
+    check(ReceiverType::Bitbucket, r#"{"test": true}"#, " | any | - | -");
+}
+
+#[test]
+fn azure_devops() {
+    let body = r#"{"subscriptionId": "0", "eventType": "git.push", "publisherId": "tfs", "message": {"text": "pushed"},
+      "resource": {"commits": [{"commitId": "1"}], "refUpdates": [{"name": "refs/heads/main", "oldObjectId": "0", "newObjectId": "1"}],
+        "repository": {"id": "1", "name": "shop", "url": "https://dev.azure.com/org/_apis/git/repositories/1",
+          "project": {"id": "1", "name": "team"}, "defaultBranch": "refs/heads/main",
+          "remoteUrl": "https://org@dev.azure.com/org/team/_git/shop"}}}"#;
+    let read = "https://org@dev.azure.com/org/team/_git/shop | refs/heads/main | refs/heads/main | git.push";
+    check(ReceiverType::AzureDevops, body, read);
+}
+
+#[test]
+fn generic() {
+    check(ReceiverType::Generic, "whatever", "everything");
+    check(ReceiverType::GenericHmac, "whatever", "everything");
+    check(ReceiverType::GenericHmac, r#"{"repository": {"url": "https://e.org/a"}}"#, "everything");
+    check(ReceiverType::GenericHmac, r#"{"repository": "https://e.org/a"}"#, "https://e.org/a | any | - | -");
+    let body = r#"{"repository": "https://e.org/a", "ref": "main"}"#;
+    check(ReceiverType::GenericHmac, body, "https://e.org/a | refs/heads/main refs/tags/main | - | -");
+}
+
+#[test]
+fn of_a_list_that_is_too_long_any_reference_may_have_moved() {
+    let refs = r#""refs/heads/a","#.repeat(super::super::bounded::MOST);
+    check(ReceiverType::Gitlab, &format!(r#"{{"refs": [{refs} "refs/heads/b"]}}"#), " | any | - | -");
+}
+
+#[test]
+fn a_body_that_is_deeper_than_any_payload_is_refused() {
+    for kind in ReceiverType::ALL {
+        let body = format!(r#"{{"x": {}"#, "[".repeat(1_000_000));
+        let read = read(kind, body.as_bytes(), false);
+        assert!(matches!(read, Err(Malformed::Json { .. }) | Ok(None)), "{kind:?}");
+    }
+}
+
+proptest! {
+    /// Whatever is sent: it is read or refused, and what is refused is not quoted.
+    #[test]
+    fn any_body_is_read_or_refused(
+        kind in proptest::sample::select(&ReceiverType::ALL[..]), body in proptest::collection::vec(any::<u8>(), 0..256), is_form: bool,
+    ) {
+        let _ = read(kind, &body, is_form);
+    }
+
+    /// A true payload with some of its bytes replaced, and cut.
+    #[test]
+    fn a_damaged_payload_is_read_or_refused(
+        kind in proptest::sample::select(&ReceiverType::ALL[..]), end in 0..GITHUB.len(),
+        changes in proptest::collection::vec((0..GITHUB.len(), any::<u8>()), 0..8),
+    ) {
+        let mut body = GITHUB.as_bytes().to_vec();
+        for (at, byte) in changes {
+            body[at] = byte;
+        }
+        body.truncate(end);
+        let _ = read(kind, &body, false);
+    }
+}

@@ -1,0 +1,245 @@
+//! Receivers: a Git host reports a push, and what follows it looks its remote up at once, and nobody else does.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::{
+    canary::nothing_is_shown,
+    git_server::GitServer,
+    listener::metrics_are,
+    logs,
+    remote::{NAME, Remote as Origin},
+    webhooks::{client, deliver, listening, push, send, signature},
+    world::{NAMESPACE, World, condition_of, config_map, free_address},
+};
+
+const TOKEN: &str = "canary-of-the-token";
+const MAIN: &str = "refs/heads/main";
+const NOBODY: &str = "nothing to do: no GitSync or Function of this Receiver follows the repository and reference that the \
+                      delivery names";
+
+/// A world whose GitSync `demo` follows the repository `shop` on a Git server, looked up every ten minutes; and the URL of
+/// its Receiver `hook`.
+async fn followed() -> (World, GitServer, String) {
+    let mut world = World::with_functions().await;
+    world.listen = Some(free_address());
+    world.receive = Some(listening());
+    world.functions.git_interval = Duration::from_secs(600);
+    world.remote.file("objects/a.yaml", config_map("a", "1")).file("hello/handler.js", "1").commit("one");
+    let server = GitServer::start(world.remote.root()).await;
+    world.repository("shop", &server.url(NAME));
+    world.set_secret("hook", json!({"token": TOKEN}));
+    world.receiver("hook", json!({}));
+    world.sync("demo", json!({"gitRepository": "shop", "baseDir": "/objects", "interval": "10m"}));
+    world.start();
+    world.ready("demo").await;
+    let url = world.receiver_url("hook").await;
+    (world, server, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_is_applied_at_once_with_one_lookup_for_all_who_follow_it() {
+    let (mut world, server, url) = followed().await;
+    world.sync("again", json!({"gitRepository": "shop", "baseDir": "/objects", "interval": "10m", "suspend": true}));
+    world.git_function("hello", "/hello");
+    world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    world.runs("hello").await;
+    world.remote.branch("dev").file("objects/a.yaml", config_map("dev", "1")).commit("dev");
+    world.sync("dev", json!({"gitRepository": "shop", "baseDir": "/objects", "interval": "10m", "reference": "dev"}));
+    world.ready("dev").await;
+
+    world.remote.branch("main").file("objects/a.yaml", config_map("a", "2")).file("hello/handler.js", "2");
+    let head = world.remote.commit("two");
+    let before = world.lookups().await;
+    let began = Instant::now();
+    let (status, text) = deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await;
+    assert_eq!((status, text.as_str()), (200, "looking up the remote for Function hello, GitSync again, GitSync demo"));
+    world.until("the push is applied", |w| w.data("a") == "2").await;
+    eprintln!("from the push to the object: {:?}", began.elapsed());
+    world.ready_at("demo", &head).await;
+    world.until_function("the Function follows", |w| w.function_status("hello")["commit"] == *head).await;
+    assert_eq!(world.lookups().await - before, 1, "one request for all of them");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_that_names_nothing_that_is_followed_wakes_nobody() {
+    let (mut world, server, url) = followed().await;
+    let mut other = Origin::new();
+    other.file("objects/b.yaml", config_map("b", "1")).commit("one");
+    let other = GitServer::start(other.root()).await;
+    world.repository("other", &other.url(NAME));
+    world.sync("other", json!({"gitRepository": "other", "baseDir": "/objects", "interval": "10m"}));
+    world.until("the other one is applied", |w| w.data("b") == "1").await;
+    world.receiver("narrow", json!({"repositories": ["shop"]}));
+    let narrow = world.receiver_url("narrow").await;
+    world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
+    let before = world.lookups().await;
+    for body in [
+        push(&server.url(NAME), "refs/heads/dev"),
+        push(&server.url(NAME), "refs/tags/v1"),
+        push("https://example.org/team/shop.git", MAIN),
+        push(&format!("{}x", server.url(NAME)), MAIN),
+        push("", MAIN),
+        "{}".to_owned(),
+    ] {
+        assert_eq!(deliver(&url, TOKEN, &body).await, (200, NOBODY.to_owned()), "{body}");
+    }
+    assert_eq!(deliver(&narrow, TOKEN, &push(&other.url(NAME), MAIN)).await, (200, NOBODY.to_owned()));
+    assert_eq!(world.lookups().await, before, "nothing was asked");
+    let woken = deliver(&url, TOKEN, &push(&other.url(NAME), MAIN)).await;
+    assert_eq!(woken, (200, "looking up the remote for GitSync other".to_owned()));
+    world.until("its remote is asked", |w| w.data("b") == "1").await;
+    assert_eq!(world.data("a"), "1", "what was pushed to the first repository is not looked for");
+    deliver(&narrow, TOKEN, &push(&server.url(NAME), MAIN)).await;
+    world.until("the push is applied", |w| w.data("a") == "2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_replayed_deliveries_costs_a_lookup_a_second_and_the_last_one_counts() {
+    let (mut world, server, url) = followed().await;
+    let body = push(&server.url(NAME), MAIN);
+    let (before, began) = (world.lookups().await, Instant::now());
+    for _ in 0..300 {
+        assert_eq!(deliver(&url, TOKEN, &body).await.0, 200);
+    }
+    world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
+    assert_eq!(deliver(&url, TOKEN, &body).await.0, 200);
+    world.until("the last push is applied", |w| w.data("a") == "2").await;
+    let (lookups, seconds) = (world.lookups().await - before, began.elapsed().as_secs());
+    assert!(lookups <= seconds + 2, "{lookups} lookups in {seconds} s");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_token_has_a_new_path_and_the_old_one_is_nobodys() {
+    let (mut world, server, old) = followed().await;
+    let body = push(&server.url(NAME), MAIN);
+    assert_eq!(deliver(&old, TOKEN, &body).await.0, 200);
+    world.set_secret("hook", json!({"token": "another"}));
+    world.until("the path is another", |w| w.receiver_status("hook")["url"] != *old).await;
+    let new = world.receiver_url("hook").await;
+    let nobody = (404, "not found".to_owned());
+    assert_eq!(deliver(&old, TOKEN, &body).await, nobody);
+    assert_eq!(deliver(&old, "another", &body).await, nobody);
+    let wrong =
+        (400, "the header X-Hub-Signature-256 was made with another token than that of the Receiver".to_owned());
+    assert_eq!(deliver(&new, TOKEN, &body).await, wrong);
+    world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
+    assert_eq!(deliver(&new, "another", &body).await.0, 200);
+    world.until("the push is applied", |w| w.data("a") == "2").await;
+
+    world.delete("v1", "secrets", "hook");
+    world.receiver_is("hook", "False TokenNotFound: Secret hook does not exist in this namespace").await;
+    assert_eq!(world.receiver_status("hook")["webhookPath"], json!(null));
+    assert_eq!(deliver(&new, "another", &body).await, nobody);
+    world.set_secret("hook", json!({"token": "another"}));
+    assert_eq!(world.receiver_url("hook").await, new, "the same token has the same path");
+    assert_eq!(deliver(&new, "another", &body).await.0, 200);
+    world.delete("mainstay.dev/v1alpha1", "receivers", "hook");
+    world.until("the Receiver is gone", |w| w.receiver_status("hook").is_null()).await;
+    let gone = async {
+        while deliver(&new, "another", &body).await.0 != 404 {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(30), gone).await.is_ok(), "the path is nobody's");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_knows_the_path_wakes_a_generic_receiver() {
+    let (mut world, _server, _) = followed().await;
+    world.receiver("any", json!({"type": "generic", "repositories": ["shop"]}));
+    let url = world.receiver_url("any").await;
+    world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
+    let woken = send(client().post(&url)).await;
+    assert_eq!(woken, (200, "looking up the remote for GitSync demo".to_owned()));
+    world.until("the push is applied", |w| w.data("a") == "2").await;
+    world.set_secret("hook", json!({"token": "short"}));
+    world.receiver_is("any", "False TokenInvalid: the key token of Secret hook has less than 16 bytes").await;
+    assert_eq!(send(client().post(&url)).await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_cannot_be_read_harms_only_itself() {
+    let (mut world, server, url) = followed().await;
+    let loose = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!([{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": loose}]);
+    let definition = devcluster::Call::new(
+        "apiextensions.k8s.io/v1",
+        "customresourcedefinitions",
+        "",
+        "receivers.mainstay.dev",
+        devcluster::Action::Patch(devcluster::verbs::patch::Form::Json, version),
+    );
+    world.try_as("test", definition).unwrap();
+    world.receiver("unknown", json!({"type": "svn"}));
+    world.receiver("unreadable", json!({"secretRef": 7, "events": "push"}));
+    world.receiver_is("unknown", "False SpecInvalid: spec.type is none of github, gitlab").await;
+    assert!(condition_of(&world.receiver_status("unknown"), "Stalled").starts_with("True SpecInvalid"));
+    world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
+    assert_eq!(deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await.0, 200);
+    world.until("the push is applied", |w| w.data("a") == "2").await;
+    assert_eq!(world.receiver_status("unreadable"), json!(null));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_does_not_lead_asks_for_the_delivery_again() {
+    let mut world = World::new().await;
+    world.set_secret("hook", json!({"token": TOKEN}));
+    world.receiver("hook", json!({}));
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.receive = Some(listening());
+    world.start_as("first", true);
+    world.ready("demo").await;
+    let url = world.receiver_url("hook").await;
+    let body = push("https://example.org/a", MAIN);
+    assert_eq!(deliver(&url, TOKEN, &body).await, (200, NOBODY.to_owned()));
+    let first = world.detach();
+    let second = listening();
+    let path = world.receiver_status("hook")["webhookPath"].as_str().unwrap().to_owned();
+    let other = format!("http://{}{path}", second.address().unwrap());
+    world.receive = Some(second);
+    world.start_as("second", true);
+    let (status, text) = deliver(&other, TOKEN, &body).await;
+    assert_eq!((status, text.as_str()), (503, "this agent does not lead: send it again"));
+    assert_eq!(send(client().post(other.replace("/hook/", "/other/"))).await.0, 503, "nothing is known there");
+    first.kill().await;
+    let taken_over = async {
+        while deliver(&other, TOKEN, &body).await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(60), taken_over).await.is_ok(), "the other one leads");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_token_is_shown() {
+    logs::keep();
+    let (mut world, server, url) = followed().await;
+    let body = push(&server.url(NAME), MAIN);
+    assert_eq!(deliver(&url, TOKEN, &body).await.0, 200);
+    let (status, text) = deliver(&url, "guessed", &body).await;
+    assert_eq!(status, 400);
+    assert!(!text.contains(TOKEN));
+    world
+        .until("an Event says that a delivery was refused", |w| {
+            let events = w.server.objects("v1", "events", Some(NAMESPACE));
+            let about = |event: &serde_json::Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+            events.iter().any(|event| {
+                about(event, "reason") == "DeliveryRefused" && event["involvedObject"]["kind"] == "Receiver"
+            })
+        })
+        .await;
+    let refused = r#"mainstay_receiver_deliveries_total{type="github",outcome="refused"} 1"#;
+    metrics_are(&world, "deliveries are counted", |text| text.contains(refused) && !text.contains(TOKEN)).await;
+    let path = world.receiver_status("hook")["webhookPath"].as_str().unwrap().to_owned();
+    let hidden = [TOKEN, &signature(TOKEN, &body)];
+    assert!(!world.receiver_status("hook").to_string().contains(TOKEN));
+    let logged = logs::text();
+    assert!(logged.contains("a delivery was refused"), "the log was kept");
+    for word in hidden.into_iter().chain([path.as_str()]) {
+        assert!(!logged.contains(word), "{word} is in the log");
+    }
+    nothing_is_shown(&mut world, &hidden);
+}
