@@ -89,8 +89,8 @@ impl Limit {
     /// The server had too much to do for a request, and perhaps said for how long it wants to be left alone.
     pub(super) fn overloaded(&mut self, sent: Instant, retry_after: Option<Duration>, now: Instant) {
         self.halve(sent, LEAST, now);
-        if let Some(wished) = retry_after {
-            let until = now + wished.min(LONGEST_PAUSE);
+        if let Some(asked) = retry_after {
+            let until = now + asked.min(LONGEST_PAUSE);
             self.paused_until = Some(self.paused_until.map_or(until, |before| before.max(until)));
         }
     }

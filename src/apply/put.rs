@@ -14,6 +14,7 @@ use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::desired::{Desired, without_replicas};
+use crate::managed::object::Answered;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
 use crate::managed::{fields, ownership};
 use crate::notification::Message;
@@ -83,9 +84,9 @@ impl Writer {
         let (version, seen) = {
             let mut store = self.store();
             if step.expect == Expect::Absent && store.is_applied_for_another(owner, key) {
-                return Ok(Put::untouched(Change::Anothers));
+                return Ok(Put::without(Change::Anothers));
             }
-            let Some(begun) = store.begin_put(owner, desired) else { return Ok(Put::untouched(Change::Paused)) };
+            let Some(begun) = store.begin_put(owner, desired) else { return Ok(Put::without(Change::Paused)) };
             if store.begin_watch(desired) {
                 self.follow_up(FollowUp::Watch(Arc::clone(&desired.kind)));
             }
@@ -149,7 +150,7 @@ impl Writer {
         let applied = if is_new {
             match self.create_now(desired, &body).await? {
                 Some(created) => Ok(created),
-                None => return Ok(Put::untouched(Change::Anothers)),
+                None => return Ok(Put::without(Change::Anothers)),
             }
         } else {
             self.apply_in_place(desired, &mut body, None).await.map(|applied| (applied.answer, applied.digest))
@@ -201,7 +202,9 @@ impl Writer {
                 _ => Ok(None),
             };
         }
-        let digest = self.verify(desired, &answer, body);
+        let answered = Answered::of(desired, &answer, body);
+        let digest = answered.last_applied.digest;
+        self.store().verify(desired, answered);
         Ok(Some((answer, digest)))
     }
 
@@ -228,7 +231,7 @@ impl Writer {
 }
 
 impl Put {
-    fn untouched(change: Change) -> Self {
+    fn without(change: Change) -> Self {
         Self { change, uid: String::new(), digest: None, answer: Value::Null }
     }
 }

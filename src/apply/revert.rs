@@ -14,6 +14,7 @@ use super::Writer;
 use super::difference::{Difference, SHOWN_CHANGES, difference, fields_not_put_back};
 use super::follow_up::FollowUp;
 use super::in_place::Applied;
+use super::permits::Sent;
 use crate::api::git_sync::{self, Revert};
 use crate::cluster::Error;
 use crate::failure::Backoff;
@@ -34,8 +35,8 @@ const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(
 impl Writer {
     /// Runs a queued revert or report: waits for its backoff and its permit, and puts the object back or reports it, if it
     /// still has to be and no newer generation overtook this one.
-    pub(crate) async fn revert(&self, key: Key, generation: u32) {
-        let due = self.store().revert_delay(&key, self.clock(), Instant::now());
+    pub(crate) async fn revert(&self, key: &Key, generation: u32) {
+        let due = self.store().revert_delay(key, self.clock(), Instant::now());
         if let Some((_, delay)) = due.as_ref().filter(|(_, delay)| !delay.is_zero()) {
             // Even a sleep of nothing lasts until the timer's next millisecond.
             tokio::time::sleep(*delay).await;
@@ -45,7 +46,24 @@ impl Writer {
         if let Some((owner, _)) = &due
             && let Some(_permit) = self.permits().acquire(owner).await
         {
-            self.liveness().track(self.revert_or_report(&key, generation)).await;
+            let done = self.liveness().track(async {
+                let _lock = self.lock_object(key).await;
+                let Begun { desired, seen, reports } = self.store().begin_revert(key, generation)?;
+                if let Some(seen) = seen {
+                    let sent = self.permits().sent();
+                    let done = if reports {
+                        self.report_now(&desired, &seen).await
+                    } else {
+                        self.revert_now(&desired, &seen).await
+                    };
+                    if let Err(error) = done {
+                        self.fail(&desired, seen, &error, reports, sent);
+                    }
+                }
+                self.finish(key);
+                Some(())
+            });
+            done.await;
         }
         self.permits().leave();
     }
@@ -53,25 +71,6 @@ impl Writer {
     /// Grants as many permits as there may be now.
     pub(crate) fn grant_permits(&self) {
         self.permits().grant();
-    }
-
-    async fn revert_or_report(&self, key: &Key, generation: u32) {
-        let _lock = self.lock_object(key).await;
-        let begun = self.store().begin_revert(key, generation);
-        let Some(Begun { desired, seen, reports }) = begun else { return };
-        if let Some(seen) = seen {
-            let sent = self.permits().sent();
-            let done =
-                if reports { self.report_now(&desired, &seen).await } else { self.revert_now(&desired, &seen).await };
-            if let Err(error) = done {
-                let again = self.store().get(key).is_some_and(|managed| managed.attempts() > 0);
-                if let Some(pause) = self.permits().failed(sent, &error, again) {
-                    self.follow_up(FollowUp::GrantPermits(pause));
-                }
-                self.fail(&desired, seen, &error, reports);
-            }
-        }
-        self.finish(key);
     }
 
     async fn revert_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
@@ -173,8 +172,12 @@ impl Writer {
         self.count_change(&owner, desired, answer, fields, who);
     }
 
-    fn fail(&self, desired: &Arc<Desired>, seen: Seen, error: &Error, reports: bool) {
+    fn fail(&self, desired: &Arc<Desired>, seen: Seen, error: &Error, reports: bool, sent: Sent) {
         let key = &desired.key;
+        let again = self.store().get(key).is_some_and(|managed| managed.attempts() > 0);
+        if let Some(pause) = self.permits().failed(sent, error, again) {
+            self.follow_up(FollowUp::GrantPermits(pause));
+        }
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let (fields, cause) = (fields_not_put_back(desired, live.as_ref(), error), crate::failure::chain(error));
         let failure = NotPutBack { reports, fields: fields.clone(), cause: cause.clone(), ground: Ground::of(error) };

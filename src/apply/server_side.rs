@@ -14,7 +14,7 @@ use crate::managed::verdict::resource_version;
 use crate::object::Digest;
 
 impl Writer {
-    /// Applies, verifies the answer, and takes our paths out of `before-first-apply`.
+    /// Applies, and takes our paths out of `before-first-apply`.
     pub(super) async fn apply_now(
         &self,
         desired: &Arc<Desired>,
@@ -31,17 +31,11 @@ impl Writer {
                 Err(error) => return Err(error),
             }
         }
-        let digest = self.verify(desired, &answer, body);
-        Ok((answer, digest))
-    }
-
-    /// What the server answered to `sent` is what the object must be from now on. Read without the lock: others wait for
-    /// that.
-    pub(super) fn verify(&self, desired: &Arc<Desired>, answer: &Value, sent: &Value) -> Option<Digest> {
-        let answered = Answered::of(desired, answer, sent);
+        // Read without the store's lock: others wait for that.
+        let answered = Answered::of(desired, &answer, body);
         let digest = answered.last_applied.digest;
-        self.store().verify(&desired.key, desired, answered);
-        digest
+        self.store().verify(desired, answered);
+        Ok((answer, digest))
     }
 
     /// Writes `managedFields`, if the object still has this version; the version that it has then.

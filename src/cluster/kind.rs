@@ -6,6 +6,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::object::{Identity, Key};
 
 /// A group, version and kind that the cluster serves.
@@ -101,6 +103,12 @@ impl Kind {
     pub fn key(&self, namespace: Option<&str>, name: &str) -> Key {
         let namespace = namespace.filter(|_| self.namespaced).map(Arc::from);
         Identity { group: Arc::clone(&self.group), kind: Arc::clone(&self.kind), namespace, name: name.into() }.into()
+    }
+
+    /// Identity of a live object of this kind; `None` without a name.
+    pub fn key_of(&self, live: &Value) -> Option<Key> {
+        let text = |path: &str| live.pointer(path).and_then(Value::as_str);
+        Some(self.key(text("/metadata/namespace"), text("/metadata/name")?))
     }
 
     /// The path of the collection, of an object or of its subresource. A cluster-scoped kind ignores the namespace, as

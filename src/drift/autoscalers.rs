@@ -7,7 +7,6 @@ use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use super::Drift;
-use super::watch::key_of;
 use crate::cluster::{Kind, Scope, Selection, WatchEvent};
 use crate::managed::autoscaler::Autoscaler;
 use crate::object::Key;
@@ -31,12 +30,12 @@ impl Drift {
                     synced = false;
                 }
                 Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
-                    if let (Some(key), Some(target)) = (key_of(&kind, &live), Autoscaler::read(&live)) {
+                    if let (Some(key), Some(target)) = (kind.key_of(&live), Autoscaler::read(&live)) {
                         targets.insert(key, target);
                     }
                 }
                 Some(WatchEvent::Deleted(live)) => {
-                    if let Some(key) = key_of(&kind, &live) {
+                    if let Some(key) = kind.key_of(&live) {
                         targets.remove(&key);
                     }
                 }

@@ -19,53 +19,46 @@ pub enum Error {
     Task(#[source] JoinError),
 }
 
-/// What runs.
-struct Running {
-    tasks: JoinSet<()>,
-    watches: HashMap<KindId, Arc<Control>>,
-    stop: CancellationToken,
-}
-
 impl Drift {
     /// Runs until `stop`, or until one of its tasks breaks.
     pub async fn run(&self, mut follow_ups: FollowUps, stop: CancellationToken) -> Result<(), Error> {
-        let mut running = Running { tasks: JoinSet::new(), watches: HashMap::new(), stop: stop.clone() };
-        running.tasks.spawn(self.clone().follow_autoscalers(stop.clone()));
+        let (mut tasks, mut watches) = (JoinSet::new(), HashMap::<KindId, Arc<Control>>::new());
+        tasks.spawn(self.clone().follow_autoscalers(stop.clone()));
         loop {
-            tokio::select! {
+            let follow_up = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                Some(follow_up) = follow_ups.next() => self.begin(follow_up, &mut running),
-                Some(ended) = running.tasks.join_next() => ended.map_err(Error::Task)?,
-            }
-        }
-    }
-
-    fn begin(&self, follow_up: FollowUp, Running { tasks, watches, stop }: &mut Running) {
-        let (this, writer) = (self.clone(), self.writer.clone());
-        match follow_up {
-            FollowUp::Revert(key, generation) => _ = tasks.spawn(async move { writer.revert(key, generation).await }),
-            FollowUp::Watch(kind) => {
-                let control = Arc::<Control>::default();
-                watches.insert(kind.id(), Arc::clone(&control));
-                tasks.spawn(this.follow(kind, control, stop.clone()));
-            }
-            FollowUp::List(kind) => watches.get(&kind).into_iter().for_each(|control| control.list.notify_one()),
-            FollowUp::ListAll => watches.values().for_each(|control| control.list.notify_one()),
-            FollowUp::EndWatch(kind) => watches.remove(&kind).into_iter().for_each(|control| control.end.cancel()),
-            FollowUp::WatchByName(kind, key, over) => {
-                tasks.spawn(this.follow_by_name(kind, key, over, stop.clone()));
-            }
-            FollowUp::LookAgain(key, wait) => {
-                tasks.spawn(async move {
-                    tokio::time::sleep(wait).await;
-                    this.look_now(&key);
-                });
-            }
-            FollowUp::GrantPermits(wait) => {
-                tasks.spawn(async move {
-                    tokio::time::sleep(wait).await;
-                    writer.grant_permits();
-                });
+                Some(follow_up) = follow_ups.next() => follow_up,
+                Some(ended) = tasks.join_next() => {
+                    ended.map_err(Error::Task)?;
+                    continue;
+                }
+            };
+            let (this, writer, stop) = (self.clone(), self.writer.clone(), stop.clone());
+            match follow_up {
+                FollowUp::Revert(key, generation) => {
+                    tasks.spawn(async move { writer.revert(&key, generation).await });
+                }
+                FollowUp::Watch(kind) => {
+                    let control = Arc::<Control>::default();
+                    watches.insert(kind.id(), Arc::clone(&control));
+                    tasks.spawn(this.follow(kind, control, stop));
+                }
+                FollowUp::List(kind) => watches.get(&kind).into_iter().for_each(|control| control.list.notify_one()),
+                FollowUp::ListAll => watches.values().for_each(|control| control.list.notify_one()),
+                FollowUp::EndWatch(kind) => watches.remove(&kind).into_iter().for_each(|control| control.end.cancel()),
+                FollowUp::WatchByName(kind, key, over) => _ = tasks.spawn(this.follow_by_name(kind, key, over, stop)),
+                FollowUp::LookAgain(key, wait) => {
+                    tasks.spawn(async move {
+                        tokio::time::sleep(wait).await;
+                        this.look_now(&key);
+                    });
+                }
+                FollowUp::GrantPermits(wait) => {
+                    tasks.spawn(async move {
+                        tokio::time::sleep(wait).await;
+                        writer.grant_permits();
+                    });
+                }
             }
         }
     }

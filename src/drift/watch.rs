@@ -57,7 +57,9 @@ impl Drift {
                     event = events.next() => event,
                 };
                 let Some(event) = event else { return };
-                if failures.update(&event) {
+                let is_of_object =
+                    matches!(event, WatchEvent::Initial(_) | WatchEvent::Applied(_) | WatchEvent::Deleted(_));
+                if !is_of_object && failures.update(&event) {
                     let why = failures.remarkable().map(str::to_owned);
                     let owners = self.writer.store().set_watch_failure(&kind, why);
                     for owner in &owners {
@@ -79,20 +81,20 @@ impl Drift {
         match event {
             WatchEvent::Begin => *shown = HashSet::new(),
             WatchEvent::Initial(live) => {
-                let Some(key) = key_of(kind, &live) else { return };
+                let Some(key) = kind.key_of(&live) else { return };
                 let kept = self.writer.store().get(&key).map(|managed| managed.desired.key.clone());
                 self.see(kind, &key, live);
                 // The texts of a key that is kept are there already.
                 shown.insert(kept.unwrap_or(key));
             }
             WatchEvent::Applied(live) => {
-                let Some(key) = key_of(kind, &live) else { return };
+                let Some(key) = kind.key_of(&live) else { return };
                 self.see(kind, &key, live);
             }
             WatchEvent::Unreadable(live, error) => {
                 // Nothing can be decided about it but that it is there.
                 tracing::warn!(error = crate::failure::chain(&error), "a managed object cannot be read");
-                let Some(key) = key_of(kind, &live) else { return };
+                let Some(key) = kind.key_of(&live) else { return };
                 let kept = self.writer.store().get(&key).map(|managed| managed.desired.key.clone());
                 shown.insert(kept.unwrap_or(key));
             }
@@ -103,7 +105,7 @@ impl Drift {
                 }
             }
             WatchEvent::Deleted(live) => {
-                let Some(key) = key_of(kind, &live) else { return };
+                let Some(key) = kind.key_of(&live) else { return };
                 self.miss(kind, &key, resource_version(&live));
             }
             WatchEvent::Failed(error) => {
@@ -138,9 +140,4 @@ impl Drift {
         let next = self.writer.store().look_now(key, Instant::now());
         self.writer.carry_out(key, next);
     }
-}
-
-pub(super) fn key_of(kind: &Kind, live: &Value) -> Option<Key> {
-    let text = |path: &str| live.pointer(path).and_then(Value::as_str);
-    Some(kind.key(text("/metadata/namespace"), text("/metadata/name")?))
 }

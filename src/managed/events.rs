@@ -8,14 +8,15 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::object::{Next, Watched};
+use super::projection;
 use super::seen::{Seen, Sight};
 use super::store::Store;
-use super::verdict::{Reason, Verdict};
+use super::verdict::{Reason, Verdict, is_seen, resource_version};
 use crate::cluster::Kind;
 use crate::object::Key;
 
 impl Store {
-    /// An object was seen.
+    /// An object was seen. What the verdict on it leads to.
     pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
         let autoscaled = self.autoscaled.get(key).copied();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
@@ -31,7 +32,32 @@ impl Store {
             return Next::Nothing;
         }
         let uid = managed.other_uid(&live);
-        let next = managed.look(live, at, account.policy.drift, autoscaled, now);
+        let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
+        let next = match managed.judge(&live, account.policy.drift, autoscaled, now) {
+            // What is known already says nothing about what was seen since.
+            Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
+            Verdict::InSync => {
+                managed.write.clear_pending();
+                if managed.phase.end_pause() { Next::Resumed } else { Next::Nothing }
+            }
+            Verdict::Revert => {
+                managed.phase.end_pause();
+                managed.enqueue(Seen::of(live, at))
+            }
+            Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
+                managed.write.clear_pending();
+                if managed.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
+            }
+            Verdict::LeaveAlone(Reason::Report) => {
+                let digest = managed.applied.last().and_then(|last| projection::digest(&live, &last.empty_containers));
+                let is_reported = managed.reported.replace(digest) == Some(digest);
+                if is_reported { Next::Nothing } else { managed.enqueue(Seen::of(live, at)) }
+            }
+            Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
+                managed.write.clear_pending();
+                Next::Nothing
+            }
+        };
         let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
         drop(managed);
         if is_another {

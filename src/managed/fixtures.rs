@@ -28,7 +28,7 @@ pub(super) fn live(version: u64, value: &str) -> Value {
 }
 
 pub(super) fn verify(store: &mut Store, desired: &Arc<Desired>, answer: &Value, sent: &Value) {
-    store.verify(&desired.key, desired, Answered::of(desired, answer, sent));
+    store.verify(desired, Answered::of(desired, answer, sent));
 }
 
 /// A store in which the first apply of an object is under way.

@@ -237,7 +237,8 @@ impl Managed {
         self.failing = None;
     }
 
-    fn enqueue(&mut self, mut seen: Seen) -> Next {
+    /// Queues a revert or report because of what was seen.
+    pub(crate) fn enqueue(&mut self, mut seen: Seen) -> Next {
         if self.write.is_queued()
             && let Some(waiting) = self.write.pending()
         {
@@ -270,7 +271,7 @@ impl Managed {
         now: Timestamp,
     ) -> Verdict {
         let is_outdated = self.applied.is_outdated();
-        let is_news = !self.applied.is_newer_than(resource_version(live));
+        let is_newer = !self.applied.is_newer_than(resource_version(live));
         let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
         if last.resource_version.is_empty() {
             // An earlier agent verified it and remembered only the digest.
@@ -281,7 +282,7 @@ impl Managed {
             last.empty_containers = projection::empty_containers(live, &sent);
         }
         let mut woken = None;
-        if is_news {
+        if is_newer {
             self.health = crate::object::health(&self.desired.key, live);
             self.is_at_zero = is_at_zero(live);
             let autoscaler = autoscaled.filter(|_| self.is_at_zero);
@@ -301,7 +302,7 @@ impl Managed {
         };
         match &verdict {
             Verdict::InSync => {
-                if is_news {
+                if is_newer {
                     last.resource_version = resource_version(live).into();
                     last.uid = verdict::uid(live).into();
                 }
@@ -313,43 +314,5 @@ impl Managed {
             Verdict::Revert | Verdict::LeaveAlone(_) => {}
         }
         verdict
-    }
-
-    pub(crate) fn look(
-        &mut self,
-        live: Value,
-        at: Instant,
-        policy: DriftPolicy,
-        autoscaled: Option<Autoscaler>,
-        now: Timestamp,
-    ) -> Next {
-        let is_known = self.applied.last().is_some_and(|last| verdict::is_seen(last, resource_version(&live)));
-        match self.judge(&live, policy, autoscaled, now) {
-            // What is known already says nothing about what was seen since.
-            Verdict::InSync if self.write.is_queued() && is_known => Next::Nothing,
-            Verdict::InSync => {
-                self.write.clear_pending();
-                if self.phase.end_pause() { Next::Resumed } else { Next::Nothing }
-            }
-            Verdict::Revert => {
-                self.phase.end_pause();
-                self.enqueue(Seen::of(live, at))
-            }
-            Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
-                self.write.clear_pending();
-                if self.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
-            }
-            Verdict::LeaveAlone(Reason::Report) => {
-                let digest = self.applied.last().and_then(|last| projection::digest(&live, &last.empty_containers));
-                if self.reported.replace(digest) == Some(digest) {
-                    return Next::Nothing;
-                }
-                self.enqueue(Seen::of(live, at))
-            }
-            Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
-                self.write.clear_pending();
-                Next::Nothing
-            }
-        }
     }
 }

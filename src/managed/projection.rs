@@ -102,12 +102,12 @@ impl std::io::Write for Writer<'_> {
 pub fn empty_containers(answer: &Value, sent: &Value) -> EmptyContainers {
     let mut found = Vec::new();
     if let Some(fields) = applied_by(answer, MANAGER) {
-        emptied_in(fields, sent, &mut Vec::new(), &mut found);
+        empty_containers_in(fields, sent, &mut Vec::new(), &mut found);
     }
     found.into()
 }
 
-fn emptied_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<String>, found: &mut Vec<Box<str>>) {
+fn empty_containers_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<String>, found: &mut Vec<Box<str>>) {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::Object(map) => map.is_empty(),
@@ -122,7 +122,7 @@ fn emptied_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<String>, f
         let inside = fields.get(&key).and_then(Value::as_object).filter(|inside| !inside.is_empty());
         path.push(key);
         match inside {
-            Some(inside) => emptied_in(inside, value, path, found),
+            Some(inside) => empty_containers_in(inside, value, path, found),
             None if is_empty(value) => found.push(path.join(SEPARATOR).into_boxed_str()),
             None => {}
         }

@@ -11,7 +11,7 @@ use super::verdict::LastApplied;
 use crate::object::{Key, Owner};
 
 impl Store {
-    /// Starts a write that makes the object what the forward loop wants. `None` when it is under break glass: then that
+    /// Starts an apply that its owner wants. `None` when it is under break glass: then that
     /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
     pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
         self.hold(owner, Arc::clone(desired), LastApplied::default());
@@ -27,7 +27,7 @@ impl Store {
         Some((version.unwrap_or_default(), seen))
     }
 
-    /// A write of the forward loop failed. If it may have been carried out all the same, the object must become what
+    /// Such an apply failed. If it may have been carried out all the same, the object must become what
     /// was written; else it stays what it was, and what was seen before counts again.
     pub(crate) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
         let Some(mut managed) = self.objects.get_mut(&desired.key) else { return };
@@ -40,8 +40,9 @@ impl Store {
         }
     }
 
-    /// The server's answer to an apply is what counts from now on.
-    pub(crate) fn verify(&mut self, key: &Key, desired: &Arc<Desired>, answered: Answered) {
+    /// The server's answer to an apply of `desired` is what the object must be from now on.
+    pub(crate) fn verify(&mut self, desired: &Arc<Desired>, answered: Answered) {
+        let key = &desired.key;
         let autoscaled = self.autoscaled.contains_key(key);
         let Some(mut managed) = self.objects.get_mut(key) else { return };
         managed.desired = Arc::clone(desired);

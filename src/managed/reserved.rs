@@ -9,7 +9,7 @@
 //! Invariant: an object to which nobody added anything costs a look at its `managedFields`, and no request.
 //!
 //! Deliberately absent: which fields are reserved; the owner says it. That one who adds again and again is slowed is
-//! the backward loop's, as for every other change.
+//! the drift loop's, as for every other change.
 
 use serde_json::{Map, Value};
 

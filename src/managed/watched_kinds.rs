@@ -35,9 +35,9 @@ impl Store {
     pub(crate) fn set_watch_failure(&mut self, kind: &Kind, why: Option<String>) -> HashSet<Owner> {
         let id = kind.id();
         let Some(known) = self.watched.get_mut(&id) else { return HashSet::new() };
-        let is_news = known.is_some() != why.is_some();
+        let is_changed = known.is_some() != why.is_some();
         *known = why;
-        let of_kind = self.objects.iter().filter(|(_, managed)| is_news && is_watched_as(managed, &id));
+        let of_kind = self.objects.iter().filter(|(_, managed)| is_changed && is_watched_as(managed, &id));
         of_kind.map(|(_, managed)| managed.owner.clone()).collect()
     }
 
