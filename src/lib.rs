@@ -60,7 +60,7 @@
 //! 7. The desired object is applied again (`apply/revert.rs`); what collides with it makes way (`apply/in_place.rs`). The
 //!    server's answer is the new last apply, also in the inventory.
 //! 8. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager
-//!    (`apply/difference.rs`).
+//!    (`apply/edit.rs`).
 //! 9. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
 //!
 //! # Where to find

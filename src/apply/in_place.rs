@@ -23,7 +23,7 @@ use crate::object::Digest;
 const WRITTEN_MEANWHILE: usize = 5;
 
 /// An apply that went through.
-pub(super) struct Applied {
+pub(super) struct InPlace {
     pub(super) answer: Value,
     pub(super) digest: Option<Digest>,
     /// Who had written in the place of ours.
@@ -48,7 +48,7 @@ impl Writer {
         desired: &Arc<Desired>,
         body: &mut Value,
         seen: Option<&Value>,
-    ) -> Result<Applied, Error> {
+    ) -> Result<InPlace, Error> {
         let mut way = Way { desired, body, before: None, who: None };
         let reserved = desired.mark.reserved();
         let known = |body: &Value, live: &Value, now: &str| {
@@ -66,9 +66,9 @@ impl Writer {
                 self.store().mark_outdated(&desired.key);
                 self.make_way(&mut way, Some(&answer), known).await?;
                 let (answer, digest) = self.apply_now(desired, way.body).await?;
-                return Ok(Applied { answer, digest, over: way.who });
+                return Ok(InPlace { answer, digest, over: way.who });
             }
-            Ok((answer, digest)) => return Ok(Applied { answer, digest, over: way.who }),
+            Ok((answer, digest)) => return Ok(InPlace { answer, digest, over: way.who }),
             Err(error) => error,
         };
         let mut grounds = vec![Ground::of(&refused)];
@@ -94,7 +94,7 @@ impl Writer {
                 self.was_futile(desired, seen, grounds);
             }
         }
-        applied.map(|(answer, digest)| Applied { answer, digest, over: way.who })
+        applied.map(|(answer, digest)| InPlace { answer, digest, over: way.who })
     }
 
     /// Whether nothing makes way for an apply before it is refused for a new reason.

@@ -3,7 +3,7 @@
 //! - [`Writer`]: the store behind its lock, the locks of the objects, and the cluster; `owners`: what GitSyncs and
 //!   Functions read from the store and hand to it
 //! - `put`: an apply for a commit or a Function, with adoption; `stage`: many of them; `prune`: deletions and releases
-//! - `revert`: an object is put back; `report`: or its drift is only reported; `difference`: what was changed, by whom
+//! - `revert`: an object is put back; `report`: or its drift is only reported; `edit`: what was changed, by whom
 //! - `in_place`: an apply over what collides with it; `replicas`: the handover of a replica count; `server_side`: one
 //!   apply and its answer
 //! - `permits`: how many reverts are in flight (`fair` between owners, and a `limit` by how the server answers)
@@ -13,7 +13,7 @@
 //!
 //! Deliberately absent: watches (`drift`), what a commit wants (`gitsync`), and the store itself (`managed`).
 
-mod difference;
+mod edit;
 mod fair;
 mod follow_up;
 mod in_place;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Writer;
-use super::difference::{Difference, difference, few};
+use super::edit::{Edit, edit_between, few};
 use crate::api::git_sync::UNKNOWN;
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
@@ -30,7 +30,7 @@ impl Writer {
         };
         let mut body = desired.body();
         let found = match &live {
-            None => difference(
+            None => edit_between(
                 &desired.key,
                 None,
                 &Value::Null,
@@ -53,7 +53,7 @@ impl Writer {
                         if woken.is_none() && projection::differences(live, &answer, &empty_containers).is_empty() {
                             return Ok(());
                         }
-                        difference(&desired.key, Some(live), &answer, &empty_containers, (Vec::new(), None))
+                        edit_between(&desired.key, Some(live), &answer, &empty_containers, (Vec::new(), None))
                     }
                     // What collides with ours makes way where it is put back, and is told where it is not.
                     Err(error) if error.is_invalid() => {
@@ -63,7 +63,7 @@ impl Writer {
                         }
                         let over = collision::known(&body, live, &self.now().to_string()).and_then(|found| found.who);
                         let fields = few(fields);
-                        Difference { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) }
+                        Edit { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) }
                     }
                     Err(error) => return Err(error),
                 }
@@ -71,7 +71,7 @@ impl Writer {
         };
         let owner = self.store().get(&desired.key).map(|managed| managed.owner.clone());
         let Some(owner) = owner else { return Ok(()) };
-        let Difference { fields, who, .. } = found;
+        let Edit { fields, who, .. } = found;
         let live = live.as_deref().unwrap_or(&Value::Null);
         let (subject, object) = (owner.clone(), desired.key.to_string());
         let message = Message::DriftSeen { subject, object, fields: fields.clone(), who: who.clone() };

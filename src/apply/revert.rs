@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::Writer;
-use super::difference::{Difference, SHOWN_CHANGES, difference, fields_not_put_back};
+use super::edit::{Edit, SHOWN_CHANGES, edit_between, fields_not_put_back};
 use super::follow_up::FollowUp;
-use super::in_place::Applied;
+use super::in_place::InPlace;
 use super::permits::Sent;
 use crate::api::git_sync::{self, Revert};
 use crate::cluster::Error;
@@ -91,7 +91,7 @@ impl Writer {
             yield_to_people(&mut body, live);
         }
         let sent = self.permits().sent();
-        let Applied { answer, over, .. } = self.apply_in_place(desired, &mut body, found.as_deref()).await?;
+        let InPlace { answer, over, .. } = self.apply_in_place(desired, &mut body, found.as_deref()).await?;
         self.permits().answered(sent);
         self.retry_dependents(desired);
         if asked_by_commit || found.as_deref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
@@ -148,7 +148,7 @@ impl Writer {
         };
         let reserved = desired.mark.reserved();
         let added = before.map(|before| reserved::differences(reserved, before, answer)).unwrap_or_default();
-        let Difference { fields, changes, who } = difference(key, before, answer, &empty_containers, (added, over));
+        let Edit { fields, changes, who } = edit_between(key, before, answer, &empty_containers, (added, over));
         self.store().record(
             &owner,
             Revert {

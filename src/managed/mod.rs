@@ -4,7 +4,7 @@
 //! - [`Desired`]: what an object must be, and by what it is known to be its owner's
 //! - `store`: the store itself; `puts`, `reverts` and `events` change it; `objects` counts what is in it for its owners as
 //!   it changes; `account`: what is remembered of an owner
-//! - `object`: one managed object; `applied`: what was last applied to it; `phase`: what is done about it; `write`: whether
+//! - `object`: one managed object; `apply_state`: what was last applied to it; `phase`: what is done about it; `write`: whether
 //!   it is being written; `seen`: what waits to be acted on
 //! - [`verdict`]: what an event means for it
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
@@ -22,8 +22,8 @@
 //! Deliberately absent: requests, clocks and tasks. All of it are values and decisions over values.
 
 pub(crate) mod account;
-pub(crate) mod applied;
 pub(crate) mod applied_configuration;
+pub(crate) mod apply_state;
 pub(crate) mod attempts;
 mod autoscaled;
 pub(crate) mod autoscaler;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
-use super::applied::Applied;
+use super::apply_state::ApplyState;
 use super::attempts::{Futile, Ground};
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::desired::{Desired, Mark};
@@ -133,7 +133,7 @@ pub(crate) struct Damping {
 pub(crate) struct Managed {
     pub(crate) owner: Owner,
     pub(crate) desired: Arc<Desired>,
-    pub(crate) applied: Applied,
+    pub(crate) applied: ApplyState,
     pub(crate) health: Health,
     /// The object was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
@@ -167,7 +167,7 @@ impl Managed {
         Self {
             owner: owner.clone(),
             desired,
-            applied: Applied::known(last_applied),
+            applied: ApplyState::known(last_applied),
             health: Health::Progressing("not seen yet".into()),
             is_at_zero: false,
             phase: Phase::Kept,

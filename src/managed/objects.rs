@@ -206,7 +206,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::{Kind, Scope};
-    use crate::managed::applied::Applied;
+    use crate::managed::apply_state::ApplyState;
     use crate::managed::attempts::Ground;
     use crate::managed::object::{Damping, FailedReverts, Failing, NotPutBack};
     use crate::managed::verdict::LastApplied;
@@ -222,8 +222,8 @@ mod tests {
         Managed::new(&Owner::git_sync("shop", owner), desired, LastApplied::default(), generation)
     }
 
-    fn applied(version: &str) -> Applied {
-        Applied::known(LastApplied { resource_version: version.into(), ..LastApplied::default() })
+    fn applied(version: &str) -> ApplyState {
+        ApplyState::known(LastApplied { resource_version: version.into(), ..LastApplied::default() })
     }
 
     /// The tallies as counting everything gives them.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::applied::Applied;
+use super::apply_state::ApplyState;
 use super::desired::Desired;
 use super::object::Answered;
 use super::seen::Seen;
@@ -52,9 +52,9 @@ impl Store {
         // An autoscaler may have come while the count was on its way, or gone while it was left out.
         let is_outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
         managed.applied = if is_outdated {
-            Applied::Outdated(answered.last_applied)
+            ApplyState::Outdated(answered.last_applied)
         } else {
-            Applied::Desired(answered.last_applied)
+            ApplyState::Desired(answered.last_applied)
         };
         managed.phase.end_pause();
         managed.reported = None;

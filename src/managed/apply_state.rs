@@ -4,7 +4,7 @@ use super::verdict::LastApplied;
 
 /// What was last applied to an object.
 #[derive(Debug, Default)]
-pub(crate) enum Applied {
+pub(crate) enum ApplyState {
     /// Nothing yet.
     #[default]
     Nothing,
@@ -15,7 +15,7 @@ pub(crate) enum Applied {
     Outdated(LastApplied),
 }
 
-impl Applied {
+impl ApplyState {
     /// What an earlier agent applied, as far as it is known.
     pub(crate) fn known(last: LastApplied) -> Self {
         let is_known = last.digest.is_some() || !last.resource_version.is_empty();

@@ -21,7 +21,7 @@ pub(super) const SHOWN_CHANGES: usize = 10;
 const SHOWN_FIELDS: usize = 20;
 
 /// What was changed.
-pub(super) struct Difference {
+pub(super) struct Edit {
     /// The fields, the first of them.
     pub(super) fields: Vec<String>,
     /// Their values, the first of them.
@@ -32,13 +32,13 @@ pub(super) struct Difference {
 
 /// What differs between the object as it was found and as it is, or would be, afterwards, with what was `added` beside
 /// ours. Values of Secrets are left out. Where nobody wrote the fields, `over` is who wrote in their place.
-pub(super) fn difference(
+pub(super) fn edit_between(
     key: &Key,
     before: Option<&Value>,
     after: &Value,
     empty_containers: &EmptyContainers,
     (added, over): (Vec<projection::Difference>, Option<String>),
-) -> Difference {
+) -> Edit {
     let mut differences =
         before.map(|before| projection::differences(before, after, empty_containers)).unwrap_or_default();
     for added in added {
@@ -61,7 +61,7 @@ pub(super) fn difference(
         .take(SHOWN_CHANGES)
         .map(|d| Change { field: d.path, found: d.found, restored: d.restored })
         .collect();
-    Difference { fields: few(fields), changes, who }
+    Edit { fields: few(fields), changes, who }
 }
 
 /// Fields as messages name them. An object has room for tens of thousands, and nobody reads them.
