@@ -17,7 +17,7 @@ use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::released;
 use crate::object::{Key, Owner, prune_order};
 
-/// Deletions in flight at once.
+/// Deletions or releases in flight at once.
 const AT_ONCE: usize = 16;
 /// Tries of a write whose object changes under it.
 const TRIES: usize = 3;
@@ -113,8 +113,25 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes an object nobody's: takes off our label and our ownership, and changes nothing else in it.
-    pub async fn release(&self, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
+    /// Makes objects nobody's: takes off our label and our ownership, and changes nothing else in them. `done` gets the
+    /// outcome of each.
+    pub async fn release(
+        &self,
+        label: &str,
+        staying: Vec<(Key, Entry)>,
+        mut done: impl FnMut(&Key, Result<(), Error>),
+    ) {
+        let releases = stream::iter(staying).map(|(key, entry)| async move {
+            let released = self.release_now(label, &key, &entry).await;
+            (key, released)
+        });
+        let mut releases = releases.buffer_unordered(AT_ONCE);
+        while let Some((key, released)) = releases.next().await {
+            done(&key, released);
+        }
+    }
+
+    async fn release_now(&self, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
         let _lock = self.lock_object(key).await;
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(()) };
         let namespace = key.namespace.as_deref();

@@ -10,7 +10,6 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
 use serde_json::json;
 
 use super::attempt::Attempt;
@@ -29,8 +28,6 @@ use crate::object::{Key, prune_order};
 
 /// Value of the annotation that deletes the objects with the GitSync.
 const DELETE_OBJECTS: &str = "prune";
-/// Releases in flight at once.
-const AT_ONCE: usize = 16;
 /// How often it is tried to let go of the objects of a GitSync that is gone, and how long is waited in between.
 const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_secs(1);
@@ -201,17 +198,13 @@ impl Attempt<'_> {
     }
 
     async fn release_all(&self, staying: Vec<(Key, Entry)>) -> Result<(), Refused> {
-        let releases = stream::iter(staying).map(|(key, entry)| async move {
-            let released = self.context.writer.release(self.label, &key, &entry).await;
-            released.map_err(|error| refused(&key, "released", &error))
-        });
-        let mut releases = releases.buffer_unordered(AT_ONCE);
         let mut first = Ok(());
-        while let Some(released) = releases.next().await {
+        let done = |key: &Key, released: Result<(), Error>| {
             if first.is_ok() {
-                first = released;
+                first = released.map_err(|error| refused(key, "released", &error));
             }
-        }
+        };
+        self.context.writer.release(self.label, staying, done).await;
         first
     }
 }

@@ -1,8 +1,8 @@
 //! One managed object: what it must be, what was last applied to it, what was seen of it, and which event leads to what.
 //!
-//! Three fields are beside the phase because they change independently of it and of each other: a failure and a revert
-//! backoff outlast a break glass, a report may fail again that was made before, and an object that lost our label is
-//! followed by name under break glass as well as while it is being deleted.
+//! Four fields stay beside the phase, because each changes independently of it and of the others: failures and the revert
+//! backoff outlast a break glass, drift may have been reported whether or not a later report fails, and an object that lost
+//! our label is followed by name under break glass as well as while it is being deleted.
 //!
 //! Deliberately absent: which objects are managed, and for whom; that is the store's.
 

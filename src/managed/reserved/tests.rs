@@ -100,7 +100,7 @@ fn nothing_is_looked_at_where_nothing_is_reserved_or_was_applied() {
 }
 
 #[test]
-fn the_last_who_wrote_is_named_and_the_outermost_fields_are_told() {
+fn the_last_who_wrote_is_named_and_the_outermost_fields_are_reported() {
     let sidecar = json!({"name": "sidecar", "image": "x"});
     let first = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
         r#"k:{"name":"sidecar"}"#: {".": {}, "f:name": {}, "f:image": {}}}}}}});
@@ -111,13 +111,13 @@ fn the_last_who_wrote_is_named_and_the_outermost_fields_are_told() {
     live["spec"] = json!({"paused": true, "policy": "Always", "template": {"spec": {"containers": [sidecar]}}});
     assert_eq!(with(None, RESERVED, &live, NOW).unwrap().who.as_deref(), Some("kubectl-rollout"));
     let after = json!({"spec": {"policy": "Never", "template": {"spec": {"containers": []}}}});
-    let told = differences(RESERVED, &live, &after).into_iter().map(|d| (d.path, d.found, d.restored));
+    let reported = differences(RESERVED, &live, &after).into_iter().map(|d| (d.path, d.found, d.restored));
     let expected = [
         ("spec.template.spec.containers[name=\"sidecar\"]", r#"{"image":"x","name":"sidecar"}"#, "absent"),
         ("spec.paused", "true", "absent"),
         ("spec.policy", r#""Always""#, r#""Never""#),
     ];
-    assert_eq!(told.collect::<Vec<_>>(), expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
+    assert_eq!(reported.collect::<Vec<_>>(), expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
 }
 
 #[test]
