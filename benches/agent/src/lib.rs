@@ -1,8 +1,8 @@
 //! `mainstay bench`: what the agent costs, measured from outside, as one Markdown table.
 //!
 //! The embedded cluster and the agent run as processes of their own. The load is a Git repository; every change is made
-//! and seen through a client that the agent knows nothing of. What a GitSync costs and what Functions cost are two
-//! measurements with a table each.
+//! and seen through a client that the agent knows nothing of. What a GitSync costs, what Functions cost and what remotes
+//! cost are three measurements with a table each.
 //!
 //! Invariant: nothing of what is printed comes from the agent's own clock.
 //!
@@ -16,10 +16,12 @@ mod commit;
 mod counters;
 mod error;
 mod functions;
+mod git_server;
 mod observer;
 mod process;
 mod product;
 mod progress;
+mod remotes;
 mod stand;
 mod syncs;
 mod table;
@@ -45,8 +47,17 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=2_000),
     )]
     functions: Option<u32>,
+    /// Measure remotes instead of a GitSync: what this many of them cost that are polled each minute, half of them over SSH, 2 to 5000 (1000 when no number is given), and repositories with many references and files
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "1000",
+        conflicts_with_all = ["objects", "kubeconfig", "functions"], value_parser = clap::value_parser!(u32).range(2..=5_000),
+    )]
+    remotes: Option<u32>,
+    /// Fetch a repository of 1 GiB as well; it needs 4 GiB of space for temporary files
+    #[arg(long, requires = "remotes")]
+    large: bool,
     /// Measure only syncs and single changes, storms of edits, or restarts
-    #[arg(long, value_name = "PART", value_enum, conflicts_with = "functions")]
+    #[arg(long, value_name = "PART", value_enum, conflicts_with_all = ["functions", "remotes"])]
     only: Option<syncs::Part>,
     /// How long the agent is watched doing nothing, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -67,6 +78,9 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     let (rows, load) = if let Some(count) = arguments.functions {
         let load = format!("{count} Functions of one repository");
         (functions::measure(product, count, arguments.idle).await?, load)
+    } else if let Some(count) = arguments.remotes {
+        let load = format!("{count} repositories on loopback, each followed by a GitSync");
+        (remotes::measure(product, count, arguments.idle, arguments.large).await?, load)
     } else {
         let load = format!("{} ConfigMaps of 1 KiB in one GitSync", arguments.objects);
         let kubeconfig = arguments.kubeconfig.as_deref();

@@ -137,6 +137,11 @@ impl Stand {
         }
     }
 
+    /// Processor time of the agent since it started.
+    pub(super) fn processor_seconds(&self) -> Result<f64, Error> {
+        self.agent.as_ref().map_or(Ok(0.0), Process::processor_seconds)
+    }
+
     /// Ends a situation as soon as the agent has nothing more to ask besides the Events that it still has to write: those
     /// wait for their turn, for minutes after a storm, and nothing waits for them. Each row says how many were written
     /// during it.

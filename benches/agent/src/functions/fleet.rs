@@ -72,9 +72,9 @@ impl Fleet {
         stand.set("MAINSTAY_BUILDER_IMAGE", BUILDER);
         stand.set("MAINSTAY_BASE_IMAGES", r#"{"*":"scratch"}"#);
         let load = Load::new(&stand.directory().join("repository"), functions)?;
-        let git = GitServer::start(load.directory()).await?;
+        let git = GitServer::start(stand.directory()).await?;
         stand.simulate(BUILDER, REPORT).await?;
-        stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url())).await?;
+        stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url("repository"))).await?;
         stand.apply_named::<Secret>(&(product.registry_secret)(REGISTRY)).await?;
         let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), readiness::ready).await?;
         Ok(Self { stand, load, git, observer })

@@ -67,11 +67,6 @@ impl Load {
         format!("function-{number:04}")
     }
 
-    /// Where the repository is.
-    pub(super) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// How many Functions there are.
     pub(super) fn len(&self) -> usize {
         self.functions

@@ -47,8 +47,8 @@ impl Pipeline {
         let address = registry.rsplit('/').next().unwrap_or_default().to_owned();
         stand.apply_named::<Secret>(&(product.registry_secret)(&address)).await?;
         let load = Load::with_dependency(&stand.directory().join("repository"))?;
-        let git = GitServer::start(load.directory()).await?;
-        stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url())).await?;
+        let git = GitServer::start(stand.directory()).await?;
+        stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url("repository"))).await?;
         let functions = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), readiness::ready).await?;
         let builds = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), build_pod).await?;
         stand.start_agent().await?;

@@ -1,0 +1,22 @@
+//! What remotes cost: many that are polled each minute over HTTP and SSH, one with many references, one with many files,
+//! and a large one.
+//!
+//! Deliberately absent: time on the network; both servers are on loopback, and what they answer is counted in bytes.
+
+mod repository;
+mod situations;
+mod ssh_server;
+mod world;
+
+use super::{Error, Product, git_server, observer, process, progress, stand, table};
+
+/// Measures everything with this many remotes, and a repository of 1 GiB if `large`.
+pub(super) async fn measure(
+    product: &Product,
+    remotes: u32,
+    idle_seconds: u64,
+    large: bool,
+) -> Result<Vec<table::Row>, Error> {
+    let mut world = world::World::start(product).await?;
+    situations::all(&mut world, remotes as usize, idle_seconds, large).await
+}

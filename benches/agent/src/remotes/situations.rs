@@ -1,0 +1,182 @@
+//! The situations, in the order in which they are measured, and what is promised of each.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{
+    Error,
+    observer::until_last,
+    progress,
+    table::{Row, Target, duration},
+    world::{Over, World},
+};
+
+/// GitSyncs that are created at the same time.
+const IN_FLIGHT: usize = 16;
+/// References of the repository with many.
+const BRANCHES: usize = 20_000;
+/// Files of the repository with many.
+const FILES: usize = 50_000;
+/// Files of the large repository, of 1 MiB each.
+const LARGE_FILES: usize = 1024;
+/// One-file commits; the processor time of a process is told in hundredths of a second.
+const COMMITS: u32 = 20;
+/// Lookups among many references.
+const LOOKUPS: u64 = 5;
+/// No poll comes meanwhile.
+const NEVER: &str = "1h";
+
+/// Measures everything: half of the remotes are polled over HTTP, then the other half over SSH as well.
+pub(super) async fn all(world: &mut World, remotes: usize, idle_seconds: u64, large: bool) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    let none = Share { percent: 0.0 };
+    let (row, http) = polled(world, Over::Http, remotes.div_ceil(2), idle_seconds, &none).await?;
+    rows.extend(row);
+    let (row, _) = polled(world, Over::Ssh, remotes / 2, idle_seconds, &http).await?;
+    rows.extend(row);
+    for over in [Over::Http, Over::Ssh] {
+        progress("a lookup among many references");
+        rows.push(many_references(world, over).await?);
+    }
+    progress("one-file commits among many files");
+    rows.push(many_files(world).await?);
+    if large {
+        progress("a large repository");
+        rows.push(large_repository(world).await?);
+    }
+    Ok(rows)
+}
+
+/// Processor time of the agent in percent of a core.
+struct Share {
+    percent: f64,
+}
+
+/// First lookups and polls of this many remotes. What earlier remotes cost is taken off.
+async fn polled(
+    world: &mut World,
+    over: Over,
+    remotes: usize,
+    seconds: u64,
+    earlier: &Share,
+) -> Result<(Vec<Row>, Share), Error> {
+    let name = |number: usize| format!("{}-{number:04}", over.name().to_lowercase());
+    progress(&format!("{remotes} remotes over {}", over.name()));
+    for number in 0..remotes {
+        world.repository(&name(number))?.commit(0)?;
+    }
+    world.observer.forget();
+    let (mark, start) = (world.stand.mark().await?, Instant::now());
+    {
+        let world = &*world;
+        let created =
+            stream::iter(0..remotes).map(|number| async move { world.follow(&name(number), over, "1m").await });
+        created.buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).await?;
+    }
+    let reached = world.reach((0..remotes).map(name), 0).await?;
+    let first = format!("{remotes} remotes over {}, until each is fetched and applied", over.name());
+    let first = world.stand.row(mark, first, duration(until_last(start, &reached)), |_| Vec::new()).await?;
+
+    progress(&format!("polls over {}", over.name()));
+    let mark = world.stand.mark().await?;
+    let (http, ssh, used) = (world.git.asked(), world.ssh.asked(), world.stand.processor_seconds()?);
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let percent = (world.stand.processor_seconds()? - used) / seconds as f64 * 100.0;
+    let (http, ssh) = (world.git.asked().since(http), world.ssh.asked().since(ssh));
+    let (lookups, bytes, connections) = match over {
+        Over::Http => (http.lookups, http.bytes, String::new()),
+        Over::Ssh => (ssh.runs, ssh.bytes, format!(" over {} new connections", ssh.connections)),
+    };
+    let own = percent - earlier.percent;
+    let each = bytes.checked_div(lookups).unwrap_or_default();
+    let situation = format!(
+        "{remotes} remotes over {} polled each minute: {own:.1} % of a core; {lookups} lookups{connections}, {each} bytes \
+         received for each",
+        over.name(),
+    );
+    let promised = match over {
+        Over::Http => 2.0,
+        Over::Ssh => 5.0,
+    };
+    let expected = remotes as f64 * seconds as f64 / 60.0;
+    let row = world.stand.row(mark, situation, format!("{seconds} s"), |requests| {
+        vec![
+            Target::new(format!("≤ {promised} % of a core"), own <= promised),
+            Target::new("each is asked", lookups as f64 >= expected * 0.8),
+            Target::new("0 requests", requests.total() == 0),
+        ]
+    });
+    Ok((vec![first, row.await?], Share { percent }))
+}
+
+async fn many_references(world: &mut World, over: Over) -> Result<Row, Error> {
+    let name = format!("branches-{}", over.name().to_lowercase());
+    let repository = world.repository(&name)?;
+    repository.commit(0)?;
+    repository.add_branches(BRANCHES)?;
+    world.follow(&name, over, NEVER).await?;
+    world.reach([name.clone()], 0).await?;
+    let mark = world.stand.mark().await?;
+    let start = Instant::now();
+    let mut least = u64::MAX;
+    for _ in 0..LOOKUPS {
+        // Polls of other remotes come in between, so the least of some is that of one lookup.
+        let (http, ssh) = (world.git.asked(), world.ssh.asked());
+        world.sync(&name).await?;
+        let bytes = match over {
+            Over::Http => world.git.asked().since(http).bytes,
+            Over::Ssh => world.ssh.asked().since(ssh).bytes,
+        };
+        least = least.min(bytes);
+    }
+    let wall = start.elapsed() / u32::try_from(LOOKUPS).unwrap_or(1);
+    let situation = format!("lookup over {} among {BRANCHES} references: {least} bytes received", over.name());
+    world.stand.row(mark, situation, duration(wall), |_| vec![Target::new("≤ 10 kB received", least <= 10_000)]).await
+}
+
+async fn many_files(world: &mut World) -> Result<Row, Error> {
+    let name = "monorepo";
+    let repository = world.repository(name)?;
+    repository.commit_with_files(0, FILES)?;
+    world.follow(name, Over::Http, NEVER).await?;
+    world.reach([name.to_owned()], 0).await?;
+    let mark = world.stand.mark().await?;
+    let (mut most, mut slowest) = (0, Duration::ZERO);
+    let (mut used, start) = (0.0, Instant::now());
+    for revision in 1..=COMMITS {
+        repository.commit(revision)?;
+        world.observer.forget();
+        let (asked, before, began) = (world.git.asked(), world.stand.processor_seconds()?, Instant::now());
+        world.request(name).await?;
+        let reached = world.reach([name.to_owned()], revision).await?;
+        used += world.stand.processor_seconds()? - before;
+        slowest = slowest.max(until_last(began, &reached));
+        most = most.max(world.git.asked().since(asked).bytes);
+    }
+    let each = Duration::from_secs_f64((used / f64::from(COMMITS)).max(0.0));
+    let situation = format!(
+        "one-file commit in a repository of {FILES} files, {COMMITS} times, until it is applied: at most {} KiB fetched, {} of \
+         processor time; the slowest took {}",
+        most.div_ceil(1024),
+        duration(each),
+        duration(slowest),
+    );
+    let targets = vec![
+        Target::new("≤ 1 MiB fetched", most <= 1 << 20),
+        Target::new("≤ 50 ms of processor time", each <= Duration::from_millis(50)),
+    ];
+    world.stand.row(mark, situation, duration(start.elapsed() / COMMITS), |_| targets).await
+}
+
+async fn large_repository(world: &mut World) -> Result<Row, Error> {
+    let name = "large";
+    world.repository(name)?.commit_with_noise(0, LARGE_FILES)?;
+    let (mark, asked, start) = (world.stand.mark().await?, world.git.asked(), Instant::now());
+    world.follow(name, Over::Http, NEVER).await?;
+    let reached = world.reach([name.to_owned()], 0).await?;
+    let fetched = world.git.asked().since(asked).bytes >> 20;
+    let situation =
+        format!("first fetch of a repository of {LARGE_FILES} MiB, until it is applied: {fetched} MiB fetched");
+    world.stand.row(mark, situation, duration(until_last(start, &reached)), |_| Vec::new()).await
+}

@@ -1,0 +1,144 @@
+//! What remotes are measured with: a cluster, the agent, both Git servers, and who sees what was applied.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Error,
+    git_server::GitServer,
+    observer::{Observer, Seen},
+    repository::Repository,
+    ssh_server::SshServer,
+    stand::{DEADLINE, NAMESPACE, Stand},
+};
+use crate::{
+    Product,
+    api::{GitRepository, GitSync, REQUESTED_AT, SYNC_LABEL},
+};
+
+/// Most memory that the agent may have, in MiB.
+const MEMORY: f64 = 64.0;
+/// Name of the Secret with the SSH key.
+const SECRET: &str = "ssh";
+
+/// Everything of one measurement.
+pub(super) struct World {
+    pub stand: Stand,
+    pub git: GitServer,
+    pub ssh: SshServer,
+    pub observer: Observer,
+    root: PathBuf,
+}
+
+/// How a remote is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    Http,
+    Ssh,
+}
+
+impl Over {
+    /// As people name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "HTTP",
+            Self::Ssh => "SSH",
+        }
+    }
+}
+
+impl World {
+    /// Starts the cluster, the servers and the agent.
+    pub(super) async fn start(product: &Product) -> Result<Self, Error> {
+        let mut stand = Stand::start(product, None, MEMORY).await?;
+        let root = stand.directory().join("remotes");
+        std::fs::create_dir_all(&root).map_err(Error::Directory)?;
+        let (git, ssh) = (GitServer::start(&root).await?, SshServer::start(&root).await?);
+        let (key, known_hosts) = ssh.secret()?;
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": SECRET },
+            "stringData": { "key": key, "known_hosts": known_hosts },
+        });
+        stand.apply_named::<Secret>(&secret).await?;
+        let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), seen).await?;
+        stand.start_agent().await?;
+        Ok(Self { stand, git, ssh, observer, root })
+    }
+
+    /// An empty repository.
+    pub(super) fn repository(&self, name: &str) -> Result<Repository, Error> {
+        Repository::new(&self.root, name)
+    }
+
+    /// Lets a GitSync follow a repository.
+    pub(super) async fn follow(&self, name: &str, over: Over, interval: &str) -> Result<(), Error> {
+        let directory = format!("{name}.git");
+        let spec = match over {
+            Over::Http => json!({ "url": self.git.url(&directory) }),
+            Over::Ssh => {
+                json!({ "url": self.ssh.url(&directory), "auth": { "type": "key", "secretName": SECRET } })
+            }
+        };
+        let repository = json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+            "metadata": { "name": name }, "spec": spec,
+        });
+        let sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": { "name": name },
+            "spec": { "gitRepository": name, "reference": "main", "interval": interval },
+        });
+        self.stand.apply::<GitRepository>(name, &repository).await?;
+        self.stand.apply::<GitSync>(name, &sync).await
+    }
+
+    /// Waits until the ConfigMaps of these repositories have this revision; returns when each had it.
+    pub(super) async fn reach(
+        &mut self,
+        names: impl IntoIterator<Item = String>,
+        revision: u32,
+    ) -> Result<HashMap<String, Instant>, Error> {
+        let wanted = names.into_iter().map(|name| (name, revision.to_string())).collect();
+        self.observer.all(wanted, DEADLINE).await
+    }
+
+    /// Asks for a sync of a repository, and waits until the status names the request.
+    pub(super) async fn sync(&self, name: &str) -> Result<(), Error> {
+        let api = Api::<GitSync>::namespaced(self.stand.client.clone(), NAMESPACE);
+        let token = self.request(name).await?;
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end {
+            let sync = api.get(name).await.map_err(Error::Ask)?;
+            if sync.status.and_then(|status| status.last_handled_request).as_ref() == Some(&token) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
+    }
+
+    /// Asks for a sync of a repository; returns the request.
+    pub(super) async fn request(&self, name: &str) -> Result<String, Error> {
+        let api = Api::<GitSync>::namespaced(self.stand.client.clone(), NAMESPACE);
+        let token = jiff::Timestamp::now().to_string();
+        let patch: Value = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
+        Ok(token)
+    }
+}
+
+/// A ConfigMap that carries the label of a managed object, with what it says of `data.revision`.
+fn seen(object: ConfigMap) -> Option<Seen> {
+    object.metadata.labels?.contains_key(SYNC_LABEL).then_some(())?;
+    let state = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();
+    Some(Seen { name: object.metadata.name.unwrap_or_default(), state })
+}
