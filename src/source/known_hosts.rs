@@ -70,6 +70,13 @@ impl HostKeys {
         self
     }
 
+    /// The parts that distinguish them.
+    pub(super) fn parts(&self) -> Vec<String> {
+        let lists = [("accepted", &self.accepted), ("revoked", &self.revoked), ("authorities", &self.authorities)];
+        let part = |word: &'static str| move |key: &PublicKey| format!("{word} {}", key.fingerprint(HashAlg::Sha256));
+        lists.into_iter().flat_map(|(word, keys)| keys.iter().map(part(word))).collect()
+    }
+
     /// Checks a host's certificate; `now` is in seconds since 1970.
     pub(super) fn judge_certificate(&self, certificate: &Certificate, host: &str, now: u64) -> HostKeyCheck {
         let by_itself = self.judge(&PublicKey::from(certificate.public_key().clone()));

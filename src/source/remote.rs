@@ -24,7 +24,7 @@ use super::poll::Poll;
 use super::reference::{RefNames, Reference, Refs, ResolvedRef};
 use super::snapshot::Snapshot;
 use super::transport::{
-    self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, Names, Negotiated, Ssh, SshWire, Wire,
+    self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
 };
 use super::{Connection, Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
 
@@ -116,6 +116,8 @@ pub struct Traffic {
     pub fetches: u64,
     /// Private keys of SSH that were opened, or were found to be none.
     pub keys: u64,
+    /// Logins over SSH.
+    pub logins: u64,
 }
 
 /// The state of one remote.
@@ -133,6 +135,8 @@ pub(super) struct State {
     pub(super) negotiated: Mutex<Option<Negotiated>>,
     /// What came of opening its private key.
     key: KeyPlace,
+    /// Its connections over SSH.
+    lane: LanePlace,
     /// Its HTTP client, if the usual one does not do.
     client: ClientPlace,
     /// Held while the mirror changes.
@@ -179,7 +183,7 @@ impl Source {
     /// Replaces the host keys that hold for all repositories; whoever waits for [`Source::host_keys`] is woken if they are
     /// others.
     pub fn set_host_keys(&self, keys: SharedHostKeys) {
-        self.inner.ssh.shared_host_keys().set(keys);
+        self.inner.ssh.set_host_keys(keys);
     }
 
     /// The host keys that hold for all repositories, to wait for others.
@@ -214,7 +218,7 @@ impl Source {
     pub fn traffic(&self) -> Traffic {
         let (lookups, fetches) =
             (self.inner.lookups.load(Ordering::Relaxed), self.inner.fetches.load(Ordering::Relaxed));
-        Traffic { lookups, fetches, keys: self.inner.ssh.opened() }
+        Traffic { lookups, fetches, keys: self.inner.ssh.opened(), logins: self.inner.ssh.logins() }
     }
 
     /// Resolves `reference` at the remote, by an answer that is at most `max_age` old; zero always asks the remote.
@@ -420,8 +424,9 @@ impl Source {
         // A remote that was forgotten meanwhile keeps its key and its client no longer than this conversation.
         let state = lock(&self.inner.remotes).get(&remote.identity()).cloned().unwrap_or_default();
         if let Some(address) = remote.url.ssh() {
-            let (client, key, connection) = (&self.inner.ssh, Arc::clone(&state.key), &remote.connection);
-            return Ok(Wire::Ssh(SshWire { client, address, key, connection }));
+            let (client, connection) = (&self.inner.ssh, &remote.connection);
+            let (key, lane) = (Arc::clone(&state.key), Arc::clone(&state.lane));
+            return Ok(Wire::Ssh(SshWire { client, address, key, lane, connection }));
         }
         if let Some(address) = remote.url.git() {
             let Deadlines { connect, silence, .. } = self.inner.settings.deadlines;

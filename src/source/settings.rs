@@ -88,6 +88,8 @@ pub struct Deadlines {
     pub connect: Duration,
     /// Time without data.
     pub silence: Duration,
+    /// An open connection over SSH that nobody uses: after so long it is closed. Most remotes are polled each minute.
+    pub idle: Duration,
     /// A whole lookup.
     pub lookup: Duration,
     /// A whole fetch.
@@ -99,6 +101,7 @@ impl Default for Deadlines {
         Self {
             connect: Duration::from_secs(10),
             silence: Duration::from_secs(30),
+            idle: Duration::from_secs(150),
             lookup: Duration::from_secs(30),
             fetch: Duration::from_secs(300),
         }

@@ -32,6 +32,7 @@ mod proxies;
 mod ssh;
 mod ssh_certificates;
 mod ssh_hostile;
+mod ssh_kept;
 mod ssh_keys;
 mod tls;
 

@@ -29,7 +29,7 @@ pub(super) use git::GitWire;
 pub(super) use http::{ClientPlace, HttpClients};
 pub(super) use names::{Names, on_behalf_of};
 pub(super) use refs::{Negotiated, list_refs};
-pub(super) use ssh::{KeyPlace, Ssh, SshWire};
+pub(super) use ssh::{KeyPlace, LanePlace, Ssh, SshWire};
 
 use std::sync::Arc;
 

@@ -40,6 +40,7 @@ struct Levers {
 struct Shared {
     room: TempDir,
     levers: Mutex<Levers>,
+    restarts: tokio::sync::watch::Sender<usize>,
 }
 
 /// A running server; it ends when it is dropped.
@@ -103,7 +104,11 @@ impl SshServer {
         // Run by root, sshd insists on it.
         let _ = fs::create_dir_all("/run/sshd");
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { room: tempfile::tempdir().unwrap(), levers: Mutex::default() });
+        let shared = Arc::new(Shared {
+            room: tempfile::tempdir().unwrap(),
+            levers: Mutex::default(),
+            restarts: tokio::sync::watch::Sender::new(0),
+        });
         let taken = Arc::clone(&shared);
         let serving = tokio::spawn(async move {
             loop {
@@ -121,7 +126,13 @@ impl SshServer {
         self.shared.room.path().join(name)
     }
 
+    /// Ends all connections, as when the machine starts anew.
+    pub(crate) fn restart(&self) {
+        self.shared.restarts.send_modify(|count| *count += 1);
+    }
+
     fn configure(&self, more: &str) {
+        self.restart();
         let room = self.shared.room.path().display();
         let config = format!(
             "UsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
@@ -137,6 +148,7 @@ impl SshServer {
 
     /// From now on the server has new host keys of these kinds.
     pub(crate) fn rotate(&self, kinds: &[&str]) {
+        self.restart();
         for kind in ["ed25519", "ecdsa", "rsa"] {
             let path = self.path(&format!("host_{kind}"));
             let _ = fs::remove_file(path.with_extension("pub"));
@@ -187,6 +199,11 @@ impl SshServer {
         self.configure("AuthenticationMethods publickey,publickey");
     }
 
+    /// From now on a connection carries so many channels.
+    pub(crate) fn allow_channels(&self, most: usize) {
+        self.configure(&format!("AcceptEnv GIT_PROTOCOL\nMaxSessions {most}"));
+    }
+
     /// From now on this public key lets in, to nothing but Git.
     pub(crate) fn authorize(&self, public: &str) {
         self.authorize_for(public, "exec git-shell -c \\\"$SSH_ORIGINAL_COMMAND\\\"");
@@ -202,6 +219,7 @@ impl SshServer {
 
     /// From now on no key lets in.
     pub(crate) fn authorize_nobody(&self) {
+        self.restart();
         fs::write(self.path("authorized_keys"), "").unwrap();
     }
 
@@ -223,6 +241,7 @@ impl SshServer {
 
     /// From now on connections go wrong in this way, or not at all.
     pub(crate) fn fail(&self, fault: impl Into<Option<Fault>>) {
+        self.restart();
         self.shared.levers.lock().unwrap().fault = fault.into();
     }
 
@@ -269,7 +288,11 @@ pub(crate) fn fingerprint(path: &Path) -> String {
 }
 
 async fn answer(shared: Arc<Shared>, stream: TcpStream) {
-    serve(&shared, stream).await;
+    let mut restarts = shared.restarts.subscribe();
+    tokio::select! {
+        () = serve(&shared, stream) => {}
+        _ = restarts.changed() => {}
+    }
     shared.levers.lock().unwrap().ended += 1;
 }
 
@@ -308,7 +331,9 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
     drop(command);
     let (mut from_sshd, mut to_sshd) = mine.into_split();
     let (mut from_client, mut to_client) = stream.into_split();
-    let forward = tokio::spawn(async move {
+    // Ends with the connection.
+    let mut forward = tokio::task::JoinSet::new();
+    forward.spawn(async move {
         let _ = tokio::io::copy(&mut from_client, &mut to_sshd).await;
     });
     let mut left = match fault {
@@ -325,13 +350,13 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
         }
         if left == 0 {
             if matches!(fault, Some(Fault::StallAfter(_))) {
-                let _ = forward.await;
+                let _ = forward.join_next().await;
             }
             return;
         }
     }
     let _ = to_client.shutdown().await;
-    forward.abort();
+    forward.abort_all();
     let _ = child.wait().await;
 }
 

@@ -20,13 +20,13 @@ impl KeysForAll {
         Self(watch::Sender::new(SharedHostKeys::Published))
     }
 
-    /// Replaces them; nobody is woken if they are the same.
-    pub(in crate::source) fn set(&self, keys: SharedHostKeys) {
+    /// Replaces them, and returns whether they are others; nobody is woken if they are the same.
+    pub(super) fn set(&self, keys: SharedHostKeys) -> bool {
         self.0.send_if_modified(|old| {
             let differs = *old != keys;
             *old = keys;
             differs
-        });
+        })
     }
 
     pub(in crate::source) fn subscribe(&self) -> watch::Receiver<SharedHostKeys> {

@@ -1,15 +1,18 @@
 //! Git over SSH: `git-upload-pack` on a channel, as `git` itself starts it.
 //!
-//! `opening` opens private keys, `handler` judges the host key, `conduit` bounds what a server may send
-//! before it has let us in, `session` is the conversation.
+//! `opening` opens private keys, `handler` judges the host key, `limited_stream` bounds what a server may send
+//! before it has let us in, `connection` is what is open, `lane` keeps connections, `session` is the conversation.
 //!
 //! Invariant: only the handshake is sent before the host key is accepted, and only a signature of our key before
 //! authentication succeeds.
 //! Invariant: the deadline of silence covers everything from the connection to the running command.
+//! Invariant: what fails on a kept connection before anything was answered is tried once more on a new one.
 //! Invariant: all requests of a server (channels, forwarding, agent) are refused.
 
+mod connection;
 mod handler;
 mod host_keys;
+mod lane;
 mod limited_stream;
 mod opening;
 mod session;
@@ -20,10 +23,13 @@ use std::time::Duration;
 use russh::client::{self, AuthResult, Handle};
 use russh::keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
 use tokio::net::TcpStream;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
+use self::connection::Connection;
 use self::handler::{HostKeyChecker, Refusal};
 use self::host_keys::KeysForAll;
+pub(in crate::source) use self::lane::LanePlace;
+use self::lane::{Lanes, SharedConnection};
 use self::limited_stream::{LimitedStream, Received};
 use self::opening::Keys;
 pub(in crate::source) use self::opening::{AT_ONCE, KeyPlace};
@@ -31,12 +37,15 @@ pub(super) use self::session::Session;
 use super::body::Body;
 use super::dial::{self, Target};
 use super::names::{self, Names};
+use crate::source::connection::digest;
 use crate::source::error::Fault;
+use crate::source::fair_queue::Tenant;
 use crate::source::known_hosts::{HostKeys, shown};
 use crate::source::shared_host_keys::Origin;
 use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
-use crate::source::{Connection as ConnectionSettings, Credentials, Deadlines};
+use crate::source::ssh_key::SshIdentity;
+use crate::source::{Connection as ConnectionSettings, Credentials, Deadlines, SharedHostKeys};
 
 const CLIENT: &str = concat!("SSH-2.0-mainstay_", env!("CARGO_PKG_VERSION"));
 
@@ -47,6 +56,7 @@ pub(in crate::source) struct Ssh {
     names: Names,
     keys: Keys,
     shared: KeysForAll,
+    lanes: Lanes,
 }
 
 /// The client for one remote.
@@ -55,24 +65,44 @@ pub(in crate::source) struct SshWire<'a> {
     pub(in crate::source) client: &'a Ssh,
     pub(in crate::source) address: &'a SshAddress,
     pub(in crate::source) key: KeyPlace,
+    pub(in crate::source) lane: LanePlace,
     pub(in crate::source) connection: &'a ConnectionSettings,
 }
 
-/// An authenticated connection. It is closed when it is dropped.
-struct Connection {
-    handle: Handle<HostKeyChecker>,
-    #[expect(dead_code, reason = "it ends the stream when it is dropped, whatever the connection is doing")]
-    stop: DropGuard,
+/// How long an open connection may take to open a channel: one whose other end is gone without a word is not waited for.
+const CHANNEL: Duration = Duration::from_secs(5);
+
+/// Why a conversation did not begin.
+enum NotBegun {
+    /// The connection is of no use, or the server ended it before it answered.
+    Broken(Fault),
+    /// The server does not allow another channel on this connection.
+    Full,
+    /// The server answered something else.
+    Answered(Fault),
 }
 
 impl Ssh {
     pub(in crate::source) fn new(deadlines: Deadlines, names: Names) -> Self {
-        Self { deadlines, names, keys: Keys::new(), shared: KeysForAll::new() }
+        let lanes = Lanes::new(deadlines.idle);
+        Self { deadlines, names, keys: Keys::new(), shared: KeysForAll::new(), lanes }
     }
 
     /// The host keys that hold for all remotes.
     pub(in crate::source) fn shared_host_keys(&self) -> &KeysForAll {
         &self.shared
+    }
+
+    /// Replaces the host keys that hold for all remotes. No connection outlives those by which it was accepted.
+    pub(in crate::source) fn set_host_keys(&self, keys: SharedHostKeys) {
+        if self.shared.set(keys) {
+            self.lanes.close();
+        }
+    }
+
+    /// How many logins succeeded since the start.
+    pub(in crate::source) fn logins(&self) -> u64 {
+        self.lanes.logins()
     }
 
     /// How many private keys were opened since the start.
@@ -84,7 +114,7 @@ impl Ssh {
 impl SshWire<'_> {
     /// Starts `git-upload-pack`, whose advertisement comes first.
     pub(super) async fn open(&self, credentials: &Credentials, limit: u64) -> Result<Body, Fault> {
-        let Self { client, address, key, connection } = self;
+        let Self { client, address, key, lane, .. } = self;
         let identity = match credentials {
             Credentials::Key(identity) => identity,
             Credentials::Anonymous => return Err(SshFault::NoKey.into()),
@@ -94,18 +124,86 @@ impl SshWire<'_> {
         };
         let tenant = names::tenant();
         let key = client.keys.open(&tenant, identity, key).await?;
-        let to = Target { host: &address.host, port: address.port, proxy: connection.proxy.as_deref() };
-        let stream = dial::connect(&client.names, &to, client.deadlines.connect, &tenant).await?;
         let silence = client.deadlines.silence;
         let host_keys = client.shared.of(&address.known_hosts_name(), identity.known_hosts.as_deref()).await?;
-        let session = async {
-            let connection = connect(stream, address, host_keys, key, silence).await?;
-            Session::start(connection, address).await
-        };
-        match tokio::time::timeout(silence, session).await {
-            Ok(session) => Ok(Body::ssh(session?, limit, silence)),
-            Err(_) => Err(Fault::Timeout { after: silence, what: "connecting over SSH" }),
+        let lane = client.lanes.get(self.digest(identity, &host_keys.0), lane);
+        let mut may_be_kept = true;
+        // Ends: each connection that is full lowers what is expected of the next, and none at all is an error.
+        loop {
+            let kept = if may_be_kept { lane.kept() } else { None };
+            let (is_kept, connection) = match kept {
+                Some(kept) => (true, kept),
+                None => {
+                    (false, lane.connect(Box::pin(self.log_in(&tenant, host_keys.clone(), Arc::clone(&key)))).await?)
+                }
+            };
+            let opened_within = if is_kept { CHANNEL.min(silence) } else { silence };
+            match Box::pin(begin(&connection, address, silence, opened_within)).await {
+                Ok(session) => return Ok(Body::ssh(session, limit, silence)),
+                Err(NotBegun::Answered(fault)) => return Err(fault),
+                Err(NotBegun::Full) if lane.set_full(&connection) => {}
+                Err(NotBegun::Full) if is_kept => {}
+                Err(NotBegun::Full) => return Err(SshFault::NoCommand { text: String::new() }.into()),
+                Err(NotBegun::Broken(fault)) => {
+                    connection.spend();
+                    if !is_kept {
+                        return Err(fault);
+                    }
+                    // Others may be broken in the same way.
+                    may_be_kept = false;
+                }
+            }
         }
+    }
+
+    async fn log_in(
+        &self,
+        tenant: &Tenant,
+        host_keys: (HostKeys, Origin),
+        key: Arc<PrivateKey>,
+    ) -> Result<Connection, Fault> {
+        let Self { client, address, connection, .. } = self;
+        let to = Target { host: &address.host, port: address.port, proxy: connection.proxy.as_deref() };
+        let Deadlines { connect: within, silence, .. } = client.deadlines;
+        let stream = dial::connect(&client.names, &to, within, tenant).await?;
+        let connected = tokio::time::timeout(silence, connect(stream, address, host_keys, key, silence)).await;
+        connected.unwrap_or_else(|_| Err(Fault::Timeout { after: silence, what: "connecting over SSH" }))
+    }
+
+    /// What distinguishes connections.
+    fn digest(&self, identity: &SshIdentity, host_keys: &HostKeys) -> [u8; 32] {
+        let Self { address, connection, .. } = self;
+        let mut parts = vec![address.host.clone(), address.port.to_string(), address.user.clone()];
+        parts.extend(identity.parts().into_iter().map(str::to_owned));
+        parts.extend(connection.parts());
+        parts.extend(host_keys.parts());
+        digest(parts.iter().map(String::as_str))
+    }
+}
+
+/// Starts the command on a connection, and waits until it answers.
+async fn begin(
+    connection: &Arc<SharedConnection>,
+    address: &SshAddress,
+    silence: Duration,
+    opened_within: Duration,
+) -> Result<Session, NotBegun> {
+    let opened = tokio::time::timeout(opened_within, connection.connection.open_channel()).await;
+    let channel = match opened {
+        Ok(Ok(channel)) => channel,
+        Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Err(NotBegun::Full),
+        Ok(Err(other)) => return Err(NotBegun::Broken(broken(other.into(), COMMAND))),
+        Err(_) => return Err(NotBegun::Broken(Fault::Timeout { after: opened_within, what: "connecting over SSH" })),
+    };
+    let begun = async {
+        let mut session = Session::start(Arc::clone(connection), channel, address).await?;
+        session.wait_for_first().await?;
+        Ok(session)
+    };
+    match tokio::time::timeout(silence, begun).await {
+        Ok(Err(fault @ Fault::Network { .. })) => Err(NotBegun::Broken(fault)),
+        Ok(begun) => begun.map_err(NotBegun::Answered),
+        Err(_) => Err(NotBegun::Answered(Fault::Timeout { after: silence, what: "waiting for data" })),
     }
 }
 
@@ -120,7 +218,9 @@ async fn connect(
     let host = address.known_hosts_name();
     let config = client::Config {
         client_id: russh::SshId::Standard(CLIENT.into()),
-        inactivity_timeout: Some(silence),
+        // A kept connection whose other end is gone without a word is noticed by this, and closed.
+        keepalive_interval: Some(silence),
+        keepalive_max: 1,
         preferred: russh::Preferred {
             key: keys.algorithms().into(),
             host_key_certificates: keys.certificate_algorithms().into(),
@@ -143,7 +243,7 @@ async fn connect(
     let authenticated = authenticate(&mut handle, address, key).await;
     authenticated.map_err(|fault| received.fault().unwrap_or(fault))?;
     received.set_authenticated();
-    Ok(Connection { handle, stop })
+    Ok(Connection::new(handle, stop))
 }
 
 const HANDSHAKE: &str = "during the key exchange";

@@ -1,12 +1,14 @@
 //! One run of `git-upload-pack` on a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use russh::client::Msg;
 use russh::{Channel, ChannelMsg};
 
-use super::{COMMAND, Connection, broken, network};
+use super::lane::SharedConnection;
+use super::{COMMAND, broken, network};
 use crate::source::error::Fault;
 use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
@@ -21,8 +23,10 @@ const FAREWELL: usize = 64 << 10;
 /// A running command.
 pub(in crate::source::transport) struct Session {
     channel: Channel<Msg>,
-    #[expect(dead_code, reason = "the connection stays open while this is held")]
-    connection: Connection,
+    /// The connection stays open while this is held.
+    connection: Arc<SharedConnection>,
+    /// What it said first.
+    first: Option<Bytes>,
     /// The command's standard error.
     words: Vec<u8>,
     status: Option<u32>,
@@ -37,17 +41,42 @@ impl std::fmt::Debug for Session {
     }
 }
 
+/// A channel that its owner did not close may still be open at the server.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            self.connection.spend();
+        }
+    }
+}
+
 impl Session {
-    pub(super) async fn start(connection: Connection, address: &SshAddress) -> Result<Self, Fault> {
-        let refused = |error: russh::Error| match error {
-            russh::Error::ChannelOpenFailure(_) => SshFault::NoCommand { text: String::new() }.into(),
-            other => broken(other.into(), COMMAND),
+    /// Starts the command on a new channel.
+    pub(super) async fn start(
+        connection: Arc<SharedConnection>,
+        channel: Channel<Msg>,
+        address: &SshAddress,
+    ) -> Result<Self, Fault> {
+        let session = Self {
+            channel,
+            connection,
+            first: None,
+            words: Vec::new(),
+            status: None,
+            is_closed: false,
+            has_answered: false,
         };
-        let channel = connection.handle.channel_open_session().await.map_err(refused)?;
+        let refused = |error: russh::Error| broken(error.into(), COMMAND);
         // A server that does not accept it uses version 0.
-        channel.set_env(false, "GIT_PROTOCOL", "version=2").await.map_err(refused)?;
-        channel.exec(true, address.command()).await.map_err(refused)?;
-        Ok(Self { channel, connection, words: Vec::new(), status: None, is_closed: false, has_answered: false })
+        session.channel.set_env(false, "GIT_PROTOCOL", "version=2").await.map_err(refused)?;
+        session.channel.exec(true, address.command()).await.map_err(refused)?;
+        Ok(session)
+    }
+
+    /// Waits until it says something: the advertisement comes unasked.
+    pub(super) async fn wait_for_first(&mut self) -> Result<(), Fault> {
+        self.first = self.chunk().await?;
+        Ok(())
     }
 
     pub(in crate::source::transport) async fn send(&mut self, request_body: Vec<u8>) -> Result<(), Fault> {
@@ -57,6 +86,9 @@ impl Session {
 
     /// The next bytes of the command's output; `None` if it ended successfully.
     pub(in crate::source::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
         loop {
             match self.channel.wait().await {
                 Some(ChannelMsg::Data { data }) if !data.is_empty() => {
@@ -104,7 +136,10 @@ impl Session {
                 let mut left = FAREWELL;
                 while let Some(message) = self.channel.wait().await {
                     let length = match message {
-                        ChannelMsg::Close => break,
+                        ChannelMsg::Close => {
+                            self.is_closed = true;
+                            break;
+                        }
                         ChannelMsg::Data { data } | ChannelMsg::ExtendedData { data, .. } => data.len(),
                         _ => 0,
                     };

@@ -1,0 +1,236 @@
+//! Connections that are kept: one login serves many lookups and fetches, one after the other and at once.
+//!
+//! Invariant: a connection is shared only by remotes with the same host, port, user, key, known host keys and proxy.
+//! Invariant: a connection ends with the last remote that may use it, when nobody used it for a while, at
+//! the age of [`AGE`] (a key that was withdrawn does not let in for longer), and when the known host keys change.
+//! Invariant: a connection with a conversation that was broken off carries no further one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::connection::Connection;
+use crate::source::error::Fault;
+
+/// Conversations on a connection at the same time: OpenSSH allows ten unless its operator says otherwise.
+const CHANNELS: usize = 8;
+/// The age at which a connection is replaced.
+const AGE: Duration = Duration::from_secs(300);
+
+/// Where a remote keeps its lane.
+pub(in crate::source) type LanePlace = Arc<Mutex<Option<Arc<Lane>>>>;
+
+/// All lanes.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    /// By the digest of what their connections are made with.
+    known: Mutex<HashMap<[u8; 32], Weak<Lane>>>,
+    logins: Arc<AtomicU64>,
+    idle: Duration,
+}
+
+/// The connections that are made with the same things.
+#[derive(Debug)]
+pub(in crate::source) struct Lane {
+    kept: Mutex<Kept>,
+    /// A login has ended, well or badly.
+    ended: Notify,
+    /// Conversations that a connection carries at the same time.
+    room: AtomicUsize,
+    logins: Arc<AtomicU64>,
+    idle: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    connections: Vec<(Arc<SharedConnection>, Instant)>,
+    /// Logins under way.
+    logins: usize,
+    /// Callers that wait for those.
+    waiting: usize,
+    /// Logins that failed.
+    failures: u64,
+}
+
+/// A connection and its state.
+#[derive(Debug)]
+pub(super) struct SharedConnection {
+    pub(super) connection: Connection,
+    since: Instant,
+    spent: AtomicBool,
+    lane: Weak<Lane>,
+}
+
+impl SharedConnection {
+    /// Carries no further conversation; it is closed with its last one.
+    pub(super) fn spend(&self) {
+        self.spent.store(true, Ordering::Relaxed);
+        if let Some(lane) = self.lane.upgrade() {
+            lock(&lane.kept).connections.retain(|(kept, _)| !kept.spent.load(Ordering::Relaxed));
+        }
+    }
+
+    fn is_usable(&self, now: Instant) -> bool {
+        !self.spent.load(Ordering::Relaxed)
+            && !self.connection.is_closed()
+            && now.saturating_duration_since(self.since) < AGE
+    }
+}
+
+/// What a caller without a connection does.
+enum Next<'l> {
+    Take(Arc<SharedConnection>),
+    Wait(tokio::sync::futures::Notified<'l>, Counted<'l>),
+    LogIn(Counted<'l>),
+}
+
+/// Counted until it is dropped.
+struct Counted<'l> {
+    lane: &'l Lane,
+    what: fn(&mut Kept) -> &mut usize,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        *(self.what)(&mut lock(&self.lane.kept)) -= 1;
+        self.lane.ended.notify_waiters();
+    }
+}
+
+impl Lanes {
+    pub(super) fn new(idle: Duration) -> Self {
+        Self { known: Mutex::default(), logins: Arc::default(), idle }
+    }
+
+    /// How many logins succeeded since the start.
+    pub(super) fn logins(&self) -> u64 {
+        self.logins.load(Ordering::Relaxed)
+    }
+
+    /// The lane with this digest, which the remote keeps in its place.
+    pub(super) fn get(&self, digest: [u8; 32], place: &LanePlace) -> Arc<Lane> {
+        let mut known = lock(&self.known);
+        let lane = known.get(&digest).and_then(Weak::upgrade).unwrap_or_else(|| {
+            known.retain(|_, lane| lane.strong_count() > 0);
+            let lane = Arc::new(Lane::new(Arc::clone(&self.logins), self.idle));
+            known.insert(digest, Arc::downgrade(&lane));
+            lane
+        });
+        *lock(place) = Some(Arc::clone(&lane));
+        lane
+    }
+
+    /// Closes all connections, each with its last conversation.
+    pub(super) fn close(&self) {
+        for lane in lock(&self.known).values().filter_map(Weak::upgrade) {
+            lock(&lane.kept).connections.clear();
+        }
+    }
+}
+
+impl Lane {
+    fn new(logins: Arc<AtomicU64>, idle: Duration) -> Self {
+        Self { kept: Mutex::default(), ended: Notify::new(), room: AtomicUsize::new(CHANNELS), logins, idle }
+    }
+
+    /// A kept connection with room, if there is one.
+    pub(super) fn kept(&self) -> Option<Arc<SharedConnection>> {
+        self.take(&mut lock(&self.kept))
+    }
+
+    /// A connection that somebody else is making or has just made, or one made by `log_in`.
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        log_in: impl Future<Output = Result<Connection, Fault>>,
+    ) -> Result<Arc<SharedConnection>, Fault> {
+        let failures = lock(&self.kept).failures;
+        loop {
+            match self.next(failures) {
+                Next::Take(connection) => return Ok(connection),
+                Next::Wait(ended, _waiting) => ended.await,
+                Next::LogIn(counted) => {
+                    let connection = log_in.await.inspect_err(|_| lock(&self.kept).failures += 1)?;
+                    self.logins.fetch_add(1, Ordering::Relaxed);
+                    let now = Instant::now();
+                    let lane = Arc::downgrade(self);
+                    let connection = SharedConnection { connection, since: now, spent: AtomicBool::new(false), lane };
+                    let connection = Arc::new(connection);
+                    lock(&self.kept).connections.push((Arc::clone(&connection), now));
+                    tokio::spawn(close_when_idle(Arc::downgrade(self)));
+                    drop(counted);
+                    return Ok(connection);
+                }
+            }
+        }
+    }
+
+    /// `failures` are those until the caller came: whoever waited for a login that failed tries it at once, and not one
+    /// after the other.
+    fn next(&self, failures: u64) -> Next<'_> {
+        let mut kept = lock(&self.kept);
+        if let Some(connection) = self.take(&mut kept) {
+            return Next::Take(connection);
+        }
+        // Each login under way makes room for its caller and some more.
+        if kept.failures == failures && kept.waiting < kept.logins * (self.room() - 1) {
+            kept.waiting += 1;
+            Next::Wait(self.ended.notified(), Counted { lane: self, what: |kept| &mut kept.waiting })
+        } else {
+            kept.logins += 1;
+            Next::LogIn(Counted { lane: self, what: |kept| &mut kept.logins })
+        }
+    }
+
+    /// The server allows no more conversations on this connection than there are. Returns whether there are any; a
+    /// connection that cannot have one is of no use.
+    pub(super) fn set_full(&self, connection: &Arc<SharedConnection>) -> bool {
+        // One reference is the list's, one the caller's.
+        let others = Arc::strong_count(connection).saturating_sub(2);
+        self.room.fetch_min(others.max(1), Ordering::Relaxed);
+        if others == 0 {
+            connection.spend();
+        }
+        others > 0
+    }
+
+    fn room(&self) -> usize {
+        self.room.load(Ordering::Relaxed)
+    }
+
+    /// The fullest connection with room, so that others become idle. Connections that carry no further conversation go.
+    fn take(&self, kept: &mut Kept) -> Option<Arc<SharedConnection>> {
+        let now = Instant::now();
+        kept.connections.retain(|(connection, _)| connection.is_usable(now));
+        // One reference is the list's.
+        let users = |connection: &Arc<SharedConnection>| Arc::strong_count(connection) - 1;
+        let with_room = kept.connections.iter_mut().filter(|(connection, _)| users(connection) < self.room());
+        let (connection, used) = with_room.max_by_key(|(connection, _)| users(connection))?;
+        *used = now;
+        Some(Arc::clone(connection))
+    }
+}
+
+/// Closes the lane's idle connections, as long as it has any.
+async fn close_when_idle(lane: Weak<Lane>) {
+    loop {
+        let Some(idle) = lane.upgrade().map(|lane| lane.idle) else { return };
+        tokio::time::sleep(idle / 4).await;
+        let Some(lane) = lane.upgrade() else { return };
+        let now = Instant::now();
+        let mut kept = lock(&lane.kept);
+        kept.connections.retain(|(connection, used)| {
+            let is_used = Arc::strong_count(connection) > 1 || now.saturating_duration_since(*used) < idle;
+            is_used && connection.is_usable(now)
+        });
+        if kept.connections.is_empty() {
+            return;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
