@@ -160,13 +160,19 @@ pub(super) async fn remote(
         );
         return Err(SourceError::options(Class::Invalid, &why));
     }
+    let known_hosts = context.source.host_keys_of(&url).await.map_err(|why| {
+        SourceError::options(
+            Class::Unavailable,
+            &format!("the host keys that hold for all repositories are not known: {why}"),
+        )
+    })?;
     // A local path would be a path in the container.
     let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());
     let access = Access {
         url: file.map_or_else(|| url.to_string(), String::from),
         secret: spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone())),
         proxy: spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.clone()),
-        known_hosts: context.source.host_keys_of(&url).map(|lines| lines.join("\n")),
+        known_hosts: known_hosts.map(|lines| lines.join("\n")),
     };
     Ok((Remote { url, credentials, connection }, access))
 }

@@ -28,6 +28,8 @@ use super::transport::{
 };
 use super::{Connection, Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
 
+/// How long the host keys that hold for all repositories are waited for.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
 /// The user name beside the token of a GitHub App.
 const APP_USER: &str = "x-access-token";
 
@@ -192,9 +194,19 @@ impl Source {
     }
 
     /// The lines about the host of a repository that hold for all repositories; `None` if the program's own hold, or if the
-    /// repository is not on an SSH server.
-    pub fn host_keys_of(&self, url: &RemoteUrl) -> Option<Vec<String>> {
-        self.host_keys().borrow().lines_about(&url.ssh()?.known_hosts_name())
+    /// repository is not on an SSH server. Waits for at most 10 s until they are known.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    pub async fn host_keys_of(&self, url: &RemoteUrl) -> Result<Option<Vec<String>>, String> {
+        let Some(address) = url.ssh() else { return Ok(None) };
+        let mut keys = self.host_keys();
+        // Elapsed, and a sender that is gone, leave what is known: nothing.
+        let _ =
+            tokio::time::timeout(LISTED_WITHIN, keys.wait_for(|keys| !matches!(keys, SharedHostKeys::Unknown(None))))
+                .await;
+        let keys = keys.borrow();
+        keys.lines_about(&address.known_hosts_name())
     }
 
     /// The same source for a namespace: permits are shared fairly between namespaces.
