@@ -34,6 +34,16 @@ pub fn retry_after(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(MAX_RETRY_AFTER)
 }
 
+/// A `Retry-After` header at `now`: seconds or a date, limited to an hour; `None` if it is neither.
+pub fn retry_after_header(text: &str, now: jiff::Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(retry_after(seconds));
+    }
+    let until = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    Some(retry_after(u64::try_from(until.as_second().saturating_sub(now.as_second())).unwrap_or(0)))
+}
+
 impl Class {
     /// The backoff between attempts that fail this way; `None` if only a change of the input helps.
     pub const fn backoff(self) -> Option<Backoff> {
@@ -83,6 +93,17 @@ mod tests {
     fn retry_after_is_limited_to_an_hour() {
         assert_eq!(retry_after(7), Duration::from_secs(7));
         assert_eq!(retry_after(u64::MAX), MAX_RETRY_AFTER);
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = "2015-10-21T07:27:00Z".parse().unwrap();
+        let seconds = |text| retry_after_header(text, now).map(|length| length.as_secs());
+        assert_eq!(seconds("7"), Some(7));
+        assert_eq!(seconds("Wed, 21 Oct 2015 07:28:00 GMT"), Some(60));
+        assert_eq!(seconds("Wed, 21 Oct 2015 07:00:00 GMT"), Some(0), "it is over");
+        assert_eq!(seconds("Sat, 21 Oct 2090 07:28:00 GMT"), Some(3600));
+        assert_eq!(seconds("soon"), None);
     }
 
     #[test]

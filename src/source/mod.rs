@@ -25,8 +25,8 @@ mod error;
 mod fair_queue;
 mod git_address;
 mod github_app;
+mod hosts;
 mod id;
-mod judgements;
 mod key_pair;
 mod known_hosts;
 mod link_local;
@@ -60,9 +60,6 @@ mod tls;
 mod transfer;
 #[expect(clippy::disallowed_methods, reason = "it speaks to remotes, with deadlines")]
 mod transport;
-#[expect(clippy::disallowed_methods, reason = "what is signed is judged by the time at which that is done")]
-mod trust;
-mod verify;
 mod version_range;
 #[expect(clippy::disallowed_methods, reason = "it looks at the directory of a repository")]
 mod watch;
@@ -87,5 +84,4 @@ pub use shared_host_keys::SharedHostKeys;
 pub use snapshot::{Entry, EntryKind, Snapshot};
 pub use ssh_fault::SshFault;
 pub use ssh_key::SshIdentity;
-pub use verify::{SignatureFault, Verification};
 pub use watch::{LocalWatch, watch_local};

@@ -24,7 +24,7 @@ pub(super) struct TenantPermits {
 }
 
 /// A held permit; dropping it passes it on.
-struct Permit {
+pub(super) struct Permit {
     permits: Permits,
     /// `None` if it was returned already.
     tenant: Option<Tenant>,
@@ -76,12 +76,17 @@ impl Permits {
 }
 
 impl TenantPermits {
-    /// Runs `work` on a blocking thread once the tenant has a permit.
-    pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+    /// Waits until the tenant has a permit.
+    pub(super) async fn acquire(&self) -> Result<Permit, Fault> {
         let (waiter, permit) = oneshot::channel();
         self.permits.queue().wait(&self.tenant, waiter, oneshot::Sender::is_closed);
         self.permits.give();
-        let permit = permit.await.map_err(|_| Fault::Stopped)?;
+        permit.await.map_err(|_| Fault::Stopped)
+    }
+
+    /// Runs `work` on a blocking thread once the tenant has a permit.
+    pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+        let permit = self.acquire().await?;
         let work = tokio::task::spawn_blocking(move || {
             let result = work();
             drop(permit);

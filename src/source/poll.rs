@@ -77,6 +77,11 @@ impl Poll {
         self.expired = self.expired.max(Some(at));
     }
 
+    /// Whether it was ever asked.
+    pub(super) fn is_new(&self) -> bool {
+        self.last.is_none()
+    }
+
     /// Records the answer to a request that began at `began`.
     pub(super) fn record(&mut self, began: Instant, covers: BTreeSet<Reference>, outcome: Result<Refs, Arc<Fault>>) {
         self.last = Some(Answer { began, covers, outcome });

@@ -17,20 +17,18 @@ use super::abbreviation::{Resolutions, Tips};
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::{Error, Fault};
 use super::fair_queue::Tenant;
+use super::hosts::{Host, Hosts};
 use super::id::Commit;
-use super::judgements::Judgements;
 use super::mirror::{Mirror, OpenGenerations};
-use super::permits::{Permits, TenantPermits};
+use super::permits::{Permit, Permits, TenantPermits};
 use super::poll::Poll;
 use super::reference::{RefNames, Reference, Refs, ResolvedRef};
 use super::snapshot::Snapshot;
 use super::transport::{
     self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
 };
-use super::{Connection, Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys, Verification};
+use super::{Connection, Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
 
-/// How long the host keys that hold for all repositories are waited for.
-const LISTED_WITHIN: Duration = Duration::from_secs(10);
 /// The user name beside the token of a GitHub App.
 const APP_USER: &str = "x-access-token";
 
@@ -43,20 +41,12 @@ pub struct Remote {
     pub credentials: Credentials,
     /// What the connection is made with.
     pub connection: Connection,
-    /// What its commits must be signed by; `None` if they need not be. The mirror is the same for all.
-    pub verification: Option<Arc<Verification>>,
 }
 
 impl Remote {
     /// A remote whose connection is made with nothing special.
     pub fn new(url: RemoteUrl, credentials: Credentials) -> Self {
-        Self { url, credentials, connection: Connection::default(), verification: None }
-    }
-
-    /// The same remote for whoever wants what was verified, and applied, before.
-    #[must_use]
-    pub fn without_verification(&self) -> Self {
-        Self { verification: None, ..self.clone() }
+        Self { url, credentials, connection: Connection::default() }
     }
 
     pub(super) fn credentials(&self) -> &Credentials {
@@ -109,6 +99,7 @@ pub(super) struct Inner {
     http: HttpClients,
     tokens: AppTokens,
     ssh: Ssh,
+    hosts: Hosts,
     pub(super) open: OpenGenerations,
     pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
     pub(super) consumers: Mutex<Consumers>,
@@ -144,8 +135,6 @@ pub(super) struct State {
     /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
-    /// What was found to be signed.
-    pub(super) judgements: Mutex<Judgements>,
     /// What came of opening its private key.
     key: KeyPlace,
     /// Its connections over SSH.
@@ -183,6 +172,7 @@ impl Source {
             http,
             tokens,
             ssh,
+            hosts: Hosts::default(),
             open,
             remotes,
             consumers,
@@ -205,19 +195,9 @@ impl Source {
     }
 
     /// The lines about the host of a repository that hold for all repositories; `None` if the program's own hold, or if the
-    /// repository is not on an SSH server. Waits for at most 10 s until they are known.
-    ///
-    /// # Errors
-    /// Why they are not known.
-    pub async fn host_keys_of(&self, url: &RemoteUrl) -> Result<Option<Vec<String>>, String> {
-        let Some(address) = url.ssh() else { return Ok(None) };
-        let mut keys = self.host_keys();
-        // Elapsed, and a sender that is gone, leave what is known: nothing.
-        let _ =
-            tokio::time::timeout(LISTED_WITHIN, keys.wait_for(|keys| !matches!(keys, SharedHostKeys::Unknown(None))))
-                .await;
-        let keys = keys.borrow();
-        keys.lines_about(&address.known_hosts_name())
+    /// repository is not on an SSH server.
+    pub fn host_keys_of(&self, url: &RemoteUrl) -> Option<Vec<String>> {
+        self.host_keys().borrow().lines_about(&url.ssh()?.known_hosts_name())
     }
 
     /// The same source for a namespace: permits are shared fairly between namespaces.
@@ -313,6 +293,11 @@ impl Source {
         if let Some(answer) = answer {
             return answer;
         }
+        let host = self.inner.hosts.get(&remote.url, Instant::now());
+        let _permit = match &host {
+            Some(host) => Some(self.admitted(host, remote, &state).await?),
+            None => None,
+        };
         let began = Instant::now();
         self.inner.lookups.fetch_add(1, Ordering::Relaxed);
         let (covers, wanted) = lock(&state.poll).request();
@@ -321,9 +306,28 @@ impl Source {
             Ok(outcome) => outcome,
             Err(_) => Err(Fault::Timeout { after: deadline, what: "looking up the reference" }),
         };
+        if let (Some(host), Err(Fault::Status { status, retry_after: Some(after) })) = (&host, &outcome) {
+            host.set_quiet(remote.identity(), *status, *after, Instant::now());
+        }
         let mut poll = lock(&state.poll);
         poll.record(began, covers, outcome.map_err(Arc::new));
         poll.answer(reference, asked, max_age).unwrap_or(Err(Arc::new(Fault::Stopped)))
+    }
+
+    /// Waits until the host may be asked about the remote.
+    async fn admitted(&self, host: &Host, remote: &Remote, state: &State) -> Result<Permit, Fault> {
+        let identity = remote.identity();
+        let is_new = lock(&state.poll).is_new();
+        if is_new {
+            tokio::time::sleep(host.delay(Instant::now())).await;
+        }
+        let tenants = lock(&self.inner.consumers).namespaces(&identity).map(str::to_owned).collect::<Vec<_>>();
+        let permits = host.permits.share_of_all(&self.tenant, tenants.iter().map(String::as_str));
+        let permit = permits.acquire().await?;
+        match host.quiet(&identity, Instant::now()) {
+            Some((status, left)) => Err(Fault::Status { status, retry_after: Some(left) }),
+            None => Ok(permit),
+        }
     }
 
     pub(super) async fn list_refs(&self, state: &State, remote: &Remote, wanted: &RefNames) -> Result<Refs, Fault> {
@@ -348,8 +352,7 @@ impl Source {
         refs
     }
 
-    /// A snapshot of the commit that was found, from the mirror or fetched now. If the remote asks for signatures, it is
-    /// verified.
+    /// A snapshot of the commit that was found, from the mirror or fetched now.
     pub async fn fetch(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Error> {
         let deadline = self.inner.settings.deadlines.fetch;
         let fetched = match tokio::time::timeout(deadline, self.snapshot(remote, found)).await {
@@ -359,12 +362,7 @@ impl Source {
         if let Err(Fault::MissingCommit) = fetched {
             lock(&self.state(remote).resolutions).lost(found.commit);
         }
-        let snapshot = fetched.map_err(|cause| {
-            let cause = Arc::new(cause);
-            Error::Fetch { url: remote.url.clone(), commit: found.commit, cause }
-        })?;
-        self.judge(remote, found, &snapshot).await?;
-        Ok(snapshot)
+        fetched.map_err(|cause| Error::Fetch { url: remote.url.clone(), commit: found.commit, cause: Arc::new(cause) })
     }
 
     /// Sets or (`None`) removes the remote of a consumer. The state and the mirror of a remote without consumers are

@@ -26,6 +26,7 @@ mod daemon;
 mod following;
 mod github_app;
 mod hostile;
+mod hosts;
 mod local;
 mod mirrors;
 mod proxies;

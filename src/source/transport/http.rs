@@ -16,7 +16,7 @@ use super::body::Body;
 use super::endpoint::{Endpoint, append, host, redirected};
 use super::http_fault::network;
 use super::names::Names;
-use crate::failure::retry_after;
+use crate::failure::retry_after_header;
 use crate::source::error::{Fault, Sent};
 use crate::source::github_app::GithubApp;
 use crate::source::{Connection, Credentials, Deadlines, Secret};
@@ -324,7 +324,7 @@ fn accepted(
             StatusCode::NOT_FOUND | StatusCode::GONE => Fault::NotFound { status: status.as_u16() },
             _ => Fault::Status {
                 status: status.as_u16(),
-                retry_after: header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(retry_after),
+                retry_after: header(header::RETRY_AFTER).and_then(|text| retry_after_header(text, Timestamp::now())),
             },
         });
     }

@@ -1,0 +1,165 @@
+//! What the remotes of one host share: how many of them are asked at once, how fast the first lookups follow each other,
+//! and until when the host wants to be left alone.
+//!
+//! Invariant: a slow host holds up its own remotes only.
+//! Invariant: the first remotes of a host are asked at once, and the others one after the other.
+//! Invariant: a host that sent `Retry-After` is not asked about its other remotes, for at most [`MAX_QUIET`]. The remote that
+//! was answered so is its consumers' matter, who may ask again when a person wants it.
+//! Deliberately not here: clocks and waiting; the lookups.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::RemoteUrl;
+use super::consumers::Identity;
+use super::permits::Permits;
+
+/// Lookups at a host at the same time; a namespace gets at most half of those that are free.
+const AT_ONCE: usize = 16;
+/// First lookups at a host that need not wait.
+const BURST: u32 = 16;
+/// Between the following ones.
+const PACE: Duration = Duration::from_millis(20);
+/// The longest that one answer keeps the other remotes of the host from being asked.
+const MAX_QUIET: Duration = Duration::from_secs(300);
+/// Hosts that are known before those are dropped that nobody uses.
+const KNOWN: usize = 64;
+
+/// All hosts.
+#[derive(Debug, Default)]
+pub(super) struct Hosts(Mutex<HashMap<String, Arc<Host>>>);
+
+/// One host and port.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) permits: Permits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the next first lookup is due.
+    next: Option<Instant>,
+    quiet: Option<Quiet>,
+}
+
+#[derive(Debug)]
+struct Quiet {
+    remote: Identity,
+    status: u16,
+    until: Instant,
+}
+
+impl Hosts {
+    /// The host of a remote; `None` if that is local.
+    pub(super) fn get(&self, url: &RemoteUrl, now: Instant) -> Option<Arc<Host>> {
+        let name = name(url)?;
+        let mut hosts = lock(&self.0);
+        if hosts.len() >= KNOWN {
+            hosts.retain(|_, host| Arc::strong_count(host) > 1 || lock(&host.state).is_of_use(now));
+        }
+        Some(Arc::clone(
+            hosts
+                .entry(name)
+                .or_insert_with(|| Arc::new(Host { permits: Permits::new(AT_ONCE), state: Mutex::default() })),
+        ))
+    }
+}
+
+impl Host {
+    /// How long a remote that was never asked before waits.
+    pub(super) fn delay(&self, now: Instant) -> Duration {
+        lock(&self.state).delay(now)
+    }
+
+    /// The status and for how much longer the host wants to be left alone about this remote.
+    pub(super) fn quiet(&self, remote: &Identity, now: Instant) -> Option<(u16, Duration)> {
+        lock(&self.state).quiet(remote, now)
+    }
+
+    /// The host answered a remote that it wants to be left alone.
+    pub(super) fn set_quiet(&self, remote: Identity, status: u16, after: Duration, now: Instant) {
+        lock(&self.state).quiet = Some(Quiet { remote, status, until: now + after.min(MAX_QUIET) });
+    }
+}
+
+impl State {
+    fn delay(&mut self, now: Instant) -> Duration {
+        let earliest = now.checked_sub(PACE * BURST).unwrap_or(now);
+        let due = self.next.map_or(earliest, |next| next.max(earliest)) + PACE;
+        self.next = Some(due);
+        due.saturating_duration_since(now)
+    }
+
+    fn quiet(&self, remote: &Identity, now: Instant) -> Option<(u16, Duration)> {
+        let quiet = self.quiet.as_ref().filter(|quiet| quiet.until > now && quiet.remote != *remote)?;
+        Some((quiet.status, quiet.until.saturating_duration_since(now)))
+    }
+
+    fn is_of_use(&self, now: Instant) -> bool {
+        self.next.is_some_and(|next| next > now) || self.quiet.as_ref().is_some_and(|quiet| quiet.until > now)
+    }
+}
+
+/// Host and port.
+fn name(url: &RemoteUrl) -> Option<String> {
+    if let Some(address) = url.ssh() {
+        return Some(format!("ssh {}:{}", address.host, address.port));
+    }
+    if let Some(address) = url.git() {
+        return Some(format!("git {}:{}", address.host, address.port));
+    }
+    let url = url.http()?;
+    Some(format!("{} {}:{}", url.scheme(), url.host_str()?, url.port_or_known_default()?))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(hosts: &Hosts, url: &str) -> Option<Arc<Host>> {
+        hosts.get(&RemoteUrl::parse(url).unwrap(), Instant::now())
+    }
+
+    #[test]
+    fn one_remote_is_asked_at_once_and_a_thousand_are_spread() {
+        let now = Instant::now();
+        let mut state = State::default();
+        let delays: Vec<_> = (0..1000).map(|_| state.delay(now)).collect();
+        assert_eq!(delays[..16], [Duration::ZERO; 16]);
+        let within_a_second = delays.iter().filter(|delay| **delay <= Duration::from_secs(1)).count();
+        assert_eq!((within_a_second, delays[999]), (66, Duration::from_millis(984 * 20)));
+        assert_eq!(state.delay(now + Duration::from_secs(60)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_host_that_wants_to_be_left_alone_is_for_a_while_about_its_other_remotes() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let hosts = Hosts::default();
+        let host_of = |url| host(&hosts, url).unwrap();
+        host_of("https://a.example/x").set_quiet([1; 32], 429, Duration::from_secs(60), now);
+        let at_port = host_of("https://a.example:443/y");
+        assert_eq!(at_port.quiet(&[2; 32], after(20)), Some((429, Duration::from_secs(40))));
+        assert_eq!(at_port.quiet(&[1; 32], after(20)), None, "its own consumers know");
+        assert_eq!(at_port.quiet(&[2; 32], after(60)), None);
+        assert_eq!(host_of("https://b.example/x").quiet(&[2; 32], now), None);
+        assert_eq!(host_of("ssh://git@a.example:443/x").quiet(&[2; 32], now), None);
+        at_port.set_quiet([1; 32], 503, Duration::from_secs(3600), now);
+        assert_eq!(at_port.quiet(&[2; 32], now), Some((503, MAX_QUIET)), "one answer does not close a host for long");
+    }
+
+    #[test]
+    fn hosts_that_nobody_uses_are_forgotten() {
+        let hosts = Hosts::default();
+        for number in 0..1000 {
+            host(&hosts, &format!("https://h{number}.example/x"));
+        }
+        assert!(lock(&hosts.0).len() <= KNOWN);
+    }
+}
