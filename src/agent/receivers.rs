@@ -23,7 +23,7 @@ pub(super) async fn follow(
     cluster: Cluster,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
-    if !is_defined(DEFINITION, &cluster, || {}, &stop).await {
+    if !is_defined(DEFINITION, &cluster, || context.all_registered(), &stop).await {
         return Ok(());
     }
     Tasks::new(Receivers { context }, notifier, JoinSet::new(), stop).run(&cluster).await
@@ -42,6 +42,14 @@ impl Work for Receivers {
 
     fn owner(&self, (namespace, name): &Name) -> Owner {
         Owner::receiver(namespace, name)
+    }
+
+    fn enter(&self, owner: &Owner, _: &Name) {
+        self.context.register(owner);
+    }
+
+    fn complete(&self) {
+        self.context.all_registered();
     }
 
     fn run(

@@ -56,6 +56,8 @@ pub enum Reason {
     SourceUnavailable,
     /// The reference or `baseDir` does not exist in the repository.
     SourceInvalid,
+    /// The commit is not signed by a key that is trusted.
+    VerificationFailed,
     /// The repository holds documents that cannot be applied.
     ManifestInvalid,
     /// One or more objects could not be applied.

@@ -28,6 +28,43 @@ pub struct GitRepositorySpec {
     /// `HTTP_PROXY` and `NO_PROXY` apply to HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<ProxySecretRef>,
+    /// Whose signatures commits must have; without it commits need none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
+}
+
+/// Whose signatures commits must have. What is not signed so is not applied or built; what was applied before stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verify {
+    /// What must be signed; by default the commit.
+    #[serde(default)]
+    pub mode: VerifyMode,
+    /// The Secret with the keys that may sign.
+    pub secret_ref: VerifySecretRef,
+}
+
+/// What must be signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VerifyMode {
+    /// The commit.
+    #[default]
+    #[serde(rename = "HEAD")]
+    Head,
+    /// The annotated tag that is followed.
+    Tag,
+    /// The annotated tag that is followed, and the commit.
+    #[serde(rename = "TagAndHEAD")]
+    TagAndHead,
+}
+
+/// The Secret with the keys that may sign.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifySecretRef {
+    /// Secret in the same namespace. Each of its values, whatever its name, holds OpenPGP public keys, SSH public keys, or
+    /// an `allowed_signers` file.
+    pub name: String,
 }
 
 /// The Secret with a proxy.

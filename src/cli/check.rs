@@ -260,7 +260,7 @@ async fn remote(cluster: Option<&Cluster>, namespace: &str, spec: &GitRepository
         };
     }
     let source::Access { credentials, connection } = access;
-    let remote = Remote { url, credentials, connection };
+    let remote = Remote { url, credentials, connection, verification: None };
     let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
     let source = Source::new(source::Settings::new(room.path()));
     if let Some(cluster) = cluster {

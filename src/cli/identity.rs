@@ -58,57 +58,83 @@ struct Keyed {
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
-    let namespace = &arguments.connection.namespace;
-    // What it waits for last is what it says when the time is up.
-    let mut missing = String::new();
-    let found = {
-        let look = look(&cluster, namespace, &arguments, &mut missing);
-        tokio::time::timeout(arguments.wait.0, look).await
-    };
-    let (keyed, half) = match found {
-        Ok(found) => found?,
-        Err(_) => return Err(Error::NoKey { missing, seconds: arguments.wait.0.as_secs() }),
-    };
+    let search = Search { cluster, arguments: &arguments };
+    let mut found = search.within(None).await?;
+    if arguments.regenerate {
+        // Whoever is asked may take their time.
+        let old = search.replace(&found).await?;
+        found = search.within(Some(&old)).await?;
+    }
+    let half = &found.half;
     output::print(&format!("{}\n", if arguments.fingerprint { &half.fingerprint } else { &half.line }))?;
-    output::note(&advice(namespace, &keyed, &half));
+    output::note(&advice(&arguments.connection.namespace, &found.keyed, half));
     Ok(Exit::Fine)
 }
 
-/// Waits until there is a key.
-async fn look(
-    cluster: &Cluster,
-    namespace: &str,
-    arguments: &Arguments,
-    missing: &mut String,
-) -> Result<(Keyed, PublicHalf), Error> {
-    let mut replaced = None;
-    loop {
-        match find(cluster, namespace, arguments.name.as_deref()).await? {
-            Err(what) => *missing = what,
-            Ok(keyed) => {
-                let secret = cluster.get(&secrets(), Some(namespace), &keyed.secret).await?;
-                match secret {
+/// The search for a key.
+struct Search<'a> {
+    cluster: Cluster,
+    arguments: &'a Arguments,
+}
+
+/// A key.
+struct Found {
+    keyed: Keyed,
+    secret: Value,
+    half: PublicHalf,
+}
+
+impl Search<'_> {
+    /// Waits until there is a key other than `old`, for as long as was asked for.
+    async fn within(&self, old: Option<&str>) -> Result<Found, Error> {
+        let wait = self.arguments.wait.0;
+        // What it waits for last is what it says when the time is up.
+        let mut missing = String::new();
+        let found = tokio::time::timeout(wait, self.look(old, &mut missing)).await;
+        found.unwrap_or(Err(Error::NoKey { missing, seconds: wait.as_secs() }))
+    }
+
+    async fn look(&self, old: Option<&str>, missing: &mut String) -> Result<Found, Error> {
+        let namespace = &self.arguments.connection.namespace;
+        loop {
+            match find(&self.cluster, namespace, self.arguments.name.as_deref()).await? {
+                Err(what) => *missing = what,
+                Ok(keyed) => match self.cluster.get(&secrets(), Some(namespace), &keyed.secret).await? {
                     None => *missing = format!("Secret {namespace}/{} does not exist", keyed.secret),
                     Some(secret) => {
                         let data = data_of(&secret)?;
-                        let is_new = |half: &PublicHalf| replaced.as_ref() != Some(&half.line);
-                        if !source::holds_key(&data) {
-                            *missing = without_key(namespace, &keyed, &secret);
-                        } else if !arguments.regenerate {
-                            return Ok((keyed, public_half(&data)?));
-                        } else if replaced.is_none() {
-                            replaced = Some(replace(cluster, namespace, &keyed, &secret, &data, arguments.yes).await?);
-                        } else {
+                        if source::holds_key(&data) {
                             let half = public_half(&data)?;
-                            if is_new(&half) {
-                                return Ok((keyed, half));
+                            if old != Some(half.line.as_str()) {
+                                return Ok(Found { keyed, secret, half });
                             }
+                        } else {
+                            *missing = without_key(namespace, &keyed, &secret);
                         }
                     }
-                }
+                },
             }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+    }
+
+    /// Takes the key out of the Secret, so that the agent makes another one; the public half of the old key.
+    async fn replace(&self, found: &Found) -> Result<String, Error> {
+        let Found { keyed, secret, half } = found;
+        let namespace = &self.arguments.connection.namespace;
+        if secret["metadata"]["labels"][names::GENERATE] != names::SSH_KEY {
+            return Err(Error::NotOurKey { secret: format!("{namespace}/{}", keyed.secret) });
+        }
+        let question = format!("Replace the key of GitRepository {namespace}/{}?", keyed.repository);
+        if !self.arguments.yes && !agreed(&question) {
+            return Err(Error::NotConfirmed);
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
+            "data": {"key": null, "ssh-privatekey": null, "identity": null, "password": null, source::PUBLIC_FIELD: null},
+        });
+        self.cluster.patch_merge(&secrets(), Some(namespace), &keyed.secret, Part::Main, &patch).await?;
+        Ok(half.line.clone())
     }
 }
 
@@ -147,30 +173,6 @@ fn without_key(namespace: &str, keyed: &Keyed, secret: &Value) -> String {
         return format!("{what}, and no agent has made one");
     }
     format!("{what}, and has no label {}={}, by which the agent would make one", names::GENERATE, names::SSH_KEY)
-}
-
-/// Takes the key out of the Secret, so that the agent makes another one; the public half of the old key.
-async fn replace(
-    cluster: &Cluster,
-    namespace: &str,
-    keyed: &Keyed,
-    secret: &Value,
-    data: &BTreeMap<String, ByteString>,
-    yes: bool,
-) -> Result<String, Error> {
-    if secret["metadata"]["labels"][names::GENERATE] != names::SSH_KEY {
-        return Err(Error::NotOurKey { secret: format!("{namespace}/{}", keyed.secret) });
-    }
-    if !yes && !agreed(&format!("Replace the key of GitRepository {namespace}/{}?", keyed.repository)) {
-        return Err(Error::NotConfirmed);
-    }
-    let old = public_half(data)?;
-    let patch = json!({
-        "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
-        "data": {"key": null, "ssh-privatekey": null, "identity": null, "password": null, source::PUBLIC_FIELD: null},
-    });
-    cluster.patch_merge(&secrets(), Some(namespace), &keyed.secret, Part::Main, &patch).await?;
-    Ok(old.line)
 }
 
 /// Asks on the terminal; without one, nobody agrees.

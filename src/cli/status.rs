@@ -172,7 +172,7 @@ mod tests {
     fn repository(url: &str) -> GitRepository {
         GitRepository::new(
             "shop",
-            crate::api::GitRepositorySpec { url: url.into(), auth: None, proxy_secret_ref: None },
+            crate::api::GitRepositorySpec { url: url.into(), auth: None, proxy_secret_ref: None, verify: None },
         )
     }
 

@@ -8,6 +8,8 @@
 //!
 //! Deliberately absent: Functions. They serve without an agent, and their definition stays for as long as there are any.
 
+mod namespace;
+
 use std::{
     collections::BTreeSet,
     sync::Arc,
@@ -346,47 +348,6 @@ impl Uninstall<'_> {
         }
         self.cluster.kinds_changed();
         Ok(())
-    }
-
-    /// Deletes the namespace if `mainstay install` made it and nothing else is in it.
-    async fn delete_namespace(&self) -> Result<(), Error> {
-        let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
-        let meta = self.cluster.get_metadata(&namespaces, None, self.namespace).await?;
-        if !meta.is_some_and(|meta| is_ours(&meta)) {
-            return Ok(());
-        }
-        let left = self.left_in_namespace().await?;
-        if left.is_empty() {
-            return self.delete(&namespaces, None, self.namespace).await;
-        }
-        let some: Vec<&str> = left.iter().take(5).map(String::as_str).collect();
-        let more = if left.len() > some.len() { ", …" } else { "" };
-        output::print(&format!("Namespace {} stays: it holds {}{more}\n", self.namespace, some.join(", ")))
-    }
-
-    /// What somebody put into the namespace.
-    async fn left_in_namespace(&self) -> Result<BTreeSet<String>, Error> {
-        let mut left = BTreeSet::new();
-        for kind in self.cluster.kinds().await? {
-            if !kind.namespaced || !kind.listable || !kind.deletable || &*kind.kind == "Event" {
-                continue;
-            }
-            let here = Selection::default().within(self.namespace);
-            let found: Vec<ObjectMeta> = match self.cluster.list_metadata(&kind, here).try_collect().await {
-                // A definition that was deleted just now.
-                Err(error) if error.is_not_found() => continue,
-                found => found?,
-            };
-            for meta in found {
-                let name = meta.name.as_deref().unwrap_or_default();
-                let is_given =
-                    matches!((&*kind.kind, name), ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default"));
-                if !is_given && meta.deletion_timestamp.is_none() && !is_ours(&meta) && name != names::LEASE {
-                    left.insert(format!("{} {name}", kind.kind));
-                }
-            }
-        }
-        Ok(left)
     }
 
     /// Deletes an object that may be gone already, and says so.

@@ -96,6 +96,12 @@ impl Cluster {
         Ok(table.kinds.values().filter(|row| row.preferred).cloned().collect())
     }
 
+    /// Groups and versions whose server does not answer, so that [`kinds`](Self::kinds) lacks what they serve.
+    pub async fn silent_groups(&self) -> Result<Vec<String>, Error> {
+        let table = self.table_with(|table| !table.kinds.is_empty()).await?;
+        Ok(table.broken.iter().map(|(group, version)| format!("{group}/{version}")).collect())
+    }
+
     /// Marks the table as out of date because a CustomResourceDefinition or an APIService changed. The next lookup
     /// reads discovery again.
     pub fn kinds_changed(&self) {

@@ -315,7 +315,8 @@ fn namespace_of(key: &Key) -> &str {
     key.namespace.as_deref().unwrap_or_default()
 }
 
-/// A token bucket.
+/// A token bucket. Why not `governor`: an Event needs a token of two buckets, and 0.10 can only take one, not ask first
+/// whether both have one; nor can it tell a full bucket, which is forgotten.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     size: f64,

@@ -16,7 +16,7 @@ use crate::api::function_conditions::Reason;
 use crate::api::git_repository::AuthType;
 use crate::failure::{Class, chain};
 use crate::secrets::{Known, RepositorySecrets, SecretData};
-use crate::source::{self, AccessFault, BaseDir, Fault, Reference, Remote, RemoteUrl, SshFault};
+use crate::source::{self, AccessFault, BaseDir, Fault, Reference, Remote, RemoteUrl, SshFault, Verification};
 
 /// The source of a Git Function as in its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +108,7 @@ fn kind_of(fault: &Fault) -> &'static str {
         Fault::MissingSecret | Fault::Access(AccessFault::MissingKey { .. } | AccessFault::MissingHalf { .. }) => {
             "credentials missing"
         }
+        Fault::Signature(_) => "commit not trusted",
         Fault::Unsupported { .. } => "repository not supported",
         Fault::Access(_) | Fault::Ssh(_) => "credentials not usable",
         Fault::Malformed { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => "address not usable",
@@ -160,15 +161,27 @@ pub(super) async fn remote(
         );
         return Err(SourceError::options(Class::Invalid, &why));
     }
+    let known_hosts = context.source.host_keys_of(&url).await.map_err(|why| {
+        SourceError::options(
+            Class::Unavailable,
+            &format!("the host keys that hold for all repositories are not known: {why}"),
+        )
+    })?;
     // A local path would be a path in the container.
     let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());
     let access = Access {
         url: file.map_or_else(|| url.to_string(), String::from),
         secret: spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone())),
         proxy: spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.clone()),
-        known_hosts: context.source.host_keys_of(&url).map(|lines| lines.join("\n")),
+        known_hosts: known_hosts.map(|lines| lines.join("\n")),
     };
-    Ok((Remote { url, credentials, connection }, access))
+    let mut verification = None;
+    if let Some(verify) = &spec.verify {
+        missing(&verify.secret_ref.name, &known.verify)?;
+        verification =
+            Verification::new(Some(verify), known.verify.as_ref().and_then(Known::data)).map_err(unusable)?;
+    }
+    Ok((Remote { url, credentials, connection, verification }, access))
 }
 
 /// The tree that the reference resolves to, by a lookup that is at most `max_age` old. `last` is the previous result.
@@ -184,6 +197,8 @@ pub(super) async fn tree(
     let last = last.filter(|last| last.location == *location);
     let source = context.source.for_namespace(&location.namespace);
     let found = source.lookup(remote, &reference, max_age).await?;
+    // What is built is this tree, wherever the Job finds it.
+    source.verify(remote, &found).await?;
     let head = found.commit.to_string();
     if let Some(last) = last.filter(|last| last.head == head) {
         return Ok(last.clone());

@@ -95,7 +95,7 @@ impl Attempt<'_> {
         Ok(Some(outcome))
     }
 
-    /// Which commit the reference names now.
+    /// Which commit the reference names now; it is signed as it must be.
     async fn look_up(
         &mut self,
         resolved: &ResolvedSync,
@@ -121,6 +121,10 @@ impl Attempt<'_> {
             let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };
             self.context.emit(self.owner, &message);
             self.state.failed.clear();
+        }
+        if let Err(error) = self.source().verify(remote, &found).await {
+            self.keep_what_was_applied(remote, &resolved.directory).await;
+            return Err(error.into());
         }
         Ok(found)
     }

@@ -85,6 +85,8 @@ impl Attempt<'_> {
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
+        // It was verified when it was applied. Keys that expire or leave the Secret since do not undo that.
+        let remote = &remote.without_verification();
         let kept = async {
             let reference = Reference::parse(&commit)?;
             let found = self.source().lookup(remote, &reference, Duration::MAX).await?;

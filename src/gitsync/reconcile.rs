@@ -312,7 +312,7 @@ impl Task {
         self.attempt(sync).load_inventory().await?;
         // What is suspended goes on with the mirror that it has.
         let remote = self.remote(sync, repository).await;
-        if let Ok(remote) = &remote {
+        if let Ok((remote, _)) = &remote {
             self.context.source.set_remote(&self.consumer, Some(remote));
             if let Some(at) = pushed {
                 self.context.source.expire(remote, at);
@@ -323,8 +323,9 @@ impl Task {
             return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
-        let remote = remote?;
+        let (remote, trusted) = remote?;
         let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync));
+        let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
         let mut attempt = self.attempt(sync);
         match resolved {
             Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,

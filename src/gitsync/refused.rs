@@ -39,6 +39,7 @@ impl From<source::Error> for Refused {
     fn from(error: source::Error) -> Self {
         let class = error.class();
         let reason = match class {
+            _ if matches!(error.fault(), source::Fault::Signature(_)) => Reason::VerificationFailed,
             Class::Denied => Reason::GitAuthorizationFailed,
             Class::Invalid => Reason::SourceInvalid,
             _ => Reason::SourceUnavailable,

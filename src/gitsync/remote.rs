@@ -6,15 +6,15 @@ use crate::api::conditions::Reason;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::Class;
 use crate::secrets::{Known, SecretData};
-use crate::source::{self, Remote, RemoteUrl};
+use crate::source::{self, Remote, RemoteUrl, Verification};
 
 impl Task {
-    /// The remote of the GitRepository. From now on the Secrets that it names are followed, and no others.
+    /// The remote of the GitRepository, and whether it is known what its commits must be signed by. From now on the Secrets that it names are followed, and no others.
     pub(super) async fn remote(
         &mut self,
         sync: &GitSync,
         repository: Option<&GitRepository>,
-    ) -> Result<Remote, Refused> {
+    ) -> Result<(Remote, Result<(), Refused>), Refused> {
         let repository = repository.ok_or_else(|| self.without_repository(&sync.spec.git_repository))?;
         let spec = &repository.spec;
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
@@ -31,7 +31,14 @@ impl Task {
             access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
         }
         let source::Access { credentials, connection } = access;
-        Ok(Remote { url, credentials, connection })
+        let mut remote = Remote { url, credentials, connection, verification: None };
+        let verification = match (&spec.verify, &known.verify) {
+            (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
+                .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),
+            _ => Ok(None),
+        };
+        let trusted = verification.map(|verification| remote.verification = verification);
+        Ok((remote, trusted))
     }
 
     fn without_repository(&self, name: &str) -> Refused {

@@ -2,13 +2,14 @@
 //!
 //! Invariant: a path is looked up by its digest, so how long that takes says nothing of how much of a path was right.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use super::resolve::Resolved;
 use crate::cluster::Cluster;
@@ -18,6 +19,8 @@ use crate::object::Owner;
 use crate::secrets::Secrets;
 use crate::source::Pushes;
 
+/// Bytes of bodies for one Receiver that are held at the same time.
+pub(super) const BODIES_OF_ONE: usize = 6 << 20;
 /// Minimum time between two messages about refused deliveries of one Receiver.
 const EMIT_EVERY: Duration = Duration::from_secs(5);
 
@@ -37,6 +40,15 @@ pub struct Context {
     pub(super) liveness: Component,
     emit: Box<Emit>,
     served: Mutex<HashMap<[u8; 32], Arc<Served>>>,
+    starting: Mutex<Starting>,
+}
+
+/// How far a term has begun.
+#[derive(Default)]
+struct Starting {
+    is_listed: bool,
+    /// Receivers that have not been set yet.
+    waiting: HashSet<Owner>,
 }
 
 /// The address under which others reach the listener.
@@ -77,6 +89,8 @@ impl FromStr for BaseUrl {
 pub(super) struct Served {
     pub(super) owner: Owner,
     pub(super) receiver: Resolved,
+    /// For the bytes of its bodies.
+    pub(super) bodies: Semaphore,
     /// When a refused delivery was reported last.
     reported: Mutex<Option<Instant>>,
 }
@@ -91,7 +105,8 @@ impl Context {
         liveness: Component,
         emit: impl Fn(&Owner, &Message) + Send + Sync + 'static,
     ) -> Self {
-        Self { cluster, secrets, pushes, served_at, liveness, emit: Box::new(emit), served: Mutex::default() }
+        let (served, starting) = (Mutex::default(), Mutex::default());
+        Self { cluster, secrets, pushes, served_at, liveness, emit: Box::new(emit), served, starting }
     }
 
     /// The Receiver at a path.
@@ -106,7 +121,36 @@ impl Context {
         let Some(receiver) = receiver else { return };
         let reported = old.and_then(|(_, old)| *old.reported.lock().unwrap_or_else(PoisonError::into_inner));
         let path = digest(&receiver.path());
-        served.insert(path, Arc::new(Served { owner: owner.clone(), receiver, reported: Mutex::new(reported) }));
+        let (owner, bodies, reported) = (owner.clone(), Semaphore::new(BODIES_OF_ONE), Mutex::new(reported));
+        served.insert(path, Arc::new(Served { owner, receiver, bodies, reported }));
+    }
+
+    /// A Receiver is there, and a task will set it.
+    pub fn register(&self, owner: &Owner) {
+        let mut starting = self.starting();
+        if !starting.is_listed {
+            starting.waiting.insert(owner.clone());
+        }
+    }
+
+    /// All Receivers that exist at the start are registered.
+    pub fn all_registered(&self) {
+        self.starting().is_listed = true;
+    }
+
+    /// A Receiver has been set, or is gone.
+    pub(super) fn resolved(&self, owner: &Owner) {
+        self.starting().waiting.remove(owner);
+    }
+
+    /// Whether there may be paths that are not known yet.
+    pub(super) fn is_starting(&self) -> bool {
+        let starting = self.starting();
+        !starting.is_listed || !starting.waiting.is_empty()
+    }
+
+    fn starting(&self) -> MutexGuard<'_, Starting> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports that a delivery was refused, unless that was reported just now.

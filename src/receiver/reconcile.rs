@@ -52,6 +52,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             };
             let resolved = resolve(&receiver, &known);
             context.set(&owner, resolved.clone().ok().filter(|_| context.served_at.is_some()));
+            context.resolved(&owner);
             report(&context, &receiver, resolved, &mut written).await
         };
         let again = tokio::select! {
@@ -66,6 +67,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
     }
     context.set(&owner, None);
+    context.resolved(&owner);
 }
 
 /// Writes the status if it changed. Returns false if that failed.

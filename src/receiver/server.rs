@@ -1,8 +1,8 @@
 //! Receives deliveries over HTTP.
 //!
 //! Invariant: the answer to a path of nobody is the same whatever the path; nothing but the path is looked at before.
-//! Invariant: a body is read only for a path that is known, to at most [`MAX_BODY`] bytes and [`BODY_WITHIN`], and at most
-//! [`BODIES`] of them are held at the same time.
+//! Invariant: a body is read only for a path that is known, to at most [`MAX_BODY`] bytes and [`BODY_WITHIN`]; all bodies
+//! that are held have at most [`BODIES`] bytes, and those for one Receiver at most [`BODIES_OF_ONE`].
 //! Invariant: a delivery leads to lookups of remotes and nothing else, so a repeated one is harmless.
 //! Invariant: only the leader receives; another agent answers 503.
 
@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(doc)]
+use super::context::BODIES_OF_ONE;
 use super::context::{Context, Served};
 use super::delivery::{Delivery, judge};
 use super::outcome::Outcome;
@@ -30,12 +32,12 @@ use crate::listener::{self, Limits};
 pub const MAX_BODY: usize = 3 << 20;
 /// Until a body is there.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// Bodies that are held at the same time.
-const BODIES: usize = 4;
+/// Bytes of bodies that are held at the same time.
+const BODIES: usize = 16 << 20;
 
 /// How much of a body is read that nobody needs, and for how long; and the same of one for a path of nobody.
 const DRAINED: (usize, Duration) = (8 << 20, BODY_WITHIN);
-const DRAINED_OF_NOBODY: (usize, Duration) = (256 << 10, Duration::from_secs(1));
+const DRAINED_OF_NOBODY: (usize, Duration) = (256 << 10, Duration::from_millis(100));
 
 /// Where deliveries come in, for as long as the process runs; whether they are acted on changes with the Lease.
 #[derive(Debug)]
@@ -91,6 +93,7 @@ impl Deliveries {
             (Some(_), Some((context, Some(served)))) => {
                 (Some(served.receiver.kind), self.receive(context, &served, &head, &mut body).await)
             }
+            (Some(context), _) if context.is_starting() => (None, Outcome::NotLeading),
             (Some(_), _) => (None, Outcome::NotFound),
         };
         *lock(&self.counts).entry((kind, outcome.label())).or_default() += 1;
@@ -108,16 +111,11 @@ impl Deliveries {
         if body.size_hint().lower() > MAX_BODY as u64 {
             return Outcome::TooLarge;
         }
-        let read = async {
-            let permit = self.bodies.acquire().await;
-            (Limited::new(body, MAX_BODY).collect().await, permit)
-        };
-        // The permit is held until the body has been judged.
-        let (body, _permit) = match timeout(BODY_WITHIN, read).await {
+        // The permits are held until the body has been judged.
+        let (body, _permits) = match timeout(BODY_WITHIN, self.read(served, body)).await {
             Err(_) => return Outcome::TooSlow,
-            Ok((Err(error), _)) if error.is::<LengthLimitError>() => return Outcome::TooLarge,
-            Ok((Err(_), _)) => return Outcome::Broken,
-            Ok((Ok(body), permit)) => (body.to_bytes(), permit),
+            Ok(Err(outcome)) => return outcome,
+            Ok(Ok(read)) => read,
         };
         match judge(&served.receiver, &head.headers, &body) {
             Delivery::Ping => Outcome::Ping,
@@ -137,6 +135,30 @@ impl Deliveries {
         }
     }
 }
+
+impl Deliveries {
+    /// A body, and permits for its bytes.
+    async fn read<'a>(&'a self, served: &'a Served, body: &mut Incoming) -> Result<(Vec<u8>, Permits<'a>), Outcome> {
+        let (mut bytes, mut permits) = (Vec::new(), Permits::default());
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| Outcome::Broken)?.into_data() else { continue };
+            if bytes.len() + data.len() > MAX_BODY {
+                return Err(Outcome::TooLarge);
+            }
+            let size = u32::try_from(data.len()).map_err(|_| Outcome::TooLarge)?;
+            for semaphore in [&served.bodies, &self.bodies] {
+                // They are closed only at the end of the process.
+                permits.0.push(semaphore.acquire_many(size).await.map_err(|_| Outcome::Broken)?);
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok((bytes, permits))
+    }
+}
+
+/// Permits for the bytes of one body.
+#[derive(Default)]
+struct Permits<'a>(Vec<SemaphorePermit<'a>>);
 
 /// Reads the rest of a body and drops it: a client that is still sending when the connection ends misses the answer.
 async fn drain(body: &mut Incoming, (most, within): (usize, Duration)) {

@@ -8,6 +8,7 @@ use crate::api::git_repository::GitRepositorySpec;
 pub struct RepositorySecrets {
     auth: Option<Followed>,
     proxy: Option<Followed>,
+    verify: Option<Followed>,
 }
 
 /// What is known of them; `None` for one that is not named.
@@ -17,6 +18,8 @@ pub struct RepositoryData {
     pub auth: Option<Known>,
     /// The proxy.
     pub proxy: Option<Known>,
+    /// The keys that may sign.
+    pub verify: Option<Known>,
 }
 
 impl RepositorySecrets {
@@ -24,22 +27,28 @@ impl RepositorySecrets {
     pub async fn of(&mut self, secrets: &Secrets, namespace: &str, spec: &GitRepositorySpec) -> RepositoryData {
         let auth = spec.auth.as_ref().map(|auth| &*auth.secret_name);
         let proxy = spec.proxy_secret_ref.as_ref().map(|proxy| &*proxy.name);
-        for (followed, wanted) in [(&mut self.auth, auth), (&mut self.proxy, proxy)] {
+        let verify = spec.verify.as_ref().map(|verify| &*verify.secret_ref.name);
+        let all = [(&mut self.auth, auth), (&mut self.proxy, proxy), (&mut self.verify, verify)];
+        for (followed, wanted) in all {
             if followed.as_ref().map(Followed::of) != wanted.map(|name| (namespace, name)) {
                 *followed = wanted.map(|name| secrets.follow(namespace, name));
             }
         }
-        RepositoryData { auth: known(&mut self.auth).await, proxy: known(&mut self.proxy).await }
+        RepositoryData {
+            auth: known(&mut self.auth).await,
+            proxy: known(&mut self.proxy).await,
+            verify: known(&mut self.verify).await,
+        }
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Followed> {
-        self.auth.iter().chain(&self.proxy)
+        self.auth.iter().chain(&self.proxy).chain(&self.verify)
     }
 
     /// All of them, to wait for changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
-        self.auth.iter_mut().chain(&mut self.proxy)
+        self.auth.iter_mut().chain(&mut self.proxy).chain(&mut self.verify)
     }
 
     /// Whether waiting for their watches is useless.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::access_fault::AccessFault;
 use super::ssh_fault::SshFault;
+use super::verify::SignatureFault;
 use super::{Commit, Reference, RemoteUrl};
 use crate::failure::Class;
 
@@ -35,6 +36,24 @@ pub enum Error {
     /// The proxy of a repository cannot be used.
     #[error("read the proxy of the repository")]
     Proxy {
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// The keys that may sign cannot be used.
+    #[error("read the keys that may sign")]
+    Signers {
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// A commit or tag is not signed as it must be.
+    #[error("verify {what} of {url}")]
+    Verify {
+        /// The remote.
+        url: RemoteUrl,
+        /// The commit or tag.
+        what: String,
         /// The cause.
         #[source]
         cause: Arc<Fault>,
@@ -103,6 +122,8 @@ impl Error {
             Self::Parse { cause, .. }
             | Self::Authenticate { cause }
             | Self::Proxy { cause }
+            | Self::Signers { cause }
+            | Self::Verify { cause, .. }
             | Self::Lookup { cause, .. }
             | Self::LookupHead { cause, .. }
             | Self::Fetch { cause, .. }
@@ -343,6 +364,9 @@ pub enum Fault {
         /// The system's message.
         what: String,
     },
+    /// A signature is missing or does not count.
+    #[error(transparent)]
+    Signature(#[from] SignatureFault),
     /// A fault that only SSH has.
     #[error(transparent)]
     Ssh(#[from] SshFault),
@@ -424,6 +448,7 @@ impl Fault {
             | Self::LocalForbidden
             | Self::LocalUnusable { .. }
             | Self::Access(_)
+            | Self::Signature(_)
             | Self::NotFound { .. }
             | Self::Redirect { .. }
             | Self::TooLarge { .. }

@@ -27,6 +27,7 @@ mod git_address;
 mod github_app;
 mod hosts;
 mod id;
+mod judgements;
 mod key_pair;
 mod known_hosts;
 mod link_local;
@@ -60,6 +61,9 @@ mod tls;
 mod transfer;
 #[expect(clippy::disallowed_methods, reason = "it speaks to remotes, with deadlines")]
 mod transport;
+#[expect(clippy::disallowed_methods, reason = "what is signed is judged by the time at which that is done")]
+mod trust;
+mod verify;
 mod version_range;
 #[expect(clippy::disallowed_methods, reason = "it looks at the directory of a repository")]
 mod watch;
@@ -84,4 +88,5 @@ pub use shared_host_keys::SharedHostKeys;
 pub use snapshot::{Entry, EntryKind, Snapshot};
 pub use ssh_fault::SshFault;
 pub use ssh_key::SshIdentity;
+pub use verify::{SignatureFault, Verification};
 pub use watch::{LocalWatch, watch_local};

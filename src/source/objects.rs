@@ -53,8 +53,18 @@ impl Objects {
         if kind != ObjectType::Commit {
             return Err(Fault::NotCommit);
         }
-        let bytes = self.read(commit.0, ObjectType::Commit, COMMIT_BYTES, "a commit in bytes")?;
+        let bytes = self.raw_commit(commit)?;
         read_commit(&bytes).map(Some).ok_or_else(|| damaged("a commit without a tree"))
+    }
+
+    /// A commit as it is stored.
+    pub(super) fn raw_commit(&self, commit: Commit) -> Result<Vec<u8>, Fault> {
+        self.read(commit.0, ObjectType::Commit, COMMIT_BYTES, "a commit in bytes")
+    }
+
+    /// A tag object as it is stored.
+    pub(super) fn raw_tag(&self, id: Id) -> Result<Vec<u8>, Fault> {
+        self.read(id, ObjectType::Tag, COMMIT_BYTES, "a tag in bytes")
     }
 
     /// The only commit with this abbreviated id; `None` if there is none.

@@ -19,6 +19,7 @@ use super::error::{Error, Fault};
 use super::fair_queue::Tenant;
 use super::hosts::{Host, Hosts};
 use super::id::Commit;
+use super::judgements::Judgements;
 use super::mirror::{Mirror, OpenGenerations};
 use super::permits::{Permit, Permits, TenantPermits};
 use super::poll::Poll;
@@ -27,8 +28,10 @@ use super::snapshot::Snapshot;
 use super::transport::{
     self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
 };
-use super::{Connection, Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
+use super::{Connection, Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys, Verification};
 
+/// How long the host keys that hold for all repositories are waited for.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
 /// The user name beside the token of a GitHub App.
 const APP_USER: &str = "x-access-token";
 
@@ -41,12 +44,20 @@ pub struct Remote {
     pub credentials: Credentials,
     /// What the connection is made with.
     pub connection: Connection,
+    /// What its commits must be signed by; `None` if they need not be. The mirror is the same for all.
+    pub verification: Option<Arc<Verification>>,
 }
 
 impl Remote {
     /// A remote whose connection is made with nothing special.
     pub fn new(url: RemoteUrl, credentials: Credentials) -> Self {
-        Self { url, credentials, connection: Connection::default() }
+        Self { url, credentials, connection: Connection::default(), verification: None }
+    }
+
+    /// The same remote for whoever wants what was verified, and applied, before.
+    #[must_use]
+    pub fn without_verification(&self) -> Self {
+        Self { verification: None, ..self.clone() }
     }
 
     pub(super) fn credentials(&self) -> &Credentials {
@@ -135,6 +146,8 @@ pub(super) struct State {
     /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
+    /// What was found to be signed.
+    pub(super) judgements: Mutex<Judgements>,
     /// What came of opening its private key.
     key: KeyPlace,
     /// Its connections over SSH.
@@ -195,9 +208,19 @@ impl Source {
     }
 
     /// The lines about the host of a repository that hold for all repositories; `None` if the program's own hold, or if the
-    /// repository is not on an SSH server.
-    pub fn host_keys_of(&self, url: &RemoteUrl) -> Option<Vec<String>> {
-        self.host_keys().borrow().lines_about(&url.ssh()?.known_hosts_name())
+    /// repository is not on an SSH server. Waits for at most 10 s until they are known.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    pub async fn host_keys_of(&self, url: &RemoteUrl) -> Result<Option<Vec<String>>, String> {
+        let Some(address) = url.ssh() else { return Ok(None) };
+        let mut keys = self.host_keys();
+        // Elapsed, and a sender that is gone, leave what is known: nothing.
+        let _ =
+            tokio::time::timeout(LISTED_WITHIN, keys.wait_for(|keys| !matches!(keys, SharedHostKeys::Unknown(None))))
+                .await;
+        let keys = keys.borrow();
+        keys.lines_about(&address.known_hosts_name())
     }
 
     /// The same source for a namespace: permits are shared fairly between namespaces.
@@ -352,7 +375,8 @@ impl Source {
         refs
     }
 
-    /// A snapshot of the commit that was found, from the mirror or fetched now.
+    /// A snapshot of the commit that was found, from the mirror or fetched now. If the remote asks for signatures, it is
+    /// verified.
     pub async fn fetch(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Error> {
         let deadline = self.inner.settings.deadlines.fetch;
         let fetched = match tokio::time::timeout(deadline, self.snapshot(remote, found)).await {
@@ -362,7 +386,12 @@ impl Source {
         if let Err(Fault::MissingCommit) = fetched {
             lock(&self.state(remote).resolutions).lost(found.commit);
         }
-        fetched.map_err(|cause| Error::Fetch { url: remote.url.clone(), commit: found.commit, cause: Arc::new(cause) })
+        let snapshot = fetched.map_err(|cause| {
+            let cause = Arc::new(cause);
+            Error::Fetch { url: remote.url.clone(), commit: found.commit, cause }
+        })?;
+        self.judge(remote, found, &snapshot).await?;
+        Ok(snapshot)
     }
 
     /// Sets or (`None`) removes the remote of a consumer. The state and the mirror of a remote without consumers are

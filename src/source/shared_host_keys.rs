@@ -30,9 +30,7 @@ impl SharedHostKeys {
     /// or why they are not known.
     pub(super) fn keys_of(&self, name: &str, secret: Option<&str>) -> Result<(HostKeys, Origin), String> {
         let (text, origin) = match self {
-            Self::Unknown(why) => {
-                return Err(why.clone().unwrap_or_else(|| "they have not been listed yet".to_owned()));
-            }
+            Self::Unknown(why) => return Err(unknown(why.as_deref())),
             Self::Published => (PUBLISHED, Origin::Published),
             Self::Lines(text) => (&**text, Origin::ConfigMap),
         };
@@ -48,11 +46,16 @@ impl SharedHostKeys {
         !matches!(self, Self::Unknown(_))
     }
 
-    /// The lines about a host, if they are others than this program brings along.
-    pub(super) fn lines_about(&self, name: &str) -> Option<Vec<String>> {
+    /// The lines about a host, if they are others than this program brings along; or why they are not known.
+    pub(super) fn lines_about(&self, name: &str) -> Result<Option<Vec<String>>, String> {
         match self {
-            Self::Lines(text) => Some(lines(text, name).map(str::to_owned).collect()),
-            Self::Unknown(_) | Self::Published => None,
+            Self::Lines(text) => Ok(Some(lines(text, name).map(str::to_owned).collect())),
+            Self::Published => Ok(None),
+            Self::Unknown(why) => Err(unknown(why.as_deref())),
         }
     }
+}
+
+fn unknown(why: Option<&str>) -> String {
+    why.unwrap_or("they have not been listed yet").to_owned()
 }

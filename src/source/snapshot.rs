@@ -71,6 +71,16 @@ impl Snapshot {
         Ok(Some(Self { commit, subject: info.subject.into(), inner: Arc::new(inner) }))
     }
 
+    /// The commit as Git stores it. Blocks.
+    pub(super) fn raw_commit(&self) -> Result<Vec<u8>, Fault> {
+        self.inner.objects.raw_commit(self.commit)
+    }
+
+    /// A tag object as Git stores it. Blocks.
+    pub(super) fn raw_tag(&self, id: Id) -> Result<Vec<u8>, Fault> {
+        self.inner.objects.raw_tag(id)
+    }
+
     /// Tree id of a directory; `None` if the directory does not exist.
     pub async fn tree(&self, base_dir: &BaseDir) -> Result<Option<TreeId>, Error> {
         let base_dir = base_dir.clone();

@@ -40,7 +40,9 @@ impl Source {
         let mut usable = self.usable(remote, mirror.current()).await?;
         if let Some(generation) = usable.as_ref().filter(|generation| generation.holds(found.commit)) {
             match self.read_from(remote, generation, found.commit).await {
-                Ok(Some(snapshot)) => return Ok(snapshot),
+                // A tag that leads to a commit which came by another way may still be missing.
+                Ok(Some(snapshot)) if self.has_tag(remote, found, &snapshot).await? => return Ok(snapshot),
+                Ok(Some(_)) => {}
                 Ok(None) | Err(Fault::Corrupt { .. }) => usable = None,
                 Err(other) => return Err(other),
             }
@@ -58,6 +60,15 @@ impl Source {
         self.check_size(remote, &fresh).await?;
         mirror.adopt(fresh);
         Ok(snapshot)
+    }
+
+    /// Whether the snapshot has the tag object that is needed of the remote, if one is.
+    async fn has_tag(&self, remote: &Remote, found: &ResolvedRef, snapshot: &Snapshot) -> Result<bool, Fault> {
+        if !Self::needs_tag(remote, found) {
+            return Ok(true);
+        }
+        let (snapshot, tip) = (snapshot.clone(), found.tip);
+        self.shared(remote).run(move || snapshot.raw_tag(tip).is_ok()).await
     }
 
     /// Locks the remote's mirror, and finds it if that is the first use.

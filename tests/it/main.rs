@@ -78,6 +78,7 @@ mod sync;
 mod sync_deletions;
 mod sync_faults;
 mod unreadable;
+mod verification;
 mod watch_failures;
 mod watches_cut;
 mod windows;

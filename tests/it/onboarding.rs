@@ -36,7 +36,7 @@ struct Said {
 struct Shell {
     room: tempfile::TempDir,
     /// The embedded cluster, if it is that, for as long as it is needed.
-    _cluster: Option<(EmbeddedCluster, Serving)>,
+    cluster: Option<(EmbeddedCluster, Serving)>,
 }
 
 impl Shell {
@@ -45,13 +45,20 @@ impl Shell {
         let kubeconfig = room.path().join("kubeconfig");
         if let Some(path) = std::env::var_os("MAINSTAY_TEST_KUBECONFIG") {
             fs::copy(path, kubeconfig).unwrap();
-            return Self { room, _cluster: None };
+            let shell = Self { room, cluster: None };
+            let found = shell.command("mainstay crd | kubectl get --ignore-not-found -o name -f -").output().unwrap();
+            if !found.status.success() || !found.stdout.is_empty() {
+                // Nothing of it is this test's.
+                std::mem::forget(shell);
+                panic!("this cluster has Mainstay already, or does not answer: the tests want one without");
+            }
+            return shell;
         }
         let server = EmbeddedCluster::new(Options { rbac: true, ..Options::default() });
         server.start_controllers();
         let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         fs::write(kubeconfig, server.kubeconfig(serving.address(), None)).unwrap();
-        Self { room, _cluster: Some((server, serving)) }
+        Self { room, cluster: Some((server, serving)) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -128,6 +135,24 @@ impl Shell {
         command.arg("--data").arg(self.path(name)).env_clear().env("HOME", self.room.path());
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
         Agent(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    }
+}
+
+/// Leaves a cluster that outlives the test as it was found.
+impl Drop for Shell {
+    fn drop(&mut self) {
+        if self.cluster.is_some() {
+            return;
+        }
+        let script = format!(
+            "kubectl delete --ignore-not-found --wait namespace {HOME} {SHOP}; \
+             mainstay crd | kubectl delete --ignore-not-found --wait -f -; \
+             kubectl delete --ignore-not-found clusterrole,clusterrolebinding -l app.kubernetes.io/name=mainstay"
+        );
+        let status = self.command(&script).stdout(Stdio::null()).stdin(Stdio::null()).status();
+        if !std::thread::panicking() {
+            assert!(status.unwrap().success(), "the cluster could not be cleared");
+        }
     }
 }
 
@@ -243,6 +268,10 @@ async fn one_pipe_installs_what_follows_a_private_repository_as_soon_as_its_key_
     assert_eq!((asked.code, asked.out.as_str()), (2, ""), "{}", asked.err);
     let other = shell.run(&format!("mainstay identity -n {HOME} --regenerate --yes")).await.out;
     assert!(other.starts_with("ssh-ed25519 ") && other.trim() != public);
+    // Whoever thinks about it for longer than the agent may take is not too late.
+    let slowly = format!("mainstay identity -n {HOME} --regenerate --wait 3s");
+    let third = shell.run(&format!("(sleep 4; echo y) | script -qec '{slowly}' /dev/null")).await.out;
+    assert!(third.contains("ssh-ed25519 ") && !third.contains(other.trim()), "{third}");
 
     // What is wrong, and with which key.
     let checked = shell.try_run(&format!("mainstay check -n {HOME}")).await;
@@ -328,7 +357,9 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
                     spec: {runtime: nodejs22, source: 'module.exports = {}'}\n";
     fs::write(shell.path("function.yaml"), function).unwrap();
     shell.until("kubectl apply -f function.yaml").await;
+    // A label that many write is no proof of whose it is.
     shell.run(&format!("kubectl create configmap theirs -n {HOME}")).await;
+    shell.run(&format!("kubectl label configmap theirs -n {HOME} app.kubernetes.io/name=mainstay")).await;
     let elsewhere = shell.try_run("mainstay uninstall -n default --yes").await;
     let expected = format!("nothing was changed: Mainstay is not installed in the namespace default, but in {HOME}");
     assert!(elsewhere.code == 2 && elsewhere.err.contains(&expected), "{}", elsewhere.err);

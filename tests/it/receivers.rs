@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::{
     canary::nothing_is_shown,
-    git_server::GitServer,
+    git_server::{Fault, GitServer, On},
     listener::metrics_are,
     logs,
     remote::{NAME, Remote as Origin},
@@ -52,11 +52,9 @@ async fn a_push_is_applied_at_once_with_one_lookup_for_all_who_follow_it() {
     world.remote.branch("main").file("objects/a.yaml", config_map("a", "2")).file("hello/handler.js", "2");
     let head = world.remote.commit("two");
     let before = world.lookups().await;
-    let began = Instant::now();
     let (status, text) = deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await;
     assert_eq!((status, text.as_str()), (200, "looking up the remote for Function hello, GitSync again, GitSync demo"));
     world.until("the push is applied", |w| w.data("a") == "2").await;
-    eprintln!("from the push to the object: {:?}", began.elapsed());
     world.ready_at("demo", &head).await;
     world.until_function("the Function follows", |w| w.function_status("hello")["commit"] == *head).await;
     assert_eq!(world.lookups().await - before, 1, "one request for all of them");
@@ -108,6 +106,29 @@ async fn a_storm_of_replayed_deliveries_costs_a_lookup_a_second_and_the_last_one
     world.until("the last push is applied", |w| w.data("a") == "2").await;
     let (lookups, seconds) = (world.lookups().await - before, began.elapsed().as_secs());
     assert!(lookups <= seconds + 2, "{lookups} lookups in {seconds} s");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_does_not_disturb_a_server_that_asks_to_be_left_alone() {
+    let (mut world, server, url) = followed().await;
+    world.git_function("hello", "/hello");
+    world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    world.runs("hello").await;
+    let body = push(&server.url(NAME), MAIN);
+    server.fail(On::Everything, Fault::RetryAfter(3600));
+    assert_eq!(deliver(&url, TOKEN, &body).await.0, 200);
+    world.condition_is("demo", "Reconciling", "True SourceUnavailable").await;
+    world.says("hello", "ConfigurationReady", "False").await;
+    let before = world.lookups().await;
+    for _ in 0..3 {
+        assert_eq!(deliver(&url, TOKEN, &body).await.0, 200);
+        world.quiet().await;
+    }
+    assert_eq!(world.lookups().await, before);
+    // A person may ask all the same.
+    server.heal();
+    world.remote.file("objects/a.yaml", config_map("a", "2"));
+    world.commit("demo", "two").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

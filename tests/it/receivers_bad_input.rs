@@ -99,6 +99,31 @@ async fn each_bad_delivery_is_refused_with_its_status() {
     assert_eq!(send(signed(&url)).await.0, 200);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_holds_the_bodies_of_one_receiver_does_not_hold_up_another() {
+    let (mut world, url) = receiving(64).await;
+    world.receiver("other", json!({}));
+    let other = world.receiver_url("other").await;
+    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!("POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3000001\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        held.push(tokio::spawn(async move {
+            // Most of them cannot send it all, as there is no room for it.
+            let _ = stream.write_all(&vec![b'x'; 3_000_000]).await;
+            std::future::pending::<()>().await;
+            drop(stream);
+        }));
+    }
+    world.remote.file("a.yaml", config_map("a", "2")).commit("two");
+    let body = push(&world.remote.path().display().to_string(), "refs/heads/main");
+    assert_eq!(deliver(&other, TOKEN, &body).await.0, 200);
+    world.until("the push is applied", |w| w.data("a") == "2").await;
+    held.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 /// What a client receives that sends this and then waits.
 async fn dribble(address: &str, sent: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();

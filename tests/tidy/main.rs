@@ -97,6 +97,7 @@ const ACTING: &[&str] = &[
     "src/source/watch.rs",
     "src/source/mirror.rs",
     "src/source/transfer.rs",
+    "src/source/trust.rs",
     "src/source/transport/",
     "src/apply/follow_up.rs",
     "src/apply/in_place.rs",

@@ -1,6 +1,8 @@
 //! The configuration and manifest of an image, from its layers.
 //!
-//! Invariant: everything of the base is kept except what the runtime sets: command, user, working directory.
+//! Invariant: everything of the base is kept except what the runtime sets: command, user, working directory. That is why
+//! it is JSON and not a type of `oci-spec`: `ImageConfiguration` of 0.10 drops fields that it does not know, such as
+//! `Shell` of the base's configuration.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};

@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use k8s_openapi::ByteString;
 use mainstay::{
     api::git_repository::{AuthType, RepositoryAuth},
-    source::access,
+    source::{SharedHostKeys, access},
 };
 
 use super::*;
@@ -364,4 +364,23 @@ async fn an_empty_repository_is_empty_over_ssh_too() {
     assert_eq!(bench.outcome(&remote).await, empty);
     bench.server.speak_version_zero();
     assert_eq!(bench.outcome(&remote).await, empty);
+}
+
+#[tokio::test]
+async fn the_host_keys_of_a_build_are_waited_for_until_they_are_known() {
+    let mirrors = tempfile::tempdir().unwrap();
+    let source = Source::new(settings(mirrors.path()));
+    let url = RemoteUrl::parse("git@git.example.org:shop.git").unwrap();
+    source.set_host_keys(SharedHostKeys::Unknown(None));
+    let keys = source.host_keys_of(&url);
+    tokio::pin!(keys);
+    assert!(futures::poll!(&mut keys).is_pending(), "a build without them would trust other keys");
+    let line = "git.example.org ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL0EGFZvQ5IlMnvgEyG4dRAiFKfTTfHNN3vzvpRXjmGS";
+    source.set_host_keys(SharedHostKeys::Lines(line.into()));
+    assert_eq!(keys.await, Ok(Some(vec![line.to_owned()])));
+
+    source.set_host_keys(SharedHostKeys::Unknown(Some("forbidden".to_owned())));
+    assert_eq!(source.host_keys_of(&url).await, Err("forbidden".to_owned()));
+    let other = RemoteUrl::parse("https://git.example.org/shop.git").unwrap();
+    assert_eq!(source.host_keys_of(&other).await, Ok(None));
 }

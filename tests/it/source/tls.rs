@@ -27,7 +27,12 @@ pub(super) fn secret(data: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
 pub(super) fn remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> {
     let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "git".into() };
     let access = access(Some(&auth), Some(&secret(data)))?;
-    Ok(Remote { url: RemoteUrl::parse(url)?, credentials: access.credentials, connection: access.connection })
+    Ok(Remote {
+        url: RemoteUrl::parse(url)?,
+        credentials: access.credentials,
+        connection: access.connection,
+        verification: None,
+    })
 }
 
 impl TlsBench {

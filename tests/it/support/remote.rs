@@ -137,6 +137,46 @@ impl Remote {
         id.to_string()
     }
 
+    /// Commits to the current branch, signed by what `sign` answers to the commit's bytes.
+    pub(crate) fn signed(&mut self, message: &str, sign: impl FnOnce(&str) -> String) -> String {
+        let unsigned = self.commit(message);
+        let raw = self.raw(&unsigned);
+        let signature = sign(&raw).trim_end().replace('\n', "\n ");
+        let (headers, body) = raw.split_once("\n\n").unwrap();
+        self.stored(&format!("{headers}\ngpgsig {signature}\n\n{body}"))
+    }
+
+    /// An object as it is stored.
+    pub(crate) fn raw(&self, id: &str) -> String {
+        let database = self.repository.odb().unwrap();
+        let object = database.read(Oid::from_str(id).unwrap()).unwrap();
+        String::from_utf8(object.data().to_vec()).unwrap()
+    }
+
+    /// Points the current branch to a commit of these bytes.
+    pub(crate) fn stored(&mut self, raw: &str) -> String {
+        let id = self.repository.odb().unwrap().write(ObjectType::Commit, raw.as_bytes()).unwrap();
+        self.repository.reference(&self.full_name(), id, true, "stored").unwrap();
+        id.to_string()
+    }
+
+    /// Points a tag to what another one points to.
+    pub(crate) fn copy_tag(&mut self, from: &str, to: &str) -> &mut Self {
+        let target = self.repository.find_reference(&format!("refs/tags/{from}")).unwrap().target().unwrap();
+        self.repository.reference(&format!("refs/tags/{to}"), target, true, "tag").unwrap();
+        self
+    }
+
+    /// An annotated tag on the current branch's commit, signed by what `sign` answers to the tag's bytes.
+    pub(crate) fn signed_tag(&mut self, name: &str, sign: impl FnOnce(&str) -> String) -> &mut Self {
+        let (commit, person) = (self.head(), "Somebody <somebody@example.org> 1700000000 +0000");
+        let raw = format!("object {commit}\ntype commit\ntag {name}\ntagger {person}\n\n{name}\n");
+        let raw = format!("{raw}{}", sign(&raw));
+        let id = self.repository.odb().unwrap().write(ObjectType::Tag, raw.as_bytes()).unwrap();
+        self.repository.reference(&format!("refs/tags/{name}"), id, true, "tag").unwrap();
+        self
+    }
+
     /// Points the current branch to another commit, as a force push does; files follow.
     pub(crate) fn force(&mut self, commit: &str) -> &mut Self {
         let id = Oid::from_str(commit).unwrap();

@@ -1,0 +1,167 @@
+//! The namespace of the agent: it goes if `mainstay install` made it and nothing of anybody else is in it.
+//!
+//! Invariant: what is ours is told by kind and name, not by a label alone, which others may write, too.
+//! Invariant: while an API group does not answer, nobody knows what is in the namespace, so it stays.
+
+use std::collections::BTreeSet;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{NAMESPACED_OBJECTS, Uninstall, is_ours};
+use crate::api::names;
+use crate::cli::{Error, output};
+use crate::cluster::{Kind, Scope, Selection};
+
+/// What is named when a namespace stays.
+const SHOWN: usize = 5;
+
+impl Uninstall<'_> {
+    /// Deletes the namespace if `mainstay install` made it and nothing else is in it.
+    pub(super) async fn delete_namespace(&self) -> Result<(), Error> {
+        let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
+        let meta = self.cluster.get_metadata(&namespaces, None, self.namespace).await?;
+        if !meta.is_some_and(|meta| is_ours(&meta)) {
+            return Ok(());
+        }
+        match why_it_stays(self.namespace, &self.left_in_namespace().await?, &self.cluster.silent_groups().await?) {
+            None => self.delete(&namespaces, None, self.namespace).await,
+            Some(why) => output::print(&why),
+        }
+    }
+
+    /// What somebody put into the namespace.
+    async fn left_in_namespace(&self) -> Result<BTreeSet<String>, Error> {
+        let mut left = BTreeSet::new();
+        for kind in self.cluster.kinds().await? {
+            if !kind.namespaced || !kind.listable || !kind.deletable || &*kind.kind == "Event" {
+                continue;
+            }
+            let here = Selection::default().within(self.namespace);
+            let found: Vec<ObjectMeta> = match self.cluster.list_metadata(&kind, here).try_collect().await {
+                // A definition that was deleted just now.
+                Err(error) if error.is_not_found() => continue,
+                found => found?,
+            };
+            let others =
+                found.iter().filter(|meta| meta.deletion_timestamp.is_none() && !is_installed(&kind.kind, meta));
+            left.extend(others.map(|meta| format!("{} {}", kind.kind, meta.name.as_deref().unwrap_or_default())));
+        }
+        Ok(left)
+    }
+}
+
+/// What is said of a namespace that stays; `None` if it goes.
+fn why_it_stays(namespace: &str, left: &BTreeSet<String>, silent: &[String]) -> Option<String> {
+    if !left.is_empty() {
+        let some: Vec<&str> = left.iter().take(SHOWN).map(String::as_str).collect();
+        let more = if left.len() > some.len() { ", …" } else { "" };
+        return Some(format!("Namespace {namespace} stays: it holds {}{more}\n", some.join(", ")));
+    }
+    (!silent.is_empty()).then(|| {
+        format!(
+            "Namespace {namespace} stays: nobody can say whether it holds anything of {}, which the API server cannot reach; if \
+             it does not: kubectl delete namespace {namespace}\n",
+            silent.join(", ")
+        )
+    })
+}
+
+/// Whether an object is one that is installed or that every namespace has, or was made for one by a controller.
+fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
+    let name = meta.name.as_deref().unwrap_or_default();
+    let is_given = matches!((kind, name), ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default"));
+    let is_named = |kind: &str, name: &str| {
+        let listed = NAMESPACED_OBJECTS.iter().any(|(_, own, _, called)| (*own, *called) == (kind, name));
+        // A ReplicaSet has the name of its Deployment and a hash.
+        listed || (kind, name) == ("Deployment", "mainstay") || kind == "ReplicaSet" && name.starts_with("mainstay-")
+    };
+    // The Endpoints of a Service have its name and its labels.
+    let is_own = is_named(kind, name) || kind == "Endpoints" && is_named("Service", name);
+    let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+    let is_made = makers.any(|owner| is_named(&owner.kind, &owner.name));
+    // The agent makes its Lease without our label.
+    is_given || (kind, name) == ("Lease", names::LEASE) || is_ours(meta) && (is_own || is_made)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use serde_json::{Value, json};
+
+    use super::super::LABEL;
+    use super::*;
+    use crate::cluster::Cluster;
+
+    #[test]
+    fn a_label_alone_is_no_proof() {
+        let check = |kind: &str, name: &str, owner: Option<(&str, &str)>, expected: bool| {
+            let owners = owner.map(|(kind, name)| {
+                json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "1", "controller": true}])
+            });
+            let labels = json!({LABEL.0: LABEL.1});
+            let meta = json!({"name": name, "labels": labels, "ownerReferences": owners});
+            let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
+            assert_eq!(is_installed(kind, &meta), expected, "{kind} {name} {owner:?}");
+        };
+        check("ConfigMap", "mainstay-known-hosts", None, true);
+        check("ConfigMap", "theirs", None, false);
+        check("Deployment", "mainstay", None, true);
+        check("Deployment", "theirs", None, false);
+        check("ReplicaSet", "mainstay-6c9f", Some(("Deployment", "mainstay")), true);
+        check("Pod", "mainstay-6c9f-x", Some(("ReplicaSet", "mainstay-6c9f")), true);
+        check("Pod", "theirs-x", Some(("ReplicaSet", "theirs")), false);
+        check("Pod", "mainstay-x", None, false);
+        check("Endpoints", "mainstay-receivers", None, true);
+        check("EndpointSlice", "mainstay-receivers-x", Some(("Service", "mainstay-receivers")), true);
+        check("Secret", "mainstay", None, false);
+    }
+
+    /// A cluster whose server answers a path, and what was asked of it.
+    fn cluster(answer: fn(&str) -> Value) -> (Cluster, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            heard.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            let body = Full::new(Bytes::from(answer(request.uri().path()).to_string()));
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(body)))
+        });
+        let client = kube::Client::new(service, "default");
+        (Cluster::from_clients(client.clone(), client), asked)
+    }
+
+    #[tokio::test]
+    async fn a_namespace_stays_when_an_api_group_does_not_say_what_is_in_it() {
+        let (cluster, asked) = cluster(|path| {
+            let resource = json!({
+                "resource": "configmaps", "responseKind": {"group": "", "version": "", "kind": "ConfigMap"},
+                "scope": "Namespaced", "singularResource": "configmap", "verbs": ["delete", "list"],
+            });
+            let groups = |group: &str, freshness: &str, resources: Value| {
+                let versions = json!([{"version": "v1", "freshness": freshness, "resources": resources}]);
+                json!({
+                    "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+                    "items": [{"metadata": {"name": group}, "versions": versions}],
+                })
+            };
+            match path {
+                "/api" => groups("", "Current", json!([resource])),
+                "/apis" => groups("shop.example.org", "Stale", json!([])),
+                "/api/v1/namespaces/home" => {
+                    json!({"metadata": {"name": "home", "uid": "1", "labels": {LABEL.0: LABEL.1}}})
+                }
+                _ => json!({"metadata": {"resourceVersion": "1"}, "items": []}),
+            }
+        });
+        let work = Uninstall { cluster, namespace: "home", wait: Duration::ZERO };
+        work.delete_namespace().await.unwrap();
+        let asked = asked.lock().unwrap();
+        assert!(asked.iter().any(|line| line.ends_with("/configmaps")), "{asked:?}");
+        assert!(!asked.iter().any(|line| line.starts_with("DELETE")), "{asked:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! A commit of a remote with a [`Verification`](super::Verification) is fetched verified, or not at all.
+//!
+//! Invariant: the object that is judged is the one that is read: both are taken from the mirror by the id that was looked up.
+//! Invariant: only a judgement in favour is remembered, and only for the same object and the same keys.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::error::{Error, Fault};
+use super::judgements::Judged;
+use super::reference::ResolvedRef;
+use super::remote::{Remote, Source, lock};
+use super::snapshot::Snapshot;
+use super::verify::{SignatureFault, Verification};
+
+/// Where tags are.
+const TAGS: &str = "refs/tags/";
+
+impl Source {
+    /// Whether the commit that was found is signed as the remote asks. It is fetched for that, unless it was found so before.
+    pub async fn verify(&self, remote: &Remote, found: &ResolvedRef) -> Result<(), Error> {
+        match &remote.verification {
+            Some(keys) if !self.was_judged(remote, &judged(keys, found)) => self.fetch(remote, found).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the mirror needs the tag object that leads to the commit.
+    pub(super) fn needs_tag(remote: &Remote, found: &ResolvedRef) -> bool {
+        found.tip != found.commit.0 && remote.verification.as_ref().is_some_and(|keys| keys.asks_for_tag())
+    }
+
+    /// Judges the commit of a snapshot, and the tag that led to it.
+    pub(super) async fn judge(&self, remote: &Remote, found: &ResolvedRef, snapshot: &Snapshot) -> Result<(), Error> {
+        let Some(keys) = &remote.verification else { return Ok(()) };
+        let judged = judged(keys, found);
+        if self.was_judged(remote, &judged) {
+            return Ok(());
+        }
+        let (keys, found, now) = (Arc::clone(keys), found.clone(), Timestamp::now());
+        let judgement = snapshot.blocking(move |snapshot| judge(&keys, &found, snapshot, now)).await?;
+        judgement.map_err(|(what, cause)| Error::Verify { url: remote.url.clone(), what, cause: Arc::new(cause) })?;
+        lock(&self.state(remote).judgements).add(judged);
+        Ok(())
+    }
+
+    fn was_judged(&self, remote: &Remote, judged: &Judged) -> bool {
+        lock(&self.state(remote).judgements).has(judged)
+    }
+}
+
+fn judged(keys: &Verification, found: &ResolvedRef) -> Judged {
+    Judged { tip: found.tip, name: found.name.clone(), keys: keys.digest() }
+}
+
+/// Judges what must be signed. Blocks.
+fn judge(keys: &Verification, found: &ResolvedRef, snapshot: &Snapshot, now: Timestamp) -> Result<(), (String, Fault)> {
+    if keys.asks_for_tag() {
+        let what = |fault: Fault| (format!("the tag {} at commit {}", found.short(), found.commit), fault);
+        let Some(name) = found.name.strip_prefix(TAGS) else {
+            let fault = SignatureFault::NoTag { mode: keys.mode(), reference: found.short().to_owned() };
+            return Err((format!("commit {}", found.commit), fault.into()));
+        };
+        if found.tip == found.commit.0 {
+            return Err(what(SignatureFault::LightweightTag.into()));
+        }
+        let raw = snapshot.raw_tag(found.tip).map_err(what)?;
+        keys.judge_tag(&raw, name, &found.commit.to_string(), now).map_err(what)?;
+    }
+    if keys.asks_for_commit() {
+        let what = |fault: Fault| (format!("commit {}", found.commit), fault);
+        let raw = snapshot.raw_commit().map_err(what)?;
+        keys.judge_commit(&raw, now).map_err(what)?;
+    }
+    Ok(())
+}

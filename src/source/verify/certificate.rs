@@ -1,0 +1,222 @@
+//! An OpenPGP certificate: a primary key, its subkeys, and what their owner says of them in signatures of their own.
+//!
+//! Invariant: only what the primary key itself has signed with a strong hash is believed: that a subkey belongs to it, what a key
+//! may do, and until when.
+//! Invariant: whatever was revoked stays so, whenever and why it was.
+
+use jiff::Timestamp;
+use pgp::composed::{Deserializable as _, SignedPublicKey, SignedPublicSubKey};
+use pgp::crypto::hash::HashAlgorithm;
+use pgp::packet::{Signature, SignatureConfig, SignatureType, SubpacketData};
+use pgp::ser::Serialize as _;
+use pgp::types::{KeyDetails, KeyVersion, PublicParams, Tag, VerifyingKey};
+
+use super::fault::SignatureFault;
+
+/// Fewest bytes of an RSA key of 2048 bits, whose modulus is nearly all of it.
+const RSA_BYTES: usize = 256;
+/// Beginning of a certificate in text.
+const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
+
+/// A certificate that may sign.
+pub(super) struct Certificate(SignedPublicKey);
+
+/// Shows no more than its fingerprint.
+impl std::fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&name(&self.0))
+    }
+}
+
+/// What the owner says of a key.
+struct Terms {
+    may_sign: bool,
+    expires: Option<Timestamp>,
+}
+
+/// The certificates in a text, which may have several blocks.
+pub(super) fn from_text(text: &str) -> Result<Vec<Certificate>, String> {
+    let mut all = Vec::new();
+    for block in text.split(BEGIN).skip(1) {
+        let block = format!("{BEGIN}{block}");
+        let (read, _) = SignedPublicKey::from_string_many(&block).map_err(|_| unreadable(all.len()))?;
+        add(&mut all, read)?;
+    }
+    Ok(all)
+}
+
+/// The certificates in a binary file.
+pub(super) fn from_bytes(bytes: &[u8]) -> Result<Vec<Certificate>, String> {
+    let mut all = Vec::new();
+    let read = SignedPublicKey::from_bytes_many(bytes).map_err(|_| unreadable(0))?;
+    add(&mut all, read)?;
+    if all.is_empty() { Err(unreadable(0)) } else { Ok(all) }
+}
+
+fn add(
+    all: &mut Vec<Certificate>,
+    read: impl Iterator<Item = pgp::errors::Result<SignedPublicKey>>,
+) -> Result<(), String> {
+    for certificate in read {
+        let certificate = certificate.map_err(|_| unreadable(all.len()))?;
+        all.push(Certificate(certificate));
+    }
+    Ok(())
+}
+
+fn unreadable(before: usize) -> String {
+    format!("OpenPGP key {} cannot be read", before + 1)
+}
+
+impl Certificate {
+    /// Judges a signature by one of its keys; `None` if it is by none of them.
+    pub(super) fn judge(
+        &self,
+        signature: &Signature,
+        payload: &[u8],
+        made: Timestamp,
+        now: Timestamp,
+    ) -> Option<Result<(), SignatureFault>> {
+        let primary = &self.0.primary_key;
+        if is_by(signature, primary) {
+            let terms = self.terms_of_primary().and_then(|terms| valid(primary, &terms, made, now));
+            return Some(terms.and_then(|()| verify(signature, primary, payload)));
+        }
+        let subkey = self.0.public_subkeys.iter().find(|subkey| is_by(signature, &subkey.key))?;
+        Some(self.judge_subkey(subkey, made, now).and_then(|()| verify(signature, &subkey.key, payload)))
+    }
+
+    fn judge_subkey(&self, subkey: &SignedPublicSubKey, made: Timestamp, now: Timestamp) -> Result<(), SignatureFault> {
+        let primary = &self.0.primary_key;
+        // A subkey lives no longer than its primary key; what that may do does not matter.
+        let terms = Terms { may_sign: true, ..self.terms_of_primary()? };
+        valid(primary, &terms, made, now)?;
+        let key = || name(&subkey.key);
+        let own = subkey.signatures.iter().filter(|sig| sig.verify_subkey_binding(primary, &subkey.key).is_ok());
+        let own: Vec<_> = own.collect();
+        if own.iter().any(|sig| sig.typ() == Some(SignatureType::SubkeyRevocation)) {
+            return Err(SignatureFault::Revoked { key: key() });
+        }
+        let newest = newest(own.into_iter().filter(|sig| sig.typ() == Some(SignatureType::SubkeyBinding)));
+        let not_bound =
+            || SignatureFault::MayNotSign { key: key(), why: "its primary key has not bound it with a strong hash" };
+        let binding = newest.ok_or_else(not_bound)?;
+        valid(&subkey.key, &terms_of(&subkey.key, binding), made, now)?;
+        // Else a primary key could adopt a subkey of somebody else.
+        let back = binding.embedded_signature();
+        let bound = back.is_some_and(|back| {
+            back.hash_alg().is_some_and(is_strong) && back.verify_primary_key_binding(&subkey.key, primary).is_ok()
+        });
+        if bound {
+            Ok(())
+        } else {
+            Err(SignatureFault::MayNotSign { key: key(), why: "it has not confirmed its primary key" })
+        }
+    }
+
+    /// What the newest of the primary key's signatures about itself says.
+    fn terms_of_primary(&self) -> Result<Terms, SignatureFault> {
+        let (primary, details) = (&self.0.primary_key, &self.0.details);
+        // A revocation counts however weak its hash is: nobody but the owner gains by it.
+        if details.revocation_signatures.iter().any(|sig| sig.verify_key(primary).is_ok()) {
+            return Err(SignatureFault::Revoked { key: name(primary) });
+        }
+        let direct = details.direct_signatures.iter().filter(|sig| sig.verify_key(primary).is_ok());
+        let users = details.users.iter().filter_map(|user| {
+            let own = |sig: &&Signature| {
+                is_by(sig, primary) && sig.verify_certification(primary, Tag::UserId, &user.id).is_ok()
+            };
+            let own: Vec<_> = user.signatures.iter().filter(own).collect();
+            let revoked = own.iter().any(|sig| sig.typ() == Some(SignatureType::CertRevocation));
+            if revoked { None } else { newest(own.into_iter()) }
+        });
+        let said = newest(direct.chain(users)).ok_or_else(|| SignatureFault::MayNotSign {
+            key: name(primary),
+            why: "it has no user id that it has signed with a strong hash itself",
+        })?;
+        Ok(terms_of(primary, said))
+    }
+}
+
+/// The newest of these that has a strong hash.
+fn newest<'s>(signatures: impl Iterator<Item = &'s Signature>) -> Option<&'s Signature> {
+    let strong = signatures.filter(|sig| sig.hash_alg().is_some_and(is_strong));
+    strong.max_by_key(|sig| sig.created().map(pgp::types::Timestamp::as_secs))
+}
+
+/// What a signature of the owner says of a key. Old keys say nothing of what they may do, and may do all.
+fn terms_of(key: &impl KeyDetails, said: &Signature) -> Terms {
+    let silent = !said
+        .config()
+        .into_iter()
+        .flat_map(SignatureConfig::hashed_subpackets)
+        .any(|part| matches!(part.data, SubpacketData::KeyFlags(_)));
+    let lasts = said.key_expiration_time().map(|lasts| i64::from(lasts.as_secs())).filter(|lasts| *lasts > 0);
+    let expires = lasts.and_then(|lasts| Timestamp::from_second(at(key.created_at()).as_second() + lasts).ok());
+    Terms { may_sign: silent || said.key_flags().sign(), expires }
+}
+
+/// Whether a key may sign by these terms, both now and when the signature says that it was made.
+fn valid(key: &impl KeyDetails, terms: &Terms, made: Timestamp, now: Timestamp) -> Result<(), SignatureFault> {
+    let may_not = |why| SignatureFault::MayNotSign { key: name(key), why };
+    if !matches!(key.version(), KeyVersion::V4 | KeyVersion::V6) {
+        return Err(may_not("it is of an old version of OpenPGP"));
+    }
+    match key.public_params() {
+        PublicParams::RSA(params) if params.write_len() < RSA_BYTES => {
+            return Err(may_not("an RSA key has 2048 bits or more"));
+        }
+        PublicParams::RSA(_)
+        | PublicParams::ECDSA(_)
+        | PublicParams::EdDSALegacy(_)
+        | PublicParams::Ed25519(_)
+        | PublicParams::Ed448(_) => {}
+        _ => return Err(may_not("its algorithm is too weak, or is not for signing")),
+    }
+    if !terms.may_sign {
+        return Err(may_not("its owner has made it for something else"));
+    }
+    if let Some(at) = terms.expires.filter(|at| *at < now || *at < made) {
+        return Err(SignatureFault::Expired { key: name(key), at });
+    }
+    let created = at(key.created_at());
+    if created > made {
+        return Err(SignatureFault::NotYetValid { key: name(key), from: created });
+    }
+    Ok(())
+}
+
+fn verify(signature: &Signature, key: &impl VerifyingKey, payload: &[u8]) -> Result<(), SignatureFault> {
+    signature.verify(key, payload).map_err(|_| SignatureFault::Wrong { key: name(key) })
+}
+
+/// Whether a signature says that it is by this key.
+fn is_by(signature: &Signature, key: &impl KeyDetails) -> bool {
+    let (fingerprint, id) = (key.fingerprint(), key.legacy_key_id());
+    let fingerprints = signature.issuer_fingerprint();
+    if fingerprints.is_empty() {
+        return signature.issuer_key_id().contains(&&id);
+    }
+    fingerprints.contains(&&fingerprint)
+}
+
+fn name(key: &impl KeyDetails) -> String {
+    format!("OpenPGP key {:X}", key.fingerprint())
+}
+
+/// A time of OpenPGP.
+pub(super) fn at(time: pgp::types::Timestamp) -> Timestamp {
+    Timestamp::from_second(i64::from(time.as_secs())).unwrap_or(Timestamp::MAX)
+}
+
+/// Whether a hash is strong enough to sign with.
+pub(super) fn is_strong(hash: HashAlgorithm) -> bool {
+    matches!(
+        hash,
+        HashAlgorithm::Sha256
+            | HashAlgorithm::Sha384
+            | HashAlgorithm::Sha512
+            | HashAlgorithm::Sha3_256
+            | HashAlgorithm::Sha3_512
+    )
+}

@@ -1,0 +1,130 @@
+//! Why a commit or tag is not trusted.
+//!
+//! Invariant: public keys are named by their fingerprints; nothing of a Secret's values is quoted.
+
+use jiff::Timestamp;
+
+/// Why the signature of an object does not count, or why there is none that could.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignatureFault {
+    /// The Secret holds no key.
+    #[error(
+        "Secret {secret} holds no public key; put OpenPGP keys, SSH keys or an allowed_signers file into it, under any name"
+    )]
+    NoKeys {
+        /// Name of the Secret.
+        secret: String,
+    },
+    /// A value of the Secret cannot be read.
+    #[error("value {name} of Secret {secret}: {why}")]
+    UnusableKey {
+        /// Name of the Secret.
+        secret: String,
+        /// Name of the value.
+        name: String,
+        /// The rule that it breaks, and where.
+        why: String,
+    },
+    /// It is not signed.
+    #[error("it is not signed; sign it with a key that is in Secret {secret}")]
+    Unsigned {
+        /// Name of the Secret.
+        secret: String,
+    },
+    /// The key is not in the Secret.
+    #[error("it is signed with {key}, which is not in Secret {secret}; add that key if you trust it")]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// Name of the Secret.
+        secret: String,
+    },
+    /// The signature was made for something else.
+    #[error("its signature by {key} was made for something else, or was altered")]
+    Wrong {
+        /// The key.
+        key: String,
+    },
+    /// The key or the signature has expired.
+    #[error("it is signed with {key}, which expired at {at}")]
+    Expired {
+        /// The key.
+        key: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// The key is not valid yet, or was not when it signed.
+    #[error("it is signed with {key}, which is valid from {from} only")]
+    NotYetValid {
+        /// The key.
+        key: String,
+        /// From when.
+        from: Timestamp,
+    },
+    /// The key was revoked.
+    #[error("it is signed with {key}, which was revoked")]
+    Revoked {
+        /// The key.
+        key: String,
+    },
+    /// The signature uses an algorithm that is broken.
+    #[error("its signature by {key} uses {what}, which is too weak; use SHA-256 or SHA-512")]
+    Weak {
+        /// The key.
+        key: String,
+        /// The algorithm.
+        what: String,
+    },
+    /// The key may not sign commits.
+    #[error("it is signed with {key}, which may not sign: {why}")]
+    MayNotSign {
+        /// The key.
+        key: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The signature cannot be read.
+    #[error("its signature is not usable: {why}")]
+    Unreadable {
+        /// The rule that it breaks.
+        why: &'static str,
+    },
+    /// The tag object cannot be read.
+    #[error("the tag object is malformed")]
+    UnreadableTag,
+    /// A tag is wanted where there is none.
+    #[error("`verify.mode` {mode} wants a signed tag, and {reference} is none; follow a tag, or use mode HEAD")]
+    NoTag {
+        /// The mode.
+        mode: &'static str,
+        /// Name of the reference.
+        reference: String,
+    },
+    /// The tag is not an object, so it has no signature.
+    #[error("the tag is a name only and has no signature; make it with `git tag --sign`")]
+    LightweightTag,
+    /// The tag object was made for another name.
+    #[error("the tag object that it leads to was made for the tag {name}")]
+    OtherTag {
+        /// That tag.
+        name: String,
+    },
+    /// The tag leads to another tag.
+    #[error("the tag leads to another tag and not to the commit; tag the commit itself")]
+    TagOfTag,
+}
+
+impl SignatureFault {
+    /// With the name of the Secret where that was not known.
+    pub(super) fn of_secret(self, name: &str) -> Self {
+        match self {
+            Self::UnknownKey { key, .. } => Self::UnknownKey { key, secret: name.to_owned() },
+            other => other,
+        }
+    }
+
+    pub(super) fn unknown(key: String) -> Self {
+        Self::UnknownKey { key, secret: String::new() }
+    }
+}

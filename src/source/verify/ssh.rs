@@ -1,0 +1,64 @@
+//! Judges a signature by `ssh-keygen -Y sign -n git`.
+
+use jiff::{SignedDuration, Timestamp};
+use russh::keys::ssh_key::public::KeyData;
+use russh::keys::ssh_key::{Algorithm, HashAlg, PublicKey, SshSig};
+
+use super::allowed_signers::{NAMESPACE, SshSigner};
+use super::fault::SignatureFault;
+use super::signed_object::Signed;
+
+/// Fewest bits of an RSA key.
+const RSA_BITS: usize = 2048;
+/// How far the clock of whoever signs may be ahead.
+pub(super) const SKEW: SignedDuration = SignedDuration::from_mins(10);
+
+/// Judges the signature in `text`.
+pub(super) fn judge(text: &str, signed: &Signed, signers: &[SshSigner], now: Timestamp) -> Result<(), SignatureFault> {
+    let unreadable = |why| SignatureFault::Unreadable { why };
+    let signature = SshSig::from_pem(text).map_err(|_| unreadable("it is not an SSH signature by a plain key"))?;
+    if signature.version() != SshSig::VERSION || !signature.reserved().is_empty() {
+        return Err(unreadable("it is of a later version of the format"));
+    }
+    let key = PublicKey::from(signature.public_key().clone());
+    let name = format!("SSH key {}", key.fingerprint(HashAlg::Sha256));
+    if signature.namespace() != NAMESPACE {
+        return Err(unreadable("it was made for another purpose than Git (`ssh-keygen -Y sign -n git`)"));
+    }
+    if matches!(signature.algorithm(), Algorithm::Rsa { hash: None } | Algorithm::Dsa) {
+        return Err(SignatureFault::Weak { key: name, what: "SHA-1".to_owned() });
+    }
+    if let KeyData::Rsa(rsa) = signature.public_key()
+        && rsa.n().as_positive_bytes().is_none_or(|modulus| modulus.len() < RSA_BITS / 8)
+    {
+        return Err(SignatureFault::MayNotSign { key: name, why: "an RSA key has 2048 bits or more" });
+    }
+    if key.verify(NAMESPACE, &signed.payload, &signature).is_err() {
+        return Err(SignatureFault::Wrong { key: name });
+    }
+    let mut refused = SignatureFault::unknown(name.clone());
+    for signer in signers.iter().filter(|signer| signer.key.key_data() == signature.public_key()) {
+        let key = if signer.principals.is_empty() { name.clone() } else { format!("{name} ({})", signer.principals) };
+        match may_sign(signer, key, signed.made, now) {
+            Ok(()) => return Ok(()),
+            Err(why) => refused = why,
+        }
+    }
+    Err(refused)
+}
+
+/// Whether the signer may sign now, and might when the object was made by its own account. The first is what keeps a key that was
+/// stolen after its time from signing something that claims to be old.
+fn may_sign(signer: &SshSigner, key: String, made: Option<i64>, now: Timestamp) -> Result<(), SignatureFault> {
+    if !signer.for_git {
+        return Err(SignatureFault::MayNotSign { key, why: "its namespaces in the Secret do not include git" });
+    }
+    let made = made.and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or(now);
+    if let Some(at) = signer.valid_before.filter(|at| *at < now || *at < made) {
+        return Err(SignatureFault::Expired { key, at });
+    }
+    if let Some(from) = signer.valid_after.filter(|from| *from > now || *from > made) {
+        return Err(SignatureFault::NotYetValid { key, from });
+    }
+    Ok(())
+}
