@@ -133,7 +133,9 @@ impl Writer {
     async fn put_now(&self, owner: &Owner, step: &Step, before: &str) -> Result<Put, Error> {
         let desired = &step.desired;
         let mut body = desired.body();
-        self.settle_replicas(desired, &mut body, None).await?;
+        if desired.sets_replicas(&body) {
+            self.settle_replicas(desired, &mut body).await?;
+        }
         let mut expected = None;
         let mut takes_over = false;
         if let Expect::Version { version, take_over } = &step.expect {

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::Writer;
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 use crate::cluster::{Apply, Error, Kind};
-use crate::managed::autoscaler::is_at_zero;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::fields;
 use crate::object::Key;
@@ -19,18 +18,10 @@ use crate::object::Key;
 pub(super) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 
 impl Writer {
-    /// Leaves `spec.replicas` to an autoscaler, without letting the count fall to the default on the way. What it does not
-    /// scale, because somebody `seen` to have done so scaled it to 0, is scaled up first.
-    pub(super) async fn settle_replicas(
-        &self,
-        desired: &Desired,
-        body: &mut Value,
-        seen: Option<&Value>,
-    ) -> Result<(), Error> {
-        let sets = desired.sets_replicas(body);
-        if !sets && !seen.is_some_and(is_at_zero) {
-            return Ok(());
-        }
+    /// Leaves `spec.replicas` to an autoscaler, if the object has one, without letting the count fall to the default on the
+    /// way. What it does not scale, because somebody scaled it to 0, is scaled up first. For objects that set the count, or
+    /// are at 0.
+    pub(super) async fn settle_replicas(&self, desired: &Desired, body: &mut Value) -> Result<(), Error> {
         self.know_autoscalers().await;
         if !self.store().is_autoscaled(&desired.key) {
             return Ok(());

@@ -19,6 +19,7 @@ use crate::api::git_sync::{self, Revert};
 use crate::cluster::Error;
 use crate::failure::Backoff;
 use crate::managed::attempts::Ground;
+use crate::managed::autoscaler::is_at_zero;
 use crate::managed::desired::{Desired, yield_to_people};
 use crate::managed::object::{Next, NotPutBack, REMARKABLE};
 use crate::managed::reserved;
@@ -86,7 +87,9 @@ impl Writer {
         }
         let asked_by_commit = self.store().get(&desired.key).is_some_and(|managed| managed.applied.is_outdated());
         let mut body = desired.body();
-        self.settle_replicas(desired, &mut body, found.as_deref()).await?;
+        if desired.sets_replicas(&body) || found.as_deref().is_some_and(is_at_zero) {
+            self.settle_replicas(desired, &mut body).await?;
+        }
         if let Some(live) = found.as_deref().filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
         }
