@@ -10,8 +10,8 @@ use crate::secrets::Known;
 
 /// Key of the Secret.
 const KEY: &str = "token";
-/// Minimum length of a token that is the only protection, as part of the path.
-const MIN_PATH_TOKEN: usize = 16;
+/// Minimum length of a token: whoever sees the path in the status can try tokens until one has that path.
+const MIN_TOKEN: usize = 16;
 
 /// A Receiver that can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,10 +72,10 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
     if token.is_empty() {
         return Err(invalid(format!("the key {KEY} of Secret {named} is empty, so anybody could send")));
     }
-    if kind == ReceiverType::Generic && token.len() < MIN_PATH_TOKEN {
+    if token.len() < MIN_TOKEN {
         let message = format!(
-            "the key {KEY} of Secret {named} has less than {MIN_PATH_TOKEN} bytes: the path that is made of it protects a \
-             Receiver of this type, and could be guessed"
+            "the key {KEY} of Secret {named} has less than {MIN_TOKEN} bytes: whoever sees the path that is made of it could \
+             guess it"
         );
         return Err(invalid(message));
     }
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn says_why_it_is_not_served() {
-        check("github", &secret("token", "x"), r#"Github "x""#);
-        check("github", &secret("token", " x \r\n\n"), r#"Github " x ""#);
+        check("github", &secret("token", "0123456789abcdef"), r#"Github "0123456789abcdef""#);
+        check("github", &secret("token", " 123456789abcde \r\n\n"), r#"Github " 123456789abcde ""#);
         check(
             "github",
             &secret("token", "\n"),
@@ -135,9 +135,11 @@ mod tests {
         );
         check("github", &secret("Token", "x"), "TokenNotFound: Secret hook has no key token");
         check("github", &Known::Absent, "TokenNotFound: Secret hook does not exist in this namespace");
-        let short = "TokenInvalid: the key token of Secret hook has less than 16 bytes: the path that is made of it protects a \
-                     Receiver of this type, and could be guessed";
-        check("generic", &secret("token", "0123456789abcde"), short);
+        let short = "TokenInvalid: the key token of Secret hook has less than 16 bytes: whoever sees the path that is \
+                     made of it could guess it";
+        for kind in ReceiverType::ALL {
+            check(kind.as_str(), &secret("token", "0123456789abcde"), short);
+        }
         check("generic", &secret("token", "0123456789abcdef"), r#"Generic "0123456789abcdef""#);
         let unknown =
             "SpecInvalid: spec.type is none of github, gitlab, gitea, bitbucket, azure-devops, generic, generic-hmac";
@@ -146,9 +148,9 @@ mod tests {
 
     #[test]
     fn shows_no_token() {
-        let resolved = resolve(&receiver("github"), &secret("token", "hunter2")).unwrap();
-        assert!(!format!("{resolved:?}").contains("hunter2"));
+        let resolved = resolve(&receiver("github"), &secret("token", "hunter2-hunter2-hunter2")).unwrap();
+        assert!(!format!("{resolved:?}").contains("hunter2-hunter2-hunter2"));
         assert_eq!(resolved.events, ["push"]);
-        assert!(!resolved.path().contains("hunter2"));
+        assert!(!resolved.path().contains("hunter2-hunter2-hunter2"));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: every comparison takes the same time wherever two values differ: it is one of HMACs.
 //! Invariant: a check reads headers and the bytes of the body, never what the body says.
+//! Invariant: what is published of a token, the path, is no signature of anything.
 //! Deliberately not here: the path, which is checked first.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -13,6 +14,8 @@ use crate::object::Secret;
 
 /// Maximum length of a signature in hexadecimal digits: that of SHA-512.
 const MAX_DIGITS: usize = 128;
+/// What the key is made of, together with the token, that paths are made with.
+const PATH_KEY: &[u8] = b"mainstay receiver path v1";
 
 /// Why a delivery is not authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -132,7 +135,9 @@ fn password(authorization: &str) -> Option<Vec<u8>> {
 
 /// The path of a Receiver: nobody can tell it without the token, and it changes with it.
 pub(super) fn path(token: &Secret<Vec<u8>>, namespace: &str, name: &str) -> String {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, token.expose());
+    // With the token itself as the key, the path would be the signature of the text that it is made of.
+    let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.expose()), PATH_KEY);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_ref());
     // Neither a namespace nor a name contains a `/`.
     let tag = hmac::sign(&key, format!("receiver/{namespace}/{name}").as_bytes());
     format!("/hook/{}", hex::encode(tag))
@@ -239,5 +244,23 @@ mod tests {
         assert_eq!((one.len(), &one[..6]), (70, "/hook/"));
         assert_ne!(one, path(&token(), "shopw", "eb"));
         assert_ne!(one, path(&Secret::new(b"it is a secret2".to_vec()), "shop", "web"));
+    }
+
+    #[test]
+    fn a_path_is_no_signature() {
+        let path = path(&token(), "shop", "web");
+        let digits = path.strip_prefix("/hook/").unwrap();
+        for kind in [ReceiverType::GenericHmac, ReceiverType::Github, ReceiverType::Gitea, ReceiverType::Bitbucket] {
+            let (name, _) = proofs(kind)[0];
+            let mut headers = HeaderMap::new();
+            headers.insert(name, format!("sha256={digits}").parse().unwrap());
+            for body in ["receiver/shop/web", "mainstay receiver path v1"] {
+                assert_eq!(
+                    check(kind, &token(), &headers, body.as_bytes()),
+                    Err(Refusal::Wrong(name)),
+                    "{kind:?} {body}"
+                );
+            }
+        }
     }
 }

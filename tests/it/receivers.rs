@@ -16,6 +16,7 @@ use crate::support::{
 };
 
 const TOKEN: &str = "canary-of-the-token";
+const ANOTHER: &str = "another-token-of-enough-bytes";
 const MAIN: &str = "refs/heads/main";
 const NOBODY: &str = "nothing to do: no GitSync or Function of this Receiver follows the repository and reference that the \
                       delivery names";
@@ -140,30 +141,30 @@ async fn a_new_token_has_a_new_path_and_the_old_one_is_nobodys() {
     let (mut world, server, old) = followed().await;
     let body = push(&server.url(NAME), MAIN);
     assert_eq!(deliver(&old, TOKEN, &body).await.0, 200);
-    world.set_secret("hook", json!({"token": "another"}));
+    world.set_secret("hook", json!({"token": ANOTHER}));
     world.until("the path is another", |w| w.receiver_status("hook")["url"] != *old).await;
     let new = world.receiver_url("hook").await;
     let nobody = (404, "not found".to_owned());
     assert_eq!(deliver(&old, TOKEN, &body).await, nobody);
-    assert_eq!(deliver(&old, "another", &body).await, nobody);
+    assert_eq!(deliver(&old, ANOTHER, &body).await, nobody);
     let wrong =
         (400, "the header X-Hub-Signature-256 was made with another token than that of the Receiver".to_owned());
     assert_eq!(deliver(&new, TOKEN, &body).await, wrong);
     world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
-    assert_eq!(deliver(&new, "another", &body).await.0, 200);
+    assert_eq!(deliver(&new, ANOTHER, &body).await.0, 200);
     world.until("the push is applied", |w| w.data("a") == "2").await;
 
     world.delete("v1", "secrets", "hook");
     world.receiver_is("hook", "False TokenNotFound: Secret hook does not exist in this namespace").await;
     assert_eq!(world.receiver_status("hook")["webhookPath"], json!(null));
-    assert_eq!(deliver(&new, "another", &body).await, nobody);
-    world.set_secret("hook", json!({"token": "another"}));
+    assert_eq!(deliver(&new, ANOTHER, &body).await, nobody);
+    world.set_secret("hook", json!({"token": ANOTHER}));
     assert_eq!(world.receiver_url("hook").await, new, "the same token has the same path");
-    assert_eq!(deliver(&new, "another", &body).await.0, 200);
+    assert_eq!(deliver(&new, ANOTHER, &body).await.0, 200);
     world.delete("mainstay.dev/v1alpha1", "receivers", "hook");
     world.until("the Receiver is gone", |w| w.receiver_status("hook").is_null()).await;
     let gone = async {
-        while deliver(&new, "another", &body).await.0 != 404 {
+        while deliver(&new, ANOTHER, &body).await.0 != 404 {
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
