@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
 
 use super::resolve::Resolved;
 use crate::cluster::Cluster;
@@ -19,8 +18,6 @@ use crate::object::Owner;
 use crate::secrets::Secrets;
 use crate::source::Pushes;
 
-/// Bytes of bodies for one Receiver that are held at the same time.
-pub(super) const BODIES_OF_ONE: usize = 6 << 20;
 /// Minimum time between two messages about refused deliveries of one Receiver.
 const EMIT_EVERY: Duration = Duration::from_secs(5);
 
@@ -89,8 +86,6 @@ impl FromStr for BaseUrl {
 pub(super) struct Served {
     pub(super) owner: Owner,
     pub(super) receiver: Resolved,
-    /// For the bytes of its bodies.
-    pub(super) bodies: Semaphore,
     /// When a refused delivery was reported last.
     reported: Mutex<Option<Instant>>,
 }
@@ -121,8 +116,8 @@ impl Context {
         let Some(receiver) = receiver else { return };
         let reported = old.and_then(|(_, old)| *old.reported.lock().unwrap_or_else(PoisonError::into_inner));
         let path = digest(&receiver.path());
-        let (owner, bodies, reported) = (owner.clone(), Semaphore::new(BODIES_OF_ONE), Mutex::new(reported));
-        served.insert(path, Arc::new(Served { owner, receiver, bodies, reported }));
+        let (owner, reported) = (owner.clone(), Mutex::new(reported));
+        served.insert(path, Arc::new(Served { owner, receiver, reported }));
     }
 
     /// A Receiver is there, and a task will set it.

@@ -19,6 +19,7 @@ mod payload;
 #[expect(clippy::disallowed_methods, reason = "it writes statuses, and waits until one can be tried again")]
 mod reconcile;
 mod resolve;
+mod room;
 #[expect(clippy::disallowed_methods, reason = "it receives, with deadlines")]
 mod server;
 mod signature;

@@ -38,6 +38,8 @@ pub(super) enum Outcome {
     NotFound,
     /// The Receiver is suspended.
     Suspended,
+    /// Too many bodies are held.
+    NoRoom,
     /// Another agent leads.
     NotLeading,
 }
@@ -53,7 +55,7 @@ impl Outcome {
             Self::WrongMethod => 405,
             Self::TooSlow => 408,
             Self::TooLarge => 413,
-            Self::Suspended | Self::NotLeading => 503,
+            Self::Suspended | Self::NoRoom | Self::NotLeading => 503,
         }
     }
 
@@ -71,6 +73,7 @@ impl Outcome {
             Self::WrongMethod => "wrong_method",
             Self::NotFound => "not_found",
             Self::Suspended => "suspended",
+            Self::NoRoom => "no_room",
             Self::NotLeading => "not_leading",
         }
     }
@@ -100,6 +103,7 @@ impl Outcome {
             Self::WrongMethod => "deliveries are sent with POST".to_owned(),
             Self::NotFound => "not found".to_owned(),
             Self::Suspended => "this Receiver is suspended".to_owned(),
+            Self::NoRoom => "too many deliveries are coming in: send it again".to_owned(),
             Self::NotLeading => "this agent does not lead: send it again".to_owned(),
         }
     }

@@ -1,8 +1,8 @@
 //! Receives deliveries over HTTP.
 //!
 //! Invariant: the answer to a path of nobody is the same whatever the path; nothing but the path is looked at before.
-//! Invariant: a body is read only for a path that is known, to at most [`MAX_BODY`] bytes and [`BODY_WITHIN`]; all bodies
-//! that are held have at most [`BODIES`] bytes, and those for one Receiver at most [`BODIES_OF_ONE`].
+//! Invariant: a body is read only for a path that is known, to at most [`MAX_BODY`] bytes and [`BODY_WITHIN`], and only if
+//! there is [`Room`] for it; who finds none is told so at once.
 //! Invariant: a delivery leads to lookups of remotes and nothing else, so a repeated one is harmless.
 //! Invariant: only the leader receives; another agent answers 503.
 
@@ -16,15 +16,13 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-#[cfg(doc)]
-use super::context::BODIES_OF_ONE;
 use super::context::{Context, Served};
 use super::delivery::{Delivery, judge};
 use super::outcome::Outcome;
+use super::room::{Held, Room};
 use crate::api::ReceiverType;
 use crate::listener::{self, Limits};
 
@@ -32,20 +30,20 @@ use crate::listener::{self, Limits};
 pub const MAX_BODY: usize = 3 << 20;
 /// Until a body is there.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of bodies that are held at the same time.
-const BODIES: usize = 16 << 20;
+/// By how much the room of a body grows whose length the client does not say.
+const STEP: usize = 256 << 10;
 
-/// How much of a body is read that nobody needs, and for how long; and the same of one for a path of nobody.
-const DRAINED: (usize, Duration) = (8 << 20, BODY_WITHIN);
+/// How much of a body is read that nobody needs, and for how long; and the same if there is no room, or the path is nobody's.
+const DRAINED: (usize, Duration) = (8 << 20, Duration::from_secs(1));
 const DRAINED_OF_NOBODY: (usize, Duration) = (256 << 10, Duration::from_millis(100));
 
 /// Where deliveries come in, for as long as the process runs; whether they are acted on changes with the Lease.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Deliveries {
     /// The Receivers of this term.
     leading: Mutex<Option<Arc<Context>>>,
     counts: Mutex<BTreeMap<(Option<ReceiverType>, &'static str), u64>>,
-    bodies: Semaphore,
+    room: Arc<Room>,
 }
 
 /// How often something came of a delivery.
@@ -57,12 +55,6 @@ pub struct Count {
     pub outcome: &'static str,
     /// How often.
     pub count: u64,
-}
-
-impl Default for Deliveries {
-    fn default() -> Self {
-        Self { leading: Mutex::default(), counts: Mutex::default(), bodies: Semaphore::new(BODIES) }
-    }
 }
 
 impl Deliveries {
@@ -88,77 +80,90 @@ impl Deliveries {
         let context = lock(&self.leading).clone();
         let (head, mut body) = request.into_parts();
         let served = context.as_ref().filter(|_| head.uri.query().is_none()).map(|c| (c, c.find(head.uri.path())));
+        // What a client of a known path keeps busy is counted until the answer.
+        let mut held = None;
         let (kind, outcome) = match (&context, served) {
             (None, _) => (None, Outcome::NotLeading),
             (Some(_), Some((context, Some(served)))) => {
-                (Some(served.receiver.kind), self.receive(context, &served, &head, &mut body).await)
+                held = self.room.enter(&served.owner);
+                let outcome = match &mut held {
+                    Some(held) => receive(context, &served, &head, &mut body, held).await,
+                    None => Outcome::NoRoom,
+                };
+                (Some(served.receiver.kind), outcome)
             }
             (Some(context), _) if context.is_starting() => (None, Outcome::NotLeading),
             (Some(_), _) => (None, Outcome::NotFound),
         };
         *lock(&self.counts).entry((kind, outcome.label())).or_default() += 1;
-        drain(&mut body, if kind.is_some() { DRAINED } else { DRAINED_OF_NOBODY }).await;
+        drain(&mut body, if held.is_some() && outcome != Outcome::TooSlow { DRAINED } else { DRAINED_OF_NOBODY }).await;
         response(&outcome)
     }
+}
 
-    async fn receive(&self, context: &Context, served: &Served, head: &Parts, body: &mut Incoming) -> Outcome {
-        if head.method != Method::POST {
-            return Outcome::WrongMethod;
+async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut Incoming, held: &mut Held) -> Outcome {
+    if head.method != Method::POST {
+        return Outcome::WrongMethod;
+    }
+    if served.receiver.is_suspended {
+        return Outcome::Suspended;
+    }
+    let body = match timeout(BODY_WITHIN, read(held, body)).await {
+        Err(_) => return Outcome::TooSlow,
+        Ok(Err(outcome)) => return outcome,
+        Ok(Ok(body)) => body,
+    };
+    match judge(&served.receiver, &head.headers, &body) {
+        Delivery::Ping => Outcome::Ping,
+        Delivery::PassedOver => Outcome::PassedOver,
+        Delivery::Malformed(malformed) => Outcome::Malformed(malformed),
+        Delivery::Refused(refusal) => {
+            context.report_refused(served, refusal.to_string(), Instant::now());
+            Outcome::Refused(refusal)
         }
-        if served.receiver.is_suspended {
-            return Outcome::Suspended;
-        }
-        if body.size_hint().lower() > MAX_BODY as u64 {
-            return Outcome::TooLarge;
-        }
-        // The permits are held until the body has been judged.
-        let (body, _permits) = match timeout(BODY_WITHIN, self.read(served, body)).await {
-            Err(_) => return Outcome::TooSlow,
-            Ok(Err(outcome)) => return outcome,
-            Ok(Ok(read)) => read,
-        };
-        match judge(&served.receiver, &head.headers, &body) {
-            Delivery::Ping => Outcome::Ping,
-            Delivery::PassedOver => Outcome::PassedOver,
-            Delivery::Malformed(malformed) => Outcome::Malformed(malformed),
-            Delivery::Refused(refusal) => {
-                context.report_refused(served, refusal.to_string(), Instant::now());
-                Outcome::Refused(refusal)
-            }
-            Delivery::Push(meant) => {
-                let is_meant = |consumer: &_, followed: &_| meant.includes(consumer, followed);
-                match context.pushes.wake(is_meant, Instant::now()) {
-                    woken if woken.is_empty() => Outcome::NobodyWoken,
-                    woken => Outcome::Woken(woken),
-                }
+        Delivery::Push(meant) => {
+            let is_meant = |consumer: &_, followed: &_| meant.includes(consumer, followed);
+            match context.pushes.wake(is_meant, Instant::now()) {
+                woken if woken.is_empty() => Outcome::NobodyWoken,
+                woken => Outcome::Woken(woken),
             }
         }
     }
 }
 
-impl Deliveries {
-    /// A body, and permits for its bytes.
-    async fn read<'a>(&'a self, served: &'a Served, body: &mut Incoming) -> Result<(Vec<u8>, Permits<'a>), Outcome> {
-        let (mut bytes, mut permits) = (Vec::new(), Permits::default());
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| Outcome::Broken)?.into_data() else { continue };
-            if bytes.len() + data.len() > MAX_BODY {
-                return Err(Outcome::TooLarge);
-            }
-            let size = u32::try_from(data.len()).map_err(|_| Outcome::TooLarge)?;
-            for semaphore in [&served.bodies, &self.bodies] {
-                // They are closed only at the end of the process.
-                permits.0.push(semaphore.acquire_many(size).await.map_err(|_| Outcome::Broken)?);
-            }
-            bytes.extend_from_slice(&data);
-        }
-        Ok((bytes, permits))
+/// A body, for all bytes of which there is room.
+async fn read<B: Body<Data = Bytes> + Unpin>(held: &mut Held, body: &mut B) -> Result<Vec<u8>, Outcome> {
+    let size = body.size_hint();
+    if size.lower() > MAX_BODY as u64 {
+        return Err(Outcome::TooLarge);
     }
+    let mut bytes = Vec::new();
+    // A length that is said has its room before the first byte, so that bodies that come together do not keep each other
+    // from coming to their ends.
+    let said = size.exact().and_then(|size| usize::try_from(size).ok()).unwrap_or_default();
+    reserve(held, &mut bytes, said)?;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Outcome::Broken)?.into_data() else { continue };
+        let length = bytes.len() + data.len();
+        if length > MAX_BODY {
+            return Err(Outcome::TooLarge);
+        }
+        if length > held.bytes() {
+            reserve(held, &mut bytes, length.next_multiple_of(STEP))?;
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
 }
 
-/// Permits for the bytes of one body.
-#[derive(Default)]
-struct Permits<'a>(Vec<SemaphorePermit<'a>>);
+/// Room for this many bytes of a body.
+fn reserve(held: &mut Held, bytes: &mut Vec<u8>, length: usize) -> Result<(), Outcome> {
+    if !held.grow(length.saturating_sub(held.bytes())) {
+        return Err(Outcome::NoRoom);
+    }
+    bytes.reserve_exact(length - bytes.len());
+    Ok(())
+}
 
 /// Reads the rest of a body and drops it: a client that is still sending when the connection ends misses the answer.
 async fn drain(body: &mut Incoming, (most, within): (usize, Duration)) {
@@ -182,7 +187,7 @@ fn response(outcome: &Outcome) -> Response<Full<Bytes>> {
     if matches!(outcome, Outcome::WrongMethod) {
         headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
     }
-    if matches!(outcome, Outcome::NotLeading) {
+    if matches!(outcome, Outcome::NotLeading | Outcome::NoRoom) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     }
     response
@@ -190,4 +195,35 @@ fn response(outcome: &Outcome) -> Response<Full<Bytes>> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+    use crate::object::Owner;
+
+    /// Reads a body that comes in pieces; its bytes, and those that there was room for.
+    async fn read_in_pieces(room: &Arc<Room>, length: usize, piece: usize) -> Result<(Vec<u8>, usize), Outcome> {
+        let pieces = (0..length / piece).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; piece]))));
+        let mut held = room.enter(&Owner::receiver("shop", "web")).ok_or(Outcome::NoRoom)?;
+        let body = read(&mut held, &mut StreamBody::new(stream::iter(pieces))).await?;
+        Ok((body, held.bytes()))
+    }
+
+    #[tokio::test]
+    async fn a_body_in_single_bytes_takes_no_more_room_than_one_in_large_pieces() {
+        let room = Arc::default();
+        for piece in [1, 16 << 10] {
+            let (body, held) = read_in_pieces(&room, MAX_BODY, piece).await.unwrap();
+            assert_eq!((body.len(), held), (MAX_BODY, MAX_BODY), "in pieces of {piece}");
+            assert!(body.capacity() <= held, "{} bytes in pieces of {piece}", body.capacity());
+        }
+        assert_eq!(read_in_pieces(&room, MAX_BODY + 1, 1).await, Err(Outcome::TooLarge));
+    }
 }

@@ -135,6 +135,24 @@ async fn dribble(address: &str, sent: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_slow_bodies_for_one_receiver_most_are_refused_at_once() {
+    let (world, url) = receiving(64).await;
+    world.receiver("other", json!({}));
+    let other = world.receiver_url("other").await;
+    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let slow = format!("POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{");
+    let slow = futures::future::join_all((0..40).map(|_| dribble(address, slow.as_bytes())));
+    let body = push(&world.remote.path().display().to_string(), "refs/heads/main");
+    let (answers, (status, _)) = tokio::join!(slow, deliver(&other, TOKEN, &body));
+    assert_eq!(status, 200);
+    let with = |status: &str| answers.iter().filter(|answer| answer.starts_with(status)).collect::<Vec<_>>();
+    let (held, refused) = (with("HTTP/1.1 408 "), with("HTTP/1.1 503 "));
+    assert_eq!((held.len(), refused.len()), (16, 24));
+    assert!(refused.iter().all(|answer| answer.contains("\r\nretry-after: 5\r\n")), "{}", refused[0]);
+    assert_eq!(deliver(&url, TOKEN, &body).await.0, 200, "there is room again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_send_slowly_are_cut_off() {
     let (world, url) = receiving(64).await;
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
