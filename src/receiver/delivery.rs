@@ -1,6 +1,6 @@
 //! What a delivery to a Receiver is: whom it means, or why it is refused or passed over.
 //!
-//! Invariant: nothing of a body is read before the delivery is authentic.
+//! Invariant: nothing of a body is read before the delivery is authentic, but that a signed field is taken out of a form.
 
 use http::HeaderMap;
 
@@ -27,6 +27,17 @@ pub(super) enum Delivery {
 
 /// Judges a delivery.
 pub(super) fn judge(receiver: &Resolved, headers: &HeaderMap, body: &[u8]) -> Delivery {
+    let is_form = signature::is_form(headers);
+    if is_form && receiver.kind == ReceiverType::Gitea {
+        // Gitea and Forgejo sign the field of the form, so it is taken out of it first.
+        return payload::of_form(body)
+            .map_or_else(Delivery::Malformed, |body| judge_signed(receiver, headers, &body, false));
+    }
+    judge_signed(receiver, headers, body, is_form && receiver.kind == ReceiverType::Github)
+}
+
+/// Judges a delivery by what the host signs; `is_form` if that is still to be taken out of a form.
+fn judge_signed(receiver: &Resolved, headers: &HeaderMap, body: &[u8], is_form: bool) -> Delivery {
     if let Err(refusal) = signature::check(receiver.kind, &receiver.token, headers, body) {
         return Delivery::Refused(refusal);
     }
@@ -38,7 +49,12 @@ pub(super) fn judge(receiver: &Resolved, headers: &HeaderMap, body: &[u8]) -> De
     if event.is_some_and(|event| !counts(receiver, event)) {
         return Delivery::PassedOver;
     }
-    match payload::read(receiver.kind, body, signature::is_form(headers)) {
+    let push = if is_form {
+        payload::of_form(body).and_then(|body| payload::read(receiver.kind, &body))
+    } else {
+        payload::read(receiver.kind, body)
+    };
+    match push {
         Err(malformed) => Delivery::Malformed(malformed),
         Ok(Some(push)) if !body_counts(receiver, &push) => Delivery::PassedOver,
         Ok(push) => Delivery::Push(Meant::new(&receiver.namespace, receiver.repositories.as_deref(), push)),
@@ -135,6 +151,23 @@ mod tests {
         let azure = |body| kind(&receiver(ReceiverType::AzureDevops, &[]), &[("Authorization", "Bearer token")], body);
         assert_eq!(azure(r#"{"eventType": "git.push"}"#), "push");
         assert_eq!(azure(r#"{"eventType": "build.complete"}"#), "passed over");
+    }
+
+    #[test]
+    fn of_a_form_gitea_signs_the_field_and_github_the_form() {
+        let payload = r#"{"ref": "refs/heads/main"}"#;
+        let form: String = form_urlencoded::Serializer::new(String::new()).append_pair("payload", payload).finish();
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"token");
+        let signed = |body: &str| hex::encode(ring::hmac::sign(&key, body.as_bytes()));
+        let check = |of: ReceiverType, header, signature: String, body: &str, expected| {
+            let headers = [("Content-Type", "application/x-www-form-urlencoded"), (header, signature.as_str())];
+            assert_eq!(kind(&receiver(of, &[]), &headers, body), expected, "{of:?} {body}");
+        };
+        check(ReceiverType::Gitea, "X-Gitea-Signature", signed(payload), &form, "push");
+        check(ReceiverType::Gitea, "X-Gitea-Signature", signed(&form), &form, "refused");
+        check(ReceiverType::Gitea, "X-Gitea-Signature", signed("a=b"), "a=b", "malformed");
+        check(ReceiverType::Github, "X-Hub-Signature-256", format!("sha256={}", signed(&form)), &form, "push");
+        check(ReceiverType::Github, "X-Hub-Signature-256", format!("sha256={}", signed(payload)), &form, "refused");
     }
 
     #[test]

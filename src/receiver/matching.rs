@@ -14,6 +14,10 @@ use crate::source::{Consumer, Followed, RemoteUrl};
 const AZURE: [&str; 2] = ["dev.azure.com", "ssh.dev.azure.com"];
 const OLD_AZURE: &str = ".visualstudio.com";
 
+/// Hosts that lead through firewalls, for SSH at port 443, and whose they are.
+const SECOND_SSH_HOSTS: [(&str, &str); 3] =
+    [("ssh.github.com", "github.com"), ("altssh.gitlab.com", "gitlab.com"), ("altssh.bitbucket.org", "bitbucket.org")];
+
 /// Where a repository is, whatever address leads there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
@@ -76,8 +80,18 @@ impl Remotes {
             }
         };
         let Some(place) = Place::of(&followed.url).filter(|_| has_moved) else { return false };
-        let path = place.path.strip_prefix("scm/").unwrap_or(&place.path);
-        self.places.contains(&place) || self.paths.contains(path)
+        self.places.contains(&place)
+            || self.paths.contains(&place.path)
+            || self.paths.contains(&data_center(&place.path))
+    }
+}
+
+/// `project/name` of a path of Bitbucket Data Center, which over HTTP has `scm` before it, and the context path before that.
+fn data_center(path: &str) -> String {
+    let mut parts = path.rsplitn(4, '/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(name), Some(project), Some("scm")) => format!("{project}/{name}"),
+        _ => path.to_owned(),
     }
 }
 
@@ -92,8 +106,16 @@ impl Place {
             return Some(Self { host: String::new(), port: None, path: path.to_str()?.to_owned() });
         }
         let (host, path) = (url.host()?.trim_end_matches('.').to_lowercase(), url.decoded_path()?.to_lowercase());
-        Some(azure(&host, &path).unwrap_or(Self { host, port: url.port(), path }))
+        Some(azure(&host, &path).unwrap_or_else(|| match second_ssh_host(&host).filter(|_| url.port() == Some(443)) {
+            Some(host) => Self { host: host.to_owned(), port: None, path },
+            None => Self { host, port: url.port(), path },
+        }))
     }
+}
+
+/// The host that is meant by one that it has for SSH through port 443.
+fn second_ssh_host(host: &str) -> Option<&'static str> {
+    SECOND_SSH_HOSTS.iter().find_map(|(second, first)| (*second == host).then_some(*first))
 }
 
 /// A repository of Azure DevOps: `org/project/_git/name`, `v3/org/project/name` over SSH, and the organisation as the host
@@ -158,6 +180,20 @@ mod tests {
     }
 
     #[test]
+    fn the_second_ssh_hosts_of_public_hosts_lead_to_the_same_repositories() {
+        for (host, second) in [
+            ("github.com", "ssh.github.com"),
+            ("gitlab.com", "altssh.gitlab.com"),
+            ("bitbucket.org", "altssh.bitbucket.org"),
+        ] {
+            let named = format!("https://{host}/team/shop.git");
+            check(&named, &format!("ssh://git@{second}:443/team/shop.git"), true);
+            check(&named, &format!("ssh://git@{second}:2222/team/shop.git"), false);
+            check(&named, &format!("https://{second}/team/shop.git"), false);
+        }
+    }
+
+    #[test]
     fn addresses_of_other_repositories_are_not() {
         check("https://github.com/team/shop", "https://github.com/team/shop2", false);
         check("https://github.com/team/shop", "https://github.com.evil.org/team/shop", false);
@@ -177,6 +213,10 @@ mod tests {
         check("TEAM/shop", "ssh://git@bb.corp:7999/team/shop.git", true);
         check("TEAM/shop", "https://bb.corp/scm/team/shop2.git", false);
         check("TEAM/shop", "https://bb.corp/x/team/shop.git", false);
+        check("TEAM/shop", "https://corp/bitbucket/scm/team/shop.git", true);
+        check("TEAM/shop", "https://corp/bitbucket/scm/scm/team/shop.git", true);
+        check("SCM/shop", "https://corp/scm/scm/shop.git", true);
+        check("TEAM/shop", "https://corp/bitbucket/scm/team/other/shop.git", false);
     }
 
     #[test]

@@ -5,8 +5,6 @@
 //! the beginning is kept.
 //! Deliberately not here: whether the body is authentic, and what the addresses mean.
 
-use std::borrow::Cow;
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -59,23 +57,21 @@ impl From<serde_json::Error> for Malformed {
 }
 
 /// Reads a body. `None` for a type of host that names no repositories: all of them may have changed.
-pub(super) fn read(kind: ReceiverType, body: &[u8], is_form: bool) -> Result<Option<Push>, Malformed> {
-    let body = if is_form && matches!(kind, ReceiverType::Github | ReceiverType::Gitea) {
-        form_urlencoded::parse(body)
-            .find_map(|(key, value)| (key == "payload").then_some(value))
-            .map(|text| Cow::Owned(text.into_owned().into_bytes()))
-            .ok_or(Malformed::Form)?
-    } else {
-        Cow::Borrowed(body)
-    };
+pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malformed> {
     match kind {
-        ReceiverType::Github | ReceiverType::Gitea => github(&body).map(Some),
-        ReceiverType::Gitlab => gitlab(&body).map(Some),
-        ReceiverType::Bitbucket => bitbucket(&body).map(Some),
-        ReceiverType::AzureDevops => azure_devops(&body).map(Some),
+        ReceiverType::Github | ReceiverType::Gitea => github(body).map(Some),
+        ReceiverType::Gitlab => gitlab(body).map(Some),
+        ReceiverType::Bitbucket => bitbucket(body).map(Some),
+        ReceiverType::AzureDevops => azure_devops(body).map(Some),
         ReceiverType::Generic => Ok(None),
-        ReceiverType::GenericHmac => Ok(generic(&body)),
+        ReceiverType::GenericHmac => Ok(generic(body)),
     }
+}
+
+/// The body in the field `payload` of a form.
+pub(super) fn of_form(form: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let field = form_urlencoded::parse(form).find_map(|(key, value)| (key == "payload").then_some(value));
+    field.map(|text| text.into_owned().into_bytes()).ok_or(Malformed::Form)
 }
 
 fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {
@@ -138,7 +134,7 @@ fn gitlab(body: &[u8]) -> Result<Push, Malformed> {
     let Body { event_name, r#ref, refs, project, repository } = json(body)?;
     let moved = match (r#ref.filter(|name| name.starts_with("refs/")), refs) {
         (Some(name), _) => Moved::Named(vec![name]),
-        (None, Some(refs)) => named(refs),
+        (None, Some(refs)) => named(refs, Some),
         (None, None) => Moved::Any,
     };
     let mut push = Push { moved, event: event_name, ..Push::default() };
@@ -211,15 +207,9 @@ fn bitbucket(body: &[u8]) -> Result<Push, Malformed> {
                 let is_tag = reference.r#type.is_some_and(|kind| kind == "tag" || kind == "annotated_tag");
                 Some(if is_tag { tag(&name) } else { branch(&name) })
             };
-            let is_cut = changes.is_cut;
-            let names = changes.items.into_iter().filter_map(|change| full(change.new.or(change.old)?));
-            named(Bounded { items: names.collect(), is_cut })
+            named(changes, |change| full(change.new.or(change.old)?))
         }
-        (None, Some(changes)) => {
-            let is_cut = changes.is_cut;
-            let names = changes.items.into_iter().filter_map(|change| change.r#ref?.id);
-            named(Bounded { items: names.collect(), is_cut })
-        }
+        (None, Some(changes)) => named(changes, |change| change.r#ref?.id),
         (None, None) => Moved::Any,
     };
     let mut push = Push { moved, ..Push::default() };
@@ -265,9 +255,7 @@ fn azure_devops(body: &[u8]) -> Result<Push, Malformed> {
     let mut push = Push { event: event_type, ..Push::default() };
     let Some(Resource { ref_updates, repository }) = resource else { return Ok(push) };
     if let Some(updates) = ref_updates {
-        let is_cut = updates.is_cut;
-        let names = updates.items.into_iter().filter_map(|update| update.name);
-        push.moved = named(Bounded { items: names.collect(), is_cut });
+        push.moved = named(updates, |update| update.name);
     }
     if let Some(repository) = repository {
         push.default_branch = repository.default_branch;
@@ -293,9 +281,11 @@ fn generic(body: &[u8]) -> Option<Push> {
     Some(Push { named: vec![repository], moved, ..Push::default() })
 }
 
-/// What moved; of a list that is too long it is unknown.
-fn named(names: Bounded<String>) -> Moved {
-    if names.is_cut { Moved::Any } else { Moved::Named(names.items) }
+/// What moved. It is unknown of a list that is too long, that is empty, or that has an item without a name.
+fn named<T>(items: Bounded<T>, name: impl Fn(T) -> Option<String>) -> Moved {
+    let is_cut = items.is_cut;
+    let names: Option<Vec<String>> = items.items.into_iter().map(name).collect();
+    names.filter(|names| !is_cut && !names.is_empty()).map_or(Moved::Any, Moved::Named)
 }
 
 fn branch(name: &str) -> String {

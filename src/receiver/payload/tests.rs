@@ -16,7 +16,7 @@ fn shown(push: &Push) -> String {
 
 #[track_caller]
 fn check(kind: ReceiverType, body: &str, expected: &str) {
-    let got = match read(kind, body.as_bytes(), false) {
+    let got = match read(kind, body.as_bytes()) {
         Ok(Some(push)) => shown(&push),
         Ok(None) => "everything".to_owned(),
         Err(error) => error.to_string(),
@@ -55,9 +55,9 @@ fn github() {
 #[test]
 fn github_as_a_form() {
     let form: String = form_urlencoded::Serializer::new("a=b".to_owned()).append_pair("payload", GITHUB).finish();
-    let push = read(ReceiverType::Github, form.as_bytes(), true).unwrap().unwrap();
+    let push = read(ReceiverType::Github, &of_form(form.as_bytes()).unwrap()).unwrap().unwrap();
     assert_eq!(shown(&push), GITHUB_READ);
-    assert_eq!(read(ReceiverType::Github, b"a=b", true), Err(Malformed::Form));
+    assert_eq!(of_form(b"a=b"), Err(Malformed::Form));
 }
 
 #[test]
@@ -141,10 +141,21 @@ fn of_a_list_that_is_too_long_any_reference_may_have_moved() {
 }
 
 #[test]
+fn of_a_list_that_is_empty_or_not_understood_any_reference_may_have_moved() {
+    check(ReceiverType::Gitlab, r#"{"refs": []}"#, " | any | - | -");
+    check(ReceiverType::Bitbucket, r#"{"changes": []}"#, " | any | - | -");
+    check(ReceiverType::Bitbucket, r#"{"changes": [{"ref": {"id": "refs/heads/a"}}, {}]}"#, " | any | - | -");
+    check(ReceiverType::Bitbucket, r#"{"push": {"changes": []}}"#, " | any | - | -");
+    check(ReceiverType::Bitbucket, r#"{"push": {"changes": [{"new": {"type": "branch"}}]}}"#, " | any | - | -");
+    check(ReceiverType::AzureDevops, r#"{"resource": {"refUpdates": []}}"#, " | any | - | -");
+    check(ReceiverType::AzureDevops, r#"{"resource": {"refUpdates": [{}]}}"#, " | any | - | -");
+}
+
+#[test]
 fn a_body_that_is_deeper_than_any_payload_is_refused() {
     for kind in ReceiverType::ALL {
         let body = format!(r#"{{"x": {}"#, "[".repeat(1_000_000));
-        let read = read(kind, body.as_bytes(), false);
+        let read = read(kind, body.as_bytes());
         assert!(matches!(read, Err(Malformed::Json { .. }) | Ok(None)), "{kind:?}");
     }
 }
@@ -153,9 +164,10 @@ proptest! {
     /// Whatever is sent: it is read or refused, and what is refused is not quoted.
     #[test]
     fn any_body_is_read_or_refused(
-        kind in proptest::sample::select(&ReceiverType::ALL[..]), body in proptest::collection::vec(any::<u8>(), 0..256), is_form: bool,
+        kind in proptest::sample::select(&ReceiverType::ALL[..]), body in proptest::collection::vec(any::<u8>(), 0..256),
     ) {
-        let _ = read(kind, &body, is_form);
+        let _ = read(kind, &body);
+        let _ = of_form(&body);
     }
 
     /// A true payload with some of its bytes replaced, and cut.
@@ -169,6 +181,6 @@ proptest! {
             body[at] = byte;
         }
         body.truncate(end);
-        let _ = read(kind, &body, false);
+        let _ = read(kind, &body);
     }
 }
