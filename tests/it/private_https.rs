@@ -68,7 +68,7 @@ async fn each_correction_of_the_secrets_works_at_once_and_each_message_names_its
     world.set_secret("git", json!({"bearerToken": "horse-81723"}));
     world.until("the object is applied", |w| w.data("a") == "1").await;
     world.ready("demo").await;
-    nothing_is_shown(&mut world, SECRETS);
+    nothing_is_shown(&mut world, SECRETS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,7 +90,7 @@ async fn a_function_and_its_build_use_the_same_secrets() {
         assert!(job.contains(part), "{part}: {job}");
     }
     assert!(job.contains(&format!("--url={}", server.url(NAME))), "{job}");
-    nothing_is_shown(&mut world, SECRETS);
+    nothing_is_shown(&mut world, SECRETS).await;
 }
 
 #[tokio::test]

@@ -6,9 +6,11 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::json;
 
 use crate::support::{
+    canary::nothing_is_shown,
     git_daemon::GitDaemon,
     git_server::GitServer,
     golden::check_golden,
+    logs,
     remote::NAME,
     ssh_server::{SshServer, fingerprint, generate, user},
     tls::PrivateCa,
@@ -84,6 +86,7 @@ fn name(scheme: &str, auth: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_cell_has_its_condition() {
+    logs::keep();
     let mut world = World::new().await;
     // A directory for each, so that no two apply the same object.
     for name in SCHEMES.iter().flat_map(|scheme| AUTHS.map(|auth| name(scheme, auth))) {
@@ -158,6 +161,9 @@ async fn each_cell_has_its_condition() {
         table.push_str(&format!("{scheme:5} {auth:10} {state:8} {said}\n"));
     }
     check_golden("private_git/conditions.txt", &table);
+    let keys = [&good.0, &sealed.0, &wrong.0].map(|key| key.lines().filter(|line| !line.starts_with("-----")));
+    let hidden = ["81723", "PRIVATE KEY"].into_iter().chain(keys.into_iter().flatten()).collect::<Vec<_>>();
+    nothing_is_shown(&mut world, &hidden).await;
 }
 
 /// Has each GitSync try anew, and notes what it says.

@@ -268,5 +268,5 @@ async fn nothing_of_a_token_is_shown() {
     for word in hidden.into_iter().chain([path.as_str()]) {
         assert!(!logged.contains(word), "{word} is in the log");
     }
-    nothing_is_shown(&mut world, &hidden);
+    nothing_is_shown(&mut world, &hidden).await;
 }

@@ -77,7 +77,7 @@ async fn a_git_sync_follows_a_repository_over_ssh_and_each_correction_of_the_sec
     secret(&world, json!({"known_hosts": server.known_hosts(ALL)}));
     world.until("the second commit is applied", |w| w.data("a") == "2").await;
     world.ready("demo").await;
-    nothing_is_shown(&mut world, &of_key(&key));
+    nothing_is_shown(&mut world, &of_key(&key)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,7 +100,7 @@ async fn a_function_follows_a_repository_over_ssh() {
     let job = world.child("hello", JOBS).to_string();
     assert!(job.contains("--auth=key") && job.contains(&format!("--url={}", server.url(NAME))), "{job}");
     assert!(job.contains(r#""secretName":"git""#), "{job}");
-    nothing_is_shown(&mut world, &of_key(&key));
+    nothing_is_shown(&mut world, &of_key(&key)).await;
 }
 
 /// Sets the host keys that hold for all repositories.

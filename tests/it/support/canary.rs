@@ -1,11 +1,11 @@
 //! Secrets that must be shown nowhere.
 
-use super::world::World;
+use super::{listener::metrics, logs, world::World};
 
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
 
-/// Nothing of these words stands in what the agent writes, says or asks for.
-pub(crate) fn nothing_is_shown(world: &mut World, words: &[&str]) {
+/// Nothing of these words stands in what the agent writes, says, asks for, measures, or (from [`logs::keep`] on) logs.
+pub(crate) async fn nothing_is_shown(world: &mut World, words: &[&str]) {
     let mut shown: Vec<String> = world.requests().into_iter().map(|(asked, _)| asked).collect();
     let kinds = [
         ("mainstay.dev/v1alpha1", "gitsyncs"),
@@ -27,6 +27,10 @@ pub(crate) fn nothing_is_shown(world: &mut World, words: &[&str]) {
         messages += 1;
     }
     assert!(messages > 0, "there are messages to look through");
+    if world.listen.is_some() {
+        shown.push(metrics(world).await);
+    }
+    shown.extend(logs::text().lines().map(str::to_owned));
     for text in shown {
         for word in words {
             assert!(!text.contains(word), "{word}: {text}");
