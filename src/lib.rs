@@ -5,8 +5,9 @@
 //! protected from drift. A `Function` (of Kyma Serverless) is source code, inline or in Git, that is built into an image
 //! and served by a Deployment. A `Receiver` takes the webhooks of a Git host.
 //!
-//! Every controller reconciles in four steps: observe, decide, perform, report. Deciding is a pure function over values;
-//! the other three read, write and wait. The modules in reading order, from the ground up:
+//! Every controller reconciles in four steps: observe, decide, perform, report. Deciding is a function over values (that of
+//! a GitSync also reserves the objects of its plan, so that no other GitSync plans them); the other three read, write and
+//! wait. The modules in reading order, from the ground up:
 //!
 //! - [`api`]: the custom resources, their conditions, and every well-known name
 //! - [`failure`]: the class of a failure, and the backoff of retries
@@ -69,7 +70,7 @@
 //! |---|---|
 //! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`], `source/poll.rs` |
 //! | prune guards | [`gitsync::prune`]; of one object right before its deletion: [`managed::deletion`] |
-//! | every write to a managed object | [`apply`]: `put.rs`, `revert.rs`, `prune.rs` |
+//! | every write to a managed object | [`apply`]: `put.rs`, `revert.rs`, `prune.rs`, `replicas.rs` |
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |
 //! | field ownership projection | [`managed::projection`] |
 //! | revert backoff | [`managed::revert_backoff`]; every other backoff is a [`failure::Backoff`] |

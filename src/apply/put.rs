@@ -1,8 +1,8 @@
 //! An apply for a commit or a Function: what its owner wants becomes what is in the cluster, and is kept from then on.
 //!
 //! Invariant: what is said to be new is never written over what somebody else has put under the name meanwhile.
-//! Invariant: every apply of a managed object goes through [`Writer::put`] or [`Writer::revert`], one at a time per
-//! object.
+//! Invariant: every apply of a managed object goes through [`Writer::put`], [`Writer::revert`] or
+//! [`Writer::hand_over_replicas`], one at a time per object.
 
 use std::sync::Arc;
 

@@ -43,7 +43,7 @@ pub(super) struct Polling {
     next: Instant,
     /// When the remote is to be looked up because of a push.
     pushed: Option<Instant>,
-    /// The push that this reconcile is for.
+    /// The push after which the remote has not been looked up yet.
     current_push: Option<Instant>,
     /// The server has asked to be left alone until then.
     not_before: Option<Instant>,
@@ -78,9 +78,12 @@ impl Polling {
         self.next = Instant::now();
     }
 
-    /// A reconcile begins. A push that is due is its own, whether it gets as far as to the remote or not.
+    /// A reconcile begins. A push that is due counts from the first reconcile on that gets as far as to the remote.
     pub(super) fn begin(&mut self) {
-        self.current_push = self.push_due().filter(|due| *due <= Instant::now()).and_then(|_| self.pushed.take());
+        let due = self.push_due().filter(|due| *due <= Instant::now());
+        if let Some(at) = due.and_then(|_| self.pushed.take()) {
+            self.current_push = Some(at);
+        }
     }
 
     /// The remote is to be looked up at this time because of a push.

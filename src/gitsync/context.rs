@@ -48,7 +48,7 @@ pub struct Context {
     pub announce: Box<Announce>,
     /// Notifies when every remote is to be looked up now.
     pub look_now: watch::Sender<u64>,
-    /// Moves with every turn of a GitSync.
+    /// Moves with every reconcile of a GitSync.
     pub(super) liveness: Component,
     facts: Mutex<HashMap<Owner, SyncFacts>>,
 }

@@ -53,7 +53,7 @@ impl Attempt<'_> {
         self.state.failed.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
     }
 
-    /// What failed and is not tried any more has not failed: the backward loop has put it right meanwhile, it is as this
+    /// What failed and is not tried any more has not failed: the drift loop has put it right meanwhile, it is as this
     /// commit wants it, or it may stay. Left in, its next try would be due for ever.
     pub(super) fn forget_settled_failures(&mut self, plan: &Plan) {
         if self.state.failed.is_empty() {

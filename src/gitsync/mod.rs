@@ -1,4 +1,4 @@
-//! The forward loop: what a Git branch holds becomes what is in the cluster.
+//! What a Git branch holds becomes what is in the cluster.
 //!
 //! One task per GitSync ([`reconcile`]) makes attempts ([`attempt`]), and every attempt has four steps: **observe** (look up
 //! the reference, read the [`commit`] and what is there), **decide** ([`windows`], [`plan`], [`prune`]), **perform** (write
@@ -7,7 +7,8 @@
 //! Invariant: nothing changed means no request.
 //! Invariant: any problem in the documents means that nothing of the commit is applied or pruned.
 //!
-//! Deliberately absent: keeping objects as they are between commits; that is [`drift`](crate::drift)'s.
+//! Deliberately absent: keeping objects as they are between commits; [`drift`](crate::drift) detects their
+//! changes, and [`apply`](crate::apply) reverts them.
 
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;

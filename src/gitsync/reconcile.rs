@@ -57,6 +57,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         request: None,
         next_look: Instant::now(),
         pushed: None,
+        expired: None,
         not_before: None,
         settling: None,
     };
@@ -141,6 +142,8 @@ pub(super) struct Task {
     pub(super) next_look: Instant,
     /// When the remote is to be looked up because of a push.
     pub(super) pushed: Option<Instant>,
+    /// A push after which the remote has not been looked up yet: what it answered before does not count.
+    expired: Option<Instant>,
     /// The server has asked to be left alone until then.
     pub(super) not_before: Option<Instant>,
     /// When a changed status is to be written.
@@ -191,15 +194,19 @@ impl Task {
         let now = Instant::now();
         let retry = self.state.failed.values().any(|failed| failed.again <= now);
         let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
+        self.expired = pushed.or(self.expired);
         if changed || retry || pushed.is_some() || self.next_look <= now {
             self.last_seen = Some(seen);
             if sync.metadata.deletion_timestamp.is_some() {
-                return self.end(sync).await;
+                let next = self.end(sync).await;
+                self.postpone_untried(now);
+                return next;
             }
             if changed {
                 self.resolved = Some(ResolvedSync::of(sync));
             }
-            self.try_once(sync, repository.as_deref(), changed, pushed).await;
+            self.try_once(sync, repository.as_deref(), changed).await;
+            self.postpone_untried(now);
         }
         self.report(sync).await;
         Next::Wait
@@ -227,13 +234,7 @@ impl Task {
     }
 
     /// Makes an attempt and remembers how it ended.
-    async fn try_once(
-        &mut self,
-        sync: &GitSync,
-        repository: Option<&GitRepository>,
-        changed: bool,
-        pushed: Option<Instant>,
-    ) {
+    async fn try_once(&mut self, sync: &GitSync, repository: Option<&GitRepository>, changed: bool) {
         let interval = sync.spec.interval.0.max(Duration::from_secs(1));
         let asked = sync.metadata.annotations.as_ref().and_then(|a| a.get(REQUESTED_AT)).cloned();
         let handled = self.status.as_ref().or(sync.status.as_ref()).and_then(|s| s.last_handled_request.clone());
@@ -244,7 +245,7 @@ impl Task {
         if requested {
             self.forget_waits();
         }
-        let outcome = self.outcome_of(sync, repository, max_age, pushed).await;
+        let outcome = self.outcome_of(sync, repository, max_age).await;
         // Where nothing can be told now that could be told later, it is waited for.
         let may_tell = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
         if !outcome.as_ref().is_err_and(may_tell) && self.secrets.are_settled() {
@@ -296,7 +297,6 @@ impl Task {
         sync: &GitSync,
         repository: Option<&GitRepository>,
         max_age: Duration,
-        pushed: Option<Instant>,
     ) -> Result<Option<Outcome>, Refused> {
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
@@ -314,7 +314,7 @@ impl Task {
         let remote = self.remote(sync, repository).await;
         if let Ok((remote, _)) = &remote {
             self.context.source.set_remote(&self.consumer, Some(remote));
-            if let Some(at) = pushed {
+            if let Some(at) = self.expired.take() {
                 self.context.source.expire(remote, at);
             }
         }

@@ -1,7 +1,7 @@
 //! When the task of a GitSync makes its next attempt, and when its status is looked at again.
 //!
-//! Invariant: a failure of one object, or of an attempt, never makes the next attempt come sooner than its backoff, unless
-//! something changed that may have put it right.
+//! Invariant: after a failure of an object or of an attempt the next attempt does not come before its backoff has passed,
+//! unless something changed that may have put it right; an object that is due and was not tried waits for the next one.
 
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,14 @@ impl Task {
             self.next_look = (Instant::now() + self.deletion_wait()).min(self.next_look);
         } else {
             self.rounds = 0;
+        }
+    }
+
+    /// Objects that were due when the last attempt began, `then`, and that it did not come to wait for the next one.
+    pub(super) fn postpone_untried(&mut self, then: Instant) {
+        let next = self.next_look;
+        for failed in self.state.failed.values_mut().filter(|failed| failed.again <= then) {
+            failed.again = next;
         }
     }
 

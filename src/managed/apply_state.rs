@@ -10,8 +10,8 @@ pub(crate) enum ApplyState {
     Nothing,
     /// What is desired.
     Desired(LastApplied),
-    /// Not, or perhaps not, what is desired: `desired` has changed without a new document, or the outcome of an apply is
-    /// not known. It is applied again whatever is seen of the object.
+    /// Not, or perhaps not, what is desired: `desired` has changed without a new document, a new document was held back by
+    /// a break glass, or the outcome of an apply is not known. It is applied again whatever is seen of the object.
     Outdated(LastApplied),
 }
 

@@ -64,7 +64,8 @@ impl Store {
         Some(Begun { desired: Arc::clone(&managed.desired), seen, reports: drift == DriftPolicy::Report })
     }
 
-    /// A revert or a report failed: what was seen counts again, but not before `not_before`. For as long as it fails for
+    /// A revert or a report failed: what was seen counts again; the caller says when it
+    /// is tried again. For as long as it fails for
     /// the same reason, the words of the first time stay: some servers have others every time.
     pub(crate) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
         let mut managed = self.objects.get_mut(key)?;

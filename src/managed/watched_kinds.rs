@@ -37,7 +37,10 @@ impl Store {
         let Some(known) = self.watched.get_mut(&id) else { return HashSet::new() };
         let is_changed = known.is_some() != why.is_some();
         *known = why;
-        let of_kind = self.objects.iter().filter(|(_, managed)| is_changed && is_watched_as(managed, &id));
+        if !is_changed {
+            return HashSet::new();
+        }
+        let of_kind = self.objects.iter().filter(|(_, managed)| is_watched_as(managed, &id));
         of_kind.map(|(_, managed)| managed.owner.clone()).collect()
     }
 

@@ -21,7 +21,7 @@ const TOGETHER: usize = 200;
 pub(super) struct Poll {
     asked: BTreeMap<Reference, Instant>,
     last: Option<Answer>,
-    /// Answers from before this moment serve nobody.
+    /// Answers to requests from before this moment serve only who waited for them.
     expired: Option<Instant>,
 }
 
@@ -59,10 +59,11 @@ impl Poll {
         max_age: Duration,
     ) -> Option<Result<ResolvedRef, Arc<Fault>>> {
         let last = self.last.as_ref().filter(|last| last.covers.contains(reference))?;
-        if self.expired.is_some_and(|expired| last.began < expired) {
+        // Who waited for this answer gets it, whatever happened meanwhile.
+        let fresh = last.began >= asked;
+        if !fresh && self.expired.is_some_and(|expired| last.began < expired) {
             return None;
         }
-        let fresh = last.began >= asked;
         match &last.outcome {
             Ok(refs) if fresh || asked.duration_since(last.began) <= max_age && !max_age.is_zero() => {
                 Some(reference.resolve(refs).map_err(Arc::new))
@@ -72,7 +73,7 @@ impl Poll {
         }
     }
 
-    /// The remote has changed at `at`: what it answered before serves nobody, whatever age they accept.
+    /// The remote has changed at `at`: requests that began before serve nobody who asks from now on, whatever age they accept.
     pub(super) fn expire(&mut self, at: Instant) {
         self.expired = self.expired.max(Some(at));
     }
@@ -134,6 +135,13 @@ mod tests {
         assert!(!serves(&poll));
         record(&mut poll, 5);
         assert!(serves(&poll));
+
+        // A push during a request: who waits for that still gets its answer, and who asks after the push does not.
+        poll.expire(at(7));
+        record(&mut poll, 6);
+        let serves = |asked| poll.answer(&reference("main"), at(asked), REMEMBERED).is_some();
+        assert!(serves(5) && serves(6));
+        assert!(!serves(8));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use devcluster::{Action, Call, verbs::patch::Form};
+use devcluster::{Action, Call, fault_injection::Fault as Refusal, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -77,6 +77,30 @@ async fn a_server_that_cannot_be_reached_is_named_and_a_corrected_address_works_
     assert!(world.condition("demo", "Reconciling").starts_with("True"));
     assert!(world.condition("demo", "Stalled").starts_with("False"));
     repository_uses(&world, json!({"url": server.url(NAME)}));
+    world.ready("demo").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_failed_does_not_have_a_remote_without_answers_asked_without_pause() {
+    let (mut world, server) = served(json!({"interval": "1h"})).await;
+    let of_a = Refusal { verb: "apply".into(), resource: "configmaps".into(), name: "a".into(), ..Refusal::default() };
+    world.levers().fail_next(Refusal { code: 403, reason: "Forbidden".into(), times: 1000, ..of_a });
+    world.start();
+    world.condition_is("demo", "Ready", "False ApplyFailed").await;
+    server.fail(On::Everything, Fault::Status(503));
+    server.forget_arrivals();
+    // The object is due at once, and cannot be tried.
+    world.ask("demo").await;
+    world.condition_is("demo", "Ready", "False SourceUnavailable").await;
+    let asked_often = async {
+        while server.arrivals().len() < 30 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(4), asked_often).await.is_err(), "30 requests within 4 s");
+    world.levers().clear_faults();
+    server.heal();
+    world.ask("demo").await;
     world.ready("demo").await;
 }
 
