@@ -30,8 +30,8 @@ pub struct ReceiverSpec {
     #[serde(rename = "type")]
     #[schemars(with = "ReceiverType")]
     pub kind: String,
-    /// Secret in the same namespace with the key `token`: what the host signs deliveries with, or sends along. A changed
-    /// token changes the path, too.
+    /// Secret in the same namespace with the key `token`, of at least 16 bytes: what the host signs deliveries with, or sends
+    /// along. A changed token changes the path, too.
     pub secret_ref: ReceiverSecretRef,
     /// Events that count, named as the host names them, in any case; by default those that report a push.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

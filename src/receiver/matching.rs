@@ -64,6 +64,11 @@ impl Meant {
         Self { namespace: namespace.to_owned(), allowed: allowed.map(<[_]>::to_vec), remotes }
     }
 
+    /// Whether the delivery names no repository, where hosts of its type do.
+    pub(super) fn names_no_repository(&self) -> bool {
+        self.remotes.as_ref().is_some_and(|remotes| remotes.places.is_empty() && remotes.paths.is_empty())
+    }
+
     /// Whether a consumer is meant.
     pub(super) fn includes(&self, consumer: &Consumer, followed: &Followed) -> bool {
         let is_allowed = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&followed.repository));
@@ -261,5 +266,6 @@ mod tests {
         assert!(!anything.includes(&web("shop2"), &followed("https://e.org/b", "dev")));
         let nothing = Meant::new("shop", None, Some(push(&[], Moved::Any)));
         assert!(!nothing.includes(&web("shop"), &followed(url, "main")));
+        assert_eq!([&anything, &nothing].map(Meant::names_no_repository), [false, true]);
     }
 }

@@ -18,6 +18,8 @@ pub(super) enum Outcome {
     Woken(Vec<Consumer>),
     /// Nobody follows what it names.
     NobodyWoken,
+    /// It names no repository.
+    NoRepository,
     /// The host tries whether somebody answers.
     Ping,
     /// Its event does not count.
@@ -49,7 +51,7 @@ impl Outcome {
     pub(super) fn status(&self) -> u16 {
         match self {
             // An event that does not count is no fault of the host, which would give up sending after some of them.
-            Self::Woken(_) | Self::NobodyWoken | Self::Ping | Self::PassedOver => 200,
+            Self::Woken(_) | Self::NobodyWoken | Self::NoRepository | Self::Ping | Self::PassedOver => 200,
             Self::Refused(_) | Self::Malformed(_) | Self::Broken => 400,
             Self::NotFound => 404,
             Self::WrongMethod => 405,
@@ -63,7 +65,7 @@ impl Outcome {
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::Woken(_) => "woken",
-            Self::NobodyWoken => "nobody",
+            Self::NobodyWoken | Self::NoRepository => "nobody",
             Self::Ping => "ping",
             Self::PassedOver => "passed_over",
             Self::Refused(_) => "refused",
@@ -91,6 +93,10 @@ impl Outcome {
             Self::NobodyWoken => {
                 "nothing to do: no GitSync or Function of this Receiver follows the repository and reference that the \
                  delivery names"
+                    .to_owned()
+            }
+            Self::NoRepository => {
+                "nothing to do: the delivery names no repository (Azure DevOps names it if `All` resource details are sent)"
                     .to_owned()
             }
             Self::Ping => "pong".to_owned(),

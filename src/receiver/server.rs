@@ -121,6 +121,7 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
             context.report_refused(served, refusal.to_string(), Instant::now());
             Outcome::Refused(refusal)
         }
+        Delivery::Push(meant) if meant.names_no_repository() => Outcome::NoRepository,
         Delivery::Push(meant) => {
             let is_meant = |consumer: &_, followed: &_| meant.includes(consumer, followed);
             match context.pushes.wake(is_meant, Instant::now()) {

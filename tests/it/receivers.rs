@@ -83,10 +83,16 @@ async fn a_delivery_that_names_nothing_that_is_followed_wakes_nobody() {
         push(&server.url(NAME), "refs/tags/v1"),
         push("https://example.org/team/shop.git", MAIN),
         push(&format!("{}x", server.url(NAME)), MAIN),
-        push("", MAIN),
-        "{}".to_owned(),
     ] {
         assert_eq!(deliver(&url, TOKEN, &body).await, (200, NOBODY.to_owned()), "{body}");
+    }
+    for body in [push("", MAIN), "{}".to_owned()] {
+        let (status, text) = deliver(&url, TOKEN, &body).await;
+        assert_eq!(
+            (status, text.starts_with("nothing to do: the delivery names no repository")),
+            (200, true),
+            "{text}"
+        );
     }
     assert_eq!(deliver(&narrow, TOKEN, &push(&other.url(NAME), MAIN)).await, (200, NOBODY.to_owned()));
     assert_eq!(world.lookups().await, before, "nothing was asked");
