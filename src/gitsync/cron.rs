@@ -185,6 +185,8 @@ fn list(values: &BTreeSet<u8>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn cron(expression: &str, zone: &str) -> Cron {
@@ -295,6 +297,26 @@ mod tests {
             &"1,".repeat(200),
         ] {
             refused(hostile);
+        }
+    }
+
+    /// A field of an expression: mostly a right one.
+    fn field() -> impl Strategy<Value = String> {
+        let part = "(\\*|[0-9]{1,2}|[0-9]{1,2}-[0-9]{1,2})(/[0-9]{1,2})?|[A-Za-z]{3}|[#-/:-@]";
+        proptest::collection::vec(part, 1..4).prop_map(|parts| parts.join(","))
+    }
+
+    proptest! {
+        #[test]
+        fn reads_any_line_without_panic_and_its_times_are_in_order(
+            fields in proptest::collection::vec(field(), 4..7), noise in "\\PC{0,3}", at in 0i64..4_000_000_000,
+        ) {
+            let now = Timestamp::from_second(at).unwrap();
+            let _ = Cron::parse(&format!("{noise}{}", fields.join(" ")), TimeZone::UTC);
+            if let Ok(cron) = Cron::parse(&fields.join(" "), TimeZone::UTC) {
+                prop_assert!(cron.next(now).is_none_or(|next| next > now));
+                prop_assert!(cron.previous(now).is_none_or(|previous| previous <= now));
+            }
         }
     }
 }

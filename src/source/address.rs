@@ -220,6 +220,8 @@ impl fmt::Debug for RemoteUrl {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[track_caller]
@@ -260,5 +262,21 @@ mod tests {
         assert!(url.holds_credentials() && !RemoteUrl::parse(&url.to_string()).unwrap().holds_credentials());
         let Credentials::Basic { username, password } = url.embedded() else { panic!("no credentials") };
         assert_eq!((username.as_str(), password.expose().as_str()), ("us@er", "hunter2"));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_any_text_without_panic_and_shows_no_password(
+            scheme in "(https?|ssh|git|file|ext|HTTPS)?(://|:)?", user in "[a-z%@:/]{0,6}", rest in "(\\PC|[/:@%?#.\\[\\]]){0,40}",
+        ) {
+            for text in [format!("{scheme}{rest}"), format!("{scheme}{user}:canary-81723@{rest}")] {
+                // What is no part of an address with a password is shown: a path on this machine, a name.
+                let (shown, is_anonymous) = match RemoteUrl::parse(&text) {
+                    Ok(url) => (format!("{url} {url:?}"), !url.holds_credentials()),
+                    Err(error) => (format!("{error} {}", error.fault()), false),
+                };
+                prop_assert!(is_anonymous || !shown.contains("canary-81723"), "{}: {}", text, shown);
+            }
+        }
     }
 }

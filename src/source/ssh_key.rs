@@ -193,3 +193,45 @@ fn check_work(der: &[u8]) -> Result<(), Problem> {
         (true, true) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
+    use proptest::prelude::*;
+
+    use super::super::key_pair::key_pair;
+    use super::*;
+
+    fn open(key: &[u8]) -> Result<PrivateKey, String> {
+        let data = BTreeMap::from([
+            ("key".to_owned(), ByteString(key.to_vec())),
+            ("password".to_owned(), ByteString(b"canary-81723".to_vec())),
+        ]);
+        let identity = SshIdentity::read(&data).map_err(|fault| fault.to_string())?;
+        identity.private_key().map_err(|fault| fault.to_string())
+    }
+
+    proptest! {
+        #[test]
+        fn opens_any_bytes_without_panic(der: Vec<u8>, label in "(OPENSSH |RSA |EC |ENCRYPTED )?PRIVATE KEY", text: Vec<u8>) {
+            let body = BASE64_STANDARD.encode(&der);
+            let block = format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
+            for key in [block.as_bytes(), &text] {
+                prop_assert!(open(key).is_err_and(|said| !said.contains("canary-81723")));
+            }
+        }
+
+        #[test]
+        fn opens_a_damaged_key_without_panic(at in 0usize..500, with: u8, cut in 0usize..500) {
+            let key = key_pair(&Secret::new([7; 32]), "damaged").unwrap().private;
+            prop_assert!(open(key.expose().as_bytes()).is_ok());
+            let mut damaged = key.expose().clone().into_bytes();
+            if let Some(byte) = damaged.get_mut(at) {
+                *byte = with;
+            }
+            let _ = open(&damaged);
+            damaged.truncate(cut);
+            let _ = open(&damaged);
+        }
+    }
+}
