@@ -3,17 +3,19 @@
 //!
 //! Invariant: a slow host holds up its own remotes only.
 //! Invariant: the first remotes of a host are asked at once, and the others one after the other.
-//! Invariant: a host that sent `Retry-After` is not asked about its other remotes, for at most [`MAX_QUIET`]. The remote that
-//! was answered so is its consumers' matter, who may ask again when a person wants it.
+//! Invariant: a host that sent `Retry-After` is not asked about its other remotes with the same credentials, for at most
+//! [`MAX_QUIET`]. The remote that was answered so is its consumers' matter, who may ask again when a person wants it.
+//! Invariant: a host that is reached through a proxy, or trusted by CAs, of somebody's own is another host: what answers
+//! there says nothing about the real one.
 //! Deliberately not here: clocks and waiting; the lookups.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::RemoteUrl;
 use super::consumers::Identity;
 use super::permits::Permits;
+use super::{Connection, RemoteUrl};
 
 /// Lookups at a host at the same time; a namespace gets at most half of those that are free.
 const AT_ONCE: usize = 16;
@@ -23,6 +25,8 @@ const BURST: u32 = 16;
 const PACE: Duration = Duration::from_millis(20);
 /// The longest that one answer keeps the other remotes of the host from being asked.
 const MAX_QUIET: Duration = Duration::from_secs(300);
+/// The longest that a first lookup waits for others.
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Hosts that are known before those are dropped that nobody uses.
 const KNOWN: usize = 64;
 
@@ -46,15 +50,21 @@ struct State {
 
 #[derive(Debug)]
 struct Quiet {
-    remote: Identity,
+    remote: Asking,
     status: u16,
     until: Instant,
 }
 
+/// A remote, and a digest of its credentials.
+pub(super) type Asking = (Identity, [u8; 32]);
+
 impl Hosts {
     /// The host of a remote; `None` if that is local.
-    pub(super) fn get(&self, url: &RemoteUrl, now: Instant) -> Option<Arc<Host>> {
-        let name = name(url)?;
+    pub(super) fn get(&self, url: &RemoteUrl, connection: &Connection, now: Instant) -> Option<Arc<Host>> {
+        let mut name = name(url)?;
+        if connection.proxy.is_some() || connection.authorities.is_some() {
+            name = format!("{name} {}", hex::encode(connection.digest()));
+        }
         let mut hosts = lock(&self.0);
         if hosts.len() >= KNOWN {
             hosts.retain(|_, host| Arc::strong_count(host) > 1 || lock(&host.state).is_of_use(now));
@@ -74,12 +84,12 @@ impl Host {
     }
 
     /// The status and for how much longer the host wants to be left alone about this remote.
-    pub(super) fn quiet(&self, remote: &Identity, now: Instant) -> Option<(u16, Duration)> {
+    pub(super) fn quiet(&self, remote: &Asking, now: Instant) -> Option<(u16, Duration)> {
         lock(&self.state).quiet(remote, now)
     }
 
     /// The host answered a remote that it wants to be left alone.
-    pub(super) fn set_quiet(&self, remote: Identity, status: u16, after: Duration, now: Instant) {
+    pub(super) fn set_quiet(&self, remote: Asking, status: u16, after: Duration, now: Instant) {
         lock(&self.state).quiet = Some(Quiet { remote, status, until: now + after.min(MAX_QUIET) });
     }
 }
@@ -88,12 +98,16 @@ impl State {
     fn delay(&mut self, now: Instant) -> Duration {
         let earliest = now.checked_sub(PACE * BURST).unwrap_or(now);
         let due = self.next.map_or(earliest, |next| next.max(earliest)) + PACE;
+        let due = due.min(now + MAX_DELAY);
         self.next = Some(due);
         due.saturating_duration_since(now)
     }
 
-    fn quiet(&self, remote: &Identity, now: Instant) -> Option<(u16, Duration)> {
-        let quiet = self.quiet.as_ref().filter(|quiet| quiet.until > now && quiet.remote != *remote)?;
+    fn quiet(&self, (remote, credentials): &Asking, now: Instant) -> Option<(u16, Duration)> {
+        let quiet = self.quiet.as_ref().filter(|quiet| quiet.until > now)?;
+        if quiet.remote.0 == *remote || quiet.remote.1 != *credentials {
+            return None;
+        }
         Some((quiet.status, quiet.until.saturating_duration_since(now)))
     }
 
@@ -122,8 +136,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    const ONE: Asking = ([1; 32], [0; 32]);
+    const OTHER: Asking = ([2; 32], [0; 32]);
+
     fn host(hosts: &Hosts, url: &str) -> Option<Arc<Host>> {
-        hosts.get(&RemoteUrl::parse(url).unwrap(), Instant::now())
+        hosts.get(&RemoteUrl::parse(url).unwrap(), &Connection::default(), Instant::now())
     }
 
     #[test]
@@ -143,15 +160,16 @@ mod tests {
         let after = |seconds| now + Duration::from_secs(seconds);
         let hosts = Hosts::default();
         let host_of = |url| host(&hosts, url).unwrap();
-        host_of("https://a.example/x").set_quiet([1; 32], 429, Duration::from_secs(60), now);
+        host_of("https://a.example/x").set_quiet(ONE, 429, Duration::from_secs(60), now);
         let at_port = host_of("https://a.example:443/y");
-        assert_eq!(at_port.quiet(&[2; 32], after(20)), Some((429, Duration::from_secs(40))));
-        assert_eq!(at_port.quiet(&[1; 32], after(20)), None, "its own consumers know");
-        assert_eq!(at_port.quiet(&[2; 32], after(60)), None);
-        assert_eq!(host_of("https://b.example/x").quiet(&[2; 32], now), None);
-        assert_eq!(host_of("ssh://git@a.example:443/x").quiet(&[2; 32], now), None);
-        at_port.set_quiet([1; 32], 503, Duration::from_secs(3600), now);
-        assert_eq!(at_port.quiet(&[2; 32], now), Some((503, MAX_QUIET)), "one answer does not close a host for long");
+        assert_eq!(at_port.quiet(&OTHER, after(20)), Some((429, Duration::from_secs(40))));
+        assert_eq!(at_port.quiet(&ONE, after(20)), None, "its own consumers know");
+        assert_eq!(at_port.quiet(&([2; 32], [9; 32]), after(20)), None, "with another account");
+        assert_eq!(at_port.quiet(&OTHER, after(60)), None);
+        assert_eq!(host_of("https://b.example/x").quiet(&OTHER, now), None);
+        assert_eq!(host_of("ssh://git@a.example:443/x").quiet(&OTHER, now), None);
+        at_port.set_quiet(ONE, 503, Duration::from_secs(3600), now);
+        assert_eq!(at_port.quiet(&OTHER, now), Some((503, MAX_QUIET)), "one answer does not close a host for long");
     }
 
     #[test]

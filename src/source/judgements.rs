@@ -1,17 +1,19 @@
 //! What was found to be signed.
 //!
-//! Invariant: only judgements in favour are kept, each for one object, one name and one set of keys.
+//! Invariant: only judgements in favour are kept, each for one object, one commit, one name and one set of keys.
 
 use std::collections::VecDeque;
 
-use super::id::Id;
+use super::id::{Commit, Id};
 
 /// Judgements that are remembered for a remote.
 const REMEMBERED: usize = 64;
-/// What was found to be signed: the object, the name that led to it, and the keys.
+/// What was found to be signed: the object, the commit that the server said it leads to, the name that led to it, and the
+/// keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Judged {
     pub(super) tip: Id,
+    pub(super) commit: Commit,
     pub(super) name: String,
     pub(super) keys: [u8; 32],
 }
@@ -31,5 +33,20 @@ impl Judgements {
 
     pub(super) fn has(&self, judged: &Judged) -> bool {
         self.0.contains(judged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_judgement_is_for_one_commit_whatever_the_server_says_that_a_reference_leads_to() {
+        let id = |digit: &str| Id::parse(digit.repeat(40).as_bytes()).unwrap();
+        let judged = |commit| Judged { tip: id("1"), commit, name: "refs/heads/main".to_owned(), keys: [7; 32] };
+        let mut judgements = Judgements::default();
+        judgements.add(judged(Commit(id("1"))));
+        assert!(judgements.has(&judged(Commit(id("1")))));
+        assert!(!judgements.has(&judged(Commit(id("2")))), "one that a server says the branch is peeled to");
     }
 }

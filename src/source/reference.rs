@@ -18,6 +18,8 @@ use super::version_range::{self, VersionRange};
 /// Beginning of a reference that is a range of versions. No name of a reference has a colon.
 const SEMVER: &str = "semver:";
 /// Where tags are.
+/// Where branches are.
+pub(super) const BRANCHES: &str = "refs/heads/";
 const TAGS: &str = "refs/tags/";
 
 /// What a GitSync or Function follows: a full reference name, a commit id, a branch, a tag, or an abbreviated commit id

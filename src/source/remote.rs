@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::abbreviation::{Resolutions, Tips};
+use super::connection::digest;
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::{Error, Fault};
 use super::fair_queue::Tenant;
@@ -68,6 +69,22 @@ impl Remote {
         }
     }
 
+    /// The parts that distinguish credentials.
+    fn credential_parts(&self) -> Vec<&str> {
+        match self.credentials() {
+            Credentials::Anonymous => Vec::new(),
+            Credentials::Basic { username, password } => vec![username, password.expose()],
+            Credentials::Bearer(token) => vec!["bearer", token.expose()],
+            Credentials::App(app) => app.parts().into_iter().collect(),
+            Credentials::Key(identity) => identity.parts().into_iter().collect(),
+        }
+    }
+
+    /// What distinguishes credentials, without anything of them.
+    fn account(&self) -> [u8; 32] {
+        digest(self.credential_parts().into_iter())
+    }
+
     /// The identity of the remote: address, credentials and connection.
     pub(super) fn identity(&self) -> Identity {
         let mut digest = Sha256::new();
@@ -76,16 +93,7 @@ impl Remote {
             digest.update(text.as_bytes());
         };
         add(&self.url.to_string());
-        match self.credentials() {
-            Credentials::Anonymous => {}
-            Credentials::Basic { username, password } => {
-                add(username);
-                add(password.expose());
-            }
-            Credentials::Bearer(token) => ["bearer", token.expose()].into_iter().for_each(&mut add),
-            Credentials::App(app) => app.parts().into_iter().for_each(&mut add),
-            Credentials::Key(identity) => identity.parts().into_iter().for_each(&mut add),
-        }
+        self.credential_parts().into_iter().for_each(&mut add);
         // A remote without anything special has the identity, and so the mirror, that it has always had.
         if self.connection != Connection::default() {
             add("connection");
@@ -316,7 +324,7 @@ impl Source {
         if let Some(answer) = answer {
             return answer;
         }
-        let host = self.inner.hosts.get(&remote.url, Instant::now());
+        let host = self.inner.hosts.get(&remote.url, &remote.connection, Instant::now());
         let _permit = match &host {
             Some(host) => Some(self.admitted(host, remote, &state).await?),
             None => None,
@@ -330,7 +338,7 @@ impl Source {
             Err(_) => Err(Fault::Timeout { after: deadline, what: "looking up the reference" }),
         };
         if let (Some(host), Err(Fault::Status { status, retry_after: Some(after) })) = (&host, &outcome) {
-            host.set_quiet(remote.identity(), *status, *after, Instant::now());
+            host.set_quiet((remote.identity(), remote.account()), *status, *after, Instant::now());
         }
         let mut poll = lock(&state.poll);
         poll.record(began, covers, outcome.map_err(Arc::new));
@@ -347,7 +355,7 @@ impl Source {
         let tenants = lock(&self.inner.consumers).namespaces(&identity).map(str::to_owned).collect::<Vec<_>>();
         let permits = host.permits.share_of_all(&self.tenant, tenants.iter().map(String::as_str));
         let permit = permits.acquire().await?;
-        match host.quiet(&identity, Instant::now()) {
+        match host.quiet(&(identity, remote.account()), Instant::now()) {
             Some((status, left)) => Err(Fault::Status { status, retry_after: Some(left) }),
             None => Ok(permit),
         }

@@ -1,7 +1,7 @@
 //! A commit of a remote with a [`Verification`](super::Verification) is fetched verified, or not at all.
 //!
 //! Invariant: the object that is judged is the one that is read: both are taken from the mirror by the id that was looked up.
-//! Invariant: only a judgement in favour is remembered, and only for the same object and the same keys.
+//! Invariant: only a judgement in favour is remembered, and only for the same object, commit, name and keys.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Source {
 }
 
 fn judged(keys: &Verification, found: &ResolvedRef) -> Judged {
-    Judged { tip: found.tip, name: found.name.clone(), keys: keys.digest() }
+    Judged { tip: found.tip, commit: found.commit, name: found.name.clone(), keys: keys.digest() }
 }
 
 /// Judges what must be signed. Blocks.

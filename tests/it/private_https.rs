@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 const API: &str = "serverless.kyma-project.io/v1alpha1";
-const SECRETS: &[&str] = &["81723", "PRIVATE KEY"];
+const SECRETS: &[&str] = &["-81723", "PRIVATE KEY"];
 
 /// A server with a private CA that wants a bearer token.
 async fn server(root: &std::path::Path) -> (PrivateCa, GitServer) {

@@ -162,7 +162,7 @@ async fn each_cell_has_its_condition() {
     }
     check_golden("private_git/conditions.txt", &table);
     let keys = [&good.0, &sealed.0, &wrong.0].map(|key| key.lines().filter(|line| !line.starts_with("-----")));
-    let hidden = ["81723", "PRIVATE KEY"].into_iter().chain(keys.into_iter().flatten()).collect::<Vec<_>>();
+    let hidden = ["-81723", "PRIVATE KEY"].into_iter().chain(keys.into_iter().flatten()).collect::<Vec<_>>();
     nothing_is_shown(&mut world, &hidden).await;
 }
 

@@ -20,7 +20,7 @@ const ALL: &[&str] = &["ed25519", "ecdsa", "rsa"];
 /// What must not be shown of the key and its passphrases: of the key, each of its lines but the first and the last.
 fn of_key(key: &str) -> Vec<&str> {
     let lines = key.lines().filter(|line| !line.starts_with("-----"));
-    ["81723", "PRIVATE KEY"].into_iter().chain(lines).collect()
+    ["-81723", "PRIVATE KEY"].into_iter().chain(lines).collect()
 }
 
 /// A key that lets in, with a passphrase.

@@ -12,7 +12,7 @@ use crate::failure::Class;
 use crate::source::Credentials;
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::{At, RefNames, Refs};
+use crate::source::reference::{At, BRANCHES, RefNames, Refs};
 
 /// The agent name in protocol messages.
 pub(super) const AGENT_LINE: &str = concat!("agent=mainstay/", env!("CARGO_PKG_VERSION"), "\n");
@@ -152,7 +152,8 @@ fn reference(line: &[u8]) -> Result<Option<(String, At)>, Fault> {
     let mut at = At { id, peeled: None, symbolic: None };
     for word in words {
         if let Some(target) = word.strip_prefix("symref-target:") {
-            at.symbolic = Some(target.to_owned());
+            // Any other name stays the one that was asked for: a server must not be able to give a signed tag another.
+            at.symbolic = Some(target.to_owned()).filter(|target| name == "HEAD" && target.starts_with(BRANCHES));
         } else if let Some(peeled) = word.strip_prefix("peeled:") {
             at.peeled = Some(Id::parse(peeled.as_bytes()).ok_or(Fault::Protocol { why: "a peeled id is malformed" })?);
         }
@@ -172,6 +173,10 @@ mod tests {
         let (name, at) = reference(line.as_bytes()).unwrap().unwrap();
         assert_eq!((name.as_str(), at.symbolic.as_deref()), ("HEAD", Some("refs/heads/main")));
         assert_eq!(at.peeled, Some(at.id));
+        for renamed in ["refs/tags/v2 symref-target:refs/tags/v1", "HEAD symref-target:refs/tags/v1"] {
+            let (_, at) = reference(format!("{id} {renamed}").as_bytes()).unwrap().unwrap();
+            assert_eq!(at.symbolic, None, "{renamed}");
+        }
         for bad in ["", "123", &id, &format!("{id} x peeled:zz"), &"z".repeat(60)] {
             assert!(reference(bad.as_bytes()).is_err(), "{bad}");
         }

@@ -25,7 +25,7 @@ impl io::Write for Sink {
 pub(crate) fn keep() {
     SUBSCRIBED.get_or_init(|| {
         let filter = tracing_subscriber::EnvFilter::new("trace,h2=off,hyper=off");
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Sink).init();
+        tracing_subscriber::fmt().with_env_filter(filter).without_time().with_ansi(false).with_writer(|| Sink).init();
     });
 }
 

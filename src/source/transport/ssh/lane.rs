@@ -83,19 +83,31 @@ impl SharedConnection {
 /// What a caller without a connection does.
 enum Next<'l> {
     Take(Arc<SharedConnection>),
-    Wait(tokio::sync::futures::Notified<'l>, Counted<'l>),
-    LogIn(Counted<'l>),
+    Wait(tokio::sync::futures::Notified<'l>, Waiter<'l>),
+    LogIn(Login<'l>),
 }
 
-/// Counted until it is dropped.
-struct Counted<'l> {
-    lane: &'l Lane,
-    what: fn(&mut Kept) -> &mut usize,
-}
+/// A caller that waits, until it is dropped. That wakes nobody: the others would wake each other without end.
+struct Waiter<'l>(&'l Lane);
 
-impl Drop for Counted<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        *(self.what)(&mut lock(&self.lane.kept)) -= 1;
+        lock(&self.0.kept).waiting -= 1;
+    }
+}
+
+/// A login under way, until it is dropped. One that is broken off has failed, too.
+struct Login<'l> {
+    lane: &'l Lane,
+    has_succeeded: bool,
+}
+
+impl Drop for Login<'_> {
+    fn drop(&mut self) {
+        let mut kept = lock(&self.lane.kept);
+        kept.logins -= 1;
+        kept.failures += u64::from(!self.has_succeeded);
+        drop(kept);
         self.lane.ended.notify_waiters();
     }
 }
@@ -151,8 +163,9 @@ impl Lane {
             match self.next(failures) {
                 Next::Take(connection) => return Ok(connection),
                 Next::Wait(ended, _waiting) => ended.await,
-                Next::LogIn(counted) => {
-                    let connection = log_in.await.inspect_err(|_| lock(&self.kept).failures += 1)?;
+                Next::LogIn(mut login) => {
+                    let connection = log_in.await?;
+                    login.has_succeeded = true;
                     self.logins.fetch_add(1, Ordering::Relaxed);
                     let now = Instant::now();
                     let lane = Arc::downgrade(self);
@@ -160,7 +173,7 @@ impl Lane {
                     let connection = Arc::new(connection);
                     lock(&self.kept).connections.push((Arc::clone(&connection), now));
                     tokio::spawn(close_when_idle(Arc::downgrade(self)));
-                    drop(counted);
+                    drop(login);
                     return Ok(connection);
                 }
             }
@@ -177,10 +190,10 @@ impl Lane {
         // Each login under way makes room for its caller and some more.
         if kept.failures == failures && kept.waiting < kept.logins * (self.room() - 1) {
             kept.waiting += 1;
-            Next::Wait(self.ended.notified(), Counted { lane: self, what: |kept| &mut kept.waiting })
+            Next::Wait(self.ended.notified(), Waiter(self))
         } else {
             kept.logins += 1;
-            Next::LogIn(Counted { lane: self, what: |kept| &mut kept.logins })
+            Next::LogIn(Login { lane: self, has_succeeded: false })
         }
     }
 
@@ -233,4 +246,42 @@ async fn close_when_idle(lane: Weak<Lane>) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn};
+    use std::pin::pin;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_that_wait_for_a_login_do_not_wake_each_other() {
+        let lane = Arc::new(Lane::new(Arc::default(), Duration::from_secs(1)));
+        let polls = Arc::new(AtomicUsize::new(0));
+        let caller = || {
+            let (lane, polls) = (Arc::clone(&lane), Arc::clone(&polls));
+            tokio::spawn(async move {
+                let mut connecting = pin!(lane.connect(pending()));
+                poll_fn(|cx| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    connecting.as_mut().poll(cx).map(drop)
+                })
+                .await;
+            })
+        };
+        let callers = (0..5).map(|_| caller()).collect::<Vec<_>>();
+        let settle = async || {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            polls.load(Ordering::Relaxed)
+        };
+        assert_eq!(settle().await, 5);
+        callers[1].abort();
+        assert_eq!(settle().await, 5, "the other ones that wait have no reason to look");
+        // With the login that is broken off, all of them try for themselves.
+        callers[0].abort();
+        assert_eq!(settle().await, 8);
+    }
 }
