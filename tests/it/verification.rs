@@ -276,12 +276,17 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
         format!("it is signed with OpenPGP key {subkey}, which is not in Secret keys; add that key if you trust it");
     assert_eq!(judge.of(&[&before], |raw| signature(&gpg, raw)).await, unknown);
     let trusted = gpg.public();
-    gpg.revoke();
+    let certificate = gpg.revoke();
     let name = format!("OpenPGP key {}", gpg.fingerprints()[0]);
     let revoked = format!("it is signed with {name}, which was revoked");
     // The commit was signed before; the Secret has learned of the revocation.
     assert_eq!(judge.says(VerifyMode::Head, "main", &[&gpg.public()]).await, revoked);
     assert_eq!(judge.says(VerifyMode::Head, "main", &[&trusted]).await, "good");
+    // An older copy beside it changes nothing, and a revocation certificate alone is not passed over.
+    assert_eq!(judge.says(VerifyMode::Head, "main", &[&trusted, &gpg.public()]).await, revoked);
+    assert_eq!(judge.says(VerifyMode::Head, "main", &[&gpg.public(), &trusted]).await, revoked);
+    let unused = judge.says(VerifyMode::Head, "main", &[&trusted, &certificate]).await;
+    assert!(unused.contains("holds no key; import a revocation certificate"), "{unused}");
 
     // A key that was made in 2020 for one year signed in 2020.
     let gpg = Gpg::past("20200101T000000", "365d");

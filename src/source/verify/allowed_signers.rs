@@ -31,12 +31,13 @@ pub(super) fn read(text: &str) -> Result<Vec<SshSigner>, String> {
 fn signer(line: &str) -> Result<SshSigner, &'static str> {
     const NO_KEY: &str =
         "it is neither a public key, such as `ssh-ed25519 AAAA…`, nor a line of an allowed_signers file";
+    const TWICE: &str = "an option stands there twice";
     if let Ok(key) = PublicKey::from_openssh(line) {
         return Ok(SshSigner { key, principals: String::new(), valid_after: None, valid_before: None, for_git: true });
     }
     let (principals, rest) = field(line);
     let mut rest = rest.trim_start();
-    let (mut valid_after, mut valid_before, mut for_git) = (None, None, true);
+    let (mut valid_after, mut valid_before, mut for_git) = (None, None, None);
     // A key begins with its type, which no option looks like.
     let key = loop {
         if let Ok(key) = PublicKey::from_openssh(rest) {
@@ -50,7 +51,10 @@ fn signer(line: &str) -> Result<SshSigner, &'static str> {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = value.trim_matches('"');
             match name.to_ascii_lowercase().as_str() {
-                "namespaces" => for_git = value.split(',').any(|pattern| matches(pattern, NAMESPACE)),
+                "namespaces" if for_git.is_some() => return Err(TWICE),
+                "valid-after" if valid_after.is_some() => return Err(TWICE),
+                "valid-before" if valid_before.is_some() => return Err(TWICE),
+                "namespaces" => for_git = Some(allows_git(value)),
                 "valid-after" => valid_after = Some(time(value).ok_or("its valid-after is not a time like 20300131")?),
                 "valid-before" => {
                     valid_before = Some(time(value).ok_or("its valid-before is not a time like 20300131")?);
@@ -62,7 +66,19 @@ fn signer(line: &str) -> Result<SshSigner, &'static str> {
         }
         rest = after.trim_start();
     };
-    Ok(SshSigner { key, principals: principals.trim_matches('"').to_owned(), valid_after, valid_before, for_git })
+    Ok(SshSigner {
+        key,
+        principals: principals.trim_matches('"').to_owned(),
+        valid_after,
+        valid_before,
+        for_git: for_git.unwrap_or(true),
+    })
+}
+
+/// Whether a list of patterns allows Git's namespace: one matches it, and none that is negated does.
+fn allows_git(patterns: &str) -> bool {
+    let negated = |pattern: &str| pattern.trim().strip_prefix('!').is_some_and(|pattern| matches(pattern, NAMESPACE));
+    !patterns.split(',').any(negated) && patterns.split(',').any(|pattern| matches(pattern, NAMESPACE))
 }
 
 fn is_key_type(word: &str) -> bool {
@@ -155,6 +171,8 @@ mod tests {
         let options = format!("a@b namespaces=\"file,g*\",valid-after=\"20200102Z\",VALID-BEFORE=20300405060708 {KEY}");
         check(&options, r#""a@b" 2020-01-02T00:00:00Z 2030-04-05T06:07:08Z true"#);
         check(&format!("\"a b\" namespaces=\"file\" {KEY}"), r#""a b" - - false"#);
+        check(&format!("a@b namespaces=\"*,!git\" {KEY}"), r#""a@b" - - false"#);
+        check(&format!("a@b namespaces=\"!file,g*\" {KEY}"), r#""a@b" - - true"#);
     }
 
     #[test]
@@ -163,6 +181,9 @@ mod tests {
         check(&format!("{KEY}\nhello"), &format!("line 2: {no_key}"));
         check("a@b ssh-ed25519 AAAA", &format!("line 1: {no_key}"));
         check(&format!("a@b touch=no {KEY}"), "line 1: it has an option that is not known");
+        let twice = "line 1: an option stands there twice";
+        check(&format!("a@b namespaces=file,namespaces=git {KEY}"), twice);
+        check(&format!("a@b valid-before=20200101 valid-before=20900101 {KEY}"), twice);
         check(
             &format!("a@b cert-authority {KEY}"),
             "line 1: cert-authority is not supported; list the keys themselves",

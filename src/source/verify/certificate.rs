@@ -40,7 +40,14 @@ pub(super) fn from_text(text: &str) -> Result<Vec<Certificate>, String> {
     for block in text.split(BEGIN).skip(1) {
         let block = format!("{BEGIN}{block}");
         let (read, _) = SignedPublicKey::from_string_many(&block).map_err(|_| unreadable(all.len()))?;
+        let before = all.len();
         add(&mut all, read)?;
+        if all.len() == before {
+            return Err(format!(
+                "the block after {before} OpenPGP keys holds no key; import a revocation certificate with `gpg --import`, and \
+                 put what `gpg --export --armor` then writes"
+            ));
+        }
     }
     Ok(all)
 }
@@ -101,7 +108,7 @@ impl Certificate {
         let not_bound =
             || SignatureFault::MayNotSign { key: key(), why: "its primary key has not bound it with a strong hash" };
         let binding = newest.ok_or_else(not_bound)?;
-        valid(&subkey.key, &terms_of(&subkey.key, binding), made, now)?;
+        valid(&subkey.key, &terms_of(&subkey.key, &[binding]), made, now)?;
         // Else a primary key could adopt a subkey of somebody else.
         let back = binding.embedded_signature();
         let bound = back.is_some_and(|back| {
@@ -130,11 +137,13 @@ impl Certificate {
             let revoked = own.iter().any(|sig| sig.typ() == Some(SignatureType::CertRevocation));
             if revoked { None } else { newest(own.into_iter()) }
         });
-        let said = newest(direct.chain(users)).ok_or_else(|| SignatureFault::MayNotSign {
-            key: name(primary),
-            why: "it has no user id that it has signed with a strong hash itself",
-        })?;
-        Ok(terms_of(primary, said))
+        // What the signature about the key itself leaves out, that about its user id says.
+        let said: Vec<_> = [newest(direct), newest(users)].into_iter().flatten().collect();
+        if said.is_empty() {
+            let why = "it has no user id that it has signed with a strong hash itself";
+            return Err(SignatureFault::MayNotSign { key: name(primary), why });
+        }
+        Ok(terms_of(primary, &said))
     }
 }
 
@@ -144,16 +153,17 @@ fn newest<'s>(signatures: impl Iterator<Item = &'s Signature>) -> Option<&'s Sig
     strong.max_by_key(|sig| sig.created().map(pgp::types::Timestamp::as_secs))
 }
 
-/// What a signature of the owner says of a key. Old keys say nothing of what they may do, and may do all.
-fn terms_of(key: &impl KeyDetails, said: &Signature) -> Terms {
-    let silent = !said
-        .config()
-        .into_iter()
-        .flat_map(SignatureConfig::hashed_subpackets)
-        .any(|part| matches!(part.data, SubpacketData::KeyFlags(_)));
-    let lasts = said.key_expiration_time().map(|lasts| i64::from(lasts.as_secs())).filter(|lasts| *lasts > 0);
+/// What signatures of the owner say of a key: of each thing, the first that says something. Old keys say nothing of what they
+/// may do, and may do all.
+fn terms_of(key: &impl KeyDetails, said: &[&Signature]) -> Terms {
+    let speaks = |said: &&&Signature| {
+        let mut parts = said.config().into_iter().flat_map(SignatureConfig::hashed_subpackets);
+        parts.any(|part| matches!(part.data, SubpacketData::KeyFlags(_)))
+    };
+    let lasts = said.iter().find_map(|said| said.key_expiration_time());
+    let lasts = lasts.map(|lasts| i64::from(lasts.as_secs())).filter(|lasts| *lasts > 0);
     let expires = lasts.and_then(|lasts| Timestamp::from_second(at(key.created_at()).as_second() + lasts).ok());
-    Terms { may_sign: silent || said.key_flags().sign(), expires }
+    Terms { may_sign: said.iter().find(speaks).is_none_or(|said| said.key_flags().sign()), expires }
 }
 
 /// Whether a key may sign by these terms, both now and when the signature says that it was made.

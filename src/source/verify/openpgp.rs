@@ -44,15 +44,17 @@ pub(super) fn judge(
             return Err(SignatureFault::Expired { key: name, at: end });
         }
     }
-    let mut refused = SignatureFault::unknown(name);
+    let mut judgement = Err(SignatureFault::unknown(name));
     for certificate in certificates {
         match certificate.judge(&signature, payload, made, now) {
             None => {}
-            Some(Ok(())) => return Ok(()),
-            Some(Err(why)) => refused = why,
+            // An older copy of the certificate does not say so, and changes nothing.
+            Some(revoked @ Err(SignatureFault::Revoked { .. })) => return revoked,
+            Some(Ok(())) => judgement = Ok(()),
+            Some(refused) => judgement = judgement.or(refused),
         }
     }
-    Err(refused)
+    judgement
 }
 
 /// The only packet of the text.

@@ -138,13 +138,14 @@ impl Gpg {
         self.fingerprints().pop().unwrap()
     }
 
-    /// Revokes the key.
-    pub(crate) fn revoke(&self) {
+    /// Revokes the key with this certificate.
+    pub(crate) fn revoke(&self) -> String {
         let primary = self.fingerprints().remove(0);
         let path = self.home.path().join("openpgp-revocs.d").join(format!("{primary}.rev"));
         // gpg puts a colon before the armour, so that nobody revokes by mistake.
         let revocation = fs::read_to_string(path).unwrap().replace(":-----BEGIN", "-----BEGIN");
         self.run(&["--import"], revocation.as_bytes());
+        revocation[revocation.find("-----BEGIN").unwrap()..].to_owned()
     }
 }
 
