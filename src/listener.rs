@@ -12,8 +12,8 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -21,6 +21,7 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -63,15 +64,11 @@ struct Entry {
     number: u64,
 }
 
-impl Silent {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CancellationToken>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Silent {}
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.all.lock().remove(&self.number);
+        self.all.0.lock().remove(&self.number);
     }
 }
 
@@ -94,7 +91,7 @@ where
         let Some(permit) = stop.run_until_cancelled(permit(&permits, &silent)).await else { break };
         number += 1;
         let end = stop.child_token();
-        silent.lock().insert(number, end.clone());
+        silent.0.lock().insert(number, end.clone());
         let entry = Entry { all: Arc::clone(&silent), number };
         tasks.spawn(connection(accepted, limits, answer.clone(), entry, end, permit));
     }
@@ -120,7 +117,7 @@ async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaph
     if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
         return Some(permit);
     }
-    let oldest = silent.lock().pop_first();
+    let oldest = silent.0.lock().pop_first();
     if let Some((_, connection)) = oldest {
         connection.cancel();
     }
@@ -145,7 +142,7 @@ async fn connection<F, Answer, B>(
     let entry = Mutex::new(Some(entry));
     let service = service_fn(|request| {
         has_begun.store(true, Ordering::Relaxed);
-        drop(entry.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(entry.lock().take());
         let answered = answer(request);
         async move { Ok::<_, Infallible>(answered.await) }
     });

@@ -11,8 +11,10 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// A component is stuck after this time without progress: three times the longest deadline of a single operation.
 pub const STUCK_AFTER: Duration = Duration::from_secs(900);
@@ -52,7 +54,7 @@ impl Liveness {
     /// A new component; `name` as in "`name` is stuck".
     pub fn component(&self, name: &'static str) -> Component {
         let component = Component::new(name);
-        let mut components = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut components = self.0.lock();
         // A component that nobody else holds has ended with its term.
         components.retain(|component| Arc::strong_count(&component.0) > 1);
         components.push(component.clone());
@@ -65,8 +67,8 @@ impl Liveness {
     /// The stuck components, and since when.
     pub fn check(&self, stuck_after: Duration) -> Result<(), String> {
         let now = Instant::now();
-        let components = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stuck = components.iter().filter_map(|one| stuck(one.0.name, *one.0.state(), now, stuck_after));
+        let components = self.0.lock();
+        let stuck = components.iter().filter_map(|one| stuck(one.0.name, *one.0.state.lock(), now, stuck_after));
         let stuck = stuck.collect::<Vec<_>>();
         if stuck.is_empty() { Ok(()) } else { Err(stuck.join("; ")) }
     }
@@ -94,7 +96,7 @@ impl Component {
 
     /// Runs a loop that may be idle, and tracks that it is polled all the time.
     pub async fn track_loop<F: Future>(&self, task: F) -> F::Output {
-        self.0.state().idle = TICK;
+        self.0.state.lock().idle = TICK;
         let ticking = async {
             let mut ticks = tokio::time::interval(TICK);
             loop {
@@ -112,18 +114,14 @@ impl Component {
 }
 
 impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn progressed(&self) {
-        self.state().progress = Instant::now();
+        self.state.lock().progress = Instant::now();
     }
 }
 
 impl<'c> Running<'c> {
     fn begin(component: &'c Component) -> Self {
-        let mut state = component.0.state();
+        let mut state = component.0.state.lock();
         *state = State { tasks: state.tasks + 1, progress: Instant::now(), ..*state };
         Self(component)
     }
@@ -131,7 +129,7 @@ impl<'c> Running<'c> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.0.state();
+        let mut state = self.0.0.state.lock();
         *state = State { tasks: state.tasks.saturating_sub(1), progress: Instant::now(), ..*state };
     }
 }
@@ -173,10 +171,10 @@ mod tests {
         assert_eq!(liveness.check(none), Ok(()), "it is idle");
         let mut waits = pin!(component.track(std::future::pending::<()>()));
         assert!(futures::poll!(&mut waits).is_pending());
-        let before = component.0.state().progress;
+        let before = component.0.state.lock().progress;
         assert!(liveness.check(none).is_err_and(|why| why.starts_with("reconciling is stuck: 1 running")));
         assert_eq!(component.track(async { 1 }).await, 1);
-        let state = *component.0.state();
+        let state = *component.0.state.lock();
         assert!(state.progress > before && state.tasks == 1, "another task made progress");
     }
 
@@ -188,7 +186,7 @@ mod tests {
         assert!(cut_off.is_err() && liveness.check(none).is_ok());
         drop(component);
         let _another = liveness.component("another");
-        assert_eq!(liveness.0.lock().unwrap().len(), 1);
+        assert_eq!(liveness.0.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -196,8 +194,8 @@ mod tests {
         let component = Component::new("the loop");
         let mut waits = pin!(component.track_loop(std::future::pending::<()>()));
         assert!(futures::poll!(&mut waits).is_pending());
-        let before = component.0.state().progress;
+        let before = component.0.state.lock().progress;
         assert!(tokio::time::timeout(2 * TICK, waits).await.is_err());
-        assert!(component.0.state().progress > before);
+        assert!(component.0.state.lock().progress > before);
     }
 }

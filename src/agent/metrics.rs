@@ -5,12 +5,9 @@
 //!
 //! Deliberately absent: rates and alerts, which belong in Prometheus.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
@@ -202,7 +199,7 @@ impl Metrics {
     /// Drops the series of GitSyncs and Functions that do not exist any more.
     fn drop_deleted(&self) {
         let Some(subjects) = (self.read)().subjects else { return };
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| {
+        self.known.lock().retain(|known| {
             let exists = subjects.contains(known);
             if !exists {
                 for family in self.per_subject() {
@@ -228,7 +225,7 @@ impl Metrics {
 
     fn increment(&self, family: &Family<Labels, Counter>, subject: &Owner) {
         let labels = labels(subject);
-        let new = self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(subject.clone());
+        let new = self.known.lock().insert(subject.clone());
         if new && matches!(subject, Owner::GitSync(_)) {
             // A counter that starts at 0 shows its first increase as a rate; one that appears at 1 does not.
             for family in self.per_subject() {
@@ -462,13 +459,13 @@ mod tests {
         let subjects = Arc::new(Mutex::new(None));
         let metrics = Metrics::new({
             let subjects = Arc::clone(&subjects);
-            move || Gauges { subjects: subjects.lock().unwrap().clone(), ..Gauges::default() }
+            move || Gauges { subjects: subjects.lock().clone(), ..Gauges::default() }
         });
         metrics.count(&applied("web"));
         metrics.count(&applied("other"));
         metrics.count(&reverted(Owner::function("shop", "web"), 1.0));
         assert!(metrics.text().unwrap().contains("shop/web"), "nothing is dropped while the subjects are unknown");
-        *subjects.lock().unwrap() = Some(BTreeSet::from([sync("other")]));
+        *subjects.lock() = Some(BTreeSet::from([sync("other")]));
         let text = metrics.text().unwrap();
         assert!(!text.contains("shop/web") && text.contains("shop/other"), "{text}");
         metrics.count(&applied("web"));

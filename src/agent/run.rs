@@ -3,9 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -136,11 +137,11 @@ struct Shown(Arc<Mutex<Option<Contexts>>>);
 
 impl Shown {
     fn set(&self, contexts: Option<Contexts>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = contexts;
+        *self.0.lock() = contexts;
     }
 
     fn get(&self) -> Option<Contexts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

@@ -4,9 +4,9 @@
 //! Invariant: what waits is bounded in bytes: beyond a number, what was seen is left out and read again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::fair::Fair;
@@ -69,7 +69,7 @@ pub(super) struct Permit<'p> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut reverts = self.permits.reverts();
+        let mut reverts = self.permits.reverts.lock();
         reverts.fair.done(self.owner);
         reverts.grant();
     }
@@ -84,10 +84,6 @@ pub(super) struct Sent {
 }
 
 impl Permits {
-    fn reverts(&self) -> MutexGuard<'_, Reverts> {
-        self.reverts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts one more queued revert; returns what of the state that was seen may wait with it.
     pub(super) fn enter(&self, seen: Option<Sight>) -> Option<Sight> {
         match self.queued.fetch_add(1, Ordering::AcqRel) {
@@ -115,7 +111,7 @@ impl Permits {
     pub(super) async fn acquire<'p>(&'p self, owner: &'p Owner) -> Option<Permit<'p>> {
         let (grant, granted) = oneshot::channel();
         {
-            let mut reverts = self.reverts();
+            let mut reverts = self.reverts.lock();
             reverts.fair.push(owner, grant);
             reverts.grant();
         }
@@ -125,7 +121,7 @@ impl Permits {
 
     /// Grants as many permits as there may be now.
     pub(super) fn grant(&self) {
-        self.reverts().grant();
+        self.reverts.lock().grant();
     }
 
     /// Waits while reverts wait, for a moment: drift goes before sync work.
@@ -137,12 +133,12 @@ impl Permits {
 
     /// A write of a revert is sent now.
     pub(super) fn sent(&self) -> Sent {
-        Sent { at: Instant::now(), in_flight: self.reverts().fair.in_flight() }
+        Sent { at: Instant::now(), in_flight: self.reverts.lock().fair.in_flight() }
     }
 
     /// It was answered as it should be.
     pub(super) fn answered(&self, sent: Sent) {
-        let mut reverts = self.reverts();
+        let mut reverts = self.reverts.lock();
         reverts.learn(|limit| limit.answered(sent.at, sent.in_flight, Instant::now()));
         reverts.grant();
     }
@@ -157,7 +153,7 @@ impl Permits {
         if !is_overloaded {
             return None;
         }
-        let mut reverts = self.reverts();
+        let mut reverts = self.reverts.lock();
         let now = Instant::now();
         reverts.learn(|limit| limit.overloaded(sent.at, error.retry_after(), now));
         reverts.limit.pause(now)

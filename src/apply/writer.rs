@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
@@ -86,7 +87,7 @@ impl Writer {
 
     /// The store, for a moment.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
-        self.0.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.store.lock()
     }
 
     pub(super) fn permits(&self) -> &Permits {
@@ -117,17 +118,17 @@ impl Writer {
 
     /// Notifies when something changed that an owner's status shows.
     pub fn notifier(&self, owner: &Owner) -> Arc<Notify> {
-        let mut notifiers = self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notifiers = self.0.notifiers.lock();
         Arc::clone(notifiers.entry(owner.clone()).or_default())
     }
 
     pub(super) fn remove_notifier(&self, owner: &Owner) {
-        self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner).remove(owner);
+        self.0.notifiers.lock().remove(owner);
     }
 
     /// Notifies an owner of a change that its status shows.
     pub(crate) fn notify(&self, owner: &Owner) {
-        let notifiers = self.0.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let notifiers = self.0.notifiers.lock();
         // An owner that is gone has no notifier, and gets none.
         notifiers.get(owner).inspect(|notifier| notifier.notify_one());
     }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The verb of a request as in RBAC, except that `apply` is told apart from other patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,13 +71,13 @@ pub struct Requests(Arc<Mutex<Counts>>);
 
 impl Requests {
     pub(super) fn add(&self, verb: Verb, resource: &Arc<str>) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         *counts.entry((verb, Arc::clone(resource))).or_default() += 1;
     }
 
     /// All counts, ordered by verb and resource.
     pub fn snapshot(&self) -> Vec<Counted> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.0.lock();
         counts
             .iter()
             .map(|((verb, resource), count)| Counted { verb: *verb, resource: Arc::clone(resource), count: *count })
@@ -84,7 +86,7 @@ impl Requests {
 
     /// The sum of the counts that `selected` selects.
     pub fn total(&self, selected: impl Fn(Verb, &str) -> bool) -> u64 {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.0.lock();
         counts.iter().filter(|((verb, resource), _)| selected(*verb, resource)).map(|(_, count)| count).sum()
     }
 }

@@ -6,10 +6,11 @@
 //! Invariant: one broken group does not fail the others. Its kinds stay as they were last known, and an unknown kind of
 //! it is an error. A kind is reported as not served only if every group answered.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::object::Key;
@@ -39,7 +40,7 @@ pub(super) struct Discovery {
 
 impl Discovery {
     fn table(&self) -> Arc<Table> {
-        Arc::clone(&self.table.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.table.lock())
     }
 }
 
@@ -127,7 +128,7 @@ impl Cluster {
         match self.read_table(&table).await {
             Ok(fresh) => {
                 let fresh = Arc::new(fresh);
-                *discovery.table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
+                *discovery.table.lock() = Arc::clone(&fresh);
                 *read_at = Some(Instant::now());
                 Ok(fresh)
             }

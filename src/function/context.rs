@@ -1,12 +1,13 @@
 //! What all Functions of an agent share.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -120,11 +121,11 @@ impl Context {
 
     /// The metrics of every Function.
     pub fn metrics(&self) -> Vec<FunctionMetrics> {
-        self.metrics.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.metrics.lock().values().cloned().collect()
     }
 
     pub(super) fn set_metrics(&self, owner: &Owner, metrics: Option<FunctionMetrics>) {
-        let mut all = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.metrics.lock();
         match metrics {
             Some(metrics) => all.insert(owner.clone(), metrics),
             None => all.remove(owner),

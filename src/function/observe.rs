@@ -10,9 +10,10 @@
 //! Invariant: the cache contains our own writes before the next decision.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -64,12 +65,12 @@ impl Cache {
 
     /// The children of a Function.
     pub fn children(&self, namespace: &str, uid: &str) -> Children {
-        self.lock().children.get(&children_key(namespace, uid)).cloned().unwrap_or_default()
+        self.inner.lock().children.get(&children_key(namespace, uid)).cloned().unwrap_or_default()
     }
 
     /// Registers a Function. Notifies when a child changes, and when a build is admitted.
     pub fn register(&self, owner: &Owner, namespace: &str, uid: &str) -> Arc<Notify> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let children = children_key(namespace, uid);
         inner.names.insert(owner.clone(), Arc::clone(&children));
         let (_, notifier) = inner.notifiers.entry(children).or_insert_with(|| (owner.clone(), Arc::default()));
@@ -78,7 +79,7 @@ impl Cache {
 
     /// Removes a Function.
     pub fn unregister(&self, owner: &Owner, namespace: &str, uid: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let children = children_key(namespace, uid);
         inner.notifiers.remove(&children);
         if inner.names.get(owner) == Some(&children) {
@@ -90,24 +91,24 @@ impl Cache {
 
     /// Puts a Function into the build queue.
     pub fn enqueue(&self, owner: &Owner, namespace: &Arc<str>) -> Admission {
-        self.lock().queue.enqueue(owner, namespace)
+        self.inner.lock().queue.enqueue(owner, namespace)
     }
 
     /// The place of a Function in the build queue.
     pub fn admission(&self, owner: &Owner) -> Admission {
-        self.lock().queue.admission(owner)
+        self.inner.lock().queue.admission(owner)
     }
 
     /// Removes a Function from the build queue, because it need not build or has created its Job.
     pub fn withdraw(&self, owner: &Owner) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.queue.withdraw(owner);
         inner.advance();
     }
 
     /// Marks a Job as held up because its pod is refused, until it has one.
     pub fn set_held_up(&self, namespace: &str, uid: &str, job: &ChildIdentity) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let children = children_key(namespace, uid);
         if inner
             .children
@@ -121,7 +122,7 @@ impl Cache {
 
     /// The lengths of the build queue.
     pub fn queue_lengths(&self) -> QueueLengths {
-        self.lock().queue.lengths()
+        self.inner.lock().queue.lengths()
     }
 
     /// Inserts or updates an object from a watch event or the answer to a write.
@@ -142,7 +143,7 @@ impl Cache {
 
     fn insert_child(&self, uid: Arc<str>, child: Child) -> (Arc<str>, String) {
         let name = child.identity().name.clone();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.put(&uid, child);
         inner.notify(&uid);
         (uid, name)
@@ -150,7 +151,7 @@ impl Cache {
 
     /// Whether an object still has this resource version.
     pub(super) fn is_at(&self, child_kind: ChildKind, namespace: &str, uid: &str, name: &str, version: &str) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let Some(children) = inner.children.get(&children_key(namespace, uid)) else { return false };
         children.identities(child_kind).any(|identity| identity.name == name && identity.version == version)
     }
@@ -158,7 +159,7 @@ impl Cache {
     /// Removes a deleted object.
     pub fn remove_object(&self, child_kind: ChildKind, live: &Value) {
         let Some((uid, child)) = read(child_kind, live) else { return };
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.remove(&uid, child_kind, |identity| {
             identity.name == child.identity().name && identity.uid == child.identity().uid
         });
@@ -169,18 +170,20 @@ impl Cache {
     fn owner_of_ended(&self, job: &Value) -> Option<Owner> {
         let (children, _) =
             read(ChildKind::Job, job).filter(|_| child_state::job(job).progress != Progress::Running)?;
-        self.lock().notifiers.get(&children).map(|(owner, _)| owner.clone())
+        self.inner.lock().notifiers.get(&children).map(|(owner, _)| owner.clone())
     }
 
     /// Removes an object that we deleted.
     pub fn remove_deleted(&self, child_kind: ChildKind, namespace: &str, uid: &str, gone: &ChildIdentity) {
         let children = children_key(namespace, uid);
-        self.lock().remove(&children, child_kind, |identity| identity.name == gone.name && identity.uid == gone.uid);
+        self.inner
+            .lock()
+            .remove(&children, child_kind, |identity| identity.name == gone.name && identity.uid == gone.uid);
     }
 
     /// Removes all objects of a kind but these.
     fn retain_only(&self, child_kind: ChildKind, present: &HashSet<(Arc<str>, String)>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let all = inner.children.keys().cloned().collect::<Vec<_>>();
         for uid in all {
             let is_gone = |identity: &ChildIdentity| !present.contains(&(Arc::clone(&uid), identity.name.clone()));
@@ -190,10 +193,6 @@ impl Cache {
         }
         drop(inner);
         self.synced.send_modify(|synced| _ = synced.insert(child_kind));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

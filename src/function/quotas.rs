@@ -4,10 +4,11 @@
 //! Invariant: a quota that keeps changing wakes a Function at most every two seconds.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +37,7 @@ pub(super) struct Waiting {
 impl Quotas {
     /// Starts to wait for the quotas of a namespace.
     pub(super) fn wait(&self, namespace: &str) -> Waiting {
-        let raised = self.lock().entry(namespace.to_owned()).or_default().subscribe();
+        let raised = self.waiting.lock().entry(namespace.to_owned()).or_default().subscribe();
         self.begun.notify_one();
         Waiting { raised, next: Instant::now() }
     }
@@ -62,20 +63,16 @@ impl Quotas {
     }
 
     fn wake(&self, namespace: &str) {
-        if let Some(sender) = self.lock().get(namespace) {
+        if let Some(sender) = self.waiting.lock().get(namespace) {
             sender.send_replace(());
         }
     }
 
     /// Whether a Function waits.
     fn is_awaited(&self) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         waiting.retain(|_, sender| sender.receiver_count() > 0);
         !waiting.is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<()>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! What all GitSyncs of an agent share.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::label::label;
@@ -110,12 +111,12 @@ impl Context {
 
     /// What metrics say of every GitSync.
     pub fn facts(&self) -> Vec<(Owner, SyncFacts)> {
-        let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let facts = self.facts.lock();
         facts.iter().map(|(owner, facts)| (owner.clone(), *facts)).collect()
     }
 
     pub(super) fn set_facts(&self, owner: &Owner, facts: Option<SyncFacts>) {
-        let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.facts.lock();
         match facts {
             Some(facts) => all.insert(owner.clone(), facts),
             None => all.remove(owner),

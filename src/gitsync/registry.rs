@@ -5,8 +5,9 @@
 //! else has them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::plan::Claim;
@@ -58,7 +59,7 @@ pub struct View<'a> {
 impl Registry {
     /// Looks at the rows and changes the own one, as one step.
     pub fn with<T>(&self, own: &Owner, look: impl FnOnce(&mut View<'_>) -> T) -> T {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.lock();
         look(&mut View { rows: &mut rows, own })
     }
 
@@ -106,7 +107,7 @@ impl Registry {
 
     /// The GitSync is gone.
     pub fn remove(&self, own: &Owner) {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner).remove(own);
+        self.rows.lock().remove(own);
         self.tell();
     }
 }

@@ -3,7 +3,9 @@
 //! Invariant: it keeps no object alive. A file is cached as long as its objects are used elsewhere.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use crate::object::Object;
 use crate::source::BlobId;
@@ -17,7 +19,7 @@ pub struct DecodeCache(Mutex<Files>);
 impl DecodeCache {
     /// The objects of the file at this path, if all of them still exist.
     pub(super) fn get(&self, id: BlobId, path: &Arc<str>) -> Option<Vec<Arc<Object>>> {
-        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.0.lock();
         files.get(&(id, Arc::clone(path)))?.iter().map(Weak::upgrade).collect()
     }
 
@@ -27,18 +29,18 @@ impl DecodeCache {
             return; // Without objects it would never be dropped, and it is cheap to decode.
         }
         let objects = objects.iter().map(Arc::downgrade).collect();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((id, Arc::clone(path)), objects);
+        self.0.lock().insert((id, Arc::clone(path)), objects);
     }
 
     /// Drops files whose objects do not exist any more.
     pub(super) fn drop_unused(&self) {
-        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.0.lock();
         files.retain(|_, objects| objects.iter().all(|object| object.strong_count() > 0));
         files.shrink_to_fit();
     }
 
     /// Number of cached files.
     pub fn files(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.lock().len()
     }
 }

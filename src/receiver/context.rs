@@ -5,9 +5,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::resolve::Resolved;
@@ -106,15 +107,15 @@ impl Context {
 
     /// The Receiver at a path.
     pub(super) fn find(&self, path: &str) -> Option<Arc<Served>> {
-        self.lock().get(&digest(path)).cloned()
+        self.served.lock().get(&digest(path)).cloned()
     }
 
     /// Serves a Receiver, or (`None`) does not serve it any more, under no other path than its present one.
     pub(super) fn set(&self, owner: &Owner, receiver: Option<Resolved>) {
-        let mut served = self.lock();
+        let mut served = self.served.lock();
         let old = served.extract_if(|_, served| served.owner == *owner).next();
         let Some(receiver) = receiver else { return };
-        let reported = old.and_then(|(_, old)| *old.reported.lock().unwrap_or_else(PoisonError::into_inner));
+        let reported = old.and_then(|(_, old)| *old.reported.lock());
         let path = digest(&receiver.path());
         let (owner, reported) = (owner.clone(), Mutex::new(reported));
         served.insert(path, Arc::new(Served { owner, receiver, reported }));
@@ -122,7 +123,7 @@ impl Context {
 
     /// A Receiver is there, and a task will set it.
     pub fn register(&self, owner: &Owner) {
-        let mut starting = self.starting();
+        let mut starting = self.starting.lock();
         if !starting.is_listed {
             starting.waiting.insert(owner.clone());
         }
@@ -130,36 +131,28 @@ impl Context {
 
     /// All Receivers that exist at the start are registered.
     pub fn all_registered(&self) {
-        self.starting().is_listed = true;
+        self.starting.lock().is_listed = true;
     }
 
     /// A Receiver has been set, or is gone.
     pub(super) fn resolved(&self, owner: &Owner) {
-        self.starting().waiting.remove(owner);
+        self.starting.lock().waiting.remove(owner);
     }
 
     /// Whether there may be paths that are not known yet.
     pub(super) fn is_starting(&self) -> bool {
-        let starting = self.starting();
+        let starting = self.starting.lock();
         !starting.is_listed || !starting.waiting.is_empty()
-    }
-
-    fn starting(&self) -> MutexGuard<'_, Starting> {
-        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports that a delivery was refused, unless that was reported just now.
     pub(super) fn report_refused(&self, served: &Served, why: String, now: Instant) {
-        let mut reported = served.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = served.reported.lock();
         if reported.is_some_and(|at| now.saturating_duration_since(at) < EMIT_EVERY) {
             return;
         }
         *reported = Some(now);
         (self.emit)(&served.owner, &Message::DeliveryRefused { subject: served.owner.clone(), why });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Arc<Served>>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,9 @@
 //! Invariant: what holding a body costs beside its bytes does not depend on the pieces in which it comes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::object::Owner;
 
@@ -91,12 +93,8 @@ impl Room {
     /// Room for one more body for a Receiver, of no bytes yet.
     pub(super) fn enter(self: &Arc<Self>, owner: &Owner) -> Option<Held> {
         let amount = Amount { bodies: 1, bytes: 0 };
-        let is_room = self.lock().take(owner, amount);
+        let is_room = self.0.lock().take(owner, amount);
         is_room.then(|| Held { room: Arc::clone(self), owner: owner.clone(), amount })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Used> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,7 +102,7 @@ impl Held {
     /// Takes room for more bytes of the body. Returns false if there is none.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let more = Amount { bodies: 0, bytes };
-        let is_room = self.room.lock().take(&self.owner, more);
+        let is_room = self.room.0.lock().take(&self.owner, more);
         if is_room {
             self.amount = self.amount.plus(more);
         }
@@ -119,7 +117,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.room.lock().give_back(&self.owner, self.amount);
+        self.room.0.lock().give_back(&self.owner, self.amount);
     }
 }
 
@@ -159,7 +157,7 @@ mod tests {
             let held = fill(&room, &format!("n{number}"), "a", LARGE);
             assert_eq!(held.len(), 2);
         }
-        let used = room.lock();
+        let used = room.0.lock();
         assert_eq!((used.all, used.namespaces.len(), used.receivers.len()), (Amount::default(), 0, 0));
     }
 }

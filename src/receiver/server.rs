@@ -7,7 +7,7 @@
 //! Invariant: only the leader receives; another agent answers 503.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -60,13 +61,13 @@ pub struct Count {
 impl Deliveries {
     /// From now on deliveries are for these Receivers; `None` when a term has ended.
     pub fn set(&self, context: Option<Arc<Context>>) {
-        *lock(&self.leading) = context;
+        *self.leading.lock() = context;
     }
 
     /// What came of the deliveries since the start.
     pub fn counts(&self) -> Vec<Count> {
         let kind = |kind: Option<ReceiverType>| kind.map_or("unknown", ReceiverType::as_str);
-        let counts = lock(&self.counts);
+        let counts = self.counts.lock();
         counts.iter().map(|((of, outcome), count)| Count { kind: kind(*of), outcome, count: *count }).collect()
     }
 
@@ -77,7 +78,7 @@ impl Deliveries {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let context = lock(&self.leading).clone();
+        let context = self.leading.lock().clone();
         let (head, mut body) = request.into_parts();
         let served = context.as_ref().filter(|_| head.uri.query().is_none()).map(|c| (c, c.find(head.uri.path())));
         // What a client of a known path keeps busy is counted until the answer.
@@ -95,7 +96,7 @@ impl Deliveries {
             (Some(context), _) if context.is_starting() => (None, Outcome::NotLeading),
             (Some(_), _) => (None, Outcome::NotFound),
         };
-        *lock(&self.counts).entry((kind, outcome.label())).or_default() += 1;
+        *self.counts.lock().entry((kind, outcome.label())).or_default() += 1;
         drain(&mut body, if held.is_some() && outcome != Outcome::TooSlow { DRAINED } else { DRAINED_OF_NOBODY }).await;
         response(&outcome)
     }
@@ -192,10 +193,6 @@ fn response(outcome: &Outcome) -> Response<Full<Bytes>> {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     }
     response
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

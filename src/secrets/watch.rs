@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::select_all;
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -94,7 +95,7 @@ impl Secrets {
 
     /// Follows a Secret, whether it exists or not.
     pub fn follow(&self, namespace: &str, name: &str) -> Followed {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let entry = match inner.everywhere.get_mut(name) {
             Some(everywhere) => self.follow_everywhere(everywhere, namespace, name),
             None => self.follow_one(&mut inner.single, namespace, name),
@@ -138,7 +139,7 @@ impl Secrets {
 
     /// Runs the watches until `stop`, or until one panics.
     pub async fn run(self: Arc<Self>, cluster: Cluster, stop: CancellationToken) -> Result<(), JoinError> {
-        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let inbox = self.inbox.lock().take();
         let Some(mut inbox) = inbox else { return Ok(()) };
         let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
         let mut tasks = JoinSet::new();
@@ -164,7 +165,7 @@ impl Secrets {
         while let Some(event) = events.next().await {
             // Dropped after the lock, because it may be the last follower.
             let mut affected = Vec::new();
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let Some(Everywhere { account, entries, .. }) = inner.everywhere.get_mut(&name) else { return };
             match account.observe(event) {
                 Affected::None => {}
@@ -182,10 +183,6 @@ impl Secrets {
             }
             drop(inner);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,8 +10,10 @@
 //! Deliberately not here: clocks and waiting; the lookups.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::consumers::Identity;
 use super::permits::Permits;
@@ -65,9 +67,9 @@ impl Hosts {
         if connection.proxy.is_some() || connection.authorities.is_some() {
             name = format!("{name} {}", hex::encode(connection.digest()));
         }
-        let mut hosts = lock(&self.0);
+        let mut hosts = self.0.lock();
         if hosts.len() >= KNOWN {
-            hosts.retain(|_, host| Arc::strong_count(host) > 1 || lock(&host.state).is_of_use(now));
+            hosts.retain(|_, host| Arc::strong_count(host) > 1 || host.state.lock().is_of_use(now));
         }
         Some(Arc::clone(
             hosts
@@ -80,17 +82,17 @@ impl Hosts {
 impl Host {
     /// How long a remote that was never asked before waits.
     pub(super) fn delay(&self, now: Instant) -> Duration {
-        lock(&self.state).delay(now)
+        self.state.lock().delay(now)
     }
 
     /// The status and for how much longer the host wants to be left alone about this remote.
     pub(super) fn quiet(&self, remote: &Asking, now: Instant) -> Option<(u16, Duration)> {
-        lock(&self.state).quiet(remote, now)
+        self.state.lock().quiet(remote, now)
     }
 
     /// The host answered a remote that it wants to be left alone.
     pub(super) fn set_quiet(&self, remote: Asking, status: u16, after: Duration, now: Instant) {
-        lock(&self.state).quiet = Some(Quiet { remote, status, until: now + after.min(MAX_QUIET) });
+        self.state.lock().quiet = Some(Quiet { remote, status, until: now + after.min(MAX_QUIET) });
     }
 }
 
@@ -126,10 +128,6 @@ fn name(url: &RemoteUrl) -> Option<String> {
     }
     let url = url.http()?;
     Some(format!("{} {}:{}", url.scheme(), url.host_str()?, url.port_or_known_default()?))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -178,6 +176,6 @@ mod tests {
         for number in 0..1000 {
             host(&hosts, &format!("https://h{number}.example/x"));
         }
-        assert!(lock(&hosts.0).len() <= KNOWN);
+        assert!(hosts.0.lock().len() <= KNOWN);
     }
 }

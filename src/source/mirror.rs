@@ -15,10 +15,11 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::error::Fault;
@@ -40,11 +41,7 @@ pub(super) struct OpenGenerations(Arc<Mutex<HashSet<PathBuf>>>);
 impl OpenGenerations {
     /// Whether a generation of the mirror at `root` is open.
     pub(super) fn has_any_of(&self, root: &Path) -> bool {
-        self.paths().iter().any(|path| path.starts_with(root))
-    }
-
-    fn paths(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().any(|path| path.starts_with(root))
     }
 }
 
@@ -74,7 +71,7 @@ impl Mirror {
         let mut current = None;
         for number in numbers.into_iter().rev() {
             let path = root.join(number.to_string());
-            if open.paths().contains(&path) {
+            if open.0.lock().contains(&path) {
                 continue;
             }
             match read_held(&path) {
@@ -128,7 +125,7 @@ pub(super) struct Generation {
 
 impl Generation {
     fn new(path: PathBuf, held: Vec<(Id, History)>, open: OpenGenerations) -> Self {
-        open.paths().insert(path.clone());
+        open.0.lock().insert(path.clone());
         let (suspect, retired) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { path, held: Mutex::new(held), suspect, retired, open }
     }
@@ -159,17 +156,13 @@ impl Generation {
 
     /// Whether it has all files of the commit.
     pub(super) fn holds(&self, commit: Commit) -> bool {
-        self.held().iter().any(|(id, _)| *id == commit.0)
+        self.held.lock().iter().any(|(id, _)| *id == commit.0)
     }
 
     /// The latest commits whose files it has.
     pub(super) fn haves(&self) -> Vec<(Id, History)> {
-        let held = self.held();
+        let held = self.held.lock();
         held.iter().rev().take(MAX_HAVES).copied().collect()
-    }
-
-    fn held(&self) -> MutexGuard<'_, Vec<(Id, History)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn objects(&self) -> Result<Objects, Fault> {
@@ -215,7 +208,7 @@ impl Generation {
 
     /// Records that it has all files of the commit.
     pub(super) fn add_commit(&self, commit: Commit, history: History) -> Result<(), Fault> {
-        let mut held = self.held();
+        let mut held = self.held.lock();
         held.retain(|(id, _)| *id != commit.0);
         held.push((commit.0, history));
         let lines: Vec<_> = held.iter().map(|(id, history)| format!("{id} {}\n", word(*history))).collect();
@@ -243,7 +236,7 @@ impl Drop for Generation {
             // Succeeds only for the last user.
             let _ = self.path.parent().map(fs::remove_dir);
         }
-        self.open.paths().remove(&self.path);
+        self.open.0.lock().remove(&self.path);
     }
 }
 

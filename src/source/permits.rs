@@ -5,8 +5,9 @@
 //! Deliberately not here: who gets the next permit (`fair_queue`).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::error::Fault;
@@ -43,7 +44,7 @@ impl Permits {
     /// The permits for the tenant that holds the fewest of several, `tenant` among equals. So work that all of them
     /// wait for is not delayed by the other work of one of them.
     pub(super) fn share_of_all<'p>(&self, tenant: &Tenant, others: impl Iterator<Item = &'p str>) -> TenantPermits {
-        let queue = self.queue();
+        let queue = self.0.lock();
         let mut best = (queue.held(tenant), Arc::clone(tenant));
         for other in others {
             let held = queue.held(other);
@@ -59,19 +60,15 @@ impl Permits {
     fn give(&self) {
         loop {
             // Bound to a variable: returning a permit that nobody takes needs the lock again.
-            let next = self.queue().next();
+            let next = self.0.lock().next();
             let Some((tenant, waiter)) = next else { return };
             let permit = Permit { permits: self.clone(), tenant: Some(tenant) };
             if let Err(mut refused) = waiter.send(permit)
                 && let Some(tenant) = refused.tenant.take()
             {
-                self.queue().give_back(&tenant);
+                self.0.lock().give_back(&tenant);
             }
         }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Permit>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,7 +76,7 @@ impl TenantPermits {
     /// Waits until the tenant has a permit.
     pub(super) async fn acquire(&self) -> Result<Permit, Fault> {
         let (waiter, permit) = oneshot::channel();
-        self.permits.queue().wait(&self.tenant, waiter, oneshot::Sender::is_closed);
+        self.permits.0.lock().wait(&self.tenant, waiter, oneshot::Sender::is_closed);
         self.permits.give();
         permit.await.map_err(|_| Fault::Stopped)
     }
@@ -99,7 +96,7 @@ impl TenantPermits {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(tenant) = self.tenant.take() {
-            self.permits.queue().give_back(&tenant);
+            self.permits.0.lock().give_back(&tenant);
             self.permits.give();
         }
     }

@@ -5,9 +5,9 @@
 //! Deliberately not here: the deliveries, and which of the consumers one means.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{Consumer, Reference, RemoteUrl};
@@ -49,24 +49,24 @@ struct Row {
 impl Pushes {
     /// Tells a consumer when to look its remote up.
     pub fn subscribe(&self, consumer: &Consumer) -> PushReceiver {
-        self.lock().rows.entry(consumer.clone()).or_default().due.subscribe()
+        self.0.lock().rows.entry(consumer.clone()).or_default().due.subscribe()
     }
 
     /// Sets what a consumer follows; `None` if that is not known.
     pub fn set(&self, consumer: &Consumer, followed: Option<Followed>) {
-        if let Some(row) = self.lock().rows.get_mut(consumer) {
+        if let Some(row) = self.0.lock().rows.get_mut(consumer) {
             row.followed = followed;
         }
     }
 
     /// The consumer is gone.
     pub fn remove(&self, consumer: &Consumer) {
-        self.lock().rows.remove(consumer);
+        self.0.lock().rows.remove(consumer);
     }
 
     /// Wakes the consumers that `is_meant` chooses, and returns them.
     pub fn wake(&self, is_meant: impl Fn(&Consumer, &Followed) -> bool, now: Instant) -> Vec<Consumer> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let Inner { rows, last } = &mut *inner;
         last.retain(|_, at| *at + BETWEEN > now);
         let mut woken = Vec::new();
@@ -83,10 +83,6 @@ impl Pushes {
             last.insert(url.clone(), at);
         }
         woken
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,6 +134,6 @@ mod tests {
         pushes.remove(&one);
         pushes.remove(&two);
         pushes.wake(|_, _| true, now + 2 * BETWEEN);
-        assert!(pushes.lock().rows.is_empty() && pushes.lock().last.is_empty(), "nothing is kept of who is gone");
+        assert!(pushes.0.lock().rows.is_empty() && pushes.0.lock().last.is_empty(), "nothing is kept of who is gone");
     }
 }

@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -244,7 +245,7 @@ impl Source {
 
     /// Permits for work that all consumers of the remote wait for.
     pub(super) fn shared(&self, remote: &Remote) -> TenantPermits {
-        let consumers = lock(&self.inner.consumers);
+        let consumers = self.inner.consumers.lock();
         self.inner.permits.share_of_all(&self.tenant, consumers.namespaces(&remote.identity()))
     }
 
@@ -280,14 +281,14 @@ impl Source {
 
     /// The remote has changed at `at`, as somebody says: later lookups are served by no answer from before.
     pub fn expire(&self, remote: &Remote, at: Instant) {
-        lock(&self.state(remote).poll).expire(at);
+        self.state(remote).poll.lock().expire(at);
     }
 
     /// Passes on what `reference` resolved to in an earlier process, so that an abbreviated id is not searched again.
     /// Ignored if the commit does not match the reference.
     pub fn hint(&self, remote: &Remote, reference: &Reference, commit: Commit) {
         if let Some(beginning) = reference.abbreviation() {
-            lock(&self.state(remote).resolutions).hint(&beginning, commit, Instant::now());
+            self.state(remote).resolutions.lock().hint(&beginning, commit, Instant::now());
         }
     }
 
@@ -311,7 +312,7 @@ impl Source {
         let state = self.state(remote);
         let asked = Instant::now();
         let answer = {
-            let mut poll = lock(&state.poll);
+            let mut poll = state.poll.lock();
             poll.add(reference, asked);
             poll.answer(reference, asked, max_age)
         };
@@ -320,7 +321,7 @@ impl Source {
         }
         let _asking = state.asking.lock().await;
         // Bound to a variable because the guard must not be held during the request.
-        let answer = lock(&state.poll).answer(reference, asked, max_age);
+        let answer = state.poll.lock().answer(reference, asked, max_age);
         if let Some(answer) = answer {
             return answer;
         }
@@ -331,7 +332,7 @@ impl Source {
         };
         let began = Instant::now();
         self.inner.lookups.fetch_add(1, Ordering::Relaxed);
-        let (covers, wanted) = lock(&state.poll).request();
+        let (covers, wanted) = state.poll.lock().request();
         let deadline = self.inner.settings.deadlines.lookup;
         let outcome = match tokio::time::timeout(deadline, self.list_refs(&state, remote, &wanted)).await {
             Ok(outcome) => outcome,
@@ -340,7 +341,7 @@ impl Source {
         if let (Some(host), Err(Fault::Status { status, retry_after: Some(after) })) = (&host, &outcome) {
             host.set_quiet((remote.identity(), remote.account()), *status, *after, Instant::now());
         }
-        let mut poll = lock(&state.poll);
+        let mut poll = state.poll.lock();
         poll.record(began, covers, outcome.map_err(Arc::new));
         poll.answer(reference, asked, max_age).unwrap_or(Err(Arc::new(Fault::Stopped)))
     }
@@ -348,11 +349,11 @@ impl Source {
     /// Waits until the host may be asked about the remote.
     async fn admitted(&self, host: &Host, remote: &Remote, state: &State) -> Result<Permit, Fault> {
         let identity = remote.identity();
-        let is_new = lock(&state.poll).is_new();
+        let is_new = state.poll.lock().is_new();
         if is_new {
             tokio::time::sleep(host.delay(Instant::now())).await;
         }
-        let tenants = lock(&self.inner.consumers).namespaces(&identity).map(str::to_owned).collect::<Vec<_>>();
+        let tenants = self.inner.consumers.lock().namespaces(&identity).map(str::to_owned).collect::<Vec<_>>();
         let permits = host.permits.share_of_all(&self.tenant, tenants.iter().map(String::as_str));
         let permit = permits.acquire().await?;
         match host.quiet(&(identity, remote.account()), Instant::now()) {
@@ -366,7 +367,7 @@ impl Source {
             let (path, wanted) = (path.to_owned(), wanted.clone());
             return self.shared(remote).run(move || transport::local::list_refs(&path, &wanted)).await?;
         }
-        let known = lock(&state.negotiated).clone();
+        let known = state.negotiated.lock().clone();
         let limit = self.inner.settings.limits.advertisement_bytes;
         let wire = self.wire(remote)?;
         let asked = async {
@@ -379,7 +380,7 @@ impl Source {
             Ok((negotiated, refs)) => (Some(negotiated), Ok(refs)),
             Err(fault) => (None, Err(fault)),
         };
-        *lock(&state.negotiated) = negotiated;
+        *state.negotiated.lock() = negotiated;
         refs
     }
 
@@ -392,7 +393,7 @@ impl Source {
             Err(_) => Err(Fault::Timeout { after: deadline, what: "fetching" }),
         };
         if let Err(Fault::MissingCommit) = fetched {
-            lock(&self.state(remote).resolutions).lost(found.commit);
+            self.state(remote).resolutions.lock().lost(found.commit);
         }
         let snapshot = fetched.map_err(|cause| {
             let cause = Arc::new(cause);
@@ -431,7 +432,7 @@ impl Source {
     }
 
     fn with_consumers(&self, change: impl FnOnce(&mut Consumers)) {
-        let mut consumers = lock(&self.inner.consumers);
+        let mut consumers = self.inner.consumers.lock();
         change(&mut consumers);
         if consumers.are_complete() {
             self.inner.consumers_known.send_if_modified(|known| !std::mem::replace(known, true));
@@ -439,7 +440,7 @@ impl Source {
     }
 
     fn forget(&self, remote: &Identity) {
-        let state = lock(&self.inner.remotes).remove(remote);
+        let state = self.inner.remotes.lock().remove(remote);
         // A running fetch keeps the mirror; the next process that finds it unused removes it.
         let Some(state) = state else { return };
         if let Ok(mut mirror) = state.mirror.try_lock()
@@ -457,7 +458,7 @@ impl Source {
     }
 
     pub(super) fn state(&self, remote: &Remote) -> Arc<State> {
-        Arc::clone(lock(&self.inner.remotes).entry(remote.identity()).or_default())
+        Arc::clone(self.inner.remotes.lock().entry(remote.identity()).or_default())
     }
 
     /// The credentials that are sent: for a GitHub App its token.
@@ -486,7 +487,7 @@ impl Source {
     /// The client for a remote that is not local.
     pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
         // A remote that was forgotten meanwhile keeps its key and its client no longer than this conversation.
-        let state = lock(&self.inner.remotes).get(&remote.identity()).cloned().unwrap_or_default();
+        let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
         if let Some(address) = remote.url.ssh() {
             let (client, connection) = (&self.inner.ssh, &remote.connection);
             let (key, lane) = (Arc::clone(&state.key), Arc::clone(&state.lane));
@@ -500,8 +501,4 @@ impl Source {
         let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
         Ok(Wire::Http(self.inner.http.get(&remote.connection, &state.client)?, url))
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,9 @@
 //! The GitRepositories of the cluster, as last seen by their watch.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::api::GitRepository;
@@ -32,13 +33,13 @@ impl Default for Repositories {
 impl Repositories {
     /// The GitRepository with this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<GitRepository>> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.lock();
         all.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
     /// Sets or (`None`) removes a GitRepository.
     pub fn set(&self, namespace: &str, name: &str, repository: Option<GitRepository>) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.lock();
         let key = (namespace.to_owned(), name.to_owned());
         match repository {
             Some(repository) => all.insert(key, Arc::new(repository)),
@@ -49,19 +50,19 @@ impl Repositories {
 
     /// They have never been listed, for this reason.
     pub fn set_unknown(&self, why: String) {
-        *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *self.unknown.lock() = Some(why);
         self.changed.send_modify(|count| *count += 1);
     }
 
     /// Why they are unknown; `None` if they are known.
     pub fn unknown(&self) -> Option<String> {
-        self.unknown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.unknown.lock().clone()
     }
 
     /// Removes all but these.
     pub fn replace(&self, present: Vec<(String, String)>) {
-        *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.unknown.lock() = None;
+        let mut all = self.all.lock();
         all.retain(|key, _| present.contains(key));
         self.changed.send_modify(|count| *count += 1);
     }

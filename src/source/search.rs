@@ -15,7 +15,7 @@ use super::error::Fault;
 use super::id::{Commit, Id};
 use super::objects::Objects;
 use super::reference::{RefNames, Refs, ResolvedRef};
-use super::remote::{Remote, Source, State, lock};
+use super::remote::{Remote, Source, State};
 use super::transport::{self, Files, History, Negotiated, PackRequest};
 
 /// Maximum number of tips whose history is searched; branches come before tags.
@@ -38,7 +38,7 @@ impl Source {
             return Ok(ResolvedRef::pinned(found.ok_or(missing)?));
         }
         let state = self.state(remote);
-        let known = || lock(&state.resolutions).commit(beginning).map(ResolvedRef::pinned);
+        let known = || state.resolutions.lock().commit(beginning).map(ResolvedRef::pinned);
         if let Some(found) = known() {
             return Ok(found);
         }
@@ -51,7 +51,7 @@ impl Source {
             Ok(found) => found?,
             Err(_) => Err(Fault::Timeout { after: deadline, what: "searching the history for a commit" })?,
         };
-        lock(&state.resolutions).found(beginning, found, Instant::now());
+        state.resolutions.lock().found(beginning, found, Instant::now());
         Ok(ResolvedRef::pinned(found))
     }
 
@@ -67,7 +67,7 @@ impl Source {
         let refs = self.list_refs(state, remote, &RefNames::tips()).await?;
         let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
         let tips = Tips::of(&ids);
-        if let Some(fault) = lock(&state.resolutions).fault(beginning, tips, Instant::now()) {
+        if let Some(fault) = state.resolutions.lock().fault(beginning, tips, Instant::now()) {
             return Err(fault);
         }
         let found = match beginning.among(refs.0.values().map(|at| Commit(at.peeled.unwrap_or(at.id)))) {
@@ -80,7 +80,7 @@ impl Source {
         });
         found.map_err(|fault| {
             let fault = Arc::new(fault);
-            lock(&state.resolutions).not_found(beginning, tips, &fault, Instant::now());
+            state.resolutions.lock().not_found(beginning, tips, &fault, Instant::now());
             fault
         })
     }
@@ -95,7 +95,7 @@ impl Source {
     ) -> Result<Option<Commit>, Fault> {
         let mut seen = BTreeSet::new();
         let want: Vec<_> = refs.0.values().map(|at| at.id).filter(|id| seen.insert(*id)).take(TIPS).collect();
-        let negotiated = lock(&state.negotiated).clone();
+        let negotiated = state.negotiated.lock().clone();
         let (Some(negotiated), false) = (negotiated, want.is_empty()) else { return Ok(None) };
         let files = if negotiated.leaves_files_out() { Files::Left } else { Files::Whole };
         let found = self.search_pack(state, remote, &negotiated, (&want, files), beginning, until).await;

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::mirror::{self, MIRROR};
-use super::remote::{Source, lock};
+use super::remote::Source;
 
 /// Extension of a mirror that is being removed.
 const UNREAD: &str = "unread";
@@ -39,8 +39,8 @@ impl Source {
         if leaving != mirror {
             let salt = mirror::salt(&self.inner.settings.directory)?;
             // Locked until it is renamed: a new consumer of the remote starts with an empty mirror.
-            let consumers = lock(&self.inner.consumers);
-            let remotes = lock(&self.inner.remotes);
+            let consumers = self.inner.consumers.lock();
+            let remotes = self.inner.remotes.lock();
             let is_this = |identity| mirror.ends_with(mirror::name(&salt, identity));
             if consumers.remotes().chain(remotes.keys()).any(is_this) || self.inner.open.has_any_of(mirror) {
                 return Ok(false);

@@ -16,7 +16,7 @@ use super::id::{Commit, Id};
 use super::mirror::{Generation, Mirror};
 use super::objects::Objects;
 use super::reference::{RefNames, ResolvedRef};
-use super::remote::{Remote, Source, State, lock};
+use super::remote::{Remote, Source, State};
 use super::snapshot::Snapshot;
 use super::transport::{self, Files, History, Negotiated, PackRequest};
 
@@ -126,7 +126,7 @@ impl Source {
         let history = match self.receive(state, remote, found, generation, until).await {
             Ok(history) => history,
             Err(fault) => {
-                *lock(&state.negotiated) = None;
+                *state.negotiated.lock() = None;
                 return Err(fault);
             }
         };
@@ -145,7 +145,7 @@ impl Source {
         generation: &Arc<Generation>,
         until: Instant,
     ) -> Result<History, Fault> {
-        let known = lock(&state.negotiated).clone();
+        let known = state.negotiated.lock().clone();
         let negotiated = match known {
             Some(negotiated) => negotiated,
             None => self.negotiate(state, remote).await?,
@@ -162,7 +162,7 @@ impl Source {
         let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
         let tips = Tips::of(&ids);
         // The same branches have the same history: a commit that is not in it is not searched again.
-        if ids.is_empty() || *lock(&state.lacks) == Some((found.commit, tips)) {
+        if ids.is_empty() || *state.lacks.lock() == Some((found.commit, tips)) {
             return Err(Fault::MissingCommit);
         }
         let want = refs.0.into_values().map(|at| at.id).take(BRANCHES).collect();
@@ -170,7 +170,7 @@ impl Source {
         self.receive_pack(remote, &negotiated, &asked, generation, until).await?;
         let (looker, commit) = (Arc::clone(generation), found.commit);
         if self.shared(remote).run(move || looker.objects()?.commit(commit)).await??.is_none() {
-            *lock(&state.lacks) = Some((commit, tips));
+            *state.lacks.lock() = Some((commit, tips));
             return Err(Fault::MissingCommit);
         }
         Ok(History::Whole)
@@ -178,7 +178,7 @@ impl Source {
 
     async fn negotiate(&self, state: &State, remote: &Remote) -> Result<Negotiated, Fault> {
         self.list_refs(state, remote, &RefNames::new(["HEAD".to_owned()])).await?;
-        lock(&state.negotiated).clone().ok_or(Fault::Stopped)
+        state.negotiated.lock().clone().ok_or(Fault::Stopped)
     }
 
     /// Receives a pack into `generation`. Ends by `until`.

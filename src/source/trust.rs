@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::error::{Error, Fault};
 use super::judgements::Judged;
 use super::reference::ResolvedRef;
-use super::remote::{Remote, Source, lock};
+use super::remote::{Remote, Source};
 use super::snapshot::Snapshot;
 use super::verify::{SignatureFault, Verification};
 
@@ -41,12 +41,12 @@ impl Source {
         let (keys, found, now) = (Arc::clone(keys), found.clone(), Timestamp::now());
         let judgement = snapshot.blocking(move |snapshot| judge(&keys, &found, snapshot, now)).await?;
         judgement.map_err(|(what, cause)| Error::Verify { url: remote.url.clone(), what, cause: Arc::new(cause) })?;
-        lock(&self.state(remote).judgements).add(judged);
+        self.state(remote).judgements.lock().add(judged);
         Ok(())
     }
 
     fn was_judged(&self, remote: &Remote, judged: &Judged) -> bool {
-        lock(&self.state(remote).judgements).has(judged)
+        self.state(remote).judgements.lock().has(judged)
     }
 }
 

@@ -29,7 +29,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
 #[derive(Default)]
 struct Seen {
     answered: AtomicUsize,
-    failures: std::sync::Mutex<Vec<String>>,
+    failures: parking_lot::Mutex<Vec<String>>,
     over: AtomicBool,
 }
 
@@ -80,7 +80,7 @@ async fn call(address: String, connections: Connections, seen: Arc<Seen>) {
                 open = stream;
                 seen.answered.fetch_add(1, Ordering::Relaxed);
             }
-            Err(error) => seen.failures.lock().unwrap().push(error),
+            Err(error) => seen.failures.lock().push(error),
         }
         tokio::time::sleep(BETWEEN).await;
     }
@@ -133,7 +133,7 @@ async fn no_request_fails_while_a_function_is_rolled_out_and_proxies_hear_of_it_
         }
         seen.over.store(true, Ordering::Relaxed);
         callers.join_all().await;
-        let failures = seen.failures.lock().unwrap().clone();
+        let failures = seen.failures.lock().clone();
         let answered = seen.answered.load(Ordering::Relaxed);
         assert!(failures.is_empty(), "{name}: {} of {answered} failed: {failures:?}", failures.len());
     }

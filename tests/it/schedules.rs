@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -18,6 +18,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use devcluster::{Action, Call, fault_injection::Fault, verbs::delete::DeleteOptions, verbs::patch::Form};
 use mainstay::managed::inventory::Inventory;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::support::world::{NAMESPACE, World};
@@ -163,7 +164,7 @@ impl Schedule {
     }
 
     fn say(&self, what: impl Into<String>) {
-        self.log.lock().unwrap().push(what.into());
+        self.log.lock().push(what.into());
     }
 
     fn start(&mut self) {
@@ -447,7 +448,7 @@ fn failure_of(seed: u64) -> Option<String> {
     let result = catch_unwind(AssertUnwindSafe(move || runtime.block_on(run(seed, told))));
     let why = result.err()?;
     let why = why.downcast_ref::<String>().cloned().unwrap_or_else(|| "no words".to_owned());
-    let log = log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let log = log.lock();
     Some(format!("MAINSTAY_SEED={seed} MAINSTAY_SCHEDULES=1\n{}\n{why}", log.join("\n")))
 }
 
@@ -469,11 +470,11 @@ fn random_schedules_end_in_exactly_what_the_branch_says() {
                         return;
                     }
                     let failure = failure_of(seed);
-                    failures.lock().unwrap().extend(failure);
+                    failures.lock().extend(failure);
                 }
             });
         }
     });
-    let failures = failures.into_inner().unwrap();
+    let failures = failures.into_inner();
     assert!(failures.is_empty(), "{} of {count} schedules failed:\n{}", failures.len(), failures.join("\n\n"));
 }

@@ -213,7 +213,7 @@ const CIRCLES: &[(&str, &[usize])] = &[
     ("function", &[2, 2, 4, 5]),
     ("registry", &[4]),
     ("runtimes", &[2]),
-    ("source", &[8, 15]),
+    ("source", &[3, 6, 8]),
 ];
 
 /// The same in the embedded cluster and in the measurement.

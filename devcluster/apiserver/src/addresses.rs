@@ -6,10 +6,9 @@
 //! Deliberately absent: which Service wants what (`kinds::hooks`).
 
 use crate::kinds::hooks::{Allocator, Held};
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
 
 /// The address before the first that is handed out; 10.96.0.1 is the API's own.
 const RANGE: u32 = u32::from_be_bytes([10, 96, 0, 1]);
@@ -69,7 +68,7 @@ impl<'a> Reservation<'a> {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Addresses) -> T) -> T {
-        f(&mut self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.addresses.lock())
     }
 }
 

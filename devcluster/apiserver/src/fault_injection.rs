@@ -2,11 +2,11 @@
 //!
 //! Deliberately absent: what a simulated container's end looks like, which belongs to the controllers.
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::sync::watch;
@@ -135,16 +135,12 @@ pub struct FaultInjection {
     fired: Mutex<BTreeSet<(String, String)>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl FaultInjection {
     /// Makes the next matching requests fail.
     ///
     /// Beyond 1000 that wait, the oldest is forgotten.
     pub fn fail_next(&self, fault: Fault) {
-        let mut faults = lock(&self.faults);
+        let mut faults = self.faults.lock();
         if faults.len() >= MAX_FAULTS {
             faults.remove(0);
         }
@@ -153,7 +149,7 @@ impl FaultInjection {
 
     /// Forgets all faults that have not happened yet.
     pub fn clear_faults(&self) {
-        lock(&self.faults).clear();
+        self.faults.lock().clear();
     }
 
     /// Takes the fault that a request meets.
@@ -169,7 +165,7 @@ impl FaultInjection {
     }
 
     fn take(&self, hits: impl Fn(&Fault) -> bool) -> Option<Fault> {
-        let mut faults = lock(&self.faults);
+        let mut faults = self.faults.lock();
         let at = faults.iter().position(|(fault, _)| hits(fault))?;
         let (waiting, met) = &mut faults[at];
         *met += 1;
@@ -182,7 +178,7 @@ impl FaultInjection {
 
     /// Makes the containers of an image end as told; `container` is a name, empty for all of them.
     pub fn simulate(&self, image: &str, container: &str, simulation: Simulation) {
-        let mut simulations = lock(&self.simulations);
+        let mut simulations = self.simulations.lock();
         let key = (image.to_owned(), container.to_owned());
         if simulations.len() < MAX_SIMULATIONS || simulations.contains_key(&key) {
             simulations.insert(key, simulation);
@@ -197,12 +193,12 @@ impl FaultInjection {
 
     /// Forgets all simulations; what was told of containers that run or have ended stays.
     pub fn clear_simulations(&self) {
-        lock(&self.simulations).clear();
+        self.simulations.lock().clear();
     }
 
     /// How a container of an image is to end.
     pub fn simulation(&self, image: &str, container: &str) -> Option<Simulation> {
-        let simulations = lock(&self.simulations);
+        let simulations = self.simulations.lock();
         if simulations.is_empty() {
             return None;
         }
@@ -220,7 +216,7 @@ impl FaultInjection {
 
     /// Makes a CronJob make a Job now, whatever its schedule says; also a suspended one.
     pub fn fire(&self, namespace: &str, name: &str) {
-        let mut fired = lock(&self.fired);
+        let mut fired = self.fired.lock();
         if fired.len() < MAX_FAULTS {
             fired.insert((namespace.to_owned(), name.to_owned()));
             self.told.send_replace(());
@@ -229,14 +225,14 @@ impl FaultInjection {
 
     /// Takes the wish that a CronJob makes a Job now.
     pub fn take_fired(&self, namespace: &str, name: &str) -> bool {
-        lock(&self.fired).remove(&(namespace.to_owned(), name.to_owned()))
+        self.fired.lock().remove(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// Counts a request.
     pub fn count(&self, verb: &str, resource: &str, user_agent: &str) {
         let agent = user_agent.split('/').next().unwrap_or_default();
         let key = (verb.to_owned(), resource.to_owned(), agent.to_owned());
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         if counts.len() < MAX_COUNTS || counts.contains_key(&key) {
             *counts.entry(key).or_insert(0) += 1;
         }
@@ -244,7 +240,7 @@ impl FaultInjection {
 
     /// All counts.
     pub fn counts(&self) -> Vec<Count> {
-        let counts = lock(&self.counts);
+        let counts = self.counts.lock();
         let count = |((verb, resource, user_agent), count): (&(String, String, String), &u64)| Count {
             verb: verb.clone(),
             resource: resource.clone(),
@@ -256,7 +252,7 @@ impl FaultInjection {
 
     /// Sets all counts to zero.
     pub fn reset_counts(&self) {
-        lock(&self.counts).clear();
+        self.counts.lock().clear();
     }
 }
 

@@ -17,10 +17,7 @@ use crate::{
     verbs::{Settings, Target, metadata, text, write},
 };
 use serde_json::{Value, json};
-use std::{
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 /// Storage of the definitions.
 const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -80,7 +77,7 @@ fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
 
 /// Accepts the names of a definition, says so in its status, and serves it.
 fn establish(server: &Server, name: &str) {
-    let lock = server.registry().lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = server.registry().lock();
     let key = Key::new("", name);
     let mut changed = None;
     while let Some(live) = server.store().get(STORAGE, &key) {
@@ -353,7 +350,7 @@ pub(crate) fn mark_terminating(server: &Server, definition: &mut Value, now: &st
 /// is deleted.
 pub(crate) fn terminate(server: &Server, name: &str, delete: impl Fn(&Target, &Settings)) {
     {
-        let _lock = server.registry().lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = server.registry().lock();
         refresh(server);
     }
     let table = server.table();
@@ -415,7 +412,7 @@ fn release(server: &Server, name: &str) {
 
 /// Stops serving what is no longer defined.
 fn withdraw(server: &Server, name: &str) {
-    let lock = server.registry().lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = server.registry().lock();
     let storages: Vec<Arc<str>> = server
         .table()
         .iter()

@@ -16,11 +16,12 @@ use crate::{
     store::Store,
 };
 use jiff::Timestamp;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use std::{
     collections::HashMap,
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -102,7 +103,7 @@ impl Server {
 
     /// The served kinds.
     pub fn table(&self) -> Arc<Table> {
-        self.0.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.table.read().clone()
     }
 
     /// What it was made with.
@@ -128,23 +129,23 @@ impl Server {
 
     /// Says where a port of a Service is to be found by the server itself, for webhooks that are configured with a Service.
     pub fn route_service(&self, namespace: &str, name: &str, port: u16, address: SocketAddr) {
-        let mut routes = self.0.routes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = self.0.routes.write();
         routes.insert((namespace.to_owned(), name.to_owned(), port), address);
     }
 
     pub(crate) fn service_route(&self, namespace: &str, name: &str, port: u16) -> Option<SocketAddr> {
-        let routes = self.0.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.0.routes.read();
         routes.get(&(namespace.to_owned(), name.to_owned(), port)).copied()
     }
 
     /// Makes a token that of the administrator.
     pub(crate) fn learn_token(&self, token: &str) {
-        self.0.tokens.write().unwrap_or_else(PoisonError::into_inner).push(token.to_owned());
+        self.0.tokens.write().push(token.to_owned());
     }
 
     /// Whether a token is that of the administrator.
     pub(crate) fn knows_token(&self, token: &str) -> bool {
-        let tokens = self.0.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.0.tokens.read();
         tokens.iter().any(|known| equal(known.as_bytes(), token.as_bytes()))
     }
 
@@ -181,7 +182,7 @@ impl Server {
 
     pub(crate) fn serve_kinds(&self, custom: Vec<Arc<Kind>>) {
         let table = Arc::new(Table::with(custom));
-        *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        *self.0.table.write() = table;
     }
 
     /// The time, as objects carry it.

@@ -12,11 +12,12 @@
 pub use crate::stored::{Key, Owner, Stored, serialise};
 
 use crate::history::{Event, Forgotten, History};
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::{
     collections::{HashMap, VecDeque},
     ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Instant,
 };
 use tokio::sync::watch;
@@ -91,12 +92,6 @@ pub struct Store {
     all: watch::Sender<Signal>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere cannot leave the state half-written: every section below ends its changes without a call
-    // that may panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Default for Store {
     fn default() -> Self {
         Self { state: Mutex::new(State { rv: 1, ..State::default() }), all: watch::Sender::default() }
@@ -106,23 +101,23 @@ impl Default for Store {
 impl Store {
     /// The live object.
     pub fn get(&self, storage: &str, key: &Key) -> Option<Arc<Stored>> {
-        lock(&self.state).storages.get(storage)?.get(key).cloned()
+        self.state.lock().storages.get(storage)?.get(key).cloned()
     }
 
     /// The newest resource version.
     pub fn version(&self) -> u64 {
-        lock(&self.state).rv
+        self.state.lock().rv
     }
 
     /// The objects of a storage as they are now.
     pub fn snapshot(&self, storage: &str) -> Snapshot {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         Snapshot { rv: state.rv, objects: state.storages.get(storage).cloned().unwrap_or_default() }
     }
 
     /// The objects of a storage as they were at a resource version.
     pub fn snapshot_at(&self, storage: &str, rv: u64) -> Result<Snapshot, Forgotten> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let mut objects = state.storages.get(storage).cloned().unwrap_or_default();
         for event in state.history.back_to(storage, rv)? {
             match &event.old {
@@ -146,7 +141,7 @@ impl Store {
         value: Value,
         now: Instant,
     ) -> Result<Arc<Stored>, Raced> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let live = state.storages.get(storage).and_then(|objects| objects.get(key)).cloned();
         match (base, &live) {
             (Base::Absent, None) => {}
@@ -173,7 +168,7 @@ impl Store {
 
     /// Removes an object; answers the resource version of the removal.
     pub fn remove(&self, storage: &Arc<str>, key: &Key, base: u64, now: Instant) -> Result<u64, Raced> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let live = state.storages.get(storage).and_then(|objects| objects.get(key)).cloned();
         let Some(live) = live.clone().filter(|live| live.rv == base) else { return Err(Raced(live)) };
         live.retire();
@@ -203,18 +198,18 @@ impl Store {
         rv: u64,
         limit: usize,
     ) -> Result<(Vec<Arc<Event>>, u64), Forgotten> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         Ok((state.history.after(storage, rv, limit)?, state.rv))
     }
 
     /// The oldest resource version from which one can still begin to follow.
     pub fn floor(&self) -> u64 {
-        lock(&self.state).history.floor()
+        self.state.lock().history.floor()
     }
 
     /// Wakes when a storage changes.
     pub fn signal(&self, storage: &Arc<str>) -> watch::Receiver<Signal> {
-        lock(&self.state).signals.entry(storage.clone()).or_default().subscribe()
+        self.state.lock().signals.entry(storage.clone()).or_default().subscribe()
     }
 
     /// Wakes when anything changes.
@@ -224,7 +219,7 @@ impl Store {
 
     /// Ends the open watches of one storage, or of all.
     pub fn end_watches(&self, storage: Option<&str>) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         for (name, signal) in &state.signals {
             if storage.is_none_or(|s| s == &**name) {
                 signal.send_modify(|s| s.epoch += 1);
@@ -237,7 +232,7 @@ impl Store {
     /// Takes one number, so that whoever wants to begin exactly at the newest version has lost its place too; open
     /// watches go on.
     pub fn compact(&self) -> u64 {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.rv += 1;
         let rv = state.rv;
         state.history.compact(rv);
@@ -246,7 +241,7 @@ impl Store {
 
     /// How many objects a storage has.
     pub fn count(&self, storage: &str) -> usize {
-        lock(&self.state).storages.get(storage).map_or(0, imbl::OrdMap::len)
+        self.state.lock().storages.get(storage).map_or(0, imbl::OrdMap::len)
     }
 }
 

@@ -1,8 +1,9 @@
 //! One version of an object, as the store and the event log hold it: its bytes, and what is often asked of it.
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::Value;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Namespace and name of an object in its storage; cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,13 +139,9 @@ impl Stored {
         self.json.len()
     }
 
-    fn parsed(&self) -> MutexGuard<'_, Parsed> {
-        self.parsed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The object, parsed again if that was forgotten.
     pub fn value(&self) -> Arc<Value> {
-        let mut parsed = self.parsed();
+        let mut parsed = self.parsed.lock();
         if let Some(value) = &parsed.value {
             return value.clone();
         }
@@ -159,17 +156,17 @@ impl Stored {
     /// Whether the object is there beside its bytes.
     #[cfg(test)]
     pub(crate) fn is_parsed(&self) -> bool {
-        self.parsed().value.is_some()
+        self.parsed.lock().value.is_some()
     }
 
     /// Forgets the object beside its bytes.
     pub(crate) fn forget_value(&self) {
-        self.parsed().value = None;
+        self.parsed.lock().value = None;
     }
 
     /// The version is history from now on.
     pub(crate) fn retire(&self) {
-        *self.parsed() = Parsed { value: None, retired: true };
+        *self.parsed.lock() = Parsed { value: None, retired: true };
     }
 
     /// The same object under another resource version.

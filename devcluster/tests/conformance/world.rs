@@ -1,10 +1,10 @@
 //! What a claim works with: a namespace of its own, requests, answers and watches.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub(crate) fn claim(body: impl AsyncFnOnce(&World)) {
         let namespace = json!({"metadata": {"name": world.ns}});
         world.post("/api/v1/namespaces", namespace).await.code(201);
         let outcome = AssertUnwindSafe(body(&world)).catch_unwind().await;
-        let mut paths = world.cleanup.lock().expect("no claim panics while it notes a path").clone();
+        let mut paths = world.cleanup.lock().clone();
         paths.push(format!("/api/v1/namespaces/{}", world.ns));
         for path in paths {
             world.delete(&path, json!({"propagationPolicy": "Background"})).await;
@@ -64,7 +64,7 @@ impl World {
 
     /// A path that is deleted when the claim ends; for what lies outside its namespace.
     pub(crate) fn forget_later(&self, path: &str) {
-        self.cleanup.lock().expect("no claim panics while it notes a path").push(path.to_owned());
+        self.cleanup.lock().push(path.to_owned());
     }
 
     /// Any request. It is sent again, as `Retry-After` asks, while the server makes the cache of a new definition.

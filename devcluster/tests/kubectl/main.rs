@@ -15,7 +15,7 @@ mod cluster;
 mod greeter;
 mod normalise;
 
-use std::sync::{PoisonError, RwLock};
+use parking_lot::RwLock;
 
 use self::cluster::Pods;
 
@@ -27,7 +27,7 @@ macro_rules! chapters {
     ($($name:ident)*) => {$(
         #[test]
         fn $name() {
-            let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
+            let _shared = CLUSTER.read();
             chapter::check(stringify!($name), Pods::Simulated);
         }
     )*};
@@ -38,20 +38,20 @@ chapters! { create get describe apply patch rollout pods delete access }
 /// Files to and from containers.
 #[test]
 fn files() {
-    let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
+    let _shared = CLUSTER.read();
     chapter::check("files", Pods::Running);
 }
 
 /// Nodes, kinds and what the server says of itself.
 #[test]
 fn cluster_wide() {
-    let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = CLUSTER.write();
     chapter::check("cluster_wide", Pods::Simulated);
 }
 
 /// Field documentation of built-in and custom kinds.
 #[test]
 fn explain() {
-    let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = CLUSTER.write();
     chapter::check("explain", Pods::Simulated);
 }

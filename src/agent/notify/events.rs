@@ -1,8 +1,9 @@
 //! Messages as Kubernetes Events: one about the GitSync or Function, one about the managed object.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::api::names::REPORTER;
@@ -27,7 +28,7 @@ impl Events {
     }
 
     pub(super) fn set_subject(&self, owner: &Owner, resource: Option<Regarding>) {
-        let mut subjects = self.lock();
+        let mut subjects = self.subjects.lock();
         match resource {
             Some(resource) => subjects.insert(owner.clone(), resource),
             None => subjects.remove(owner),
@@ -35,11 +36,11 @@ impl Events {
     }
 
     pub(super) fn clear_subjects(&self) {
-        self.lock().clear();
+        self.subjects.lock().clear();
     }
 
     pub(super) fn subjects(&self) -> Vec<Owner> {
-        self.lock().keys().cloned().collect()
+        self.subjects.lock().keys().cloned().collect()
     }
 
     /// Writes the Events of a message; none for messages of severity `Debug`.
@@ -50,7 +51,7 @@ impl Events {
             Severity::Info => EventType::Normal,
             Severity::Warning => EventType::Warning,
         };
-        let subject = self.lock().get(announcement.owner).cloned();
+        let subject = self.subjects.lock().get(announcement.owner).cloned();
         let object = announcement.object.map(|(desired, live)| regarding(desired, live));
         let named = announcement.message.object();
         let event = |regarding: Regarding, related: Option<Regarding>, note: String| Event {
@@ -70,10 +71,6 @@ impl Events {
         if let Some(object) = object {
             self.recorder.publish(event(object, subject, text.clone()));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Regarding>> {
-        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -87,11 +87,12 @@ fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
     use std::time::Duration;
 
     use bytes::Bytes;
     use http_body_util::Full;
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
 
     use super::super::LABEL;
@@ -127,7 +128,7 @@ mod tests {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&asked);
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            heard.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            heard.lock().push(format!("{} {}", request.method(), request.uri().path()));
             let body = Full::new(Bytes::from(answer(request.uri().path()).to_string()));
             std::future::ready(Ok::<_, Infallible>(http::Response::new(body)))
         });
@@ -160,7 +161,7 @@ mod tests {
         });
         let work = Uninstall { cluster, namespace: "home", wait: Duration::ZERO };
         work.delete_namespace().await.unwrap();
-        let asked = asked.lock().unwrap();
+        let asked = asked.lock();
         assert!(asked.iter().any(|line| line.ends_with("/configmaps")), "{asked:?}");
         assert!(!asked.iter().any(|line| line.starts_with("DELETE")), "{asked:?}");
     }

@@ -8,8 +8,10 @@
 //! failed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::cluster::error::{Cause, Error};
 use crate::cluster::kind::Kind;
@@ -22,11 +24,11 @@ pub(in crate::cluster) struct Unstreamed(Mutex<BTreeSet<Arc<str>>>);
 
 impl Unstreamed {
     pub(super) fn contains(&self, kind: &Kind) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&kind.resource)
+        self.0.lock().contains(&kind.resource)
     }
 
     pub(super) fn insert(&self, kind: &Kind) {
-        let new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&kind.resource));
+        let new = self.0.lock().insert(Arc::clone(&kind.resource));
         if new {
             tracing::info!(resource = %kind.resource, "the server does not stream this list: it is read as a paginated one");
         }

@@ -1,11 +1,12 @@
 //! Blobs: checking, mounting, pushing and reading them.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
+use parking_lot::Mutex;
 use reqwest::header::{self, HeaderValue};
 use reqwest::{Body, Method, Response, Url};
 use sha2::{Digest as _, Sha256};
@@ -82,7 +83,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Why the body ended early, if it did.
     pub(super) fn take_fault(&self) -> Option<Fault> {
-        self.broke.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.broke.lock().take()
     }
 }
 
@@ -102,7 +103,7 @@ fn watched(stream: impl Stream<Item = Result<Bytes, Fault>> + Send + 'static, pr
             Ok(bytes)
         }
         Err(fault) => {
-            *progress.broke.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+            *progress.broke.lock() = Some(fault);
             Err(std::io::Error::other("the content ended early"))
         }
     }))
@@ -122,7 +123,7 @@ impl Client {
     /// Mounts a blob from another repository of the same registry, if the registry supports that.
     pub async fn mount_blob(&self, digest: &Digest, from: &str) -> Result<Mounted, Error> {
         let fail = self.failed("could not share a layer at");
-        *self.mounting.lock().unwrap_or_else(PoisonError::into_inner) = Some(from.to_owned());
+        *self.mounting.lock() = Some(from.to_owned());
         let mut url = self.address("blobs", "uploads/");
         url.query_pairs_mut().append_pair("mount", digest.as_str()).append_pair("from", from);
         match self.begin(&url).await {

@@ -21,9 +21,9 @@ pub use blob::{Content, Mounted};
 pub use error::{Error, Fault};
 pub use manifest::Manifest;
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::Url;
 
 use super::{Access, ImageRef, Scheme};

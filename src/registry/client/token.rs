@@ -3,7 +3,6 @@
 //! Invariant: a token server gets the password over HTTPS, or over HTTP if the registry itself uses HTTP and is the
 //! same host; a registry cannot send it elsewhere.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -46,7 +45,7 @@ struct Answer {
 impl Client {
     /// The current header.
     pub(super) fn authorization(&self) -> Option<HeaderValue> {
-        let authorization = self.authorization.lock().unwrap_or_else(PoisonError::into_inner);
+        let authorization = self.authorization.lock();
         match &*authorization {
             Authorization::Header(header, until) if until.is_none_or(|until| Instant::now() < until) => {
                 Some(header.expose().clone())
@@ -65,7 +64,7 @@ impl Client {
             }
             Challenge::Bearer { realm, service } => self.token(realm, service.as_deref()).await?,
         };
-        *self.authorization.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.authorization.lock() = new;
         Ok(())
     }
 
@@ -84,7 +83,7 @@ impl Client {
                 query.append_pair("service", service);
             }
             query.append_pair("scope", &format!("repository:{}:{actions}", self.repository));
-            if let Some(from) = &*self.mounting.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(from) = &*self.mounting.lock() {
                 query.append_pair("scope", &format!("repository:{from}:pull"));
             }
         }

@@ -5,10 +5,11 @@
 //! Invariant: a token is kept for the App and the API that gave it; nothing is kept of the App's key.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::source::Secret;
 use crate::source::error::Fault;
@@ -51,11 +52,11 @@ impl AppTokens {
 
     /// The server has refused the token of an App.
     pub(in crate::source) fn refused(&self, app: [u8; 32]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&app);
+        self.0.lock().remove(&app);
     }
 
     fn place(&self, app: [u8; 32]) -> Place {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.lock();
         if !places.contains_key(&app) {
             let now = Timestamp::now();
             // One that is locked is in use.

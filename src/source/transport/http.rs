@@ -6,9 +6,10 @@
 //! without them, one from https to http not at all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use reqwest::{StatusCode, Url, header};
 use serde::Deserialize;
 
@@ -53,19 +54,19 @@ impl HttpClients {
         if *connection == Connection::default() {
             return self.usual();
         }
-        if let Some(kept) = &*lock(place) {
+        if let Some(kept) = &*place.lock() {
             return Ok(Arc::clone(kept));
         }
         let digest = connection.digest();
-        let known = lock(&self.others).get(&digest).and_then(Weak::upgrade);
+        let known = self.others.lock().get(&digest).and_then(Weak::upgrade);
         let client = match known {
             Some(client) => client,
             None => Arc::new(Http::new(self.deadlines, &self.names, connection)?),
         };
-        let mut others = lock(&self.others);
+        let mut others = self.others.lock();
         others.retain(|_, client| client.strong_count() > 0);
         others.insert(digest, Arc::downgrade(&client));
-        *lock(place) = Some(Arc::clone(&client));
+        *place.lock() = Some(Arc::clone(&client));
         Ok(client)
     }
 
@@ -76,10 +77,6 @@ impl HttpClients {
         let usual = Arc::new(Http::new(self.deadlines, &self.names, &Connection::default())?);
         Ok(Arc::clone(self.usual.get_or_init(|| usual)))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The answer of the API to a GitHub App.

@@ -103,8 +103,9 @@ impl Resolve for Names {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Condvar, Mutex};
     use std::time::Duration;
+
+    use parking_lot::{Condvar, Mutex};
 
     use super::*;
 
@@ -121,8 +122,7 @@ mod tests {
         }
         if host != "good" {
             STUCK.fetch_add(1, Ordering::SeqCst);
-            let over = OVER.0.lock().unwrap();
-            drop(OVER.1.wait_while(over, |over| !*over).unwrap());
+            OVER.1.wait_while(&mut OVER.0.lock(), |over| !*over);
         }
         Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
     }
@@ -131,7 +131,7 @@ mod tests {
 
     impl Drop for Over {
         fn drop(&mut self) {
-            *OVER.0.lock().unwrap() = true;
+            *OVER.0.lock() = true;
             OVER.1.notify_all();
         }
     }

@@ -6,12 +6,13 @@ use std::{
     net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::{Arc, Condvar, Mutex},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use mainstay::runtimes::{self, Language};
+use parking_lot::{Condvar, Mutex};
 
 /// How long anything may take that has to happen.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -138,20 +139,20 @@ impl Server {
     }
 
     fn await_printed(&self, enough: impl Fn(&Printed) -> bool) -> String {
-        let printed = self.log.printed.lock().unwrap();
-        let (printed, _) = self.log.grown.wait_timeout_while(printed, DEADLINE, |printed| !enough(printed)).unwrap();
+        let mut printed = self.log.printed.lock();
+        self.log.grown.wait_while_for(&mut printed, |printed| !enough(printed), DEADLINE);
         printed.text.clone()
     }
 
     /// What has been printed so far.
     pub(crate) fn log(&self) -> String {
-        self.log.printed.lock().unwrap().text.clone()
+        self.log.printed.lock().text.clone()
     }
 
     /// The exit code, once the process has ended by itself.
     pub(crate) fn await_exit(&mut self) -> Option<i32> {
         let log = self.await_printed(|printed| printed.ended == 2);
-        assert_eq!(self.log.printed.lock().unwrap().ended, 2, "the process goes on:\n{log}");
+        assert_eq!(self.log.printed.lock().ended, 2, "the process goes on:\n{log}");
         self.child.wait().unwrap().code()
     }
 
@@ -306,7 +307,7 @@ fn follow(pipe: impl Read + Send + 'static, log: &Arc<Log>) {
         let mut reader = BufReader::new(pipe);
         let mut line = Vec::new();
         while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
-            let mut printed = log.printed.lock().unwrap();
+            let mut printed = log.printed.lock();
             // A function may print for ever; the tests look at the beginning and at the end.
             if printed.text.len() > MOST_LOG {
                 let half = printed.text.floor_char_boundary(MOST_LOG / 2);
@@ -316,7 +317,7 @@ fn follow(pipe: impl Read + Send + 'static, log: &Arc<Log>) {
             log.grown.notify_all();
             line.clear();
         }
-        log.printed.lock().unwrap().ended += 1;
+        log.printed.lock().ended += 1;
         log.grown.notify_all();
     });
 }

@@ -1,10 +1,11 @@
 //! Repositories that a GitHub App opens, with an API that gives tokens as GitHub does.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::{Router, extract::State, http::StatusCode};
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine as _};
 use jiff::{Timestamp, ToSpan as _};
+use parking_lot::Mutex;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey};
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ fn is_signed(api: &Api, request: &axum::extract::Request) -> bool {
 }
 
 async fn give(State(api): State<Shared>, request: axum::extract::Request) -> (StatusCode, String) {
-    let mut api = api.lock().unwrap();
+    let mut api = api.lock();
     assert_eq!(request.method(), "POST");
     if !is_signed(&api, &request) {
         return (StatusCode::UNAUTHORIZED, json!({"message": "A JSON web token could not be decoded"}).to_string());
@@ -76,7 +77,7 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
         let login = BASE64_STANDARD.encode(format!("x-access-token:ghs_s3cret{token}"));
         bench.server.require_authorization(&format!("Basic {login}"));
     };
-    let tokens = || api.lock().unwrap().tokens;
+    let tokens = || api.lock().tokens;
     let good = data(&pem, "29");
     let refused = async |remote: &Remote| {
         let error = sync(&bench.source, remote, "main").await.unwrap_err();
@@ -101,7 +102,7 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
     // It is revoked: the next attempt gets another one.
     allow(2);
     assert!(refused(&good).await.contains("it does not accept the credentials"));
-    api.lock().unwrap().seconds = 299;
+    api.lock().seconds = 299;
     sync(&bench.source, &good, "main").await.unwrap();
     assert_eq!(tokens(), 2);
     // The second is about to end, so it is not used again.

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use devcluster::{Cluster as EmbeddedCluster, Options, fault_injection::Simulation};
 use mainstay::notification::Message;
 use mainstay::object::Owner;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -263,7 +264,7 @@ impl World {
                 }
                 let jobs = server.objects("batch/v1", "jobs", None);
                 let running = jobs.iter().filter(|job| is_unfinished(job)).count();
-                let mut inner = seen.0.lock().unwrap();
+                let mut inner = seen.0.lock();
                 inner.most = inner.most.max(running);
             }
         });
@@ -316,16 +317,16 @@ impl Builds {
         let args = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
         let image = args.iter().find_map(|arg| arg.as_str().unwrap().strip_prefix("--image=")).unwrap();
         let name = job["metadata"]["name"].as_str().unwrap().to_owned();
-        self.0.lock().unwrap().jobs.entry(image.to_owned()).or_default().push(name);
+        self.0.lock().jobs.entry(image.to_owned()).or_default().push(name);
     }
 
     /// How many builds ran at the same time at most.
     pub(crate) fn most(&self) -> usize {
-        self.0.lock().unwrap().most
+        self.0.lock().most
     }
 
     /// Every image with the Jobs that were made for it.
     pub(crate) fn all(&self) -> BTreeMap<String, Vec<String>> {
-        self.0.lock().unwrap().jobs.clone()
+        self.0.lock().jobs.clone()
     }
 }

@@ -2,7 +2,7 @@
 //! and after so many writes lets nothing through any more, as if the agent had been killed right then.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tower::Service;
 
@@ -52,7 +53,7 @@ pub(crate) struct Heard {
 impl Heard {
     /// The body of the answer.
     pub(crate) fn answer(&self) -> String {
-        String::from_utf8_lossy(&self.answer.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.answer.lock()).into_owned()
     }
 }
 
@@ -73,13 +74,13 @@ impl Default for Gate {
 impl Gate {
     /// Lets so many writes be carried out; the answer to the last of them is lost.
     pub(crate) fn shut_after(&self, writes: u64) {
-        *self.left.lock().unwrap() = Some(writes);
+        *self.left.lock() = Some(writes);
         self.shut.send_replace(false);
     }
 
     /// Lets everything through again.
     pub(crate) fn open(&self) {
-        *self.left.lock().unwrap() = None;
+        *self.left.lock() = None;
         self.shut.send_replace(false);
     }
 
@@ -95,17 +96,17 @@ impl Gate {
 
     /// Makes every request bear a token.
     pub(crate) fn bear(&self, token: &str) {
-        *self.token.lock().unwrap() = Some(token.to_owned());
+        *self.token.lock() = Some(token.to_owned());
     }
 
     /// In answers that begin from now on, where a value is this text, there are 200 levels instead: deeper than parsers go, and far
     /// from as deep as servers allow.
     pub(crate) fn deepen(&self, text: &str) {
-        *self.deep.lock().unwrap() = Some(format!("\"{text}\""));
+        *self.deep.lock() = Some(format!("\"{text}\""));
     }
 
     fn deepened(&self, answer: Response<Answer>) -> Response<Answer> {
-        let Some(text) = self.deep.lock().unwrap().clone() else { return answer };
+        let Some(text) = self.deep.lock().clone() else { return answer };
         let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
         let replace = move |data: Bytes| match std::str::from_utf8(&data) {
             Ok(whole) if whole.contains(&text) => Bytes::from(whole.replace(&text, &deep)),
@@ -116,28 +117,28 @@ impl Gate {
 
     /// What was answered with 401 or 403.
     pub(crate) fn forbidden(&self) -> Vec<String> {
-        self.forbidden.lock().unwrap().clone()
+        self.forbidden.lock().clone()
     }
 
     fn sign(&self, request: &mut Request<Body>) {
-        if let Some(token) = &*self.token.lock().unwrap() {
+        if let Some(token) = &*self.token.lock() {
             request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
         }
     }
 
     /// Records from now on what is asked and answered.
     pub(crate) fn record(&self) {
-        *self.heard.lock().unwrap() = Some(Vec::new());
+        *self.heard.lock() = Some(Vec::new());
     }
 
     /// What was recorded.
     pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone().unwrap_or_default()
+        self.heard.lock().clone().unwrap_or_default()
     }
 
     /// Where the answer to a request is to be recorded.
     fn hear(&self, request: &Request<Body>) -> Option<Arc<Mutex<Vec<u8>>>> {
-        let mut heard = self.heard.lock().unwrap();
+        let mut heard = self.heard.lock();
         let asked = format!("{} {}", request.method(), request.uri().path_and_query()?);
         let one = Heard { asked, answer: Arc::default() };
         let answer = Arc::clone(&one.answer);
@@ -147,7 +148,7 @@ impl Gate {
 
     /// Whether a request gets an answer; counts the writes. `None`: it is not even carried out.
     fn pass(&self, writes: bool) -> Option<bool> {
-        let mut left = self.left.lock().unwrap();
+        let mut left = self.left.lock();
         match left.as_mut() {
             Some(0) => None,
             Some(left) if writes => {
@@ -242,7 +243,7 @@ impl Service<Request<Body>> for Gated {
             if let Ok(answer) = &answer
                 && matches!(answer.status().as_u16(), 401 | 403)
             {
-                gate.forbidden.lock().unwrap().push(asked);
+                gate.forbidden.lock().push(asked);
             }
             if answered == Some(false) {
                 gate.shut.send_replace(true);
@@ -253,7 +254,7 @@ impl Service<Request<Body>> for Gated {
             answer.map(|answer| {
                 answer.map(|body| {
                     let note = move |frame: http_body::Frame<Bytes>| {
-                        heard.lock().unwrap().extend(frame.data_ref().into_iter().flatten());
+                        heard.lock().extend(frame.data_ref().into_iter().flatten());
                         frame
                     };
                     body.map_frame(note).boxed_unsync()

@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,7 @@ use axum::{
     http::{HeaderMap, Response, StatusCode, header},
 };
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
 use super::tls::TlsListener;
@@ -187,8 +188,8 @@ impl GitServer {
         self.levers().arrivals.clear();
     }
 
-    fn levers(&self) -> std::sync::MutexGuard<'_, Levers> {
-        self.shared.levers.lock().unwrap()
+    fn levers(&self) -> parking_lot::MutexGuard<'_, Levers> {
+        self.shared.levers.lock()
     }
 }
 
@@ -202,7 +203,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     };
     let given = head.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (allowed, fault, version_zero) = {
-        let mut levers = shared.levers.lock().unwrap();
+        let mut levers = shared.levers.lock();
         levers.counts.requests += 1;
         levers.arrivals.push(Instant::now());
         levers.counts.with_credentials += usize::from(!given.is_empty());
@@ -254,7 +255,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
                 Some(Fault::Truncate(length)) => Body::from(body.slice(..length.min(body.len()))),
                 Some(Fault::Scramble(seed)) => scrambled(body, seed),
                 _ => {
-                    shared.levers.lock().unwrap().counts.bytes_out += body.len();
+                    shared.levers.lock().counts.bytes_out += body.len();
                     Body::from(body)
                 }
             };

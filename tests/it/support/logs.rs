@@ -1,9 +1,8 @@
 //! Everything that was logged in this process, at every level.
 
-use std::{
-    io,
-    sync::{Mutex, OnceLock, PoisonError},
-};
+use std::{io, sync::OnceLock};
+
+use parking_lot::Mutex;
 
 static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 static SUBSCRIBED: OnceLock<()> = OnceLock::new();
@@ -12,7 +11,7 @@ struct Sink;
 
 impl io::Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOGGED.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+        LOGGED.lock().extend(bytes);
         Ok(bytes.len())
     }
 
@@ -31,5 +30,5 @@ pub(crate) fn keep() {
 
 /// What was logged so far.
 pub(crate) fn text() -> String {
-    String::from_utf8_lossy(&LOGGED.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    String::from_utf8_lossy(&LOGGED.lock()).into_owned()
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -12,6 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
@@ -213,8 +214,8 @@ impl Front {
         std::mem::take(&mut self.levers().seen)
     }
 
-    fn levers(&self) -> std::sync::MutexGuard<'_, Levers> {
-        self.shared.levers.lock().unwrap()
+    fn levers(&self) -> parking_lot::MutexGuard<'_, Levers> {
+        self.shared.levers.lock()
     }
 }
 
@@ -224,7 +225,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let host = head.headers[header::HOST].to_str().unwrap().to_owned();
     let given = head.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
     let (fault, wants_token) = {
-        let mut levers = shared.levers.lock().unwrap();
+        let mut levers = shared.levers.lock();
         levers.seen.push(Seen { line: format!("{} {}", head.method, head.uri), authorization: given.clone() });
         let hit = levers.faults.iter().position(|(method, part, ..)| *method == head.method && path.contains(part));
         let fault = hit.map(|at| {

@@ -7,9 +7,10 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -88,7 +89,7 @@ impl SshServer {
         };
         let git = format!("git:x:{}:{}::{}:/bin/sh\n", id("-u"), id("-g"), self.root.display());
         fs::write(self.path("passwd"), passwd + &git).unwrap();
-        self.shared.levers.lock().unwrap().has_git = true;
+        self.shared.levers.lock().has_git = true;
     }
 
     /// The address of loopback that it listens on.
@@ -242,22 +243,22 @@ impl SshServer {
     /// From now on connections go wrong in this way, or not at all.
     pub(crate) fn fail(&self, fault: impl Into<Option<Fault>>) {
         self.restart();
-        self.shared.levers.lock().unwrap().fault = fault.into();
+        self.shared.levers.lock().fault = fault.into();
     }
 
     /// Connections since the last call.
     pub(crate) fn take_connections(&self) -> usize {
-        std::mem::take(&mut self.shared.levers.lock().unwrap().connections)
+        std::mem::take(&mut self.shared.levers.lock().connections)
     }
 
     /// Connections that have ended.
     pub(crate) fn ended(&self) -> usize {
-        self.shared.levers.lock().unwrap().ended
+        self.shared.levers.lock().ended
     }
 
     /// Bytes that went to clients since the last call, as they were on the wire.
     pub(crate) fn take_bytes(&self) -> usize {
-        std::mem::take(&mut self.shared.levers.lock().unwrap().bytes_out)
+        std::mem::take(&mut self.shared.levers.lock().bytes_out)
     }
 }
 
@@ -293,12 +294,12 @@ async fn answer(shared: Arc<Shared>, stream: TcpStream) {
         () = serve(&shared, stream) => {}
         _ = restarts.changed() => {}
     }
-    shared.levers.lock().unwrap().ended += 1;
+    shared.levers.lock().ended += 1;
 }
 
 async fn serve(shared: &Shared, mut stream: TcpStream) {
     let fault = {
-        let mut levers = shared.levers.lock().unwrap();
+        let mut levers = shared.levers.lock();
         levers.connections += 1;
         levers.fault.clone()
     };
@@ -319,7 +320,7 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
             command.arg("-h").arg(path);
         }
     }
-    if shared.levers.lock().unwrap().has_git {
+    if shared.levers.lock().has_git {
         // Debian's package libnss-wrapper.
         command.env("LD_PRELOAD", "libnss_wrapper.so").env("NSS_WRAPPER_PASSWD", room.join("passwd"));
         command.env("NSS_WRAPPER_GROUP", "/etc/group");
@@ -344,7 +345,7 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
     while let Ok(length @ 1..) = from_sshd.read(&mut piece).await {
         let sent = length.min(left);
         left -= sent;
-        shared.levers.lock().unwrap().bytes_out += sent;
+        shared.levers.lock().bytes_out += sent;
         if to_client.write_all(&piece[..sent]).await.is_err() {
             break;
         }

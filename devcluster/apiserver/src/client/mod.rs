@@ -8,9 +8,10 @@ mod index;
 mod subject;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 pub use self::subject::Subject;
@@ -115,7 +116,7 @@ impl Client {
     }
 
     fn members(&self, group: &Group, storage: &str, namespace: &str) -> Vec<Arc<Value>> {
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.lock();
         let keys = index.members(&self.server, group, storage, namespace);
         drop(index);
         let store = self.server.store();
@@ -197,7 +198,7 @@ impl Client {
         let namespace = metadata["namespace"].as_str().unwrap_or("default");
         let now = self.now();
         let same = [owned(&metadata["uid"]), source.to_owned(), kind.to_owned(), reason.to_owned(), message.to_owned()];
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported.lock();
         if let Some(known) = reported.get(&same).map(|known| Subject::new("events", namespace, known))
             && let Some(event) = self.get(&known)
         {

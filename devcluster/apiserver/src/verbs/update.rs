@@ -21,7 +21,7 @@ use crate::{
     store::Base,
 };
 use serde_json::Value;
-use std::{sync::PoisonError, time::Instant};
+use std::time::Instant;
 
 /// Replaces an object, or its status.
 pub fn update(server: &Server, target: &Target, settings: &Settings, mut body: Value) -> Result<Done, Stop> {
@@ -200,7 +200,7 @@ fn release_difference(server: &Server, mut before: hooks::Held, after: &hooks::H
     before.cluster_ips.retain(|ip| !after.cluster_ips.contains(ip));
     before.node_ports.retain(|port| !after.node_ports.contains(port));
     if before != hooks::Held::default() {
-        server.addresses().lock().unwrap_or_else(PoisonError::into_inner).release(&before);
+        server.addresses().lock().release(&before);
     }
 }
 

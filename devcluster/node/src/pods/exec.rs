@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::json;
 
-use super::lock::lock;
 use super::process::{Group, Input, Program, code, command};
 use super::watchdog::Watchdog;
 use devcluster_apiserver::kubelet::{Pipes, Process};
@@ -24,7 +24,7 @@ pub(super) struct Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        lock(&self.running.0).remove(&self.key);
+        self.running.0.lock().remove(&self.key);
     }
 }
 
@@ -32,12 +32,12 @@ impl Running {
     /// Notes that a container runs.
     pub(super) fn list(self: &Arc<Self>, uid: &str, container: &str, program: &Program) -> Listed {
         let key = (uid.to_owned(), container.to_owned());
-        lock(&self.0).insert(key.clone(), program.clone());
+        self.0.lock().insert(key.clone(), program.clone());
         Listed { running: self.clone(), key }
     }
 
     fn get(&self, uid: &str, container: &str) -> Option<Program> {
-        lock(&self.0).get(&(uid.to_owned(), container.to_owned())).cloned()
+        self.0.lock().get(&(uid.to_owned(), container.to_owned())).cloned()
     }
 }
 

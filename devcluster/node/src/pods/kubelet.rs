@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::registry::Registry;
@@ -14,7 +15,6 @@ use devcluster_apiserver::kubelet::{ContainerLog, Kubelet, Process};
 use devcluster_apiserver::store::Key;
 
 use super::exec::{self, Running};
-use super::lock::lock;
 use super::logs::Books;
 use super::options::{HostImage, NodeOptions};
 use super::slot::Slot;
@@ -84,7 +84,7 @@ impl Node {
 impl Node {
     /// Where a Service is listened on, a URL per TCP port in the order of its ports.
     pub fn service_urls(&self, namespace: &str, name: &str) -> Vec<String> {
-        lock(&self.urls).get(&Key::new(namespace, name)).cloned().unwrap_or_default()
+        self.urls.lock().get(&Key::new(namespace, name)).cloned().unwrap_or_default()
     }
 }
 
@@ -105,7 +105,7 @@ impl Kubelet for Node {
     }
 
     fn address_of(&self, uid: &str) -> Option<Ipv4Addr> {
-        lock(&self.addresses).get(uid).copied()
+        self.addresses.lock().get(uid).copied()
     }
 
     fn log(&self, uid: &str, container: &str) -> Option<Arc<dyn ContainerLog>> {

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 
-use super::lock::lock;
 use devcluster_apiserver::kubelet::ContainerLog;
 use devcluster_apiserver::kubelet::log::{Position, entries};
 
@@ -31,18 +31,18 @@ pub(super) struct Books(Mutex<HashMap<(String, String), Arc<Book>>>);
 impl Books {
     /// The book of a container, opened when there is none yet.
     pub(super) fn open(&self, uid: &str, container: &str, directory: PathBuf) -> Arc<Book> {
-        let mut books = lock(&self.0);
+        let mut books = self.0.lock();
         books.entry((uid.to_owned(), container.to_owned())).or_insert_with(|| Arc::new(Book::new(directory))).clone()
     }
 
     /// The book of a container that has one.
     pub(super) fn of(&self, uid: &str, container: &str) -> Option<Arc<Book>> {
-        lock(&self.0).get(&(uid.to_owned(), container.to_owned())).cloned()
+        self.0.lock().get(&(uid.to_owned(), container.to_owned())).cloned()
     }
 
     /// Forgets the books of a pod; who reads one comes to its end.
     pub(super) fn forget(&self, uid: &str) {
-        lock(&self.0).retain(|(pod, _), book| {
+        self.0.lock().retain(|(pod, _), book| {
             if pod == uid {
                 book.end();
             }
@@ -87,7 +87,7 @@ impl Book {
 
     /// Begins the log of the next attempt, and forgets that of the one before the last.
     pub(super) fn begin(&self) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let attempt = state.attempt + 1;
         let file = OpenOptions::new().create(true).append(true).open(self.path(attempt))?;
         *state = State { attempt, open: true, file: Some(file), size: 0, rotations: 0 };
@@ -100,7 +100,7 @@ impl Book {
 
     /// The present attempt writes no more.
     pub(super) fn end(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.open = false;
         state.file = None;
         drop(state);
@@ -108,7 +108,7 @@ impl Book {
     }
 
     fn write(&self, stream: &str, text: &[u8], whole: bool) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let mut line = format!("{:.9} {stream} {} ", Timestamp::now(), if whole { 'F' } else { 'P' }).into_bytes();
         line.extend_from_slice(text);
         line.push(b'\n');
@@ -167,7 +167,7 @@ impl ContainerLog for Book {
     }
 
     fn read(&self, previous: bool) -> Option<(Vec<u8>, Position)> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let attempt = state.attempt.checked_sub(u64::from(previous)).filter(|attempt| *attempt > 0)?;
         let mut all = fs::read(self.earlier(attempt)).unwrap_or_default();
         let present = fs::read(self.path(attempt)).unwrap_or_default();
@@ -177,7 +177,7 @@ impl ContainerLog for Book {
     }
 
     fn more(&self, position: &mut Position) -> (Vec<u8>, bool) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let mut all = Vec::new();
         if position.attempt != state.attempt {
             // The next attempt has begun: what is left of this one, and its end.

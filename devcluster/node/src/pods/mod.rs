@@ -21,7 +21,6 @@ mod exec;
 mod image;
 mod interpreters;
 mod kubelet;
-mod lock;
 mod logs;
 mod marks;
 mod options;

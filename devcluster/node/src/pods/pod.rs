@@ -18,7 +18,6 @@ use tokio::task::JoinSet;
 use super::container::{Container, News, Policy};
 use super::context::Context;
 use super::environment::Facts;
-use super::lock::lock;
 use super::probes::seconds;
 use super::program::Room;
 use super::status::{self, State, View};
@@ -46,7 +45,7 @@ pub(super) async fn live(
 ) {
     let uid = text(&pod, "/metadata/uid").to_owned();
     let address = ctx.node().slot.lease();
-    lock(&ctx.node().addresses).insert(uid.clone(), address);
+    ctx.node().addresses.lock().insert(uid.clone(), address);
     let directory = ctx.node().directory().join("pods").join(&uid);
     let mut life = Life::new(&ctx, pod, address, directory.clone(), objects);
     let gone = orders.clone();
@@ -58,7 +57,7 @@ pub(super) async fn live(
     drop(life);
     closed(orders).await;
     ctx.node.books.forget(&uid);
-    lock(&ctx.node().addresses).remove(&uid);
+    ctx.node().addresses.lock().remove(&uid);
     ctx.node().slot.give_back(address);
     let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(directory)).await;
     // A pod that never came to begin has none.

@@ -19,7 +19,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::context::Context;
-use super::lock::lock;
 use devcluster_apiserver::client::Subject;
 use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::{is_terminating, is_true, text};
@@ -85,7 +84,7 @@ impl Proxy {
         let wanted = service.as_ref().and_then(|service| self.wanted(service));
         let Some((service, (address, ports))) = service.zip(wanted) else {
             self.services.remove(key);
-            lock(&self.ctx.node().urls).remove(key);
+            self.ctx.node().urls.lock().remove(key);
             return;
         };
         let same = |known: &Listened| known.address == address && known.ports == ports && known.failed.is_none();
@@ -117,7 +116,7 @@ impl Proxy {
                 }
             }
         }
-        lock(&self.ctx.node().urls).insert(key.clone(), urls.clone());
+        self.ctx.node().urls.lock().insert(key.clone(), urls.clone());
         self.services.insert(key.clone(), listened);
         let said = service["metadata"]["annotations"][URL].as_str();
         let say = urls.first().filter(|_| moved).map(String::as_str);
@@ -227,7 +226,7 @@ fn is_unheard_of(ctx: &Context, pod: &Value) -> bool {
         return false;
     }
     let now = Instant::now();
-    let mut leaving = lock(&ctx.node().leaving);
+    let mut leaving = ctx.node().leaving.lock();
     now.duration_since(*leaving.entry(text(pod, "/metadata/uid").to_owned()).or_insert(now)) < delay
 }
 

@@ -5,9 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::Mutex;
 
-use super::lock::lock;
+use parking_lot::Mutex;
 
 /// The node's own address.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -70,7 +69,7 @@ impl Slot {
 
     /// A free address for a pod, to be given back; one is used again as late as possible.
     pub(super) fn lease(&self) -> Ipv4Addr {
-        let mut pool = lock(&self.pods);
+        let mut pool = self.pods.lock();
         for _ in 0..ROOM {
             pool.last = pool.last % ROOM + 1;
             let address = pool.last;
@@ -84,7 +83,7 @@ impl Slot {
     /// Takes an address back.
     pub(super) fn give_back(&self, address: Ipv4Addr) {
         let network = u32::from(Ipv4Addr::new(127, self.network, 0, 0));
-        lock(&self.pods).held.remove(&u32::from(address).wrapping_sub(network));
+        self.pods.lock().held.remove(&u32::from(address).wrapping_sub(network));
     }
 }
 

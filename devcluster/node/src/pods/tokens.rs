@@ -3,12 +3,11 @@
 //! Invariant: a token is asked for again when most of its time is over, and not before.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::lock::lock;
 use devcluster_apiserver::call::{Action, Call, Caller};
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::server::Server;
@@ -42,7 +41,7 @@ impl Tokens {
     pub(super) fn token(&self, source: &Value) -> Result<String, String> {
         let key = (text(source, "/audience").to_owned(), source["expirationSeconds"].as_i64().unwrap_or(USUAL));
         let now = self.server.now();
-        if let Some((token, _)) = lock(&self.known).get(&key).filter(|(_, renewal)| now < *renewal) {
+        if let Some((token, _)) = self.known.lock().get(&key).filter(|(_, renewal)| now < *renewal) {
             return Ok(token.clone());
         }
         let mut request = json!({"spec": {"expirationSeconds": key.1, "boundObjectRef": self.pod}});
@@ -54,7 +53,7 @@ impl Tokens {
         let answer = answer.map_err(|refusal| format!("failed to fetch token: {}", refusal.message))?;
         let token = text(&answer, "/status/token").to_owned();
         let renewal = now.saturating_add(SignedDuration::from_secs(key.1 / 5 * 4)).unwrap_or(now);
-        lock(&self.known).insert(key, (token.clone(), renewal));
+        self.known.lock().insert(key, (token.clone(), renewal));
         Ok(token)
     }
 }

@@ -8,13 +8,13 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::lock::lock;
 use super::volumes::Volume;
 use devcluster_apiserver::kinds::hooks;
 
@@ -98,7 +98,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        lock(&self.all).remove(&self.group);
+        self.all.lock().remove(&self.group);
     }
 }
 
@@ -106,16 +106,16 @@ impl Usage {
     /// Looks after a process group.
     pub(super) fn watch(&self, group: i32, limits: Limits) -> Watched {
         let (tell, fault) = watch::channel(None);
-        lock(&self.0).insert(group, Entry { limits, tell });
+        self.0.lock().insert(group, Entry { limits, tell });
         Watched { all: self.0.clone(), group, fault }
     }
 
     fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
+        self.0.lock().is_empty()
     }
 
     fn compare(&self, processes: &HashMap<i32, Process>) {
-        let all = lock(&self.0);
+        let all = self.0.lock();
         let mut sums: HashMap<i32, (u64, usize)> = HashMap::new();
         for process in processes.values() {
             if let Some(group) = owner(process, processes, |group| all.contains_key(&group)) {

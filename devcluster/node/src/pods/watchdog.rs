@@ -10,11 +10,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::lock::lock;
 use super::marks;
 
 /// Reads `+group` and `-group`, and kills what is left at the end; its argument is the mark of the node's processes.
@@ -70,7 +69,7 @@ impl Watchdog {
     }
 
     fn tell(&self, line: &str) {
-        let mut shell = lock(&self.shell);
+        let mut shell = self.shell.lock();
         if shell.is_none() {
             *shell = spawn(&self.mark).map_err(|error| tracing::warn!(%error, "no watchdog over processes")).ok();
         }
@@ -84,7 +83,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        if let Some((mut child, pipe)) = lock(&self.shell).take() {
+        if let Some((mut child, pipe)) = self.shell.lock().take() {
             drop(pipe);
             // It ends at once; an error here means that it was reaped already.
             let _ = child.wait();

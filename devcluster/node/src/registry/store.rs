@@ -10,12 +10,12 @@ use super::{
     name::{Digest, Reference, Repository},
     upload::Uploads,
 };
+use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 use tokio::fs;
 
@@ -48,13 +48,13 @@ impl Registry {
     }
 
     pub(crate) fn serve_at(&self, address: SocketAddr) {
-        self.served_at.lock().unwrap_or_else(PoisonError::into_inner).insert(address);
+        self.served_at.lock().insert(address);
     }
 
     /// Whether `host`, as it stands in image references, is this registry: `ADDRESS:PORT` of a listener of the cluster,
     /// or `localhost:PORT`.
     pub fn is_at(&self, host: &str) -> bool {
-        let served_at = self.served_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let served_at = self.served_at.lock();
         match host.strip_prefix("localhost:").map(str::parse::<u16>) {
             Some(Ok(port)) => served_at.iter().any(|address| address.port() == port),
             Some(Err(_)) => false,

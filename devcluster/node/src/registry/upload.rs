@@ -8,11 +8,12 @@ use super::{
     name::{Digest, Repository},
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{fs, io::AsyncWriteExt as _, sync::OnceCell};
@@ -64,7 +65,7 @@ impl Uploads {
         for stale in self.take_stale() {
             absent(fs::remove_file(&stale.path).await)?;
         }
-        if self.open().len() >= MAX_UPLOADS {
+        if self.open.lock().len() >= MAX_UPLOADS {
             return Err(Refusal::new(429, "TOOMANYREQUESTS", format!("{MAX_UPLOADS} uploads are under way")));
         }
         let id = uuid::Uuid::new_v4().to_string();
@@ -78,7 +79,7 @@ impl Uploads {
             touched: Mutex::new(Instant::now()),
             content: tokio::sync::Mutex::new(content),
         });
-        self.open().insert(id, upload.clone());
+        self.open.lock().insert(id, upload.clone());
         Ok(upload)
     }
 
@@ -89,28 +90,24 @@ impl Uploads {
     }
 
     fn take_stale(&self) -> Vec<Arc<Upload>> {
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let stale = |upload: &Upload| upload.last_touched().elapsed() > IDLE && upload.content.try_lock().is_ok();
         open.extract_if(.., |_, upload| stale(upload)).map(|(_, upload)| upload).collect()
     }
 
     /// An upload of a repository.
     pub(super) fn find(&self, repository: &Repository, id: &str) -> Result<Arc<Upload>, Refusal> {
-        let found = self.open().get(id).filter(|upload| upload.repository == *repository).cloned();
+        let found = self.open.lock().get(id).filter(|upload| upload.repository == *repository).cloned();
         let upload = found.ok_or_else(Refusal::upload_unknown)?;
-        *upload.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *upload.touched.lock() = Instant::now();
         Ok(upload)
     }
 
     /// Forgets an upload.
     pub(super) async fn forget(&self, upload: &Upload) -> Result<(), Refusal> {
-        self.open().remove(&upload.id);
+        self.open.lock().remove(&upload.id);
         absent(fs::remove_file(&upload.path).await)?;
         Ok(())
-    }
-
-    fn open(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Upload>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,7 +117,7 @@ impl Upload {
     }
 
     fn last_touched(&self) -> Instant {
-        *self.touched.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.touched.lock()
     }
 }
 

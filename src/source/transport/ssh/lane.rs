@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::connection::Connection;
@@ -69,7 +70,7 @@ impl SharedConnection {
     pub(super) fn spend(&self) {
         self.spent.store(true, Ordering::Relaxed);
         if let Some(lane) = self.lane.upgrade() {
-            lock(&lane.kept).connections.retain(|(kept, _)| !kept.spent.load(Ordering::Relaxed));
+            lane.kept.lock().connections.retain(|(kept, _)| !kept.spent.load(Ordering::Relaxed));
         }
     }
 
@@ -92,7 +93,7 @@ struct Waiter<'l>(&'l Lane);
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        lock(&self.0.kept).waiting -= 1;
+        self.0.kept.lock().waiting -= 1;
     }
 }
 
@@ -104,7 +105,7 @@ struct Login<'l> {
 
 impl Drop for Login<'_> {
     fn drop(&mut self) {
-        let mut kept = lock(&self.lane.kept);
+        let mut kept = self.lane.kept.lock();
         kept.logins -= 1;
         kept.failures += u64::from(!self.has_succeeded);
         drop(kept);
@@ -124,21 +125,21 @@ impl Lanes {
 
     /// The lane with this digest, which the remote keeps in its place.
     pub(super) fn get(&self, digest: [u8; 32], place: &LanePlace) -> Arc<Lane> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let lane = known.get(&digest).and_then(Weak::upgrade).unwrap_or_else(|| {
             known.retain(|_, lane| lane.strong_count() > 0);
             let lane = Arc::new(Lane::new(Arc::clone(&self.logins), self.idle));
             known.insert(digest, Arc::downgrade(&lane));
             lane
         });
-        *lock(place) = Some(Arc::clone(&lane));
+        *place.lock() = Some(Arc::clone(&lane));
         lane
     }
 
     /// Closes all connections, each with its last conversation.
     pub(super) fn close(&self) {
-        for lane in lock(&self.known).values().filter_map(Weak::upgrade) {
-            lock(&lane.kept).connections.clear();
+        for lane in self.known.lock().values().filter_map(Weak::upgrade) {
+            lane.kept.lock().connections.clear();
         }
     }
 }
@@ -150,7 +151,7 @@ impl Lane {
 
     /// A kept connection with room, if there is one.
     pub(super) fn kept(&self) -> Option<Arc<SharedConnection>> {
-        self.take(&mut lock(&self.kept))
+        self.take(&mut self.kept.lock())
     }
 
     /// A connection that somebody else is making or has just made, or one made by `log_in`.
@@ -158,7 +159,7 @@ impl Lane {
         self: &Arc<Self>,
         log_in: impl Future<Output = Result<Connection, Fault>>,
     ) -> Result<Arc<SharedConnection>, Fault> {
-        let failures = lock(&self.kept).failures;
+        let failures = self.kept.lock().failures;
         loop {
             match self.next(failures) {
                 Next::Take(connection) => return Ok(connection),
@@ -171,7 +172,7 @@ impl Lane {
                     let lane = Arc::downgrade(self);
                     let connection = SharedConnection { connection, since: now, spent: AtomicBool::new(false), lane };
                     let connection = Arc::new(connection);
-                    lock(&self.kept).connections.push((Arc::clone(&connection), now));
+                    self.kept.lock().connections.push((Arc::clone(&connection), now));
                     tokio::spawn(close_when_idle(Arc::downgrade(self)));
                     drop(login);
                     return Ok(connection);
@@ -183,7 +184,7 @@ impl Lane {
     /// `failures` are those until the caller came: whoever waited for a login that failed tries it at once, and not one
     /// after the other.
     fn next(&self, failures: u64) -> Next<'_> {
-        let mut kept = lock(&self.kept);
+        let mut kept = self.kept.lock();
         if let Some(connection) = self.take(&mut kept) {
             return Next::Take(connection);
         }
@@ -233,7 +234,7 @@ async fn close_when_idle(lane: Weak<Lane>) {
         tokio::time::sleep(idle / 4).await;
         let Some(lane) = lane.upgrade() else { return };
         let now = Instant::now();
-        let mut kept = lock(&lane.kept);
+        let mut kept = lane.kept.lock();
         kept.connections.retain(|(connection, used)| {
             let is_used = Arc::strong_count(connection) > 1 || now.saturating_duration_since(*used) < idle;
             is_used && connection.is_usable(now)
@@ -242,10 +243,6 @@ async fn close_when_idle(lane: Weak<Lane>) {
             return;
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

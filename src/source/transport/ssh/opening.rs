@@ -8,15 +8,15 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use russh::keys::PrivateKey;
 use sha2::{Digest as _, Sha256};
 
 use crate::source::error::Fault;
 use crate::source::fair_queue::Tenant;
 use crate::source::permits::Permits;
-use crate::source::remote::lock;
 use crate::source::ssh_fault::SshFault;
 use crate::source::ssh_key::SshIdentity;
 
@@ -53,7 +53,7 @@ impl Keys {
         identity: &Arc<SshIdentity>,
         place: &KeyPlace,
     ) -> Result<Arc<PrivateKey>, Fault> {
-        let kept = lock(place).clone();
+        let kept = place.lock().clone();
         let outcome = if let Some(outcome) = kept {
             outcome
         } else {
@@ -66,13 +66,13 @@ impl Keys {
     /// What came of it is kept even when nobody waits for it any more, so that the next one need not begin anew.
     fn open_now(&self, identity: &SshIdentity, place: &KeyPlace) -> Arc<Outcome> {
         let name = name(identity);
-        let known = lock(&self.known).get(&name).and_then(Weak::upgrade);
+        let known = self.known.lock().get(&name).and_then(Weak::upgrade);
         let outcome = known.unwrap_or_else(|| {
             self.opened.fetch_add(1, Ordering::Relaxed);
             Arc::new(identity.private_key().map(Arc::new))
         });
-        *lock(place) = Some(Arc::clone(&outcome));
-        let mut known = lock(&self.known);
+        *place.lock() = Some(Arc::clone(&outcome));
+        let mut known = self.known.lock();
         known.retain(|_, outcome| outcome.strong_count() > 0);
         known.insert(name, Arc::downgrade(&outcome));
         outcome
