@@ -31,6 +31,8 @@ mod judgements;
 mod key_pair;
 mod known_hosts;
 mod link_local;
+#[expect(clippy::disallowed_methods, reason = "requests to a remote have a deadline")]
+mod lookup;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod mirror;
 mod objects;
@@ -42,8 +44,9 @@ mod poll;
 mod proxy;
 mod pushes;
 mod reference;
-#[expect(clippy::disallowed_methods, reason = "requests to a remote have a deadline")]
 mod remote;
+#[expect(clippy::disallowed_methods, reason = "the host keys are waited for, with a deadline")]
+mod remotes;
 mod repositories;
 #[expect(clippy::disallowed_methods, reason = "the search of a history has a deadline")]
 mod search;
@@ -81,7 +84,8 @@ pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES,
 pub use known_hosts::{PUBLISHED, lists_host};
 pub use pushes::{BETWEEN, Followed, PushReceiver, Pushes};
 pub use reference::{BaseDir, Reference, ResolvedRef};
-pub use remote::{Remote, Source, Traffic};
+pub use remote::Remote;
+pub use remotes::{Source, Traffic};
 pub use repositories::Repositories;
 pub use settings::{Deadlines, Limits, MAX_THREADS, Settings};
 pub use shared_host_keys::SharedHostKeys;

@@ -15,7 +15,8 @@ use super::error::Fault;
 use super::id::{Commit, Id};
 use super::objects::Objects;
 use super::reference::{RefNames, Refs, ResolvedRef};
-use super::remote::{Remote, Source, State};
+use super::remote::Remote;
+use super::remotes::{Source, State};
 use super::transport::{self, Files, History, Negotiated, PackRequest};
 
 /// Maximum number of tips whose history is searched; branches come before tags.

@@ -2,14 +2,14 @@
 //!
 //! Invariant: a mirror is removed only if all consumers have set their remotes and none uses it.
 //! Invariant: a new consumer of the remote finds its mirror complete or not at all.
-//! Deliberately not here: mirrors that lose their last consumer while the agent runs; `remote` removes them at once.
+//! Deliberately not here: mirrors that lose their last consumer while the agent runs; `remotes` removes them at once.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::mirror::{self, MIRROR};
-use super::remote::Source;
+use super::remotes::Source;
 
 /// Extension of a mirror that is being removed.
 const UNREAD: &str = "unread";

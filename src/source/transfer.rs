@@ -11,12 +11,13 @@ use std::time::Instant;
 use tokio::sync::MutexGuard;
 
 use super::abbreviation::Tips;
-use super::error::Fault;
+use super::error::{Error, Fault};
 use super::id::{Commit, Id};
 use super::mirror::{Generation, Mirror};
 use super::objects::Objects;
 use super::reference::{RefNames, ResolvedRef};
-use super::remote::{Remote, Source, State};
+use super::remote::Remote;
+use super::remotes::{Source, State};
 use super::snapshot::Snapshot;
 use super::transport::{self, Files, History, Negotiated, PackRequest};
 
@@ -24,6 +25,25 @@ use super::transport::{self, Files, History, Negotiated, PackRequest};
 const BRANCHES: usize = 1000;
 
 impl Source {
+    /// A snapshot of the commit that was found, from the mirror or fetched now. If the remote asks for signatures, it is
+    /// verified.
+    pub async fn fetch(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Error> {
+        let deadline = self.inner.settings.deadlines.fetch;
+        let fetched = match tokio::time::timeout(deadline, self.snapshot(remote, found)).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(Fault::Timeout { after: deadline, what: "fetching" }),
+        };
+        if let Err(Fault::MissingCommit) = fetched {
+            self.state(remote).resolutions.lock().lost(found.commit);
+        }
+        let snapshot = fetched.map_err(|cause| {
+            let cause = Arc::new(cause);
+            Error::Fetch { url: remote.url.clone(), commit: found.commit, cause }
+        })?;
+        self.judge(remote, found, &snapshot).await?;
+        Ok(snapshot)
+    }
+
     /// A snapshot of the commit, from the mirror or fetched now.
     pub(super) async fn snapshot(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Fault> {
         self.check(remote)?;

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use super::error::{Error, Fault};
 use super::judgements::Judged;
 use super::reference::ResolvedRef;
-use super::remote::{Remote, Source};
+use super::remote::Remote;
+use super::remotes::Source;
 use super::snapshot::Snapshot;
 use super::verify::{SignatureFault, Verification};
 

@@ -1,0 +1,149 @@
+//! The lookup of references: what a reference resolves to at a remote, by an answer that is fresh enough or by a request.
+//!
+//! Invariant: one request at a time is made to a remote, and all callers that wait for it get its answer.
+//! Invariant: waiting for a server holds neither a thread nor a permit; a stuck remote delays its own repository only. (The
+//! system's resolver holds a thread while it waits for nameservers: one of those that are kept for names.)
+//! Deliberately not here: whether an answer is fresh enough (`poll`), and the history of abbreviated ids (`search`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::error::{Error, Fault};
+use super::hosts::Host;
+use super::id::Commit;
+use super::permits::Permit;
+use super::reference::{RefNames, Reference, Refs, ResolvedRef};
+use super::remote::Remote;
+use super::remotes::{Source, State};
+use super::transport;
+
+impl Source {
+    /// Resolves `reference` at the remote, by an answer that is at most `max_age` old; zero always asks the remote.
+    ///
+    /// One request looks up all references of a remote that were requested lately, and no two lookups of a remote run
+    /// at the same time. A full commit id needs no request. An abbreviated one is searched in the remote's history
+    /// within the deadline of a fetch, and cached.
+    pub async fn lookup(
+        &self,
+        remote: &Remote,
+        reference: &Reference,
+        max_age: Duration,
+    ) -> Result<ResolvedRef, Error> {
+        let found = match (self.found(remote, reference, max_age).await, reference.abbreviation()) {
+            (Err(fault), Some(beginning)) => match &*fault {
+                Fault::MissingReference { default_branch, empty: false } => {
+                    self.search(remote, &beginning, default_branch.clone()).await
+                }
+                _ => Err(fault),
+            },
+            (found, _) => found,
+        };
+        found.map_err(|cause| Error::Lookup { url: remote.url.clone(), reference: reference.clone(), cause })
+    }
+
+    /// The remote has changed at `at`, as somebody says: later lookups are served by no answer from before.
+    pub fn expire(&self, remote: &Remote, at: Instant) {
+        self.state(remote).poll.lock().expire(at);
+    }
+
+    /// Passes on what `reference` resolved to in an earlier process, so that an abbreviated id is not searched again.
+    /// Ignored if the commit does not match the reference.
+    pub fn hint(&self, remote: &Remote, reference: &Reference, commit: Commit) {
+        if let Some(beginning) = reference.abbreviation() {
+            self.state(remote).resolutions.lock().hint(&beginning, commit, Instant::now());
+        }
+    }
+
+    /// The remote's default branch as a reference.
+    pub async fn default_branch(&self, remote: &Remote) -> Result<Reference, Error> {
+        let found = self.found(remote, &Reference::head(), Duration::from_secs(60)).await;
+        let found = found.map_err(|cause| Error::LookupHead { url: remote.url.clone(), cause })?;
+        Reference::parse(found.short())
+    }
+
+    async fn found(
+        &self,
+        remote: &Remote,
+        reference: &Reference,
+        max_age: Duration,
+    ) -> Result<ResolvedRef, Arc<Fault>> {
+        self.check(remote)?;
+        if reference.commit().is_some() {
+            return Ok(reference.resolve(&Refs::default())?);
+        }
+        let state = self.state(remote);
+        let asked = Instant::now();
+        let answer = {
+            let mut poll = state.poll.lock();
+            poll.add(reference, asked);
+            poll.answer(reference, asked, max_age)
+        };
+        if let Some(answer) = answer {
+            return answer;
+        }
+        let _asking = state.asking.lock().await;
+        // Bound to a variable because the guard must not be held during the request.
+        let answer = state.poll.lock().answer(reference, asked, max_age);
+        if let Some(answer) = answer {
+            return answer;
+        }
+        let host = self.inner.hosts.get(&remote.url, &remote.connection, Instant::now());
+        let _permit = match &host {
+            Some(host) => Some(self.admitted(host, remote, &state).await?),
+            None => None,
+        };
+        let began = Instant::now();
+        self.inner.lookups.fetch_add(1, Ordering::Relaxed);
+        let (covers, wanted) = state.poll.lock().request();
+        let deadline = self.inner.settings.deadlines.lookup;
+        let outcome = match tokio::time::timeout(deadline, self.list_refs(&state, remote, &wanted)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Fault::Timeout { after: deadline, what: "looking up the reference" }),
+        };
+        if let (Some(host), Err(Fault::Status { status, retry_after: Some(after) })) = (&host, &outcome) {
+            host.set_quiet((remote.identity(), remote.account()), *status, *after, Instant::now());
+        }
+        let mut poll = state.poll.lock();
+        poll.record(began, covers, outcome.map_err(Arc::new));
+        poll.answer(reference, asked, max_age).unwrap_or(Err(Arc::new(Fault::Stopped)))
+    }
+
+    /// Waits until the host may be asked about the remote.
+    async fn admitted(&self, host: &Host, remote: &Remote, state: &State) -> Result<Permit, Fault> {
+        let identity = remote.identity();
+        let is_new = state.poll.lock().is_new();
+        if is_new {
+            tokio::time::sleep(host.delay(Instant::now())).await;
+        }
+        let tenants = self.inner.consumers.lock().namespaces(&identity).map(str::to_owned).collect::<Vec<_>>();
+        let permits = host.permits.share_of_all(&self.tenant, tenants.iter().map(String::as_str));
+        let permit = permits.acquire().await?;
+        match host.quiet(&(identity, remote.account()), Instant::now()) {
+            Some((status, left)) => Err(Fault::Status { status, retry_after: Some(left) }),
+            None => Ok(permit),
+        }
+    }
+
+    pub(super) async fn list_refs(&self, state: &State, remote: &Remote, wanted: &RefNames) -> Result<Refs, Fault> {
+        if let Some(path) = remote.url.local_path() {
+            let (path, wanted) = (path.to_owned(), wanted.clone());
+            return self.shared(remote).run(move || transport::local::list_refs(&path, &wanted)).await?;
+        }
+        let known = state.negotiated.lock().clone();
+        let limit = self.inner.settings.limits.advertisement_bytes;
+        let wire = self.wire(remote)?;
+        let asked = async {
+            let credentials = self.opened(remote, &wire).await?;
+            let asked = transport::list_refs(&wire, &credentials, known.as_ref(), wanted, limit).await;
+            asked.map_err(|fault| self.refused(remote, &credentials, fault))
+        };
+        let asked = transport::on_behalf_of(&self.tenant, asked).await;
+        let (negotiated, refs) = match asked {
+            Ok((negotiated, refs)) => (Some(negotiated), Ok(refs)),
+            Err(fault) => (None, Err(fault)),
+        };
+        *state.negotiated.lock() = negotiated;
+        refs
+    }
+}

@@ -1,0 +1,286 @@
+//! The state of all remotes: one [`Source`] for the whole process, and the consumers that it is kept for.
+//!
+//! Invariant: a remote has one state and one mirror, whoever uses it; both go with its last consumer.
+//! Deliberately not here: what a remote is (`remote`), looking up references (`lookup`) and fetching commits (`transfer`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::abbreviation::{Resolutions, Tips};
+use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
+use super::error::Fault;
+use super::fair_queue::Tenant;
+use super::hosts::Hosts;
+use super::id::Commit;
+use super::judgements::Judgements;
+use super::mirror::{Mirror, OpenGenerations};
+use super::permits::{Permits, TenantPermits};
+use super::poll::Poll;
+use super::remote::Remote;
+use super::transport::{
+    self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
+};
+use super::{Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
+
+/// How long the host keys that hold for all repositories are waited for.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
+/// The user name beside the token of a GitHub App.
+const APP_USER: &str = "x-access-token";
+
+/// The state of all remotes, shared by all consumers. Cheap to clone.
+#[derive(Clone)]
+pub struct Source {
+    pub(super) inner: Arc<Inner>,
+    /// On whose behalf it works.
+    pub(super) tenant: Tenant,
+}
+
+pub(super) struct Inner {
+    pub(super) settings: Settings,
+    pub(super) permits: Permits,
+    names: Names,
+    http: HttpClients,
+    tokens: AppTokens,
+    ssh: Ssh,
+    pub(super) hosts: Hosts,
+    pub(super) open: OpenGenerations,
+    pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
+    pub(super) consumers: Mutex<Consumers>,
+    /// Whether the remotes of all consumers are known.
+    pub(super) consumers_known: watch::Sender<bool>,
+    pub(super) lookups: AtomicU64,
+    pub(super) fetches: AtomicU64,
+}
+
+/// Numbers of requests to remotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Reference lookups.
+    pub lookups: u64,
+    /// Fetches.
+    pub fetches: u64,
+    /// Private keys of SSH that were opened, or were found to be none.
+    pub keys: u64,
+    /// Logins over SSH.
+    pub logins: u64,
+}
+
+/// The state of one remote.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) poll: Mutex<Poll>,
+    /// Locked during a lookup.
+    pub(super) asking: tokio::sync::Mutex<()>,
+    /// Resolutions of abbreviated ids.
+    pub(super) resolutions: Mutex<Resolutions>,
+    /// The commit that was last searched in vain in the history of all branches, and where those were.
+    pub(super) lacks: Mutex<Option<(Commit, Tips)>>,
+    /// Locked during a search in the history.
+    pub(super) searching: tokio::sync::Mutex<()>,
+    pub(super) negotiated: Mutex<Option<Negotiated>>,
+    /// What was found to be signed.
+    pub(super) judgements: Mutex<Judgements>,
+    /// What came of opening its private key.
+    key: KeyPlace,
+    /// Its connections over SSH.
+    lane: LanePlace,
+    /// Its HTTP client, if the usual one does not do.
+    client: ClientPlace,
+    /// Held while the mirror changes.
+    pub(super) mirror: tokio::sync::Mutex<Option<Mirror>>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("settings", &self.inner.settings)
+            .field("tenant", &self.tenant)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    /// Uses neither disk nor network yet.
+    pub fn new(settings: Settings) -> Self {
+        let permits = Permits::new(settings.permits);
+        let (open, remotes, consumers) = (OpenGenerations::default(), Mutex::default(), Mutex::default());
+        let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
+        let consumers_known = watch::Sender::new(false);
+        let names = Names::new(settings.hosts.clone());
+        let http = HttpClients::new(settings.deadlines, names.clone());
+        let ssh = Ssh::new(settings.deadlines, names.clone());
+        let tokens = AppTokens::default();
+        let inner = Inner {
+            settings,
+            permits,
+            names,
+            http,
+            tokens,
+            ssh,
+            hosts: Hosts::default(),
+            open,
+            remotes,
+            consumers,
+            consumers_known,
+            lookups,
+            fetches,
+        };
+        Self { inner: Arc::new(inner), tenant: Tenant::default() }
+    }
+
+    /// Replaces the host keys that hold for all repositories; whoever waits for [`Source::host_keys`] is woken if they are
+    /// others.
+    pub fn set_host_keys(&self, keys: SharedHostKeys) {
+        self.inner.ssh.set_host_keys(keys);
+    }
+
+    /// The host keys that hold for all repositories, to wait for others.
+    pub fn host_keys(&self) -> watch::Receiver<SharedHostKeys> {
+        self.inner.ssh.shared_host_keys().subscribe()
+    }
+
+    /// The lines about the host of a repository that hold for all repositories; `None` if the program's own hold, or if the
+    /// repository is not on an SSH server. Waits for at most 10 s until they are known.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    pub async fn host_keys_of(&self, url: &RemoteUrl) -> Result<Option<Vec<String>>, String> {
+        let Some(address) = url.ssh() else { return Ok(None) };
+        let mut keys = self.host_keys();
+        // Elapsed, and a sender that is gone, leave what is known: nothing.
+        let _ =
+            tokio::time::timeout(LISTED_WITHIN, keys.wait_for(|keys| !matches!(keys, SharedHostKeys::Unknown(None))))
+                .await;
+        let keys = keys.borrow();
+        keys.lines_about(&address.known_hosts_name())
+    }
+
+    /// The same source for a namespace: permits are shared fairly between namespaces.
+    #[must_use]
+    pub fn for_namespace(&self, namespace: &str) -> Self {
+        Self { inner: Arc::clone(&self.inner), tenant: namespace.into() }
+    }
+
+    /// Permits for work that only this namespace waits for.
+    pub(super) fn own(&self) -> TenantPermits {
+        self.inner.permits.share(&self.tenant)
+    }
+
+    /// Permits for work that all consumers of the remote wait for.
+    pub(super) fn shared(&self, remote: &Remote) -> TenantPermits {
+        let consumers = self.inner.consumers.lock();
+        self.inner.permits.share_of_all(&self.tenant, consumers.namespaces(&remote.identity()))
+    }
+
+    /// Numbers of requests to remotes since the start.
+    pub fn traffic(&self) -> Traffic {
+        let (lookups, fetches) =
+            (self.inner.lookups.load(Ordering::Relaxed), self.inner.fetches.load(Ordering::Relaxed));
+        Traffic { lookups, fetches, keys: self.inner.ssh.opened(), logins: self.inner.ssh.logins() }
+    }
+
+    /// Sets or (`None`) removes the remote of a consumer. The state and the mirror of a remote without consumers are
+    /// removed.
+    ///
+    /// A consumer that ends with the process keeps its mirror for the next process.
+    pub fn set_remote(&self, consumer: &Consumer, remote: Option<&Remote>) {
+        self.with_consumers(|consumers| {
+            // Still locked while it is removed: the next consumer of the remote starts with an empty state.
+            if let Some(unread) = consumers.set(consumer, remote.map(Remote::identity)) {
+                self.forget(&unread);
+            }
+        });
+    }
+
+    /// Registers a consumer that exists at the start and will set its remote.
+    pub fn register(&self, consumer: &Consumer) {
+        self.with_consumers(|consumers| consumers.register(consumer));
+    }
+
+    /// All consumers of this kind that exist at the start are registered.
+    pub fn all_registered(&self, kind: ConsumerKind) {
+        self.with_consumers(|consumers| consumers.all_registered(kind));
+    }
+
+    /// The consumer has set its remote, or cannot determine it: nothing waits for it any more.
+    pub fn resolved(&self, consumer: &Consumer) {
+        self.with_consumers(|consumers| consumers.resolved(consumer));
+    }
+
+    fn with_consumers(&self, change: impl FnOnce(&mut Consumers)) {
+        let mut consumers = self.inner.consumers.lock();
+        change(&mut consumers);
+        if consumers.are_complete() {
+            self.inner.consumers_known.send_if_modified(|known| !std::mem::replace(known, true));
+        }
+    }
+
+    fn forget(&self, remote: &Identity) {
+        let state = self.inner.remotes.lock().remove(remote);
+        // A running fetch keeps the mirror; the next process that finds it unused removes it.
+        let Some(state) = state else { return };
+        if let Ok(mut mirror) = state.mirror.try_lock()
+            && let Some(mirror) = mirror.take()
+        {
+            mirror.retire();
+        }
+    }
+
+    pub(super) fn check(&self, remote: &Remote) -> Result<(), Fault> {
+        if remote.url.local_path().is_some() && !self.inner.settings.allow_local {
+            return Err(Fault::LocalForbidden);
+        }
+        Ok(())
+    }
+
+    pub(super) fn state(&self, remote: &Remote) -> Arc<State> {
+        Arc::clone(self.inner.remotes.lock().entry(remote.identity()).or_default())
+    }
+
+    /// The credentials that are sent: for a GitHub App its token.
+    pub(super) async fn opened(&self, remote: &Remote, wire: &Wire<'_>) -> Result<Credentials, Fault> {
+        let given = remote.credentials().clone();
+        match (&given, wire) {
+            (Credentials::App(app), Wire::Http(http, url)) => {
+                let url = app.token_url(url).ok_or(Fault::Stopped)?;
+                let password = self.inner.tokens.get(app.digest(&url), http.app_token(app, url)).await?;
+                Ok(Credentials::Basic { username: APP_USER.to_owned(), password })
+            }
+            _ => Ok(given),
+        }
+    }
+
+    /// The fault of a conversation with these credentials, without anything of them.
+    pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
+        if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault)
+            && let Some(url) = remote.url.http().and_then(|url| app.token_url(url))
+        {
+            self.inner.tokens.refused(app.digest(&url));
+        }
+        transport::without_credentials(credentials, fault)
+    }
+
+    /// The client for a remote that is not local.
+    pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
+        // A remote that was forgotten meanwhile keeps its key and its client no longer than this conversation.
+        let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
+        if let Some(address) = remote.url.ssh() {
+            let (client, connection) = (&self.inner.ssh, &remote.connection);
+            let (key, lane) = (Arc::clone(&state.key), Arc::clone(&state.lane));
+            return Ok(Wire::Ssh(SshWire { client, address, key, lane, connection }));
+        }
+        if let Some(address) = remote.url.git() {
+            let Deadlines { connect, silence, .. } = self.inner.settings.deadlines;
+            let (names, proxy) = (&self.inner.names, remote.connection.proxy.as_deref());
+            return Ok(Wire::Git(GitWire { names, address, proxy, connect, silence }));
+        }
+        let url = remote.url.http().ok_or(Fault::LocalForbidden)?;
+        Ok(Wire::Http(self.inner.http.get(&remote.connection, &state.client)?, url))
+    }
+}
