@@ -68,7 +68,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`], `source/poll.rs` |
+//! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`] in `source/lookup.rs`; when: `source/poll.rs` |
 //! | prune guards | [`gitsync::prune`]; of one object right before its deletion: [`managed::deletion`] |
 //! | every write to a managed object | [`apply`]: `put.rs`, `revert.rs`, `prune.rs`, `replicas.rs` |
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |

@@ -1,4 +1,5 @@
-//! What the owners of objects (GitSyncs and Functions) read from the store and hand to it.
+//! What the owners of objects (GitSyncs and Functions) hand to the store and read from it, where the drift loop has to
+//! follow or several things are read together.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +11,6 @@ use crate::api::git_sync::Revert;
 use crate::cluster::KindId;
 use crate::managed::Policy;
 use crate::managed::desired::Desired;
-use crate::managed::inventory::Inventory;
 use crate::managed::objects::Topic;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
@@ -29,26 +29,6 @@ impl Writer {
             // What was passed over under the old policy has to be looked at again.
             self.follow_up(FollowUp::ListAll);
         }
-    }
-
-    /// The inventory of an owner, once it was read.
-    pub fn inventory(&self, owner: &Owner) -> Option<Arc<Inventory>> {
-        self.store().inventory(owner)
-    }
-
-    /// The inventory of an owner was read.
-    pub fn set_inventory(&self, owner: &Owner, inventory: Inventory) {
-        self.store().set_inventory(owner, inventory);
-    }
-
-    /// The objects that were applied for an owner.
-    pub fn applied(&self, owner: &Owner) -> HashSet<Key> {
-        self.store().applied(owner)
-    }
-
-    /// These objects are about to be applied for an owner: they are listed from now on. Whether one was not.
-    pub fn intend<'d>(&self, owner: &Owner, desired: impl Iterator<Item = &'d Arc<Desired>>) -> bool {
-        self.store().intend(owner, desired)
     }
 
     /// A commit counts from now on: what is `leaving` is left alone, and what was applied as the commit wants it is kept.
@@ -77,26 +57,6 @@ impl Writer {
                 self.follow_up(FollowUp::LookAgain(key, Duration::ZERO));
             }
         }
-    }
-
-    /// Another owner is to take these objects: one that comes back to this one is applied anew.
-    pub fn give_up(&self, owner: &Owner, keys: &[Key]) {
-        self.store().give_up(owner, keys);
-    }
-
-    /// The inventory of an owner, which is saved now.
-    pub fn save(&self, owner: &Owner) -> Option<Arc<Inventory>> {
-        self.store().save(owner)
-    }
-
-    /// Whether the inventory of an owner has changed since it was saved.
-    pub fn is_unsaved(&self, owner: &Owner) -> bool {
-        self.store().is_unsaved(owner)
-    }
-
-    /// The inventory of an owner could not be saved.
-    pub fn not_saved(&self, owner: &Owner) {
-        self.store().not_saved(owner);
     }
 
     /// Digest of the document that an object is kept at for an owner: nothing needs to be done about it by the owner,

@@ -1,25 +1,23 @@
 //! One attempt: observe the commit, decide what to do about it, perform that. The task reports how it ended.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::{Context, git_syncs};
-use super::decide::{self, Admission};
-use super::inventory_maps::InventoryOwner;
-use super::refused::Refused;
+use super::outcome::{Outcome, Refused};
+use super::plan::{self, Admission, Candidate, DesiredState};
 use super::registry;
 use super::resolve::ResolvedSync;
-use super::status::Outcome;
-use super::sync_state::{Candidate, DesiredState, SyncState};
+use super::sync_state::SyncState;
 use super::windows::{self, Freeze};
 use crate::api::GitSync;
 use crate::api::git_sync::{UNKNOWN, WindowOverride};
 use crate::notification::Message;
 use crate::object::{Key, Owner};
-use crate::source::{Commit, Remote, ResolvedRef, Source};
+use crate::source::{Commit, Remote, Source};
 
 /// One attempt's view of its GitSync.
 pub(super) struct Attempt<'a> {
@@ -40,13 +38,8 @@ impl Attempt<'_> {
         self.context.source.for_namespace(self.namespace())
     }
 
-    pub(super) fn inventory_owner(&self) -> InventoryOwner<'_> {
-        InventoryOwner {
-            namespace: self.namespace(),
-            name: self.sync.metadata.name.as_deref().unwrap_or_default(),
-            uid: self.sync.metadata.uid.as_deref().unwrap_or_default(),
-            label: self.label,
-        }
+    pub(super) fn name(&self) -> &str {
+        self.sync.metadata.name.as_deref().unwrap_or_default()
     }
 
     /// Whether this GitSync may touch an object, whatever its inventory lists: whoever can write ConfigMaps can write
@@ -67,17 +60,11 @@ impl Attempt<'_> {
         if self.state.settled.as_ref() == Some(&request) {
             return Ok(None);
         }
-        let admission = decide::admit(resolved, commit, self.was_begun(commit), Timestamp::now());
+        let admission = plan::admit(resolved, commit, self.was_begun(commit), Timestamp::now());
         if matches!(admission, Admission::Held(_)) {
             self.keep_what_was_applied(remote, &resolved.directory).await;
         }
-        let desired = match self.desired(remote, &found, resolved, &request).await {
-            Ok(desired) => desired,
-            Err(refused) => {
-                self.keep_what_was_applied(remote, &resolved.directory).await;
-                return Err(refused);
-            }
-        };
+        let desired = self.desired(remote, &found, resolved, &request).await?;
         // A commit that changes nothing in the directory waits for nothing.
         match admission {
             Admission::Held(freeze) if !self.is_applied(&desired) => return Ok(Some(self.frozen(commit, freeze))),
@@ -85,70 +72,26 @@ impl Attempt<'_> {
             _ => {}
         }
         let branch = registry::branch(&remote.url, &self.sync.spec.reference);
-        let candidate = Candidate { request, branch, desired };
-        self.begin(&candidate);
-        let observed = self.observe(&candidate.desired).await?;
-        let plan =
-            decide::decide(&self.context.registry, self.owner, resolved.prune, &candidate, &observed, Timestamp::now());
-        let outcome = self.perform(&candidate, &plan).await?;
-        self.settle(candidate, &outcome);
-        Ok(Some(outcome))
-    }
-
-    /// Which commit the reference names now; it is signed as it must be.
-    async fn look_up(
-        &mut self,
-        resolved: &ResolvedSync,
-        remote: &Remote,
-        max_age: Duration,
-    ) -> Result<ResolvedRef, Refused> {
-        if self.state.seen.is_none() {
-            let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
-            if let Some(commit) = seen {
-                self.source().hint(remote, &resolved.reference, commit);
-            }
-        }
-        let found = match self.source().lookup(remote, &resolved.reference, max_age).await {
-            Ok(found) => found,
-            Err(error) => {
-                self.keep_what_was_applied(remote, &resolved.directory).await;
-                return Err(error.into());
-            }
-        };
-        self.state.found_at = found.full_name().map(str::to_owned);
-        if self.state.seen.is_none_or(|(commit, _)| commit != found.commit) {
-            self.state.seen = Some((found.commit, Instant::now()));
-            let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };
-            self.context.emit(self.owner, &message);
-            self.state.failed.clear();
-        }
-        if let Err(error) = self.source().verify(remote, &found).await {
-            self.keep_what_was_applied(remote, &resolved.directory).await;
-            return Err(error.into());
-        }
-        Ok(found)
-    }
-
-    /// What the commit wants counts from now on for the other GitSyncs, and no window that closes stops it.
-    fn begin(&mut self, candidate: &Candidate) {
-        let commit = candidate.request.commit;
+        // From now on what the commit wants counts for the other GitSyncs, and no window that closes stops it.
         self.state.begun = Some(commit);
-        let keys = candidate.desired.objects.iter().map(|d| d.key.clone()).collect();
+        let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
         self.context.registry.update(self.owner, |row| {
-            row.branch = Some(candidate.branch.clone());
+            row.branch = Some(branch.clone());
             row.desired = Some(Arc::new(keys));
             row.planned = Some(commit.to_string());
             row.suspended = false;
         });
-    }
-
-    /// A request that was carried out in full is not looked at again.
-    fn settle(&mut self, candidate: Candidate, outcome: &Outcome) {
-        let clean = matches!(outcome, Outcome::Applied { failures, pruning: 0, .. } if failures.is_empty())
-            && self.state.paused.is_empty();
-        if clean && !self.state.awaits_others && !std::mem::take(&mut self.state.rebuilt) {
+        let candidate = Candidate { request, branch, desired };
+        let observed = self.observe(&candidate.desired).await?;
+        let now = Timestamp::now();
+        let plan = plan::decide(&self.context.registry, self.owner, resolved.prune, &candidate, &observed, now);
+        let outcome = self.perform(&candidate, &plan).await?;
+        let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
+        if is_clean && !std::mem::take(&mut self.state.rebuilt) {
+            // What was carried out in full is not looked at again.
             self.state.settled = Some(candidate.request);
         }
+        Ok(Some(outcome))
     }
 
     fn was_begun(&self, commit: Commit) -> bool {
@@ -164,8 +107,8 @@ impl Attempt<'_> {
     /// Records that a commit is applied although a window holds it back.
     async fn override_window(&mut self, commit: Commit, freeze: Freeze) {
         // What the agent holds in memory has no managers. Who asked is for the record only, so not knowing stops nothing.
-        let InventoryOwner { namespace, name, .. } = self.inventory_owner();
-        let live = self.context.writer.cluster().get_metadata(&git_syncs(), Some(namespace), name).await;
+        let cluster = self.context.writer.cluster();
+        let live = cluster.get_metadata(&git_syncs(), Some(self.namespace()), self.name()).await;
         let who = live.ok().flatten().map_or_else(|| UNKNOWN.to_owned(), |meta| windows::who_overrides(&meta));
         let (commit, window, when) = (commit.to_string(), freeze.by, Time(Timestamp::now()));
         let message = Message::WindowOverridden {

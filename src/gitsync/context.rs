@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::label::label;
-use super::placement::Reach;
+use super::placement::{Reach, label};
 use super::registry::Registry;
 use crate::api::GitSync;
 use crate::apply::{Announcement, Writer};

@@ -14,9 +14,9 @@ use serde_json::json;
 
 use super::attempt::Attempt;
 use super::context::git_syncs;
-use super::inventory_maps::{self, Found};
+use super::inventory::{self, Found};
+use super::outcome::Refused;
 use super::prune::{Unproven, holds_much};
-use super::refused::Refused;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, FINALIZER, ON_DELETE};
@@ -129,9 +129,9 @@ impl Attempt<'_> {
         }
         if self.inventory().is_none()
             && let Found::Whole(inventory) =
-                inventory_maps::read(self.context.writer.cluster(), &self.inventory_owner()).await?
+                inventory::read(self.context.writer.cluster(), &self.inventory_owner()).await?
         {
-            self.context.writer.set_inventory(self.owner, inventory);
+            self.context.writer.store().set_inventory(self.owner, inventory);
         }
         self.let_go_of(objects, Terminating::Leave).await
     }
@@ -171,7 +171,7 @@ impl Attempt<'_> {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
-        inventory_maps::delete(&cluster, &self.inventory_owner(), &self.state.written).await?;
+        inventory::delete(&cluster, &self.inventory_owner(), &self.state.written).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
     }

@@ -1,20 +1,44 @@
-//! The inventory of a GitSync: read, written, and shown to the other GitSyncs.
+//! The inventory of a GitSync: read from its ConfigMaps, written to them, and shown to the other GitSyncs.
 //!
 //! Invariant: what is about to be created is written down before; an object leaves only when it is gone, or when another
 //! GitSync has written down that it took it.
+//! Invariant: an inventory that was written for another GitSync of the same name, or by somebody else, is not read.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
 use super::attempt::Attempt;
-use super::inventory_maps::{self, Found};
-use super::observe;
+use super::outcome::Refused;
 use super::plan::Plan;
-use super::refused::Refused;
-use crate::managed::inventory::Inventory;
+use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
+use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Scope, Selection};
+use crate::managed::inventory::{Entry, Inventory, Shard, Unreadable, uid_bytes};
+use crate::managed::verdict::is_controlled;
 use crate::object::{Digest, Key};
 
+/// Longest name of a ConfigMap.
+const LONGEST_NAME: usize = 253;
+/// ConfigMaps of one inventory that are read, at most: more than a million objects.
+const MOST_SHARDS: usize = 64;
+/// Lists under way at once.
+const AT_ONCE: usize = 8;
+
 impl Attempt<'_> {
+    pub(super) fn inventory_owner(&self) -> InventoryOwner<'_> {
+        InventoryOwner {
+            namespace: self.namespace(),
+            name: self.name(),
+            uid: self.sync.metadata.uid.as_deref().unwrap_or_default(),
+            label: self.label,
+        }
+    }
+
     /// Reads the inventory, once.
     pub(super) async fn load_inventory(&mut self) -> Result<(), Refused> {
         if self.inventory().is_some() {
@@ -24,7 +48,7 @@ impl Attempt<'_> {
         let status = self.sync.status.as_ref();
         // A commit without objects, or one that could not be decoded, leaves no inventory behind.
         let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
-        let inventory = match inventory_maps::read(cluster, &self.inventory_owner()).await? {
+        let inventory = match read(cluster, &self.inventory_owner()).await? {
             Found::Whole(inventory) => {
                 self.state.written =
                     inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
@@ -33,18 +57,18 @@ impl Attempt<'_> {
             Found::Missing if !applied_before => Inventory::default(),
             Found::Missing | Found::Damaged => {
                 self.state.rebuilt = true;
-                observe::labelled(cluster, self.label).await?
+                labelled(cluster, self.label).await?
             }
         };
         self.publish_managed(self.managed(&inventory));
         self.publish_taken(taken(&inventory));
-        self.context.writer.set_inventory(self.owner, inventory);
+        self.context.writer.store().set_inventory(self.owner, inventory);
         Ok(())
     }
 
     /// The inventory, once it was read.
     pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
-        self.context.writer.inventory(self.owner)
+        self.context.writer.store().inventory(self.owner)
     }
 
     /// What it lists, as far as this GitSync may touch it.
@@ -65,9 +89,9 @@ impl Attempt<'_> {
     /// Writes the inventory with everything that is about to be created.
     pub(super) async fn write_intentions(&mut self, plan: &Plan) -> Result<(), Refused> {
         let steps = plan.stages.values().flatten().map(|step| &step.desired);
-        let grew = self.context.writer.intend(self.owner, steps);
+        let grew = self.context.writer.store().intend(self.owner, steps);
         // A write that failed before may have been the one that lists what is about to be applied.
-        let is_unwritten = self.state.written.is_empty() || self.context.writer.is_unsaved(self.owner);
+        let is_unwritten = self.state.written.is_empty() || self.context.writer.store().is_unsaved(self.owner);
         if grew || (is_unwritten && plan.applies() > 0) { self.save_inventory().await } else { Ok(()) }
     }
 
@@ -87,12 +111,12 @@ impl Attempt<'_> {
         for key in taken {
             if ours.contains(&key) { left.push(key) } else { self.context.writer.remove(self.owner, &key) }
         }
-        self.context.writer.give_up(self.owner, &left);
+        self.context.writer.store().give_up(self.owner, &left);
         !left.is_empty()
     }
 
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
-        let Some(inventory) = self.context.writer.save(self.owner) else { return Ok(()) };
+        let Some(inventory) = self.context.writer.store().save(self.owner) else { return Ok(()) };
         let nothing = inventory.0.is_empty() && self.state.written.is_empty();
         let shards = if nothing { Vec::new() } else { inventory.encode() };
         let (managed, taken) = (self.managed(&inventory), taken(&inventory));
@@ -100,11 +124,11 @@ impl Attempt<'_> {
         drop(inventory);
         let cluster = self.context.writer.cluster();
         let mut written = std::mem::take(&mut self.state.written);
-        let saved = inventory_maps::write(cluster, &self.inventory_owner(), &shards, &mut written).await;
+        let saved = write(cluster, &self.inventory_owner(), &shards, &mut written).await;
         self.state.written = written;
         self.publish_managed(managed);
         if let Err(error) = saved {
-            self.context.writer.not_saved(self.owner);
+            self.context.writer.store().not_saved(self.owner);
             return Err(error.into());
         }
         self.publish_taken(taken);
@@ -114,11 +138,143 @@ impl Attempt<'_> {
     /// Writes the inventory if what was last applied to an object has changed since (one that was created again has
     /// another UID).
     pub(super) async fn save_changes(&mut self) -> Result<(), Refused> {
-        if self.context.writer.is_unsaved(self.owner) { self.save_inventory().await } else { Ok(()) }
+        if self.context.writer.store().is_unsaved(self.owner) { self.save_inventory().await } else { Ok(()) }
     }
 }
 
 /// What an inventory says was applied.
 fn taken(inventory: &Inventory) -> HashSet<Key> {
     inventory.0.iter().filter(|(_, entry)| entry.uid.is_some()).map(|(key, _)| key.clone()).collect()
+}
+
+/// Whose inventory it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InventoryOwner<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) label: &'a str,
+}
+
+impl InventoryOwner<'_> {
+    fn config_map(&self, index: usize) -> String {
+        let name = format!("mainstay-inventory-{}-{index}", self.name);
+        if name.len() <= LONGEST_NAME {
+            return name;
+        }
+        format!("mainstay-inventory-{}-{index}", Digest::of(self.name.as_bytes()))
+    }
+}
+
+/// The inventory as it was found.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// It is there.
+    Whole(Inventory),
+    /// There is none.
+    Missing,
+    /// There is one that cannot be read.
+    Damaged,
+}
+
+/// The ConfigMap kind, which every API server has.
+fn config_maps() -> Arc<Kind> {
+    Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
+}
+
+/// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,
+/// or by somebody else for none, says nothing about what this one manages.
+pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
+    let selection = Selection::labelled(INVENTORY_LABEL, owner.label).within(owner.namespace);
+    let list = cluster.list(&config_maps(), selection);
+    let own = list.try_filter(|map| std::future::ready(is_owned_by(map, owner.uid)));
+    let maps: Vec<Value> = own.take(MOST_SHARDS + 1).try_collect().await?;
+    if maps.len() > MOST_SHARDS {
+        return Ok(Found::Damaged);
+    }
+    if maps.is_empty() {
+        return Ok(Found::Missing);
+    }
+    let contents: Result<Vec<Vec<u8>>, Unreadable> = maps
+        .iter()
+        .map(|map| {
+            let text = map.pointer("/binaryData").and_then(|data| data.get(INVENTORY_KEY)).and_then(Value::as_str);
+            STANDARD.decode(text.ok_or(Unreadable)?).map_err(|_| Unreadable)
+        })
+        .collect();
+    let read = contents.and_then(|contents| Inventory::decode(contents.iter().map(Vec::as_slice)));
+    Ok(read.map_or(Found::Damaged, Found::Whole))
+}
+
+fn is_owned_by(map: &Value, uid: &str) -> bool {
+    let owners = map.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid))
+}
+
+/// Writes those ConfigMaps of an inventory that differ from what `written` says, which is updated.
+pub(super) async fn write(
+    cluster: &Cluster,
+    owner: &InventoryOwner<'_>,
+    shards: &[Shard],
+    written: &mut BTreeMap<usize, Digest>,
+) -> Result<(), Error> {
+    for shard in shards {
+        let digest = Digest::of(&shard.content);
+        if written.get(&shard.index) == Some(&digest) {
+            continue;
+        }
+        let name = owner.config_map(shard.index);
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": name, "namespace": owner.namespace, "labels": {INVENTORY_LABEL: owner.label},
+                "ownerReferences": [{
+                    "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "name": owner.name, "uid": owner.uid,
+                }],
+            },
+            "binaryData": {INVENTORY_KEY: STANDARD.encode(&shard.content)},
+        });
+        cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, Apply::forced(AGENT_MANAGER)).await?;
+        written.insert(shard.index, digest);
+    }
+    Ok(())
+}
+
+/// Deletes the ConfigMaps of an inventory.
+pub(super) async fn delete(
+    cluster: &Cluster,
+    owner: &InventoryOwner<'_>,
+    written: &BTreeMap<usize, Digest>,
+) -> Result<(), Error> {
+    let last = written.keys().last().copied().unwrap_or(0);
+    for index in 0..=last {
+        let name = owner.config_map(index);
+        cluster.delete(&config_maps(), Some(owner.namespace), &name, Guard::default(), Propagation::Background).await?;
+    }
+    Ok(())
+}
+
+/// What carries our label, in all kinds that can be listed: an inventory for want of the real one. Objects that a
+/// controller owns only copied the label.
+async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
+    let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
+    let lists = stream::iter(kinds).map(|kind| async move {
+        let found: Vec<ObjectMeta> =
+            cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label)).try_collect().await?;
+        Ok::<_, Error>((kind, found))
+    });
+    let lists: Vec<_> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
+    let mut inventory = Inventory::default();
+    for (kind, found) in lists {
+        for meta in found.iter().filter(|meta| !is_controlled(meta)) {
+            let entry = Entry {
+                version: Arc::clone(&kind.version),
+                uid: meta.uid.as_deref().map(uid_bytes),
+                ..Entry::default()
+            };
+            let name = meta.name.as_deref().unwrap_or_default();
+            inventory.0.insert(kind.key(meta.namespace.as_deref(), name), entry);
+        }
+    }
+    Ok(inventory)
 }

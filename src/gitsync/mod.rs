@@ -1,7 +1,7 @@
 //! What a Git branch holds becomes what is in the cluster.
 //!
 //! One task per GitSync ([`reconcile`]) makes attempts ([`attempt`]), and every attempt has four steps: **observe** (look up
-//! the reference, read the [`commit`] and what is there), **decide** ([`windows`], [`plan`], [`prune`]), **perform** (write
+//! the reference, read the commit and what is there), **decide** ([`windows`], [`plan`], [`prune`]), **perform** (write
 //! the [`inventory`](crate::managed::inventory), apply, delete), **report** (a [`status`], on success and on failure alike).
 //!
 //! Invariant: nothing changed means no request.
@@ -12,20 +12,18 @@
 
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
-mod commit;
+mod conditions;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
 pub mod cron;
-mod decide;
 #[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
 mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
 mod inventory;
-mod inventory_maps;
-mod label;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
+mod outcome;
 #[expect(clippy::disallowed_methods, reason = "it waits between what it does")]
 mod perform;
 pub mod placement;
@@ -33,9 +31,7 @@ pub mod plan;
 pub mod prune;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
-mod refused;
 pub mod registry;
-mod remote;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
 mod resolve;
@@ -46,5 +42,5 @@ mod sync_state;
 pub mod windows;
 
 pub use context::{Context, Input, SyncFacts};
-pub use label::label;
+pub use placement::label;
 pub use reconcile::run;

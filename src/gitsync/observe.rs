@@ -1,46 +1,219 @@
-//! Reads what a plan is made from: the inventory, the kinds that are served, and what is there of the objects that are not
-//! kept yet, with one metadata LIST per kind and never a GET per object.
+//! What an attempt reads: the remote of the GitSync, the commit that its reference names, what that commit wants, and what
+//! is there of it in the cluster.
+//!
+//! Invariant: of the objects that are not kept yet there is one metadata LIST per kind, and never a GET per object.
+//!
+//! Deliberately absent: the inventory (`inventory`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::attempt::Attempt;
-use super::placement::Served;
-use super::plan::{self, Live, Observed};
-use super::refused::Refused;
-use super::sync_state::DesiredState;
+use super::outcome::Refused;
+use super::placement::{self, Placing, Served};
+use super::plan::{self, DesiredState, Live, Observed};
+use super::reconcile::Task;
+use super::resolve::{Directory, ResolvedSync, SyncRequest};
 use crate::api::conditions::Reason;
-use crate::api::names::SYNC_LABEL;
+use crate::api::names::ALLOW_PRUNE;
+use crate::api::{GitRepository, GitSync};
 use crate::cluster::{Cluster, Error, Kind, Selection};
-use crate::failure::chain;
+use crate::failure::{Class, chain};
 use crate::managed::Desired;
-use crate::managed::inventory::{Entry, Inventory, uid_bytes};
-use crate::managed::verdict::is_controlled;
+use crate::managed::inventory::Inventory;
+use crate::manifest::{self, Problem};
+use crate::notification::Message;
 use crate::object::{Key, Object};
+use crate::secrets::{Known, SecretData};
+use crate::source::{self, Reference, Remote, RemoteUrl, ResolvedRef, Snapshot, Verification};
 
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
+/// Problems that one message names.
+const SHOWN_PROBLEMS: usize = 20;
 
 /// What is there of the objects that were asked for.
 type Seen = HashMap<Key, Live>;
 /// What we are not let see, and why.
 type Unseen = Vec<(HashSet<Key>, Error)>;
 
+impl Task {
+    /// The remote of the GitRepository, and whether it is known what its commits must be signed by. From now on the Secrets that it names are followed, and no others.
+    pub(super) async fn remote(
+        &mut self,
+        sync: &GitSync,
+        repository: Option<&GitRepository>,
+    ) -> Result<(Remote, Result<(), Refused>), Refused> {
+        let repository = repository.ok_or_else(|| self.without_repository(&sync.spec.git_repository))?;
+        let spec = &repository.spec;
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let known = self.secrets.of(&self.context.secrets, namespace, spec).await;
+        // Errors that no Secret can fix are reported first.
+        let url = RemoteUrl::parse(&spec.url)?;
+        source::supported(&url, spec.auth.as_ref())?;
+        if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
+            is_usable(&auth.secret_name, "credentials", known)?;
+        }
+        let mut access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
+        if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
+            is_usable(&proxy.name, "proxy", known)?;
+            access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
+        }
+        let source::Access { credentials, connection } = access;
+        let mut remote = Remote { url, credentials, connection, verification: None };
+        let verification = match (&spec.verify, &known.verify) {
+            (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
+                .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),
+            _ => Ok(None),
+        };
+        let trusted = verification.map(|verification| remote.verification = verification);
+        Ok((remote, trusted))
+    }
+
+    fn without_repository(&self, name: &str) -> Refused {
+        let (reason, message) = match self.context.repositories.unknown() {
+            Some(why) => (Reason::ClusterUnavailable, format!("GitRepository {name} cannot be read: {why}")),
+            None => (Reason::SpecInvalid, format!("GitRepository {name} does not exist in this namespace")),
+        };
+        Refused { class: Class::NotReady, reason, message, retry_after: None }
+    }
+}
+
+/// Refuses if nothing is known of a Secret; `what` is what it holds.
+fn is_usable(name: &str, what: &str, known: &Known) -> Result<(), Refused> {
+    let Some((class, problem)) = known.problem() else { return Ok(()) };
+    let reason = if class == Class::Unavailable { Reason::ClusterUnavailable } else { Reason::SpecInvalid };
+    let message = format!("Secret {name} with the {what} {problem}");
+    Err(Refused { class, reason, message, retry_after: None })
+}
+
 impl Attempt<'_> {
+    /// Which commit the reference names now; it is signed as it must be.
+    pub(super) async fn look_up(
+        &mut self,
+        resolved: &ResolvedSync,
+        remote: &Remote,
+        max_age: Duration,
+    ) -> Result<ResolvedRef, Refused> {
+        if self.state.seen.is_none() {
+            let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
+            if let Some(commit) = seen {
+                self.source().hint(remote, &resolved.reference, commit);
+            }
+        }
+        let found = self.source().lookup(remote, &resolved.reference, max_age).await?;
+        self.state.found_at = found.full_name().map(str::to_owned);
+        if self.state.seen.is_none_or(|(commit, _)| commit != found.commit) {
+            self.state.seen = Some((found.commit, Instant::now()));
+            let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };
+            self.context.emit(self.owner, &message);
+            self.state.failed.clear();
+        }
+        self.source().verify(remote, &found).await?;
+        Ok(found)
+    }
+
+    /// What the commit wants: as it was decoded before, or decoded now.
+    pub(super) async fn desired(
+        &mut self,
+        remote: &Remote,
+        found: &ResolvedRef,
+        resolved: &ResolvedSync,
+        request: &SyncRequest,
+    ) -> Result<DesiredState, Refused> {
+        let (generation, base_dir) = (request.generation, &resolved.directory.base_dir);
+        let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
+        if let Some(desired) = known.filter(|w| w.commit == found.commit) {
+            return Ok(desired.clone());
+        }
+        // Held no longer than it is read: an open mirror is memory.
+        let snapshot = self.source().fetch(remote, found).await?;
+        let tree = match snapshot.tree(base_dir).await? {
+            Some(tree) => Some(tree),
+            None if request.allows_prune() => None,
+            None => {
+                return Err(Refused::invalid(
+                    Reason::SourceInvalid,
+                    format!(
+                        "baseDir {base_dir} does not exist at commit {}; nothing is deleted. Put it back, or set the \
+                         annotation {ALLOW_PRUNE} to the commit to delete everything",
+                        found.commit
+                    ),
+                ));
+            }
+        };
+        if let Some(desired) = self.state.desired.as_mut().filter(|w| w.tree == tree && w.generation == generation) {
+            desired.commit = found.commit;
+            return Ok(desired.clone());
+        }
+        let objects = if tree.is_none() { Vec::new() } else { self.decode(&snapshot, &resolved.directory).await? };
+        let desired = DesiredState { commit: found.commit, tree, generation, objects };
+        self.state.desired = Some(desired.clone());
+        Ok(desired)
+    }
+
+    async fn decode(&self, snapshot: &Snapshot, directory: &Directory) -> Result<Vec<Arc<Desired>>, Refused> {
+        let (memory, limits) = (Arc::clone(&self.context.memory), self.context.limits.clone());
+        let base_dir = directory.base_dir.clone();
+        let decoded = snapshot
+            .blocking(move |snapshot| {
+                let listing = snapshot.entries(&base_dir)?;
+                manifest::decode(&listing, &mut |entry| snapshot.read(entry), &memory, &limits)
+            })
+            .await??;
+        if !decoded.problems.is_empty() {
+            return Err(refused_for(&decoded.problems));
+        }
+        let served = served(self.context.writer.cluster(), &decoded.objects).await?;
+        let placing = Placing {
+            own_namespace: self.namespace(),
+            target_namespace: &directory.target_namespace,
+            label: self.label,
+            reach: self.context.reach(self.namespace()),
+        };
+        placement::place(&decoded.objects, &served, &placing).map_err(|problems| refused_for(&problems))
+    }
+
+    /// A new agent that cannot use the newest commit goes on keeping what the last one applied.
+    pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
+        let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
+        let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
+        // It was verified when it was applied. Keys that expire or leave the Secret since do not undo that.
+        let remote = &remote.without_verification();
+        let kept = async {
+            let reference = Reference::parse(&commit)?;
+            let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
+            let snapshot = self.source().fetch(remote, &found).await?;
+            self.decode(&snapshot, directory).await
+        };
+        match kept.await {
+            Ok(objects) => {
+                self.state.looked_back = true;
+                self.context.writer.accept(self.owner, &objects, []);
+            }
+            Err(refused) => {
+                // What passes is tried again with the next attempt.
+                self.state.looked_back = refused.class == Class::Invalid;
+                tracing::warn!(
+                    sync = self.owner.resource().as_str(),
+                    why = refused.message,
+                    "what was applied before cannot be read"
+                );
+            }
+        }
+    }
+
     /// What is there before a commit is applied.
     pub(super) async fn observe(&mut self, desired: &DesiredState) -> Result<Observed, Refused> {
-        self.forget_old_failures(desired);
-        let now = Instant::now();
-        let kept = self.context.writer.applied(self.owner);
+        self.state.failed.forget_old(&desired.objects);
+        let kept = self.context.writer.store().applied(self.owner);
         let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
         inventory.0.retain(|key, _| self.reaches(key));
-        let waiting = self.state.failed.iter().filter(|(_, failed)| failed.again > now);
-        let mut waiting = waiting.map(|(key, _)| key.clone()).collect::<HashSet<_>>();
+        let mut waiting = self.state.failed.waiting(Instant::now());
         let unknown = desired
             .objects
             .iter()
@@ -51,7 +224,7 @@ impl Attempt<'_> {
         for (keys, error) in unseen {
             for key in keys {
                 let (class, message, after) = (error.class(), chain(&error), error.retry_after());
-                self.fail(&key, class, Reason::ApplyFailed, message, after);
+                self.state.failed.add(&key, class, Reason::ApplyFailed, message, after);
                 waiting.insert(key);
             }
         }
@@ -59,29 +232,12 @@ impl Attempt<'_> {
     }
 }
 
-/// What carries our label, in all kinds that can be listed: an inventory for want of the real one. Objects that a
-/// controller owns only copied the label.
-pub(super) async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
-    let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
-    let lists = stream::iter(kinds).map(|kind| async move {
-        let found: Vec<ObjectMeta> =
-            cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label)).try_collect().await?;
-        Ok::<_, Error>((kind, found))
-    });
-    let lists: Vec<_> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
-    let mut inventory = Inventory::default();
-    for (kind, found) in lists {
-        for meta in found.iter().filter(|meta| !is_controlled(meta)) {
-            let entry = Entry {
-                version: Arc::clone(&kind.version),
-                uid: meta.uid.as_deref().map(uid_bytes),
-                ..Entry::default()
-            };
-            let name = meta.name.as_deref().unwrap_or_default();
-            inventory.0.insert(kind.key(meta.namespace.as_deref(), name), entry);
-        }
+fn refused_for(problems: &[Problem]) -> Refused {
+    let mut lines = problems.iter().take(SHOWN_PROBLEMS).map(ToString::to_string).collect::<Vec<_>>();
+    if problems.len() > SHOWN_PROBLEMS {
+        lines.push(format!("and {} more", problems.len() - SHOWN_PROBLEMS));
     }
-    Ok(inventory)
+    Refused::invalid(Reason::ManifestInvalid, lines.join("\n"))
 }
 
 /// Which of the documents' kinds the cluster serves.

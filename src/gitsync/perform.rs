@@ -6,12 +6,10 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use super::attempt::Attempt;
-use super::plan::{Plan, Why};
+use super::outcome::{Outcome, Refused};
+use super::plan::{Candidate, Plan, Why};
 use super::prune::{self, Unproven};
-use super::refused::Refused;
 use super::resolve::SyncRequest;
-use super::status::Outcome;
-use super::sync_state::{Candidate, DesiredState};
 use crate::api::conditions::Reason;
 use crate::apply::{Applied, Change, Pruned};
 use crate::failure::{Class, chain};
@@ -26,12 +24,13 @@ impl Attempt<'_> {
         let Candidate { request, desired, .. } = candidate;
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
         self.write_intentions(plan).await?;
-        self.accept(desired, plan);
+        // The commit counts from now on: what left it is never brought back.
+        self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
         let mut tally = Tally { unchanged: plan.unchanged.len(), ..Tally::default() };
         self.apply(plan, &mut tally).await;
-        self.note_refused(plan);
+        self.state.failed.add_refused(plan);
         self.await_break_glass(plan);
-        self.forget_settled_failures(plan);
+        self.state.failed.forget_settled(plan);
         let left = self.let_leave(plan, request, &mut tally).await;
         let awaits_takers = self.hand_over(&plan.leaving.handed_over).await;
         self.context.writer.end_idle_watches();
@@ -53,14 +52,13 @@ impl Attempt<'_> {
         };
         self.state.since = Some((request.commit, since));
         let guard = plan.leaving.guard_text(&request.commit.to_string());
-        let failures = self.state.failures();
+        let failures = self.state.failed.shown();
         Ok(Outcome::Applied { failures, held: left.held, guard, pruning: left.pruning, note, since })
     }
 
     /// Deletes what left, where that may be done now.
     async fn let_leave(&mut self, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
-        let failed = self.state.failed.values().any(|failed| failed.reason != Reason::PruneFailed);
-        let may_prune = plan.may_prune(failed, self.state.rebuilt);
+        let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
         let mut held = plan.leaving.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
         let inventory = self.inventory().unwrap_or_default();
         let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
@@ -68,14 +66,13 @@ impl Attempt<'_> {
         drop(inventory);
         if !may_prune {
             // Not tried in this round: it is held, and has not failed again.
-            self.state.failed.retain(|_, failed| failed.reason != Reason::PruneFailed);
+            self.state.failed.forget_deletions();
             let kept = plan.leaving.prune.iter();
             held.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
             return Left { held, pruning: 0, is_complete: false };
         }
-        let now = Instant::now();
-        let waits = |key: &&Key| self.state.failed.get(*key).is_none_or(|failed| failed.again <= now);
-        let due = plan.leaving.prune.iter().filter(waits).cloned().collect::<Vec<_>>();
+        let waiting = self.state.failed.waiting(Instant::now());
+        let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
         let unproven = if request.allows_prune() { Unproven::Delete } else { Unproven::Keep };
         let pruning = self.prune(&due, unproven, &mut held, tally).await;
         Left { held, pruning, is_complete: pruning == 0 }
@@ -87,13 +84,6 @@ impl Attempt<'_> {
             self.context.writer.insert_paused(self.owner, desired);
             self.state.paused.insert(desired.key.clone());
         }
-    }
-
-    /// The commit counts from now on: what left it is never brought back.
-    fn accept(&self, desired: &DesiredState, plan: &Plan) {
-        let leaving = &plan.leaving;
-        let gone = leaving.prune.iter().chain(leaving.held.iter().map(|(key, _)| key)).chain(&leaving.handed_over);
-        self.context.writer.accept(self.owner, &desired.objects, gone);
     }
 
     async fn apply(&mut self, plan: &Plan, tally: &mut Tally) {
@@ -122,13 +112,13 @@ impl Attempt<'_> {
             Applied::Done(put) => put,
             Applied::Failed(error) => {
                 let after = error.retry_after();
-                self.fail(key, error.class(), Reason::ApplyFailed, chain(&error), after);
+                self.state.failed.add(key, error.class(), Reason::ApplyFailed, chain(&error), after);
                 return;
             }
             Applied::Immutable(error) => {
                 let hint = "a field differs that cannot be changed; delete the object to have it created anew";
                 let message = format!("{hint}: {}", chain(&error));
-                self.fail(key, Class::Invalid, Reason::Immutable, message, None);
+                self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
                 return;
             }
         };
@@ -140,13 +130,13 @@ impl Attempt<'_> {
             }
             Change::Terminating => {
                 let message = "it is being deleted; it is created again when it is gone";
-                self.fail(key, Class::NotReady, Reason::ApplyFailed, message.to_owned(), None);
+                self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message.to_owned(), None);
                 return;
             }
             Change::Anothers => {
                 // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
                 let message = "somebody else has just created it";
-                self.fail(key, Class::Conflict, Reason::ApplyFailed, message.to_owned(), None);
+                self.state.failed.add(key, Class::Conflict, Reason::ApplyFailed, message.to_owned(), None);
                 return;
             }
             Change::Created => tally.created += 1,
@@ -176,7 +166,7 @@ impl Attempt<'_> {
                 Pruned::Kept(why) => held.push(format!("{key}: {why}")),
                 Pruned::Failed(error) => {
                     let after = error.retry_after();
-                    self.fail(&key, error.class(), Reason::PruneFailed, chain(&error), after);
+                    self.state.failed.add(&key, error.class(), Reason::PruneFailed, chain(&error), after);
                 }
             })
             .await;

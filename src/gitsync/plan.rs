@@ -3,7 +3,8 @@
 //! Invariant: an object that is already as the commit says costs nothing.
 //!
 //! Deliberately absent: reading and writing. What is known of the cluster comes in; what is to be done goes out. What is
-//! deleted is decided in `prune`.
+//! deleted is decided in `prune`. The one thing that changes here is the registry, in which the objects of the plan are
+//! reserved in the same step in which it is checked that no other GitSync has them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,12 +14,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::prune::{self, Leaving, Prune};
+pub use super::registry::Claim;
+use super::registry::Registry;
+use super::resolve::{ResolvedSync, SyncRequest};
+use super::windows::Freeze;
 use crate::api::names::SYNC_LABEL;
 pub use crate::apply::{Expect, Step};
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::verdict::is_controlled;
 use crate::managed::{Desired, is_paused, take_over};
-use crate::object::{Key, Stage, stage};
+use crate::object::{Key, Owner, Stage, stage};
+use crate::source::{Commit, TreeId};
 
 /// What is known of a live object that is not kept yet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,6 +78,26 @@ pub struct Observed {
     pub live: HashMap<Key, Live>,
 }
 
+/// A commit that an attempt is about.
+pub(super) struct Candidate {
+    /// What is asked for with it.
+    pub(super) request: SyncRequest,
+    /// What the GitSync follows, as one text.
+    pub(super) branch: String,
+    /// What it wants.
+    pub(super) desired: DesiredState,
+}
+
+/// The desired state of a commit.
+#[derive(Clone)]
+pub(super) struct DesiredState {
+    pub(super) commit: Commit,
+    /// Tree of `baseDir`; `None` when the directory is gone and its deletion was allowed.
+    pub(super) tree: Option<TreeId>,
+    pub(super) generation: Option<i64>,
+    pub(super) objects: Vec<Arc<Desired>>,
+}
+
 /// What the plan is made from.
 pub struct Facts<'a> {
     /// What the commit wants.
@@ -86,17 +112,6 @@ pub struct Facts<'a> {
     pub prune: Prune,
     /// Time for rewritten `managedFields` (RFC 3339).
     pub now: &'a str,
-}
-
-/// Whether another GitSync has a claim on an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// None has.
-    Free,
-    /// This one has it in its inventory and does not give it up.
-    Held(String),
-    /// This one follows the same branch and has not said yet whether it gives it up.
-    Undecided(String),
 }
 
 /// An object that is not applied, and why.
@@ -152,6 +167,54 @@ impl Plan {
 /// Whether an object has to be applied for a commit: it is new, changed, or not known to be as it was applied.
 pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
     entry.is_some_and(|entry| entry.is_for(desired))
+}
+
+/// Whether a commit is applied now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It is.
+    Open,
+    /// It is, although a window holds it back: somebody asked for that.
+    Overridden(Freeze),
+    /// It is not.
+    Held(Freeze),
+}
+
+/// Whether the windows let a commit in at `now`. One that was `begun` before they closed is finished.
+pub(super) fn admit(resolved: &ResolvedSync, commit: Commit, begun: bool, now: Timestamp) -> Admission {
+    match resolved.windows.freeze(now).filter(|_| !begun) {
+        None => Admission::Open,
+        Some(freeze) if resolved.overrides_window(commit) => Admission::Overridden(freeze),
+        Some(freeze) => Admission::Held(freeze),
+    }
+}
+
+/// The plan for a commit; objects that left are deleted if `prune` says so. From now on its objects count as `owner`'s,
+/// before another GitSync can plan to apply them.
+pub(super) fn decide(
+    registry: &Registry,
+    owner: &Owner,
+    prune: bool,
+    candidate: &Candidate,
+    observed: &Observed,
+    now: Timestamp,
+) -> Plan {
+    let Candidate { request, branch, desired } = candidate;
+    let commit = request.commit.to_string();
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    registry.with(owner, |view| {
+        let prune = Prune::of(prune, view.siblings_pending(branch, &commit), request.allows_prune());
+        let plan = plan(&Facts {
+            desired: &desired.objects,
+            observed,
+            claimed: &|key, label| view.claim(key, label, branch, &commit),
+            desired_elsewhere: &|key| view.desired_elsewhere(key),
+            prune,
+            now: &now,
+        });
+        view.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
+        plan
+    })
 }
 
 /// The plan for a commit.

@@ -73,6 +73,11 @@ pub enum Guard {
 }
 
 impl Leaving {
+    /// All objects that left.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.prune.iter().chain(self.held.iter().map(|(key, _)| key)).chain(&self.handed_over)
+    }
+
     /// What the status says of the guard.
     pub fn guard_text(&self, commit: &str) -> Option<String> {
         let names = self.held.iter().take(NAMED).map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(", ");

@@ -15,11 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::Attempt;
 use super::context::{Context, Input};
 use super::finalize::{End, has_finalizer};
-use super::label::label;
-use super::refused::Refused;
+use super::outcome::{Outcome, Refused};
+use super::placement::label;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync};
-use super::status::Outcome;
 use super::sync_state::SyncState;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::names::REQUESTED_AT;
@@ -50,7 +49,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         failures_in_a_row: 0,
         rounds: 0,
         status: None,
-        written: None,
+        next_write: None,
+        failed_writes: 0,
         last_seen: None,
         resolved: None,
         last_try: None,
@@ -130,7 +130,10 @@ pub(super) struct Task {
     pub(super) rounds: u32,
     /// The status as it is written.
     pub(super) status: Option<GitSyncStatus>,
-    pub(super) written: Option<Instant>,
+    /// Before this time it is not written again.
+    pub(super) next_write: Option<Instant>,
+    /// Writes of it in a row that failed.
+    pub(super) failed_writes: u32,
     /// What of the GitSync the last attempt was made for.
     last_seen: Option<Seen>,
     /// The GitSync as it was read then.
@@ -192,7 +195,7 @@ impl Task {
         };
         let changed = self.last_seen.as_ref() != Some(&seen);
         let now = Instant::now();
-        let retry = self.state.failed.values().any(|failed| failed.again <= now);
+        let retry = self.state.failed.due().is_some_and(|due| due <= now);
         let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
         self.expired = pushed.or(self.expired);
         if changed || retry || pushed.is_some() || self.next_look <= now {
@@ -252,7 +255,11 @@ impl Task {
             self.context.source.resolved(&self.consumer);
         }
         self.context.registry.update(&self.owner, |row| row.tried = true);
-        self.request = if requested { asked } else { None };
+        let request = asked.filter(|_| requested);
+        if request != self.request {
+            self.failed_writes = 0;
+        }
+        self.request = request;
         match outcome {
             Ok(outcome) => {
                 self.look_after(interval, outcome.as_ref());
@@ -327,15 +334,16 @@ impl Task {
         let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync));
         let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
         let mut attempt = self.attempt(sync);
-        match resolved {
+        let attempted = match resolved {
             Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,
-            Err(refused) => {
-                if let Ok(directory) = Directory::of(sync) {
-                    attempt.keep_what_was_applied(&remote, &directory).await;
-                }
-                Err(refused)
-            }
+            Err(refused) => Err(refused),
+        };
+        if attempted.is_err()
+            && let Ok(directory) = Directory::of(sync)
+        {
+            attempt.keep_what_was_applied(&remote, &directory).await;
         }
+        attempted
     }
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::plan::Claim;
 use crate::object::{Key, Owner};
 use crate::source::RemoteUrl;
 
@@ -35,6 +34,17 @@ pub struct Row {
     pub suspended: bool,
     /// An attempt was made, whatever became of it: what it wants is known as far as it can be known now.
     pub tried: bool,
+}
+
+/// Whether another GitSync has a claim on an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// None has.
+    Free,
+    /// This one has it in its inventory and does not give it up.
+    Held(String),
+    /// This one follows the same branch and has not said yet whether it gives it up.
+    Undecided(String),
 }
 
 /// What a GitSync follows, as one text: what follows the same is planned together.
@@ -116,6 +126,17 @@ impl View<'_> {
     /// The own row.
     pub fn own(&mut self) -> &mut Row {
         self.rows.entry(self.own.clone()).or_default()
+    }
+
+    /// These objects count as ours from now on.
+    pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) {
+        let row = self.own();
+        let mut managed: HashSet<_> = row.managed.as_deref().cloned().unwrap_or_default();
+        let before = managed.len();
+        managed.extend(keys);
+        if managed.len() != before {
+            row.managed = Some(Arc::new(managed));
+        }
     }
 
     fn others(&self) -> impl Iterator<Item = (&Owner, &Row)> {

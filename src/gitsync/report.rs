@@ -1,6 +1,7 @@
 //! Reports an attempt: what a GitSync's status says of it, when that is written, and what failed and is worth telling.
 //!
 //! Invariant: a status is written at most once per 5 s; a request by annotation is answered at once.
+//! Invariant: a status that the server refuses is written less and less often.
 //!
 //! Deliberately absent: what a status says; that is `status`'s.
 
@@ -8,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::conditions;
 use super::context::{SyncFacts, git_syncs};
+use super::outcome::Outcome;
 use super::reconcile::Task;
-use super::status::{self, Outcome};
+use super::status;
 use crate::api::GitSync;
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::Part;
@@ -34,7 +37,7 @@ impl Task {
                 let held = Message::CommitHeld {
                     subject: self.owner.clone(),
                     commit: commit.clone(),
-                    why: status::waits(commit, freeze),
+                    why: conditions::waits(commit, freeze),
                 };
                 self.context.emit(&self.owner, &held);
                 return;
@@ -61,12 +64,12 @@ impl Task {
         self.set_facts();
         let Some(outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) else { return };
         let now = Instant::now();
-        if let (Some(written), None) = (self.written, &self.request)
-            && written + STATUS_EVERY > now
-        {
+        // A request is answered at once, unless its answer was refused before.
+        let is_urgent = self.request.is_some() && self.failed_writes == 0;
+        if let Some(next) = self.next_write.filter(|next| *next > now && !is_urgent) {
             // What it would say now is not written, and while a thousand objects are put back that would be asked for all
             // the time.
-            self.settling = Some(written + STATUS_EVERY);
+            self.settling = Some(next);
             return;
         }
         let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
@@ -76,19 +79,12 @@ impl Task {
             self.status = Some(old);
             return;
         }
-        let waits_for_health =
-            matches!(&outcome, Outcome::Applied { .. } | Outcome::Frozen { .. }) && is_progressing(&new);
-        let earliest = match (self.written, &self.request) {
-            (Some(written), None) => written + STATUS_EVERY,
-            (None, None) if waits_for_health => {
-                let grace = now + HEALTH_GRACE;
-                self.written = Some(grace.checked_sub(STATUS_EVERY).unwrap_or(now));
-                grace
-            }
-            (_, Some(_)) | (None, None) => now,
-        };
-        if earliest > now {
-            self.settling = Some(self.settling.map_or(earliest, |at| at.min(earliest)));
+        let is_first = self.next_write.is_none() && self.request.is_none();
+        let waits_for_health = matches!(&outcome, Outcome::Applied { .. } | Outcome::Frozen { .. });
+        if is_first && waits_for_health && is_progressing(&new) {
+            let grace = now + HEALTH_GRACE;
+            self.next_write = Some(grace);
+            self.settling = Some(self.settling.map_or(grace, |at| at.min(grace)));
             return;
         }
         self.write_status(sync, &old, new).await;
@@ -98,7 +94,7 @@ impl Task {
     fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
         let applied = self.state.applied.is_some();
         applied.then(|| Outcome::Applied {
-            failures: self.state.failures(),
+            failures: self.state.failed.shown(),
             held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
             guard: None,
             pruning: 0,
@@ -157,7 +153,8 @@ impl Task {
         match cluster.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.status = Some(new);
-                self.written = Some(Instant::now());
+                self.next_write = Some(Instant::now() + STATUS_EVERY);
+                self.failed_writes = 0;
                 self.request = None;
             }
             Err(error) if error.is_not_found() => {}
@@ -167,8 +164,10 @@ impl Task {
                     why = crate::failure::chain(&error),
                     "status not written"
                 );
-                self.written = Some(Instant::now());
-                self.settling = Some(Instant::now() + STATUS_EVERY);
+                self.failed_writes += 1;
+                let delay = error.class().status_delay(self.failed_writes, error.retry_after(), fastrand::f64());
+                self.next_write = Some(Instant::now() + delay);
+                self.settling = self.next_write;
             }
         }
     }

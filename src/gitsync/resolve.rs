@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: what the repository holds; its documents are placed in the cluster by `placement`.
 
-use super::refused::Refused;
+use super::outcome::Refused;
 use super::windows::Windows;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;

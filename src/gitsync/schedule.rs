@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::outcome::{Outcome, Refused};
 use super::reconcile::Task;
-use super::refused::Refused;
-use super::status::Outcome;
-use super::sync_state::Failed;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
-use crate::failure::{Backoff, Class, jitter};
+use crate::failure::{Backoff, jitter};
 
 /// How long changes of objects are gathered before the status is looked at.
 const GATHER: Duration = Duration::from_millis(20);
@@ -26,7 +24,7 @@ const FAR: Duration = Duration::from_secs(86_400);
 impl Task {
     /// When the task has to be woken.
     pub(super) fn due(&self) -> Instant {
-        let retry = self.state.failed.values().map(|failed| failed.again).min();
+        let retry = self.state.failed.due();
         let first = [Some(self.next_look), retry, self.settling, self.push_due()].into_iter().flatten().min();
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
@@ -38,12 +36,8 @@ impl Task {
 
     /// Another GitSync changed what it manages or wants, or a Namespace or definition came.
     pub(super) fn others_changed(&mut self) {
-        let awaits = |f: &Failed| f.class == Class::NotReady || f.reason == Reason::OwnershipConflict;
-        if self.state.awaits_others || self.state.failed.values().any(awaits) {
-            let now = Instant::now();
-            for failed in self.state.failed.values_mut().filter(|failed| awaits(failed)) {
-                failed.again = now;
-            }
+        let now = Instant::now();
+        if self.state.failed.retry_awaiting(now) || self.state.awaits_others {
             self.next_look = now;
         }
     }
@@ -67,10 +61,7 @@ impl Task {
 
     /// Somebody asks for a sync because something may have been put right.
     pub(super) fn forget_waits(&mut self) {
-        let now = Instant::now();
-        for failed in self.state.failed.values_mut() {
-            failed.again = now;
-        }
+        self.state.failed.retry_all(Instant::now());
         if matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. })) {
             self.context.writer.cluster().kinds_changed();
         }
@@ -99,10 +90,7 @@ impl Task {
 
     /// Objects that were due when the last attempt began, `then`, and that it did not come to wait for the next one.
     pub(super) fn postpone_untried(&mut self, then: Instant) {
-        let next = self.next_look;
-        for failed in self.state.failed.values_mut().filter(|failed| failed.again <= then) {
-            failed.again = next;
-        }
+        self.state.failed.postpone(then, self.next_look);
     }
 
     /// After an attempt that was refused.

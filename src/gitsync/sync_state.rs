@@ -1,28 +1,16 @@
 //! What a GitSync remembers from attempt to attempt.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::failures::Failures;
+use super::plan::DesiredState;
 use super::resolve::SyncRequest;
-use crate::api::conditions::Reason;
-use crate::api::git_sync::{Failure, WindowOverride};
-use crate::failure::Class;
-use crate::managed::Desired;
+use crate::api::git_sync::WindowOverride;
 use crate::object::{Digest, Key};
 use crate::source::{Commit, TreeId};
-
-/// An object that failed, and when it is tried again.
-#[derive(Clone, Debug)]
-pub(super) struct Failed {
-    pub(super) class: Class,
-    pub(super) reason: Reason,
-    pub(super) message: String,
-    pub(super) attempts: u32,
-    pub(super) again: Instant,
-}
 
 /// What a GitSync remembers from attempt to attempt.
 #[derive(Default)]
@@ -34,7 +22,7 @@ pub(super) struct SyncState {
     /// The desired state of the last commit that was decoded.
     pub(super) desired: Option<DesiredState>,
     /// Objects whose last apply or deletion failed.
-    pub(super) failed: HashMap<Key, Failed>,
+    pub(super) failed: Failures,
     /// The last request that was carried out in full.
     pub(super) settled: Option<SyncRequest>,
     /// Objects that this commit changes and that are under break glass.
@@ -59,38 +47,4 @@ pub(super) struct SyncState {
     pub(super) frozen_since: Option<Timestamp>,
     /// The last commit that was applied although a window held it back.
     pub(super) window_override: Option<WindowOverride>,
-}
-
-/// A commit that an attempt is about.
-pub(super) struct Candidate {
-    /// What is asked for with it.
-    pub(super) request: SyncRequest,
-    /// What the GitSync follows, as one text.
-    pub(super) branch: String,
-    /// What it wants.
-    pub(super) desired: DesiredState,
-}
-
-/// The desired state of a commit.
-#[derive(Clone)]
-pub(super) struct DesiredState {
-    pub(super) commit: Commit,
-    /// Tree of `baseDir`; `None` when the directory is gone and its deletion was allowed.
-    pub(super) tree: Option<TreeId>,
-    pub(super) generation: Option<i64>,
-    pub(super) objects: Vec<Arc<Desired>>,
-}
-
-impl SyncState {
-    /// The objects that failed, in the order of their keys.
-    pub(super) fn failures(&self) -> Vec<(Class, Reason, Failure)> {
-        let mut all = self.failed.iter().collect::<Vec<_>>();
-        all.sort_by_key(|(key, _)| *key);
-        let shown = |(key, failed): (&Key, &Failed)| {
-            let reason = failed.reason.as_str();
-            let message = failed.message.clone();
-            (failed.class, failed.reason, Failure { object: key.to_string(), reason, message })
-        };
-        all.into_iter().map(shown).collect()
-    }
 }

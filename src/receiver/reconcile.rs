@@ -1,7 +1,7 @@
 //! The task of one Receiver: follows its Secret, serves it or does not, and says so in its status.
 //!
 //! Invariant: a changed or deleted token acts before the status says so.
-//! Invariant: a status is written only when it changes.
+//! Invariant: a status is written only when it changes, and one that the server refuses less and less often.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,12 +18,10 @@ use super::status;
 use crate::api::Receiver;
 use crate::api::conditions::Reason;
 use crate::api::receiver::ReceiverStatus;
-use crate::cluster::{Kind, Part};
+use crate::cluster::{Error, Kind, Part};
 use crate::object::Owner;
 use crate::secrets::{Followed, Known};
 
-/// Wait after a status could not be written.
-const AGAIN: Duration = Duration::from_secs(5);
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// The newest state of one Receiver; `None` once it is gone.
@@ -39,6 +37,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let owner = Owner::receiver(&namespace, &name);
     let mut secret: Option<Followed> = None;
     let mut written: Option<ReceiverStatus> = None;
+    let mut failed_writes = 0;
     loop {
         let Some(receiver) = input.borrow_and_update().clone() else { break };
         let named = receiver.spec.secret_ref.name.as_str();
@@ -57,7 +56,17 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         };
         let again = tokio::select! {
             () = stop.cancelled() => return,
-            is_written = context.liveness.track(turn) => Instant::now() + if is_written { FAR } else { AGAIN },
+            reported = context.liveness.track(turn) => match reported {
+                Ok(()) => {
+                    failed_writes = 0;
+                    Instant::now() + FAR
+                }
+                Err(error) => {
+                    failed_writes += 1;
+                    let delay = error.class().status_delay(failed_writes, error.retry_after(), fastrand::f64());
+                    Instant::now() + delay
+                }
+            },
         };
         tokio::select! {
             () = stop.cancelled() => return,
@@ -70,13 +79,13 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.resolved(&owner);
 }
 
-/// Writes the status if it changed. Returns false if that failed.
+/// Writes the status if it changed.
 async fn report(
     context: &Context,
     receiver: &Receiver,
     resolved: Result<Resolved, Problem>,
     written: &mut Option<ReceiverStatus>,
-) -> bool {
+) -> Result<(), Error> {
     let resolved = match (resolved, &context.served_at) {
         (Ok(_), None) => {
             let message = "this agent receives no deliveries: start it with --receive ADDR".to_owned();
@@ -89,7 +98,7 @@ async fn report(
     let new = status::after(&old, resolved.as_ref(), base, receiver.metadata.generation, Timestamp::now());
     if new == old {
         *written = Some(old);
-        return true;
+        return Ok(());
     }
     let metadata = &receiver.metadata;
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref().unwrap_or_default());
@@ -100,12 +109,12 @@ async fn report(
     match context.cluster.patch_merge(&receivers(), namespace, name, Part::Status, &patch).await {
         Ok(_) => {
             *written = Some(new);
-            true
+            Ok(())
         }
-        Err(error) if error.is_not_found() => true,
+        Err(error) if error.is_not_found() => Ok(()),
         Err(error) => {
             tracing::warn!(receiver = name, why = crate::failure::chain(&error), "status not written");
-            false
+            Err(error)
         }
     }
 }

@@ -1,0 +1,257 @@
+//! What the conditions of a GitSync say after an attempt: Ready, Reconciling, Stalled, Healthy, Contended and Frozen.
+//!
+//! Deliberately absent: the rest of the status.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::outcome::{Facts, Outcome};
+use super::windows::{Freeze, is_in_part};
+use crate::api::conditions::{self, Reason, Type};
+use crate::api::git_sync::Failure;
+use crate::failure::Class;
+use crate::managed::Summary;
+
+/// How many of them a condition's message names.
+const NAMED: usize = 3;
+
+/// What stays as it is while Git does not answer.
+pub(super) struct Kept<'a> {
+    /// The commit that is applied.
+    pub(super) applied: Option<&'a str>,
+    /// Since when the repository has kept silent, once that is long ago.
+    pub(super) silent_since: Option<Timestamp>,
+}
+
+/// Sets all conditions as they are after an attempt.
+pub(super) fn update(all: &mut Vec<Condition>, facts: &Facts<'_>, kept: &Kept<'_>, now: Timestamp) {
+    let mut conditions = Conditions { all, generation: facts.generation, now };
+    conditions.health(facts);
+    conditions.contention(facts.summary);
+    conditions.freeze(facts);
+    conditions.ready(facts, kept);
+}
+
+/// The commit that waits, why, and until when.
+pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
+    let until = freeze.until.map_or_else(
+        || "no time is known at which that ends".to_owned(),
+        |until| format!("until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
+    );
+    format!("commit {commit} is held back: {}, {until}", freeze.by)
+}
+
+/// How applying a commit went; see [`Outcome::Applied`].
+struct Progress<'a> {
+    failures: &'a [(Class, Reason, Failure)],
+    guard: Option<&'a str>,
+    held: &'a [String],
+    pruning: usize,
+    note: Option<&'a str>,
+    since: Timestamp,
+}
+
+impl Progress<'_> {
+    /// Nothing failed, nothing is held.
+    fn at(since: Timestamp) -> Self {
+        Self { failures: &[], guard: None, held: &[], pruning: 0, note: None, since }
+    }
+}
+
+struct Conditions<'a> {
+    all: &'a mut Vec<Condition>,
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl Conditions<'_> {
+    fn set(&mut self, kind: Type, status: &str, reason: Reason, message: &str) {
+        conditions::set(self.all, kind, status, reason, message, self.generation, self.now);
+    }
+
+    fn progress(&mut self, reconciling: bool, stalled: bool, reason: Reason, message: &str) {
+        let text = |on: bool| if on { "True" } else { "False" };
+        self.set(Type::Reconciling, text(reconciling), reason, if reconciling { message } else { "" });
+        self.set(Type::Stalled, text(stalled), reason, if stalled { message } else { "" });
+    }
+
+    fn health(&mut self, facts: &Facts<'_>) {
+        let summary = facts.summary;
+        if let Some((key, why)) = summary.broken.first.first() {
+            let message = format!("{key}: {why}{}", and_more(summary.broken.count - 1));
+            self.set(Type::Healthy, "False", Reason::ObjectFailed, &message);
+        } else if let Some((key, why)) = summary.progressing.first.first() {
+            let message = format!("{key}: {why}{}", and_more(summary.progressing.count - 1));
+            self.set(Type::Healthy, "Unknown", Reason::Progressing, &message);
+        } else {
+            self.set(Type::Healthy, "True", Reason::Healthy, &format!("{} objects are healthy", summary.objects));
+        }
+    }
+
+    fn contention(&mut self, summary: &Summary) {
+        match summary.contended.first.as_slice() {
+            [] => self.set(Type::Contended, "False", Reason::NotContended, ""),
+            fought => {
+                let named = fought.iter().take(NAMED);
+                let text = named
+                    .map(|(key, fields, who)| format!("{who} keeps writing to {key}: {}", fields.join(", ")))
+                    .collect::<Vec<_>>();
+                let message = format!("{}{}", text.join("; "), and_more(summary.contended.count.saturating_sub(NAMED)));
+                self.set(Type::Contended, "True", Reason::Contended, &message);
+            }
+        }
+    }
+
+    fn freeze(&mut self, facts: &Facts<'_>) {
+        if let Outcome::Frozen { commit, freeze, .. } = facts.outcome {
+            let message = format!("{}; `mainstay sync --override-window` applies it now", waits(commit, freeze));
+            self.set(Type::Frozen, "True", Reason::WindowClosed, &message);
+        } else if facts.windows || conditions::status(self.all, Type::Frozen).is_some() {
+            self.set(Type::Frozen, "False", Reason::WindowOpen, "");
+        }
+    }
+
+    fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
+        match facts.outcome {
+            Outcome::Suspended { until } => {
+                let until = until.map(|until| format!(" until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")));
+                let until = until.unwrap_or_default();
+                let message = format!("suspended{until}: nothing is applied and nothing is reverted");
+                self.set(Type::Ready, "False", Reason::Suspended, &message);
+                self.progress(false, false, Reason::Suspended, "");
+            }
+            // What failed of the commit before has not become better.
+            Outcome::Frozen { .. } if is_in_part(self.all) => {}
+            Outcome::Frozen { commit, freeze, since } => {
+                let waits = waits(commit, freeze);
+                if let Some(applied) = kept.applied {
+                    self.applied(facts, applied, &Progress { note: Some(&waits), ..Progress::at(*since) });
+                } else {
+                    self.set(Type::Ready, "False", Reason::WindowClosed, &waits);
+                    self.progress(false, false, Reason::WindowClosed, "");
+                }
+            }
+            Outcome::Refused { class, reason, message } => {
+                if *class == Class::Unavailable && self.was_applied() {
+                    self.while_git_is_away(facts, kept, *reason, message);
+                } else {
+                    self.set(Type::Ready, "False", *reason, message);
+                }
+                self.progress(*class != Class::Invalid, *class == Class::Invalid, *reason, message);
+            }
+            Outcome::Applied { failures, guard, held, pruning, note, since } => {
+                let part = Progress {
+                    failures,
+                    guard: guard.as_deref(),
+                    held,
+                    pruning: *pruning,
+                    note: note.as_deref(),
+                    since: *since,
+                };
+                self.applied(facts, facts.attempted.unwrap_or_default(), &part);
+            }
+        }
+    }
+
+    /// Whether what Ready says is about what was applied, and not about how that failed.
+    fn was_applied(&self) -> bool {
+        conditions::status(self.all, Type::Ready).is_some_and(|ready| {
+            ready.status == "True"
+                || ready.reason == Reason::RevertFailed.as_str()
+                || (ready.status == "Unknown" && ready.reason == Reason::SourceUnavailable.as_str())
+        })
+    }
+
+    /// A passing trouble does not make wrong what was applied: Ready keeps saying how that is. After a long time nobody
+    /// knows whether it is still what Git says.
+    fn while_git_is_away(&mut self, facts: &Facts<'_>, kept: &Kept<'_>, reason: Reason, message: &str) {
+        let commit = kept.applied.unwrap_or_default();
+        if let Some(message) = not_put_back(facts.summary) {
+            self.set(Type::Ready, "False", Reason::RevertFailed, &message);
+        } else if let Some(since) = kept.silent_since {
+            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+            let message =
+                format!("the repository has not answered since {since}; commit {commit} is kept applied: {message}");
+            self.set(Type::Ready, "Unknown", reason, &message);
+        } else if conditions::status(self.all, Type::Ready).is_some_and(|ready| ready.status != "True") {
+            self.set(Type::Ready, "True", Reason::Applied, &format!("applied commit {commit}"));
+        }
+    }
+
+    fn applied(&mut self, facts: &Facts<'_>, commit: &str, part: &Progress<'_>) {
+        let Progress { failures, guard, held, pruning, note, since } = *part;
+        if let Some((_, reason, _)) = failures.first() {
+            let named = failures.iter().take(NAMED);
+            let text = named.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).collect::<Vec<_>>().join("; ");
+            let more = and_more(failures.len().saturating_sub(NAMED));
+            let message = format!("{} of the objects failed: {text}{more}", failures.len());
+            let stalled = failures.iter().all(|(class, _, _)| *class == Class::Invalid);
+            self.set(Type::Ready, "False", *reason, &message);
+            self.progress(!stalled, stalled, *reason, &message);
+            return;
+        }
+        if let Some(message) = not_put_back(facts.summary) {
+            self.set(Type::Ready, "False", Reason::RevertFailed, &message);
+            self.progress(true, false, Reason::RevertFailed, &message);
+            return;
+        }
+        if let Some(guard) = guard {
+            self.set(Type::Ready, "False", Reason::PruneHeld, guard);
+            self.progress(false, true, Reason::PruneHeld, guard);
+            return;
+        }
+        if let Some((resource, why)) = facts.summary.unwatched.first() {
+            let more = and_more(facts.summary.unwatched.len() - 1);
+            let message = format!(
+                "applied commit {commit}, but {resource} cannot be watched{more}, so changes to them are not seen: {why}"
+            );
+            self.set(Type::Ready, "False", Reason::WatchFailed, &message);
+            self.progress(true, false, Reason::WatchFailed, &message);
+            return;
+        }
+        let mut message = format!("applied commit {commit}");
+        for text in note
+            .into_iter()
+            .map(str::to_owned)
+            .chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len())))
+        {
+            message = format!("{message}; {text}");
+        }
+        let Some(timeout) = facts.wait.filter(|_| facts.summary.objects > facts.summary.healthy) else {
+            self.set(Type::Ready, "True", Reason::Applied, &message);
+            self.progress(pruning > 0, false, Reason::Applied, "waiting for deletions to finish");
+            return;
+        };
+        if let Some((key, why)) = facts.summary.broken.first.first() {
+            let message = format!("{message}; {key} failed: {why}");
+            self.set(Type::Ready, "False", Reason::ObjectFailed, &message);
+            self.progress(true, false, Reason::ObjectFailed, &message);
+        } else if self.now.duration_since(since).unsigned_abs() > timeout {
+            let message = format!("{message}; not healthy within the timeout: {}", progressing(facts.summary));
+            self.set(Type::Ready, "False", Reason::HealthTimeout, &message);
+            self.progress(true, false, Reason::HealthTimeout, &message);
+        } else {
+            let message = format!("{message}; waiting for {}", progressing(facts.summary));
+            self.set(Type::Ready, "Unknown", Reason::Progressing, &message);
+            self.progress(true, false, Reason::Progressing, &message);
+        }
+    }
+}
+
+/// What was changed by somebody and cannot be put back; `None` when there is nothing.
+fn not_put_back(summary: &Summary) -> Option<String> {
+    let all = &summary.not_put_back;
+    let named = all.first.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
+    let more = and_more(all.count.saturating_sub(NAMED));
+    (all.count > 0).then(|| format!("{} of the objects cannot be put back: {}{more}", all.count, named.join("; ")))
+}
+
+fn progressing(summary: &Summary) -> String {
+    let named = summary.progressing.first.iter().take(NAMED);
+    let text = named.map(|(key, why)| format!("{key} ({why})")).collect::<Vec<_>>().join(", ");
+    format!("{text}{}", and_more(summary.progressing.count.saturating_sub(NAMED)))
+}
+
+fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(" and {count} more") }
+}

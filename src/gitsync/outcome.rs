@@ -1,0 +1,128 @@
+//! How an attempt ended: what the status is made from, and when it is tried again.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::windows::Freeze;
+use crate::api::conditions::Reason;
+use crate::api::git_sync::{Failure, WindowOverride};
+use crate::failure::{Class, chain};
+use crate::managed::Summary;
+use crate::{cluster, source};
+
+/// How the last attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Both loops are stopped.
+    Suspended {
+        /// When they go on by themselves.
+        until: Option<Timestamp>,
+    },
+    /// A new commit waits for a window; what was applied before stays enforced.
+    Frozen {
+        /// The commit that waits.
+        commit: String,
+        /// What holds it back.
+        freeze: Freeze,
+        /// When the commit before it was applied.
+        since: Timestamp,
+    },
+    /// It did not come to applying anything.
+    Refused {
+        /// What kind of failure it was.
+        class: Class,
+        /// Its word.
+        reason: Reason,
+        /// What happened and what to do.
+        message: String,
+    },
+    /// The commit was applied, in whole or in part.
+    Applied {
+        /// Objects that failed: with the class, and what to show.
+        failures: Vec<(Class, Reason, Failure)>,
+        /// Objects that left and are kept, with the reason.
+        held: Vec<String>,
+        /// What holds all of them, and what to do.
+        guard: Option<String>,
+        /// Deletions that are under way.
+        pruning: usize,
+        /// Something worth saying although nothing failed.
+        note: Option<String>,
+        /// When the commit was applied.
+        since: Timestamp,
+    },
+}
+
+impl Outcome {
+    /// Whether a commit was applied and nothing failed; nothing is being deleted any more.
+    pub(super) fn is_clean(&self) -> bool {
+        matches!(self, Self::Applied { failures, pruning: 0, .. } if failures.is_empty())
+    }
+}
+
+/// What a status is made from.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// `metadata.generation` of the GitSync.
+    pub generation: Option<i64>,
+    /// Commit that was tried.
+    pub attempted: Option<&'a str>,
+    /// Full name of the reference at which it was found.
+    pub reference: Option<&'a str>,
+    /// Commit and tree that were last applied in full.
+    pub applied: Option<(&'a str, &'a str)>,
+    /// Request that was acted on.
+    pub request: Option<&'a str>,
+    /// How it ended.
+    pub outcome: &'a Outcome,
+    /// What is known of the objects.
+    pub summary: &'a Summary,
+    /// Whether Ready waits for health, and for how long.
+    pub wait: Option<Duration>,
+    /// Whether there are windows.
+    pub windows: bool,
+    /// The commit that was applied although a window held it back.
+    pub window_override: Option<&'a WindowOverride>,
+}
+
+/// Why an attempt did not come to applying anything.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    pub(super) class: Class,
+    pub(super) reason: Reason,
+    pub(super) message: String,
+    /// The server's `Retry-After`.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Refused {
+    pub(super) fn invalid(reason: Reason, message: impl Into<String>) -> Self {
+        Self { class: Class::Invalid, reason, message: message.into(), retry_after: None }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        Outcome::Refused { class: self.class, reason: self.reason, message: self.message.clone() }
+    }
+}
+
+impl From<cluster::Error> for Refused {
+    fn from(error: cluster::Error) -> Self {
+        let class = error.class();
+        let reason = if class == Class::Bug { Reason::InternalError } else { Reason::ClusterUnavailable };
+        Self { class, reason, message: chain(&error), retry_after: error.retry_after() }
+    }
+}
+
+impl From<source::Error> for Refused {
+    fn from(error: source::Error) -> Self {
+        let class = error.class();
+        let reason = match class {
+            _ if matches!(error.fault(), source::Fault::Signature(_)) => Reason::VerificationFailed,
+            Class::Denied => Reason::GitAuthorizationFailed,
+            Class::Invalid => Reason::SourceInvalid,
+            _ => Reason::SourceUnavailable,
+        };
+        Self { class, reason, message: chain(&error), retry_after: error.retry_after() }
+    }
+}
