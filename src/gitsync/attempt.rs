@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::{Context, git_syncs};
 use super::outcome::{Outcome, Refused};
-use super::plan::{self, Admission, Candidate, DesiredState};
+use super::plan::{self, Candidate, DesiredState};
 use super::registry;
 use super::resolve::ResolvedSync;
 use super::sync_state::SyncState;
@@ -60,16 +60,18 @@ impl Attempt<'_> {
         if self.state.settled.as_ref() == Some(&request) {
             return Ok(None);
         }
-        let admission = plan::admit(resolved, commit, self.was_begun(commit), Timestamp::now());
-        if matches!(admission, Admission::Held(_)) {
+        let freeze = resolved.windows.freeze(Timestamp::now()).filter(|_| !self.was_begun(commit));
+        let is_overridden = resolved.overrides_window(commit);
+        if freeze.is_some() && !is_overridden {
             self.keep_what_was_applied(remote, &resolved.directory).await;
         }
         let desired = self.desired(remote, &found, resolved, &request).await?;
-        // A commit that changes nothing in the directory waits for nothing.
-        match admission {
-            Admission::Held(freeze) if !self.is_applied(&desired) => return Ok(Some(self.frozen(commit, freeze))),
-            Admission::Overridden(freeze) if !self.is_applied(&desired) => self.override_window(commit, freeze).await,
-            _ => {}
+        // A commit that changes nothing in the directory waits for no window.
+        if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
+            if !is_overridden {
+                return Ok(Some(self.frozen(commit, freeze)));
+            }
+            self.override_window(commit, freeze).await;
         }
         let branch = registry::branch(&remote.url, &self.sync.spec.reference);
         // From now on what the commit wants counts for the other GitSyncs, and no window that closes stops it.
@@ -94,6 +96,7 @@ impl Attempt<'_> {
         Ok(Some(outcome))
     }
 
+    /// Whether a commit was begun before a window could hold it back: then it is finished.
     fn was_begun(&self, commit: Commit) -> bool {
         self.state.begun == Some(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string())
     }

@@ -23,15 +23,6 @@ pub(super) struct Kept<'a> {
     pub(super) silent_since: Option<Timestamp>,
 }
 
-/// Sets all conditions as they are after an attempt.
-pub(super) fn update(all: &mut Vec<Condition>, facts: &Facts<'_>, kept: &Kept<'_>, now: Timestamp) {
-    let mut conditions = Conditions { all, generation: facts.generation, now };
-    conditions.health(facts);
-    conditions.contention(facts.summary);
-    conditions.freeze(facts);
-    conditions.ready(facts, kept);
-}
-
 /// The commit that waits, why, and until when.
 pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
     let until = freeze.until.map_or_else(
@@ -58,10 +49,11 @@ impl Progress<'_> {
     }
 }
 
-struct Conditions<'a> {
-    all: &'a mut Vec<Condition>,
-    generation: Option<i64>,
-    now: Timestamp,
+/// The conditions of a status, which are about to say how an attempt ended.
+pub(super) struct Conditions<'a> {
+    pub(super) all: &'a mut Vec<Condition>,
+    pub(super) generation: Option<i64>,
+    pub(super) now: Timestamp,
 }
 
 impl Conditions<'_> {
@@ -75,7 +67,7 @@ impl Conditions<'_> {
         self.set(Type::Stalled, text(stalled), reason, if stalled { message } else { "" });
     }
 
-    fn health(&mut self, facts: &Facts<'_>) {
+    pub(super) fn health(&mut self, facts: &Facts<'_>) {
         let summary = facts.summary;
         if let Some((key, why)) = summary.broken.first.first() {
             let message = format!("{key}: {why}{}", and_more(summary.broken.count - 1));
@@ -88,7 +80,7 @@ impl Conditions<'_> {
         }
     }
 
-    fn contention(&mut self, summary: &Summary) {
+    pub(super) fn contention(&mut self, summary: &Summary) {
         match summary.contended.first.as_slice() {
             [] => self.set(Type::Contended, "False", Reason::NotContended, ""),
             fought => {
@@ -102,7 +94,7 @@ impl Conditions<'_> {
         }
     }
 
-    fn freeze(&mut self, facts: &Facts<'_>) {
+    pub(super) fn freeze(&mut self, facts: &Facts<'_>) {
         if let Outcome::Frozen { commit, freeze, .. } = facts.outcome {
             let message = format!("{}; `mainstay sync --override-window` applies it now", waits(commit, freeze));
             self.set(Type::Frozen, "True", Reason::WindowClosed, &message);
@@ -111,7 +103,7 @@ impl Conditions<'_> {
         }
     }
 
-    fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
+    pub(super) fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
         match facts.outcome {
             Outcome::Suspended { until } => {
                 let until = until.map(|until| format!(" until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")));

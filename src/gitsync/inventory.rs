@@ -115,6 +115,7 @@ impl Attempt<'_> {
         !left.is_empty()
     }
 
+    /// Writes those ConfigMaps of the inventory that differ from what was written last.
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
         let Some(inventory) = self.context.writer.store().save(self.owner) else { return Ok(()) };
         let nothing = inventory.0.is_empty() && self.state.written.is_empty();
@@ -122,10 +123,21 @@ impl Attempt<'_> {
         let (managed, taken) = (self.managed(&inventory), taken(&inventory));
         // Not held while it is written: until then it would be copied with the next change.
         drop(inventory);
-        let cluster = self.context.writer.cluster();
-        let mut written = std::mem::take(&mut self.state.written);
-        let saved = write(cluster, &self.inventory_owner(), &shards, &mut written).await;
-        self.state.written = written;
+        let mut saved = Ok(());
+        for shard in shards {
+            let digest = Digest::of(&shard.content);
+            if self.state.written.get(&shard.index) == Some(&digest) {
+                continue;
+            }
+            let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
+            let (name, body) = owner.document(&shard);
+            let how = Apply::forced(AGENT_MANAGER);
+            saved = cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, how).await.map(drop);
+            if saved.is_err() {
+                break;
+            }
+            self.state.written.insert(shard.index, digest);
+        }
         self.publish_managed(managed);
         if let Err(error) = saved {
             self.context.writer.store().not_saved(self.owner);
@@ -163,6 +175,22 @@ impl InventoryOwner<'_> {
             return name;
         }
         format!("mainstay-inventory-{}-{index}", Digest::of(self.name.as_bytes()))
+    }
+
+    /// The ConfigMap of a shard, with its name.
+    fn document(&self, shard: &Shard) -> (String, Value) {
+        let name = self.config_map(shard.index);
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": name, "namespace": self.namespace, "labels": {INVENTORY_LABEL: self.label},
+                "ownerReferences": [{
+                    "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "name": self.name, "uid": self.uid,
+                }],
+            },
+            "binaryData": {INVENTORY_KEY: STANDARD.encode(&shard.content)},
+        });
+        (name, body)
     }
 }
 
@@ -209,35 +237,6 @@ pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Resul
 fn is_owned_by(map: &Value, uid: &str) -> bool {
     let owners = map.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     owners.into_iter().flatten().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid))
-}
-
-/// Writes those ConfigMaps of an inventory that differ from what `written` says, which is updated.
-pub(super) async fn write(
-    cluster: &Cluster,
-    owner: &InventoryOwner<'_>,
-    shards: &[Shard],
-    written: &mut BTreeMap<usize, Digest>,
-) -> Result<(), Error> {
-    for shard in shards {
-        let digest = Digest::of(&shard.content);
-        if written.get(&shard.index) == Some(&digest) {
-            continue;
-        }
-        let name = owner.config_map(shard.index);
-        let body = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {
-                "name": name, "namespace": owner.namespace, "labels": {INVENTORY_LABEL: owner.label},
-                "ownerReferences": [{
-                    "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "name": owner.name, "uid": owner.uid,
-                }],
-            },
-            "binaryData": {INVENTORY_KEY: STANDARD.encode(&shard.content)},
-        });
-        cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, Apply::forced(AGENT_MANAGER)).await?;
-        written.insert(shard.index, digest);
-    }
-    Ok(())
 }
 
 /// Deletes the ConfigMaps of an inventory.

@@ -27,7 +27,15 @@ impl Attempt<'_> {
         // The commit counts from now on: what left it is never brought back.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
         let mut tally = Tally { unchanged: plan.unchanged.len(), ..Tally::default() };
-        self.apply(plan, &mut tally).await;
+        self.state.paused.clear();
+        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
+        for steps in plan.stages.values() {
+            let applied = |desired: Arc<Desired>, applied| self.applied(&desired, applied, &mut tally);
+            writer.put_stage(&owner, steps.clone(), applied).await;
+        }
+        if tally.has_definitions {
+            self.context.registry.tell();
+        }
         self.state.failed.add_refused(plan);
         self.await_break_glass(plan);
         self.state.failed.forget_settled(plan);
@@ -86,26 +94,6 @@ impl Attempt<'_> {
         }
     }
 
-    async fn apply(&mut self, plan: &Plan, tally: &mut Tally) {
-        let writer = self.context.writer.clone();
-        let owner = self.owner.clone();
-        let mut definitions = false;
-        self.state.paused.clear();
-        for steps in plan.stages.values() {
-            writer.put_stage(&owner, steps.clone(), |desired, applied| {
-                // Wake other GitSyncs only if a Namespace or CustomResourceDefinition changed.
-                let is_news =
-                    matches!(&applied, Applied::Done(put) if matches!(put.change, Change::Created | Change::Changed));
-                definitions |= is_news && matches!(&*desired.key.kind, "Namespace" | "CustomResourceDefinition");
-                self.applied(&desired, applied, tally);
-            })
-            .await;
-        }
-        if definitions {
-            self.context.registry.tell();
-        }
-    }
-
     fn applied(&mut self, desired: &Desired, applied: Applied, tally: &mut Tally) {
         let key = &desired.key;
         let put = match applied {
@@ -143,6 +131,9 @@ impl Attempt<'_> {
             Change::Changed => tally.changed += 1,
             Change::Unchanged => tally.unchanged += 1,
         }
+        // Other GitSyncs are woken only if a Namespace or CustomResourceDefinition changed.
+        let is_definition = matches!(&*key.kind, "Namespace" | "CustomResourceDefinition");
+        tally.has_definitions |= is_definition && put.change != Change::Unchanged;
         self.state.failed.remove(key);
     }
 
@@ -211,6 +202,8 @@ struct Tally {
     changed: usize,
     unchanged: usize,
     pruned: usize,
+    /// Whether a Namespace or CustomResourceDefinition was created or changed.
+    has_definitions: bool,
 }
 
 impl Tally {

@@ -16,8 +16,7 @@ use serde_json::Value;
 use super::prune::{self, Leaving, Prune};
 pub use super::registry::Claim;
 use super::registry::Registry;
-use super::resolve::{ResolvedSync, SyncRequest};
-use super::windows::Freeze;
+use super::resolve::SyncRequest;
 use crate::api::names::SYNC_LABEL;
 pub use crate::apply::{Expect, Step};
 use crate::managed::inventory::{Entry, Inventory};
@@ -62,6 +61,11 @@ impl Live {
             terminating: meta.deletion_timestamp.is_some(),
             controlled: is_controlled(meta),
         }
+    }
+
+    /// Whether it carries the label of the GitSync that wants it.
+    fn is_ours(&self, desired: &Desired) -> bool {
+        self.label.is_some() && self.label.as_deref() == desired.label()
     }
 }
 
@@ -169,26 +173,6 @@ pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
     entry.is_some_and(|entry| entry.is_for(desired))
 }
 
-/// Whether a commit is applied now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// It is.
-    Open,
-    /// It is, although a window holds it back: somebody asked for that.
-    Overridden(Freeze),
-    /// It is not.
-    Held(Freeze),
-}
-
-/// Whether the windows let a commit in at `now`. One that was `begun` before they closed is finished.
-pub(super) fn admit(resolved: &ResolvedSync, commit: Commit, begun: bool, now: Timestamp) -> Admission {
-    match resolved.windows.freeze(now).filter(|_| !begun) {
-        None => Admission::Open,
-        Some(freeze) if resolved.overrides_window(commit) => Admission::Overridden(freeze),
-        Some(freeze) => Admission::Held(freeze),
-    }
-}
-
 /// The plan for a commit; objects that left are deleted if `prune` says so. From now on its objects count as `owner`'s,
 /// before another GitSync can plan to apply them.
 pub(super) fn decide(
@@ -232,47 +216,33 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
             continue;
         }
         let live = facts.observed.live.get(key);
-        if let Some(why) = refusal(facts, key, live) {
+        let why = match (facts.claimed)(key, live.and_then(|l| l.label.as_deref())) {
+            Claim::Held(other) => Some(Why::Claimed(other)),
+            Claim::Undecided(other) => Some(Why::AwaitsHandover(other)),
+            Claim::Free if live.is_some_and(|live| live.controlled) => Some(Why::Controlled),
+            Claim::Free if live.is_some_and(|live| live.terminating) => Some(Why::Terminating),
+            Claim::Free => None,
+        };
+        if let Some(why) = why {
             plan.refused.push(Refused { key: key.clone(), why });
-        } else if live.is_some_and(|live| live.paused) {
-            plan.paused.push(Arc::clone(desired));
-        } else {
-            let expect = expect(facts, desired, live);
-            plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
+            continue;
         }
+        let expect = match live {
+            Some(live) if live.paused => {
+                plan.paused.push(Arc::clone(desired));
+                continue;
+            }
+            None if facts.observed.kept.contains(key) => Expect::Ours,
+            None => Expect::Absent,
+            Some(live) if live.is_ours(desired) && facts.observed.inventory.0.contains_key(key) => Expect::Ours,
+            Some(live) => Expect::Version {
+                version: live.resource_version.clone(),
+                take_over: take_over(&live.managed_fields, &desired.object.api_version, facts.now),
+            },
+        };
+        plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
     }
     let desired = facts.desired.iter().map(|d| &d.key).collect();
     plan.leaving = prune::decide(&desired, &facts.observed.inventory, facts.desired_elsewhere, facts.prune);
     plan
-}
-
-fn refusal(facts: &Facts<'_>, key: &Key, live: Option<&Live>) -> Option<Why> {
-    match (facts.claimed)(key, live.and_then(|l| l.label.as_deref())) {
-        Claim::Held(other) => return Some(Why::Claimed(other)),
-        Claim::Undecided(other) => return Some(Why::AwaitsHandover(other)),
-        Claim::Free => {}
-    }
-    let live = live?;
-    if live.controlled {
-        return Some(Why::Controlled);
-    }
-    live.terminating.then_some(Why::Terminating)
-}
-
-fn expect(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Expect {
-    match live {
-        None if facts.observed.kept.contains(&desired.key) => Expect::Ours,
-        None => Expect::Absent,
-        Some(live)
-            if live.label.is_some()
-                && live.label.as_deref() == desired.label()
-                && facts.observed.inventory.0.contains_key(&desired.key) =>
-        {
-            Expect::Ours
-        }
-        Some(live) => Expect::Version {
-            version: live.resource_version.clone(),
-            take_over: take_over(&live.managed_fields, &desired.object.api_version, facts.now),
-        },
-    }
 }

@@ -18,6 +18,7 @@ use crate::api::GitSync;
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::Part;
 use crate::notification::Message;
+use crate::source::TreeId;
 
 /// Least time between two writes of a status.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
@@ -73,7 +74,23 @@ impl Task {
             return;
         }
         let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
-        let new = self.status_now(sync, &outcome, &old);
+        let (seen, applied) = (self.state.seen, self.state.applied);
+        let attempted = seen.map(|(commit, _)| commit.to_string());
+        let tree = |tree: Option<TreeId>| tree.map_or_else(String::new, |tree| tree.to_string());
+        let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
+        let facts = status::Facts {
+            generation: sync.metadata.generation,
+            attempted: attempted.as_deref(),
+            reference: self.state.found_at.as_deref(),
+            applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
+            request: self.request.as_deref(),
+            outcome: &outcome,
+            summary: &self.context.writer.summary(&self.owner),
+            wait: sync.spec.wait.then_some(sync.spec.timeout.0),
+            windows: !sync.spec.windows.is_empty(),
+            window_override: self.state.window_override.as_ref(),
+        };
+        let new = status::after(&old, &facts, Timestamp::now());
         self.settling = Self::wake_for(sync, &outcome, &new);
         if status::same(&old, &new) {
             self.status = Some(old);
@@ -101,28 +118,6 @@ impl Task {
             note: None,
             since: Timestamp::now(),
         })
-    }
-
-    fn status_now(&self, sync: &GitSync, outcome: &Outcome, old: &GitSyncStatus) -> GitSyncStatus {
-        let summary = self.context.writer.summary(&self.owner);
-        let attempted = self.state.seen.map(|(commit, _)| commit.to_string());
-        let applied = self
-            .state
-            .applied
-            .map(|(commit, tree)| (commit.to_string(), tree.map_or_else(String::new, |tree| tree.to_string())));
-        let facts = status::Facts {
-            generation: sync.metadata.generation,
-            attempted: attempted.as_deref(),
-            reference: self.state.found_at.as_deref(),
-            applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
-            request: self.request.as_deref(),
-            outcome,
-            summary: &summary,
-            wait: sync.spec.wait.then_some(sync.spec.timeout.0),
-            windows: !sync.spec.windows.is_empty(),
-            window_override: self.state.window_override.as_ref(),
-        };
-        status::after(old, &facts, Timestamp::now())
     }
 
     /// When the status has to be looked at again although nothing happened.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::conditions::{self, Kept};
+use super::conditions::{Conditions, Kept};
 pub use super::outcome::{Facts, Outcome};
 use crate::api::conditions::Reason;
 use crate::api::git_sync::{Failure, Frozen, GitSyncStatus, Pause};
@@ -73,7 +73,11 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         applied: status.applied_commit.as_deref(),
         silent_since: status.unreachable_since.as_ref().map(|since| since.0).filter(|since| is_long_ago(*since, now)),
     };
-    conditions::update(&mut status.conditions, facts, &kept, now);
+    let mut conditions = Conditions { all: &mut status.conditions, generation: facts.generation, now };
+    conditions.health(facts);
+    conditions.contention(summary);
+    conditions.freeze(facts);
+    conditions.ready(facts, &kept);
     status
 }
 
