@@ -10,7 +10,6 @@
 //! Deliberately absent: requests, log lines, or anything else that could get stuck itself.
 
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,16 +81,19 @@ impl Component {
         }))
     }
 
-    /// Runs a task and tracks its progress.
-    pub async fn track<F: Future>(&self, task: F) -> F::Output {
-        let _running = Running::begin(self);
-        let mut task = pin!(task);
-        poll_fn(|context| {
-            let polled = task.as_mut().poll(context);
-            self.0.progressed();
-            polled
-        })
-        .await
+    /// Runs a task and tracks its progress. The task has an allocation of its own: a loop that waits between two tasks does
+    /// not hold memory for them, and most of the agent's loops wait most of the time.
+    pub fn track<F: Future>(&self, task: F) -> impl Future<Output = F::Output> {
+        let mut task = Box::pin(task);
+        async move {
+            let _running = Running::begin(self);
+            poll_fn(|context| {
+                let polled = task.as_mut().poll(context);
+                self.0.progressed();
+                polled
+            })
+            .await
+        }
     }
 
     /// Runs a loop that may be idle, and tracks that it is polled all the time.
@@ -143,6 +145,8 @@ fn stuck(name: &str, state: State, now: Instant, stuck_after: Duration) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use super::*;
 
     #[test]

@@ -195,3 +195,19 @@ pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Option<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{function, gitsync, receiver};
+
+    /// Bytes of the task of one object while it waits.
+    fn waiting<A, B, C, D, E, F: Future>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_thousand_objects_that_wait_cost_a_few_mib() {
+        let sizes = [waiting(gitsync::run), waiting(function::run), waiting(receiver::run)];
+        assert!(sizes.iter().all(|size| *size <= 6 * 1024), "{sizes:?} bytes");
+    }
+}

@@ -76,7 +76,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         let Some(sync) = input.borrow_and_update().clone() else {
             // It went while nobody could tell when.
             if let Some(sync) = last
-                && stop.run_until_cancelled(task.attempt(&sync).farewell(false)).await.is_none()
+                && stop.run_until_cancelled(Box::pin(task.attempt(&sync).farewell(false))).await.is_none()
             {
                 return;
             }
