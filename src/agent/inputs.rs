@@ -21,6 +21,11 @@ use crate::source::{Consumer, ConsumerKind, Repositories};
 /// Maximum wait for the GitRepositories before the first GitSync or Function is reconciled.
 pub(super) const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
 
+/// The kind of GitRepositories.
+pub(super) fn git_repositories() -> Kind {
+    Kind::custom("serverless.kyma-project.io", "v1alpha1", "GitRepository", "gitrepositories", true, true)
+}
+
 /// Watches GitRepositories until `stop`; `known` is set once they are listed.
 pub(super) async fn repositories(
     repositories: Arc<Repositories>,
@@ -28,14 +33,7 @@ pub(super) async fn repositories(
     known: watch::Sender<bool>,
     stop: CancellationToken,
 ) {
-    let kind = Arc::new(Kind::custom(
-        "serverless.kyma-project.io",
-        "v1alpha1",
-        "GitRepository",
-        "gitrepositories",
-        true,
-        false,
-    ));
+    let kind = Arc::new(git_repositories());
     let mut events = cluster.watch(&kind, Selection::default());
     let mut present = Vec::new();
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {

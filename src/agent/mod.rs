@@ -10,6 +10,7 @@ mod host_keys;
 mod inputs;
 pub mod metrics;
 mod notify;
+mod pins;
 mod receivers;
 mod run;
 mod ssh_keys;

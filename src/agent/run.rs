@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::{Gauges, Metrics, SyncGauges};
 use super::notify::Notifier;
-use super::{bootstrap, functions, health, host_keys, inputs, receivers, ssh_keys};
+use super::{bootstrap, functions, health, host_keys, inputs, pins, receivers, ssh_keys};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
@@ -357,6 +357,11 @@ async fn lead(
     let following = host_keys::follow(source.clone(), cluster.clone(), settings.namespace.clone(), stop.clone());
     tasks.spawn(async move {
         following.await;
+        Ok(())
+    });
+    let pinning = pins::keep(source.host_keys_to_pin(), Arc::clone(&repositories), cluster.clone(), stop.clone());
+    tasks.spawn(async move {
+        pinning.await;
         Ok(())
     });
     let (seen, repositories_known) = watch::channel(false);

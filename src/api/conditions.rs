@@ -17,6 +17,8 @@ pub enum Type {
     Contended,
     /// A new commit waits for a window.
     Frozen,
+    /// The host key of a GitRepository was pinned at first use.
+    HostKeyPinned,
 }
 
 impl Type {
@@ -29,6 +31,7 @@ impl Type {
             Self::Healthy => "Healthy",
             Self::Contended => "Contended",
             Self::Frozen => "Frozen",
+            Self::HostKeyPinned => "HostKeyPinned",
         }
     }
 }
@@ -92,6 +95,8 @@ pub enum Reason {
     TokenInvalid,
     /// This agent receives no deliveries.
     NotServed,
+    /// Nobody has compared the host key with what its operator publishes.
+    PinnedAtFirstUse,
     /// An invariant of Mainstay is broken.
     InternalError,
 }

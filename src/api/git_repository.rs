@@ -1,20 +1,25 @@
 //! `GitRepository` (`serverless.kyma-project.io/v1alpha1`): where a repository is and how to authenticate to it.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schemas::{ConditionSchema, TimeSchema};
+
 /// Address of a Git repository, and the credentials for it.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "serverless.kyma-project.io",
     version = "v1alpha1",
     kind = "GitRepository",
     plural = "gitrepositories",
     namespaced,
+    status = "GitRepositoryStatus",
     derive = "PartialEq",
     printcolumn(name = "URL", type_ = "string", json_path = ".spec.url"),
-    printcolumn(name = "Auth", type_ = "string", json_path = ".spec.auth.type")
+    printcolumn(name = "Auth", type_ = "string", json_path = ".spec.auth.type"),
+    printcolumn(name = "Pinned", type_ = "string", json_path = ".status.pinnedHostKeys[0].fingerprint", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepositorySpec {
@@ -31,6 +36,53 @@ pub struct GitRepositorySpec {
     /// Whose signatures commits must have; without it commits need none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
+    /// Which keys of its SSH server are trusted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub host_keys: HostKeyPolicy,
+}
+
+/// Which keys of an SSH server are trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HostKeyPolicy {
+    /// Those in `known_hosts` of the Secret, or else in the ConfigMap `mainstay-known-hosts` of the agent, or else those
+    /// that large hosts publish.
+    #[default]
+    Known,
+    /// The same; and where the Secret has no `known_hosts` and nothing is known of the host, the key that it presents first,
+    /// which is then in `status.pinnedHostKeys`. Whoever answers in its place at that moment is trusted, too.
+    PinAtFirstUse,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// What the agent knows of a repository.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitRepositoryStatus {
+    /// Host keys that were pinned at first use. Remove one, and the key that the host presents next is pinned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned_host_keys: Vec<PinnedHostKey>,
+    /// HostKeyPinned while a key is pinned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<ConditionSchema>")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A host key that was pinned at first use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PinnedHostKey {
+    /// The host as in `known_hosts`: `host`, or `[host]:port` unless the port is 22.
+    pub host: String,
+    /// The public key as in `known_hosts`: its type and its base64 text.
+    pub key: String,
+    /// The key's fingerprint and type, as `ssh-keygen -l` prints them.
+    pub fingerprint: String,
+    /// When it was pinned.
+    #[schemars(with = "TimeSchema")]
+    pub pinned_at: Time,
 }
 
 /// Whose signatures commits must have. What is not signed so is not applied or built; what was applied before stays.

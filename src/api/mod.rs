@@ -19,7 +19,7 @@ mod schemas;
 pub use amount::Amount;
 pub use duration::Span;
 pub use function::{Function, FunctionSpec, FunctionStatus};
-pub use git_repository::{GitRepository, GitRepositorySpec};
+pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
 pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 

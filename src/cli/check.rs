@@ -5,21 +5,24 @@
 //!
 //! Invariant: nothing is written. Invariant: no value of a Secret is printed.
 
+mod repository;
+
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{Error, Exit, connection::HomeConnection, identity::data_of, output, syncs, uninstall::is_held};
+use self::repository::{Asked, Finding, wrong};
+use super::{Error, Exit, connection::HomeConnection, output, uninstall::is_held};
 use crate::{
     api::{
-        self, GitRepository, GitRepositorySpec,
-        git_repository::{AuthType, RepositoryAuth},
+        self,
+        git_repository::{Verify, VerifyMode, VerifySecretRef},
         names,
     },
-    cluster::{Cluster, Kind, Persistence, Scope, Selection},
+    cluster::{Cluster, Kind, Persistence, Scope},
     failure::chain,
-    source::{self, Reference, Remote, RemoteUrl, SharedHostKeys, Source},
+    source::Reference,
 };
 
 /// The roles that the agent needs.
@@ -34,21 +37,34 @@ const SHOWN: usize = 5;
 /// Arguments of `check`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
+    /// GitRepository to try, instead of the agent and all GitRepositories of the namespace; `NAMESPACE/NAME` in another one
+    #[arg(long, value_name = "NAME", conflicts_with = "git_url")]
+    repository: Option<String>,
     /// Address of a repository to try, instead of the agent and its GitRepositories
     #[arg(long, value_name = "URL")]
     git_url: Option<String>,
     /// Secret in the namespace to open that repository with
     #[arg(long, value_name = "SECRET", requires = "git_url")]
     secret: Option<String>,
+    /// Secret in the namespace with the keys that commits of that repository must be signed by
+    #[arg(long, value_name = "SECRET", requires = "git_url")]
+    verify_secret: Option<String>,
+    /// What must be signed: `HEAD` for the commit, `Tag`, or `TagAndHEAD`
+    #[arg(long, value_name = "MODE", requires = "verify_secret", default_value = "HEAD", value_parser = verify_mode)]
+    verify_mode: VerifyMode,
+    /// Branch, tag or commit to look up; by default those that GitSyncs and Functions follow, or else the default branch
+    #[arg(long, value_name = "REFERENCE", value_parser = reference)]
+    reference: Option<Reference>,
     #[command(flatten)]
     connection: HomeConnection,
 }
 
-/// What came of one check: what is fine, or what is wrong and what to do.
-type Finding = Result<String, (String, Option<String>)>;
+fn reference(text: &str) -> Result<Reference, String> {
+    Reference::parse(text).map_err(|error| chain(&error))
+}
 
-fn wrong(what: impl Into<String>, hint: impl Into<String>) -> Finding {
-    Err((what.into(), Some(hint.into())))
+fn verify_mode(text: &str) -> Result<VerifyMode, String> {
+    serde_json::from_value(json!(text)).map_err(|_| "it is HEAD, Tag or TagAndHEAD".to_owned())
 }
 
 /// Prints findings, and remembers whether one was bad.
@@ -72,11 +88,27 @@ impl Report {
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let namespace = &arguments.connection.namespace;
     let mut report = Report { exit: Exit::Fine };
+    let asked = Asked { home: namespace.clone(), reference: arguments.reference.clone() };
     if let Some(url) = &arguments.git_url {
-        report.add(one_remote(&arguments, url, namespace).await?)?;
+        let verify = arguments.verify_secret.clone();
+        let verify = verify.map(|name| Verify { mode: arguments.verify_mode, secret_ref: VerifySecretRef { name } });
+        let secret = arguments.secret.clone();
+        let cluster = match (&secret, &verify) {
+            (None, None) => None,
+            _ => Some(arguments.connection.connect().await?),
+        };
+        for finding in repository::at(cluster.as_ref(), url, secret, verify, &asked).await? {
+            report.add(finding)?;
+        }
         return Ok(report.exit);
     }
     let cluster = arguments.connection.connect().await?;
+    if let Some(name) = &arguments.repository {
+        for finding in repository::named(&cluster, name, &asked).await? {
+            report.add(finding)?;
+        }
+        return Ok(report.exit);
+    }
     let kinds = cluster.kinds().await?;
     report.add(Ok(format!("the cluster answers and serves {} kinds", kinds.len())))?;
     let mut is_defined = true;
@@ -95,11 +127,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     report.add(permissions(&cluster, namespace).await?)?;
     report.add(agent(&cluster, namespace).await?)?;
     if is_defined {
-        for repository in repositories(&cluster, namespace).await? {
-            let name = repository.metadata.name.clone().unwrap_or_default();
-            let finding = remote(Some(&cluster), namespace, &repository.spec).await?;
-            let named = |text: String| format!("GitRepository {namespace}/{name}: {text}");
-            report.add(finding.map(named).map_err(|(text, hint)| (named(text), hint)))?;
+        for finding in repository::all(&cluster, &asked).await? {
+            report.add(finding)?;
         }
     }
     Ok(report.exit)
@@ -203,79 +232,6 @@ fn needed(namespace: &str) -> Result<Vec<(String, Value)>, Error> {
         }
     }
     Ok(needed)
-}
-
-async fn repositories(cluster: &Cluster, namespace: &str) -> Result<Vec<GitRepository>, Error> {
-    let Some(kind) = cluster.kind("serverless.kyma-project.io/v1alpha1", "GitRepository").await? else {
-        return Ok(Vec::new());
-    };
-    let values: Vec<Value> = cluster.list(&kind, Selection::default().within(namespace)).try_collect().await?;
-    values.into_iter().map(syncs::understand).collect()
-}
-
-/// Tries the repository of `--git-url`; the cluster is asked for its Secret alone.
-async fn one_remote(arguments: &Arguments, url: &str, namespace: &str) -> Result<Finding, Error> {
-    let is_ssh = RemoteUrl::parse(url).is_ok_and(|url| url.known_hosts_name().is_some());
-    let kind = if is_ssh { AuthType::Key } else { AuthType::Basic };
-    let auth = arguments.secret.clone().map(|secret_name| RepositoryAuth { kind, secret_name });
-    let cluster = match auth {
-        Some(_) => Some(arguments.connection.connect().await?),
-        None => None,
-    };
-    let spec = json!({"url": url, "auth": auth});
-    let spec: GitRepositorySpec =
-        serde_json::from_value(spec).map_err(|cause| Error::Understand { what: "GitRepository".into(), cause })?;
-    remote(cluster.as_ref(), namespace, &spec).await
-}
-
-/// Looks up the default branch of a repository.
-async fn remote(cluster: Option<&Cluster>, namespace: &str, spec: &GitRepositorySpec) -> Result<Finding, Error> {
-    let bad = |error: source::Error| Err((chain(&error), None));
-    let url = match RemoteUrl::parse(&spec.url) {
-        Ok(url) => url,
-        Err(error) => return Ok(bad(error)),
-    };
-    if let Err(error) = source::supported(&url, spec.auth.as_ref()) {
-        return Ok(bad(error));
-    }
-    let mut data = None;
-    if let (Some(auth), Some(cluster)) = (&spec.auth, cluster) {
-        let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
-        let Some(secret) = cluster.get(&secrets, Some(namespace), &auth.secret_name).await? else {
-            let what = format!("Secret {namespace}/{} does not exist", auth.secret_name);
-            return Ok(wrong(what, "-n NAMESPACE names another namespace"));
-        };
-        data = Some(data_of(&secret)?);
-    }
-    let mut access = match source::access(spec.auth.as_ref(), data.as_ref()) {
-        Ok(access) => access,
-        Err(error) => return Ok(bad(error)),
-    };
-    if let (Some(proxy), Some(cluster)) = (&spec.proxy_secret_ref, cluster) {
-        let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
-        let secret = cluster.get(&secrets, Some(namespace), &proxy.name).await?.unwrap_or_default();
-        access = match access.through_proxy(&data_of(&secret)?) {
-            Ok(access) => access,
-            Err(error) => return Ok(bad(error)),
-        };
-    }
-    let source::Access { credentials, connection } = access;
-    let remote = Remote { url, credentials, connection, verification: None };
-    let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
-    let source = Source::new(source::Settings::new(room.path()));
-    if let Some(cluster) = cluster {
-        let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
-        let map = cluster.get(&maps, Some(namespace), names::KNOWN_HOSTS).await?.unwrap_or_default();
-        if let Some(lines) = map["data"][names::KNOWN_HOSTS_KEY].as_str() {
-            source.set_host_keys(SharedHostKeys::Lines(lines.into()));
-        }
-    }
-    Ok(match source.lookup(&remote, &Reference::head(), std::time::Duration::ZERO).await {
-        Ok(found) => {
-            Ok(format!("{} answers: {} is at {}", remote.url, found.short(), syncs::short(&found.commit.to_string())))
-        }
-        Err(error) => bad(error),
-    })
 }
 
 #[cfg(test)]

@@ -170,10 +170,7 @@ mod tests {
     }
 
     fn repository(url: &str) -> GitRepository {
-        GitRepository::new(
-            "shop",
-            crate::api::GitRepositorySpec { url: url.into(), auth: None, proxy_secret_ref: None, verify: None },
-        )
+        GitRepository::new("shop", crate::api::GitRepositorySpec { url: url.into(), ..Default::default() })
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub struct Access {
     pub secret: Option<(AuthType, String)>,
     /// Name of the Secret with the proxy.
     pub proxy: Option<String>,
-    /// The host keys that hold for all repositories, in the format of `known_hosts`, as far as they are about this host;
-    /// `None` if those that the builder brings along hold.
+    /// The host keys that hold for all repositories, and the one that is pinned, in the format of `known_hosts`, as far as
+    /// they are about this host; `None` if those that the builder brings along hold.
     pub known_hosts: Option<String>,
 }
 
@@ -146,7 +146,7 @@ pub(super) async fn remote(
     let named = spec.auth.as_ref().map_or("", |auth| &auth.secret_name);
     missing(named, &known.auth)?;
     let access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data));
-    let mut access = access.map_err(|error| refused(named, error))?;
+    let mut access = access.map_err(|error| refused(named, error))?.with_pins(&found, &url);
     if let Some(proxy) = &spec.proxy_secret_ref {
         missing(&proxy.name, &known.proxy)?;
         let data = known.proxy.as_ref().and_then(Known::data);
@@ -161,7 +161,7 @@ pub(super) async fn remote(
         );
         return Err(SourceError::options(Class::Invalid, &why));
     }
-    let known_hosts = context.source.host_keys_of(&url).await.map_err(|why| {
+    let known_hosts = context.source.host_keys_of(&url, &credentials).await.map_err(|why| {
         SourceError::options(
             Class::Unavailable,
             &format!("the host keys that hold for all repositories are not known: {why}"),

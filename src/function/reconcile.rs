@@ -30,7 +30,7 @@ use crate::api::DriftPolicy;
 use crate::api::Function;
 use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{Reason, Status, Type};
-use crate::api::git_repository::GitRepositorySpec;
+use crate::api::git_repository::{GitRepositorySpec, PinnedHostKey};
 use crate::cluster::Kind;
 use crate::managed::Policy;
 use crate::object::{Key, Owner};
@@ -186,13 +186,16 @@ impl Task {
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
 
-    /// The GitRepository of a Git Function; an error if it is unknown whether it exists.
-    fn repository_of(&self, function: &Function) -> Result<Option<GitRepositorySpec>, String> {
+    /// The GitRepository of a Git Function and its pinned host keys; an error if it is unknown whether it exists.
+    fn repository_of(&self, function: &Function) -> Result<Option<(GitRepositorySpec, Vec<PinnedHostKey>)>, String> {
         let is_git = function.spec.kind.as_deref() == Some("git");
         let Some(source) = Some(function.spec.source.trim()).filter(|_| is_git) else { return Ok(None) };
         let repositories = &self.context.repositories;
         match (repositories.get(&self.namespace, source), repositories.unknown()) {
-            (Some(repository), _) => Ok(Some(repository.spec.clone())),
+            (Some(repository), _) => {
+                let pinned = repository.status.as_ref().map(|status| status.pinned_host_keys.clone());
+                Ok(Some((repository.spec.clone(), pinned.unwrap_or_default())))
+            }
             (None, Some(why)) => Err(why),
             (None, None) => Ok(None),
         }

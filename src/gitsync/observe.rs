@@ -58,7 +58,8 @@ impl Task {
         if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
             is_usable(&auth.secret_name, "credentials", known)?;
         }
-        let mut access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
+        let access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
+        let mut access = access.with_pins(repository, &url);
         if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
             is_usable(&proxy.name, "proxy", known)?;
             access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;

@@ -359,5 +359,8 @@ fn without_bookkeeping(mut repository: GitRepository) -> GitRepository {
         uid: repository.metadata.uid,
         ..Default::default()
     };
+    if let Some(status) = &mut repository.status {
+        status.conditions.clear();
+    }
     repository
 }

@@ -14,11 +14,13 @@ use super::address::RemoteUrl;
 use super::connection::Connection;
 use super::error::{Error, Fault, Sent};
 use super::github_app::{self, GithubApp};
+use super::pinning::Pinning;
 use super::proxy::{self, Proxy};
 use super::secret_field::field;
 use super::ssh_fault::SshFault;
 use super::ssh_key::{self, SshIdentity};
 use super::tls;
+use crate::api::GitRepository;
 use crate::api::git_repository::{AuthType, RepositoryAuth};
 use crate::object::Secret;
 
@@ -73,6 +75,18 @@ impl Access {
         let proxy = Proxy::read(secret).map_err(|fault| Error::Proxy { cause: Arc::new(fault.into()) })?;
         self.connection.proxy = Some(Arc::new(proxy));
         Ok(self)
+    }
+}
+
+impl Access {
+    /// The same access with the host keys that the GitRepository has pinned, if it pins keys.
+    #[must_use]
+    pub fn with_pins(mut self, repository: &GitRepository, url: &RemoteUrl) -> Self {
+        if let Credentials::Key(identity) = &mut self.credentials {
+            let host = url.known_hosts_name();
+            Arc::make_mut(identity).pinning = host.and_then(|host| Pinning::of(repository, &host));
+        }
+        self
     }
 }
 

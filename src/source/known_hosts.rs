@@ -5,7 +5,7 @@
 //! Invariant: a key marked as `@revoked` is refused, whatever else accepts it, and so is a certificate that it signed.
 //! Invariant: a certificate is accepted only for a name that it has, as long as it is valid.
 //!
-//! Deliberately not here: clocks; trust at first use.
+//! Deliberately not here: clocks; keys that are pinned at first use (`pinning`).
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ring::hmac;
@@ -44,8 +44,7 @@ pub(super) enum HostKeyCheck {
 
 /// Whether this text lists a key of the host, or an authority for it; `name` is its name there, with the port unless that is 22.
 pub fn lists_host(text: &str, name: &str) -> bool {
-    let keys = HostKeys::read(text, name);
-    !keys.accepted.is_empty() || !keys.authorities.is_empty()
+    HostKeys::read(text, name).are_known()
 }
 
 impl HostKeys {
@@ -62,6 +61,17 @@ impl HostKeys {
             }
         }
         keys
+    }
+
+    /// Whether a key of the host is known, or an authority for it.
+    pub(super) fn are_known(&self) -> bool {
+        !self.accepted.is_empty() || !self.authorities.is_empty()
+    }
+
+    /// These keys and one more, which has its type and its base64 text; one that cannot be read is none.
+    pub(super) fn with(mut self, key: &str) -> Self {
+        self.accepted.extend(PublicKey::from_openssh(key));
+        self
     }
 
     /// The same keys without those that are revoked in `other`.
@@ -174,6 +184,11 @@ pub(super) fn shown(key: &PublicKey) -> String {
         _ => "other",
     };
     format!("{} ({kind})", key.fingerprint(HashAlg::Sha256))
+}
+
+/// Type and base64 text of a key, as in `known_hosts`.
+pub(super) fn text(key: &PublicKey) -> Option<String> {
+    PublicKey::from(key.key_data().clone()).to_openssh().ok()
 }
 
 /// Marker and key of a line, if it is about the host.

@@ -40,6 +40,8 @@ mod pem;
 mod percent;
 #[expect(clippy::disallowed_methods, reason = "blocking work runs on its own threads")]
 mod permits;
+mod pinning;
+mod pins;
 mod poll;
 mod proxy;
 mod pushes;
@@ -82,6 +84,8 @@ pub use github_app::GithubApp;
 pub use id::{BlobId, Commit, TreeId};
 pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};
 pub use known_hosts::{PUBLISHED, lists_host};
+pub use pinning::{FirstUse, PinRequest};
+pub use pins::{pin, pin_for_now};
 pub use pushes::{BETWEEN, Followed, PushReceiver, Pushes};
 pub use reference::{BaseDir, Reference, ResolvedRef};
 pub use remote::Remote;

@@ -36,6 +36,13 @@ impl Remote {
         Self { verification: None, ..self.clone() }
     }
 
+    /// Fingerprint and type of the host key that was pinned at first use, if its host keys are not otherwise known to the Secret.
+    pub fn pinned_host_key(&self) -> Option<&str> {
+        let Credentials::Key(identity) = &self.credentials else { return None };
+        let pin = identity.pinning.as_ref().filter(|_| identity.known_hosts.is_none())?.pin.as_ref()?;
+        Some(&pin.fingerprint).filter(|text| !text.is_empty()).map(String::as_str)
+    }
+
     pub(super) fn credentials(&self) -> &Credentials {
         match &self.credentials {
             Credentials::Anonymous => self.url.embedded(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::abbreviation::{Resolutions, Tips};
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
@@ -21,6 +21,7 @@ use super::id::Commit;
 use super::judgements::Judgements;
 use super::mirror::{Mirror, OpenGenerations};
 use super::permits::{Permits, TenantPermits};
+use super::pinning::PinRequest;
 use super::poll::Poll;
 use super::remote::Remote;
 use super::transport::{
@@ -145,12 +146,12 @@ impl Source {
         self.inner.ssh.shared_host_keys().subscribe()
     }
 
-    /// The lines about the host of a repository that hold for all repositories; `None` if the program's own hold, or if the
-    /// repository is not on an SSH server. Waits for at most 10 s until they are known.
+    /// The lines about the host of a repository that hold for all repositories, and the one that is pinned; `None` if the
+    /// program's own hold, or if the repository is not on an SSH server. Waits for at most 10 s until they are known.
     ///
     /// # Errors
     /// Why they are not known.
-    pub async fn host_keys_of(&self, url: &RemoteUrl) -> Result<Option<Vec<String>>, String> {
+    pub async fn host_keys_of(&self, url: &RemoteUrl, given: &Credentials) -> Result<Option<Vec<String>>, String> {
         let Some(address) = url.ssh() else { return Ok(None) };
         let mut keys = self.host_keys();
         // Elapsed, and a sender that is gone, leave what is known: nothing.
@@ -158,7 +159,13 @@ impl Source {
             tokio::time::timeout(LISTED_WITHIN, keys.wait_for(|keys| !matches!(keys, SharedHostKeys::Unknown(None))))
                 .await;
         let keys = keys.borrow();
-        keys.lines_about(&address.known_hosts_name())
+        let identity = if let Credentials::Key(identity) = given { Some(&**identity) } else { None };
+        keys.lines_about(&address.known_hosts_name(), identity)
+    }
+
+    /// From now on the receiver gets the host keys that are to be pinned.
+    pub fn host_keys_to_pin(&self) -> mpsc::UnboundedReceiver<PinRequest> {
+        self.inner.ssh.pins().subscribe()
     }
 
     /// The same source for a namespace: permits are shared fairly between namespaces.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::api::GitRepository;
+use super::pins::without_stale_pins;
+use crate::api::{GitRepository, GitRepositoryStatus};
 
 /// Why they are unknown before the first list.
 const NOT_LISTED: &str = "they have not been listed yet";
@@ -46,6 +47,13 @@ impl Repositories {
             None => all.remove(&key),
         };
         self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Those whose status says something of pinned host keys that is no longer true, and what it should be.
+    pub fn with_stale_pins(&self) -> Vec<(Arc<GitRepository>, GitRepositoryStatus)> {
+        let all = self.all.lock();
+        let stale = |one: &Arc<GitRepository>| Some((Arc::clone(one), without_stale_pins(one)?));
+        all.values().filter_map(stale).collect()
     }
 
     /// They have never been listed, for this reason.

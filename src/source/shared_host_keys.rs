@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use super::known_hosts::{HostKeys, PUBLISHED, lines};
+use super::pinning::Pinning;
+use super::ssh_key::SshIdentity;
 
 /// The lines in the format of `known_hosts` that hold for all repositories.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,26 +20,34 @@ pub enum SharedHostKeys {
 }
 
 /// Where the known keys of a host come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Secret,
     ConfigMap,
     Published,
+    /// A key was pinned at first use.
+    Pinned(Pinning),
+    /// No key is known, and the one that is presented is to be pinned.
+    FirstUse,
 }
 
 impl SharedHostKeys {
-    /// The keys of a host, by its name in `known_hosts`: those of the Secret if it has any, without what is revoked for all;
-    /// or why they are not known.
-    pub(super) fn keys_of(&self, name: &str, secret: Option<&str>) -> Result<(HostKeys, Origin), String> {
+    /// The keys of a host, by its name in `known_hosts`: those of the Secret if it has any, or those for all, or the one that
+    /// is pinned, without what is revoked for all; or why they are not known.
+    pub(super) fn keys_of(&self, name: &str, identity: &SshIdentity) -> Result<(HostKeys, Origin), String> {
         let (text, origin) = match self {
             Self::Unknown(why) => return Err(unknown(why.as_deref())),
             Self::Published => (PUBLISHED, Origin::Published),
             Self::Lines(text) => (&**text, Origin::ConfigMap),
         };
         let for_all = HostKeys::read(text, name);
-        Ok(match secret {
-            Some(text) => (HostKeys::read(text, name).without_revoked_in(for_all), Origin::Secret),
-            None => (for_all, origin),
+        Ok(match (&identity.known_hosts, &identity.pinning) {
+            (Some(text), _) => (HostKeys::read(text, name).without_revoked_in(for_all), Origin::Secret),
+            (None, Some(pinning)) if !for_all.are_known() => match &pinning.pin {
+                Some(pin) => (for_all.with(&pin.key), Origin::Pinned(pinning.clone())),
+                None => (for_all, Origin::FirstUse),
+            },
+            (None, _) => (for_all, origin),
         })
     }
 
@@ -46,13 +56,24 @@ impl SharedHostKeys {
         !matches!(self, Self::Unknown(_))
     }
 
-    /// The lines about a host, if they are others than this program brings along; or why they are not known.
-    pub(super) fn lines_about(&self, name: &str) -> Result<Option<Vec<String>>, String> {
-        match self {
-            Self::Lines(text) => Ok(Some(lines(text, name).map(str::to_owned).collect())),
-            Self::Published => Ok(None),
-            Self::Unknown(why) => Err(unknown(why.as_deref())),
-        }
+    /// The lines about a host for somebody who has the Secret, if they are others than this program brings along; or why they
+    /// are not known.
+    pub(super) fn lines_about(
+        &self,
+        name: &str,
+        identity: Option<&SshIdentity>,
+    ) -> Result<Option<Vec<String>>, String> {
+        let pin = match identity.map(|identity| self.keys_of(name, identity)).transpose()? {
+            Some((_, Origin::Pinned(Pinning { pin: Some(pin), .. }))) => Some(format!("{name} {}", pin.key)),
+            _ => None,
+        };
+        let text = match self {
+            Self::Lines(text) => text,
+            Self::Published if pin.is_some() => PUBLISHED,
+            Self::Published => return Ok(None),
+            Self::Unknown(why) => return Err(unknown(why.as_deref())),
+        };
+        Ok(Some(lines(text, name).map(str::to_owned).chain(pin).collect()))
     }
 }
 

@@ -102,6 +102,57 @@ pub enum SshFault {
         /// Where a new key belongs.
         place: &'static str,
     },
+    /// The host key is unknown and is to be pinned, which nobody here does.
+    #[error("the host key of {host} is not known and is to be pinned at first use: it presented {presented}")]
+    HostKeyFirstUse {
+        /// Host, with its port unless that is 22.
+        host: String,
+        /// Kind and fingerprint of the key.
+        presented: String,
+        /// Type and base64 text of the key.
+        key: String,
+    },
+    /// The host key was pinned just now.
+    #[error(
+        "the host key of {host} was pinned at first use: it presented {presented}; the next attempt relies on that"
+    )]
+    HostKeyPinned {
+        /// Host, with its port unless that is 22.
+        host: String,
+        /// Kind and fingerprint of the key.
+        presented: String,
+    },
+    /// The host key is to be pinned, and that failed.
+    #[error(
+        "the host key of {host} is to be pinned at first use (it presented {presented}), but the status of the \
+         GitRepository was not written: {why}"
+    )]
+    HostKeyNotPinned {
+        /// Host, with its port unless that is 22.
+        host: String,
+        /// Kind and fingerprint of the key.
+        presented: String,
+        /// Why not.
+        why: String,
+    },
+    /// The host key is not the one that was pinned.
+    #[error(
+        "the host key of {host} has changed: it presented {presented}, known is {known} (pinned at first use, at {since}). \
+         Somebody may be reading along, so nothing was sent; if its operator changed the key, put the new one into the Secret \
+         under known_hosts, or have the next key pinned: {forget}"
+    )]
+    PinnedHostKeyChanged {
+        /// Host, with its port unless that is 22.
+        host: String,
+        /// Kind and fingerprint of the key.
+        presented: String,
+        /// Type and fingerprint of the pinned key.
+        known: String,
+        /// When it was pinned.
+        since: String,
+        /// The command that removes the pin.
+        forget: String,
+    },
     /// The host's certificate is not valid for it.
     #[error("the certificate of {host} is not accepted: {why} (its key is {presented})")]
     HostCertificate {
@@ -162,10 +213,12 @@ impl SshFault {
             | Self::OnlySha1
             | Self::HostKeyUnknown { .. }
             | Self::HostKeyChanged { .. }
+            | Self::PinnedHostKeyChanged { .. }
             | Self::HostKeyRevoked { .. }
             | Self::HostCertificate { .. }
             | Self::NoCommand { .. } => Class::Denied,
-            Self::NothingInCommon { .. } => Class::Unavailable,
+            Self::HostKeyFirstUse { .. } | Self::HostKeyPinned { .. } => Class::NotReady,
+            Self::NothingInCommon { .. } | Self::HostKeyNotPinned { .. } => Class::Unavailable,
         }
     }
 }

@@ -18,6 +18,7 @@ use russh::keys::{self, Algorithm, Encryption, PrivateKey, pkcs8};
 use super::error::Fault;
 use super::known_hosts;
 use super::pem::{Block, NoBlock};
+use super::pinning::Pinning;
 use super::ssh_fault::SshFault;
 use crate::object::Secret;
 
@@ -51,6 +52,8 @@ pub struct SshIdentity {
     pub(super) passphrase: Option<Secret<String>>,
     /// The Secret's `known_hosts`, if there is one.
     pub(super) known_hosts: Option<String>,
+    /// What is pinned, if the repository pins host keys.
+    pub(super) pinning: Option<Pinning>,
 }
 
 impl SshIdentity {
@@ -74,13 +77,16 @@ impl SshIdentity {
             key: Secret::new(key.to_owned()),
             passphrase: passphrase.filter(|text| !text.is_empty()).map(Secret::new),
             known_hosts: known_hosts.filter(|text| !text.trim().is_empty()),
+            pinning: None,
         })
     }
 
     /// The parts that distinguish identities.
-    pub(super) fn parts(&self) -> [&str; 3] {
+    pub(super) fn parts(&self) -> Vec<&str> {
         let passphrase = self.passphrase.as_ref().map(|text| text.expose().as_str()).unwrap_or_default();
-        [self.key.expose(), passphrase, self.known_hosts.as_deref().unwrap_or_default()]
+        let mut parts = vec![self.key.expose().as_str(), passphrase, self.known_hosts.as_deref().unwrap_or_default()];
+        parts.extend(self.pinning.iter().flat_map(Pinning::parts));
+        parts
     }
 
     /// The private key. Decrypting one takes some tenths of a second.

@@ -26,7 +26,7 @@ pub(super) async fn install(
     cluster.kinds_changed();
     let mut repository = GitRepository::new(
         &followed.name,
-        GitRepositorySpec { url: followed.url.clone(), auth: None, proxy_secret_ref: None, verify: None },
+        GitRepositorySpec { url: followed.url.clone(), ..GitRepositorySpec::default() },
     );
     // The branch may contain a GitRepository with this name for other clusters: here it must keep the address of the
     // local copy.

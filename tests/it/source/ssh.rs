@@ -372,7 +372,7 @@ async fn the_host_keys_of_a_build_are_waited_for_until_they_are_known() {
     let source = Source::new(settings(mirrors.path()));
     let url = RemoteUrl::parse("git@git.example.org:shop.git").unwrap();
     source.set_host_keys(SharedHostKeys::Unknown(None));
-    let keys = source.host_keys_of(&url);
+    let keys = source.host_keys_of(&url, &Credentials::Anonymous);
     tokio::pin!(keys);
     assert!(futures::poll!(&mut keys).is_pending(), "a build without them would trust other keys");
     let line = "git.example.org ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL0EGFZvQ5IlMnvgEyG4dRAiFKfTTfHNN3vzvpRXjmGS";
@@ -380,7 +380,7 @@ async fn the_host_keys_of_a_build_are_waited_for_until_they_are_known() {
     assert_eq!(keys.await, Ok(Some(vec![line.to_owned()])));
 
     source.set_host_keys(SharedHostKeys::Unknown(Some("forbidden".to_owned())));
-    assert_eq!(source.host_keys_of(&url).await, Err("forbidden".to_owned()));
+    assert_eq!(source.host_keys_of(&url, &Credentials::Anonymous).await, Err("forbidden".to_owned()));
     let other = RemoteUrl::parse("https://git.example.org/shop.git").unwrap();
-    assert_eq!(source.host_keys_of(&other).await, Ok(None));
+    assert_eq!(source.host_keys_of(&other, &Credentials::Anonymous).await, Ok(None));
 }

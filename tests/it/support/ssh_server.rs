@@ -256,6 +256,11 @@ impl SshServer {
         self.shared.levers.lock().ended
     }
 
+    /// What `sshd` has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
     /// Bytes that went to clients since the last call, as they were on the wire.
     pub(crate) fn take_bytes(&self) -> usize {
         std::mem::take(&mut self.shared.levers.lock().bytes_out)

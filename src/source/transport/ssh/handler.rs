@@ -5,7 +5,7 @@ use russh::client::{ChannelOpenHandle, Handler, Msg, Session};
 use russh::keys::PublicKeyOrCertificate;
 use russh::{Channel, client};
 
-use crate::source::known_hosts::{HostKeyCheck, HostKeys, shown};
+use crate::source::known_hosts::{self, HostKeyCheck, HostKeys, shown};
 use crate::source::shared_host_keys::Origin;
 use crate::source::ssh_fault::SshFault;
 
@@ -64,18 +64,37 @@ impl Handler for HostKeyChecker {
             }
             PublicKeyOrCertificate::PublicKey { key, .. } => self.keys.judge(key),
         };
+        // The server has proved that it has the key. A certificate that nobody vouches for is not pinned.
+        let key = match presented {
+            PublicKeyOrCertificate::PublicKey { key, .. } => known_hosts::text(key),
+            PublicKeyOrCertificate::Certificate(_) => None,
+        };
         let (host, presented) = (self.host.clone(), shown(&presented.public_key()));
         Err(Refusal::Host(match check {
             HostKeyCheck::Accepted => return Ok(true),
+            HostKeyCheck::Unknown if self.origin == Origin::FirstUse && key.is_some() => {
+                SshFault::HostKeyFirstUse { host, presented, key: key.unwrap_or_default() }
+            }
             HostKeyCheck::Unknown => SshFault::HostKeyUnknown { host, presented, scan: self.scan.clone() },
             HostKeyCheck::Changed => {
-                let (whence, place) = match self.origin {
+                let (whence, place) = match &self.origin {
+                    Origin::Pinned(pinning) => {
+                        return Err(Refusal::Host(SshFault::PinnedHostKeyChanged {
+                            host,
+                            presented,
+                            known: self.keys.shown(),
+                            since: pinning.pin.as_ref().map(|pin| pin.since.clone()).unwrap_or_default(),
+                            forget: pinning.forget(),
+                        }));
+                    }
                     Origin::Secret => ("from known_hosts of the Secret", "the Secret under known_hosts"),
                     Origin::ConfigMap => (
                         "from the ConfigMap mainstay-known-hosts",
                         "that ConfigMap, or into the Secret, under known_hosts",
                     ),
-                    Origin::Published => ("published by its operator", "the Secret under known_hosts"),
+                    Origin::Published | Origin::FirstUse => {
+                        ("published by its operator", "the Secret under known_hosts")
+                    }
                 };
                 SshFault::HostKeyChanged { host, presented, known: self.keys.shown(), whence, place }
             }

@@ -1,12 +1,16 @@
-//! The host keys that hold for all repositories, and the wait for them.
+//! The host keys that hold for all repositories, and the wait for them; keys that are to be pinned.
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::source::error::Fault;
 use crate::source::known_hosts::HostKeys;
+use crate::source::pinning::{FirstUse, PinRequest};
 use crate::source::shared_host_keys::{Origin, SharedHostKeys};
+use crate::source::ssh_fault::SshFault;
+use crate::source::ssh_key::SshIdentity;
 
 /// Maximum wait until they are known.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -34,12 +38,40 @@ impl KeysForAll {
     }
 
     /// The keys of a host, by its name in `known_hosts`, and where they come from.
-    pub(super) async fn of(&self, name: &str, secret: Option<&str>) -> Result<(HostKeys, Origin), Fault> {
+    pub(super) async fn of(&self, name: &str, identity: &SshIdentity) -> Result<(HostKeys, Origin), Fault> {
         let mut keys = self.0.subscribe();
         // When the time is over, the reason is known.
         let _ = tokio::time::timeout(WITHIN, keys.wait_for(SharedHostKeys::are_known)).await;
-        let found = keys.borrow().keys_of(name, secret);
+        let found = keys.borrow().keys_of(name, identity);
         found
             .map_err(|why| Fault::Network { what: format!("the host keys for all repositories cannot be read: {why}") })
+    }
+}
+
+/// Where keys are pinned, if somebody does that.
+#[derive(Debug, Default)]
+pub(in crate::source) struct Pins(Mutex<Option<mpsc::UnboundedSender<PinRequest>>>);
+
+impl Pins {
+    /// From now on the receiver gets what is to be pinned.
+    pub(in crate::source) fn subscribe(&self) -> mpsc::UnboundedReceiver<PinRequest> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *self.0.lock() = Some(sender);
+        receiver
+    }
+
+    /// Has a key pinned; what became of it. The connection that presented it is not used.
+    pub(super) async fn pin(&self, first_use: FirstUse) -> SshFault {
+        let FirstUse { host, key, fingerprint: presented, .. } = first_use.clone();
+        let sender = self.0.lock().clone();
+        let (answer, answered) = oneshot::channel();
+        if sender.is_none_or(|sender| sender.send(PinRequest { first_use, answer }).is_err()) {
+            return SshFault::HostKeyFirstUse { host, presented, key };
+        }
+        match answered.await {
+            Ok(Ok(())) => SshFault::HostKeyPinned { host, presented },
+            Ok(Err(why)) => SshFault::HostKeyNotPinned { host, presented, why },
+            Err(_) => SshFault::HostKeyFirstUse { host, presented, key },
+        }
     }
 }

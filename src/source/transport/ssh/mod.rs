@@ -5,6 +5,8 @@
 //!
 //! Invariant: only the handshake is sent before the host key is accepted, and only a signature of our key before
 //! authentication succeeds.
+//! Invariant: a connection to a host whose key is to be pinned ends before anything of ours is sent; the next one relies on
+//! the pin.
 //! Invariant: the deadline of silence covers everything from the connection to the running command.
 //! Invariant: what fails on a kept connection before anything was answered is tried once more on a new one.
 //! Invariant: all requests of a server (channels, forwarding, agent) are refused.
@@ -27,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::Connection;
 use self::handler::{HostKeyChecker, Refusal};
-use self::host_keys::KeysForAll;
+use self::host_keys::{KeysForAll, Pins};
 pub(in crate::source) use self::lane::LanePlace;
 use self::lane::{Lanes, SharedConnection};
 use self::limited_stream::{LimitedStream, Received};
@@ -56,6 +58,7 @@ pub(in crate::source) struct Ssh {
     names: Names,
     keys: Keys,
     shared: KeysForAll,
+    pins: Pins,
     lanes: Lanes,
 }
 
@@ -85,12 +88,17 @@ enum NotBegun {
 impl Ssh {
     pub(in crate::source) fn new(deadlines: Deadlines, names: Names) -> Self {
         let lanes = Lanes::new(deadlines.idle);
-        Self { deadlines, names, keys: Keys::new(), shared: KeysForAll::new(), lanes }
+        Self { deadlines, names, keys: Keys::new(), shared: KeysForAll::new(), pins: Pins::default(), lanes }
     }
 
     /// The host keys that hold for all remotes.
     pub(in crate::source) fn shared_host_keys(&self) -> &KeysForAll {
         &self.shared
+    }
+
+    /// Where host keys are pinned.
+    pub(in crate::source) fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     /// Replaces the host keys that hold for all remotes. No connection outlives those by which it was accepted.
@@ -125,17 +133,18 @@ impl SshWire<'_> {
         let tenant = names::tenant();
         let key = client.keys.open(&tenant, identity, key).await?;
         let silence = client.deadlines.silence;
-        let host_keys = client.shared.of(&address.known_hosts_name(), identity.known_hosts.as_deref()).await?;
+        let host_keys = client.shared.of(&address.known_hosts_name(), identity).await?;
         let lane = client.lanes.get(self.digest(identity, &host_keys.0), lane);
         let mut may_be_kept = true;
         // Ends: each connection that is full lowers what is expected of the next, and none at all is an error.
         loop {
             let kept = if may_be_kept { lane.kept() } else { None };
-            let (is_kept, connection) = match kept {
-                Some(kept) => (true, kept),
-                None => {
-                    (false, lane.connect(Box::pin(self.log_in(&tenant, host_keys.clone(), Arc::clone(&key)))).await?)
-                }
+            let is_kept = kept.is_some();
+            let connection = if let Some(kept) = kept {
+                kept
+            } else {
+                let login = self.log_in(&tenant, identity, host_keys.clone(), Arc::clone(&key));
+                lane.connect(Box::pin(login)).await?
             };
             let opened_within = if is_kept { CHANNEL.min(silence) } else { silence };
             match Box::pin(begin(&connection, address, silence, opened_within)).await {
@@ -159,6 +168,7 @@ impl SshWire<'_> {
     async fn log_in(
         &self,
         tenant: &Tenant,
+        identity: &SshIdentity,
         host_keys: (HostKeys, Origin),
         key: Arc<PrivateKey>,
     ) -> Result<Connection, Fault> {
@@ -167,7 +177,14 @@ impl SshWire<'_> {
         let Deadlines { connect: within, silence, .. } = client.deadlines;
         let stream = dial::connect(&client.names, &to, within, tenant).await?;
         let connected = tokio::time::timeout(silence, connect(stream, address, host_keys, key, silence)).await;
-        connected.unwrap_or_else(|_| Err(Fault::Timeout { after: silence, what: "connecting over SSH" }))
+        let connected =
+            connected.unwrap_or_else(|_| Err(Fault::Timeout { after: silence, what: "connecting over SSH" }));
+        match (connected, &identity.pinning) {
+            (Err(Fault::Ssh(SshFault::HostKeyFirstUse { host, presented, key })), Some(pinning)) => {
+                Err(client.pins.pin(pinning.first_use(&host, &key, &presented)).await.into())
+            }
+            (connected, _) => connected,
+        }
     }
 
     /// What distinguishes connections.
