@@ -29,7 +29,7 @@ use crate::manifest::{self, Problem};
 use crate::notification::Message;
 use crate::object::{Key, Object};
 use crate::secrets::{Known, SecretData};
-use crate::source::{self, Reference, Remote, RemoteUrl, ResolvedRef, Snapshot, Verification};
+use crate::source::{self, Ancestry, Reference, Remote, RemoteUrl, ResolvedRef, Snapshot, Verification};
 
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
@@ -133,6 +133,7 @@ impl Attempt<'_> {
         }
         // Held no longer than it is read: an open mirror is memory.
         let snapshot = self.source().fetch(remote, found).await?;
+        self.emit_rewritten(&snapshot, found).await;
         let tree = match snapshot.tree(base_dir).await? {
             Some(tree) => Some(tree),
             None if request.allows_prune() => None,
@@ -155,6 +156,27 @@ impl Attempt<'_> {
         let desired = DesiredState { commit: found.commit, tree, generation, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
+    }
+
+    /// Emits that a branch was moved to a commit that does not descend from the one before, where the mirror shows that.
+    async fn emit_rewritten(&mut self, snapshot: &Snapshot, found: &ResolvedRef) {
+        let name = found.full_name().unwrap_or_default().to_owned();
+        let status = self.sync.status.as_ref();
+        let earlier =
+            status.and_then(|s| Some((s.attempted_commit.as_deref()?.parse().ok()?, s.attempted_reference.clone()?)));
+        let Some((old, old_name)) = self.state.read.replace((found.commit, name.clone())).or(earlier) else { return };
+        let Some(branch) = name.strip_prefix("refs/heads/").filter(|_| name == old_name && old != found.commit) else {
+            return;
+        };
+        if let Ok(Ok(Ancestry::Other)) = snapshot.blocking(move |snapshot| snapshot.ancestry(old)).await {
+            let message = Message::BranchRewritten {
+                subject: self.owner.clone(),
+                branch: branch.to_owned(),
+                old: old.to_string(),
+                new: found.commit.to_string(),
+            };
+            self.context.emit(self.owner, &message);
+        }
     }
 
     async fn decode(&self, snapshot: &Snapshot, directory: &Directory) -> Result<Vec<Arc<Desired>>, Refused> {

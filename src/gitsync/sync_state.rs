@@ -35,6 +35,8 @@ pub(super) struct SyncState {
     pub(super) seen: Option<(Commit, Instant)>,
     /// The full name of the reference at which that was.
     pub(super) found_at: Option<String>,
+    /// The commit that was read last, and the full name of the reference at which it was.
+    pub(super) read: Option<(Commit, String)>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<TreeId>)>,
     /// What an earlier agent applied was looked for.

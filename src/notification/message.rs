@@ -48,6 +48,18 @@ pub enum Message {
         /// Full commit id.
         commit: String,
     },
+    /// A branch was moved to a commit that does not descend from the one before.
+    BranchRewritten {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The branch.
+        branch: String,
+        /// Full id of the commit before.
+        old: String,
+        /// Full commit id.
+        new: String,
+    },
     /// A commit was applied in full.
     CommitApplied {
         /// The GitSync.
@@ -230,6 +242,14 @@ impl Message {
             Self::CommitSeen { commit, .. } => {
                 describe(Debug, "CommitSeen", "Apply", commit.clone(), format!("commit {} seen", short(commit)))
             }
+            Self::BranchRewritten { branch, old, new, .. } => {
+                let text = format!(
+                    "branch {branch} was rewritten: {} → {}, which does not descend from it",
+                    short(old),
+                    short(new)
+                );
+                describe(Info, "BranchRewritten", "Apply", new.clone(), text)
+            }
             Self::CommitApplied { commit, created, changed, unchanged, pruned, millis, .. } => {
                 let text = format!(
                     "commit {} applied: {created} created, {changed} changed, {unchanged} unchanged, {pruned} pruned \
@@ -301,6 +321,7 @@ impl Message {
     pub fn subject(&self) -> &Owner {
         match self {
             Self::CommitSeen { subject, .. }
+            | Self::BranchRewritten { subject, .. }
             | Self::CommitApplied { subject, .. }
             | Self::CommitHeld { subject, .. }
             | Self::WindowOverridden { subject, .. }

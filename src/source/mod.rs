@@ -18,6 +18,7 @@
 mod abbreviation;
 mod access_fault;
 mod address;
+mod ancestry;
 mod auth;
 mod connection;
 mod consumers;
@@ -76,6 +77,7 @@ mod watch;
 pub use crate::object::Secret;
 pub use access_fault::AccessFault;
 pub use address::RemoteUrl;
+pub use ancestry::Ancestry;
 pub use auth::{Access, Credentials, access, fields, proxy_fields, supported};
 pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};

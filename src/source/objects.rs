@@ -57,6 +57,14 @@ impl Objects {
         read_commit(&bytes).map(Some).ok_or_else(|| damaged("a commit without a tree"))
     }
 
+    /// Parents of the commit; `None` if the object does not exist.
+    pub(super) fn parents(&self, commit: Commit) -> Result<Option<Vec<Id>>, Fault> {
+        if !matches!(self.header(commit.0)?, Some((_, ObjectType::Commit))) {
+            return Ok(None);
+        }
+        Ok(Some(read_parents(&self.raw_commit(commit)?)))
+    }
+
     /// A commit as it is stored.
     pub(super) fn raw_commit(&self, commit: Commit) -> Result<Vec<u8>, Fault> {
         self.read(commit.0, ObjectType::Commit, COMMIT_BYTES, "a commit in bytes")
@@ -199,6 +207,11 @@ fn read_commit(bytes: &[u8]) -> Option<CommitInfo> {
     let subject = message.trim_start().lines().next().unwrap_or_default();
     let subject = subject.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     Some(CommitInfo { tree, subject })
+}
+
+fn read_parents(bytes: &[u8]) -> Vec<Id> {
+    let lines = bytes.split(|byte| *byte == b'\n').skip(1);
+    lines.map_while(|line| line.strip_prefix(b"parent ")).filter_map(Id::parse).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::ancestry::{Ancestry, ancestry};
 use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
 use super::mirror::Generation;
@@ -69,6 +70,12 @@ impl Snapshot {
         let inner = Inner { root: info.tree, objects, generation, limits, share };
         inner.objects.directory(inner.root, &BaseDir::root())?;
         Ok(Some(Self { commit, subject: info.subject.into(), inner: Arc::new(inner) }))
+    }
+
+    /// How the commit is related to one that was followed before, as far as the mirror shows that. Blocks.
+    pub fn ancestry(&self, old: Commit) -> Result<Ancestry, Error> {
+        let related = ancestry(self.commit.0, old.0, |id| self.inner.objects.parents(Commit(id)));
+        related.map_err(|cause| self.unread("the history".to_owned(), cause))
     }
 
     /// The commit as Git stores it. Blocks.

@@ -1,6 +1,7 @@
 //! What GitSyncs and Functions follow: ranges of versions, full names, and branches that go away or are renamed.
 
 use git2::Oid;
+use mainstay::notification::Message;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -182,4 +183,47 @@ async fn a_branch_that_is_deleted_and_comes_back_with_other_files_prunes_under_t
     world.allow_prune("demo", &few).await;
     world.ready_at("demo", &few).await;
     assert_eq!(world.config_maps(), ["m0", "m1"]);
+}
+
+/// What was told of rewritten branches so far.
+fn rewritten(world: &mut World) -> Vec<(String, String, String)> {
+    let mut all = Vec::new();
+    while let Ok(message) = world.messages.try_recv() {
+        if let Message::BranchRewritten { branch, old, new, .. } = message {
+            all.push((branch, old, new));
+        }
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_is_rewritten_is_told_and_one_that_goes_on_is_not() {
+    let (mut world, _server) = served().await;
+    let base = release(&mut world, "base");
+    follow(&world, "demo", "main");
+    world.ready_at("demo", &base).await;
+    let one = release(&mut world, "one");
+    world.ask("demo").await;
+    world.ready_at("demo", &one).await;
+    assert_eq!(rewritten(&mut world), []);
+
+    // Amended.
+    let two = world.remote.force(&base).file("apps/a.yaml", config_map("a", "two")).commit("two");
+    world.ask("demo").await;
+    world.ready_at("demo", &two).await;
+    assert_eq!(rewritten(&mut world), [("main".to_owned(), one, two.clone())]);
+
+    // Taken back, while no agent was there.
+    world.kill().await;
+    world.remote.force(&base);
+    world.start();
+    world.ready_at("demo", &base).await;
+    assert_eq!(rewritten(&mut world), [("main".to_owned(), two, base.clone())]);
+
+    // Another branch is no other state of this one.
+    let other = world.remote.orphan("other");
+    world.remote.branch("other");
+    world.change("demo", json!({"reference": "other"})).await;
+    world.ready_at("demo", &other).await;
+    assert_eq!(rewritten(&mut world), []);
 }
