@@ -3,12 +3,14 @@
 //! `kubectl apply` refuses objects of kinds that it has just been told of, so they come in a ConfigMap of the agent's
 //! namespace, and the agent applies them once their kinds are served.
 //!
-//! Invariant: each content of the ConfigMap is applied once; what was deleted or changed afterwards stays so.
+//! Invariant: each object of each content of the ConfigMap is applied once, also if others are refused and tried again; what was
+//! deleted or changed afterwards stays so.
 //! Invariant: only GitRepositories and GitSyncs are applied, in the agent's own namespace, and no field is taken from
 //! another manager.
 //!
 //! Deliberately absent: SSH keys (`ssh_keys`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::names::{BOOTSTRAP, BOOTSTRAP_KEY, BOOTSTRAPPED, INSTALL_MANAGER};
+use crate::api::names::{BOOTSTRAP, BOOTSTRAP_KEY, BOOTSTRAPPED, BOOTSTRAPPING, INSTALL_MANAGER};
 use crate::cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
 use crate::failure::{Backoff, Class, chain};
 
@@ -32,11 +34,12 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
     // In a row.
     let mut failures = 0;
+    let mut progress = Progress::default();
     loop {
         let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), BOOTSTRAP));
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
             let (WatchEvent::Initial(map) | WatchEvent::Applied(map)) = event else { continue };
-            match carry_out(&cluster, &kind, &namespace, &map).await {
+            match carry_out(&cluster, &kind, &namespace, &map, &mut progress).await {
                 Ok(()) => failures = 0,
                 Err(error) if error.class() == Class::Invalid && !error.is_not_found() => {
                     tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out; correct it");
@@ -55,28 +58,83 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
     }
 }
 
-async fn carry_out(cluster: &Cluster, maps: &Kind, namespace: &str, map: &Value) -> Result<(), Error> {
+/// Which objects of a content have been applied.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Digest of the content.
+    content: String,
+    /// Digests of the objects' names.
+    applied: BTreeSet<String>,
+}
+
+impl Progress {
+    /// What is known of the content with this digest, also from earlier agents.
+    fn read(&mut self, content: &str, annotation: Option<&str>) {
+        if self.content != content {
+            *self = Self { content: content.to_owned(), applied: BTreeSet::new() };
+        }
+        let known = annotation.and_then(|text| text.strip_prefix(content)?.strip_prefix(':'));
+        self.applied.extend(known.into_iter().flat_map(|known| known.split(',')).map(str::to_owned));
+    }
+
+    /// As in the annotation.
+    fn write(&self) -> String {
+        let applied: Vec<_> = self.applied.iter().map(String::as_str).collect();
+        format!("{}:{}", self.content, applied.join(","))
+    }
+}
+
+/// Applies all objects that have not been applied; the error is the first one.
+async fn carry_out(
+    cluster: &Cluster,
+    maps: &Kind,
+    namespace: &str,
+    map: &Value,
+    progress: &mut Progress,
+) -> Result<(), Error> {
     let Some(text) = map["data"][BOOTSTRAP_KEY].as_str() else { return Ok(()) };
     let digest = hex::encode(Sha256::digest(text))[..32].to_owned();
-    if map["metadata"]["annotations"][BOOTSTRAPPED] == *digest || !map["metadata"]["deletionTimestamp"].is_null() {
+    let annotations = &map["metadata"]["annotations"];
+    if annotations[BOOTSTRAPPED] == *digest || !map["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
+    progress.read(&digest, annotations[BOOTSTRAPPING].as_str());
+    let before = progress.applied.len();
+    let mut refused = None;
     match objects(text, namespace) {
         Err(why) => tracing::warn!("{BOOTSTRAP} is not carried out: {why}"),
         Ok(objects) => {
             for (kind, name, object) in objects {
+                let short = hex::encode(Sha256::digest(format!("{}/{name}", kind.kind)))[..16].to_owned();
+                if progress.applied.contains(&short) {
+                    continue;
+                }
                 match cluster.apply(&kind, Some(namespace), &name, &object, Apply::unforced(INSTALL_MANAGER)).await {
                     Ok(_) => tracing::info!("{} {namespace}/{name} is as `mainstay install` asks", kind.kind),
                     Err(error) if error.is_conflict() => {
                         tracing::warn!(why = chain(&error), "{} {namespace}/{name} stays as it is", kind.kind);
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        refused.get_or_insert(error);
+                        continue;
+                    }
                 }
+                progress.applied.insert(short);
             }
         }
     }
-    let patch = json!({"metadata": {"annotations": {BOOTSTRAPPED: digest}}});
-    cluster.patch_merge(maps, Some(namespace), BOOTSTRAP, Part::Main, &patch).await.map(drop)
+    let annotations = match &refused {
+        None => json!({BOOTSTRAPPED: digest, BOOTSTRAPPING: null}),
+        Some(_) if progress.applied.len() > before => json!({BOOTSTRAPPING: progress.write()}),
+        Some(_) => Value::Null,
+    };
+    if !annotations.is_null() {
+        let patch = json!({"metadata": {"annotations": annotations}});
+        let written = cluster.patch_merge(maps, Some(namespace), BOOTSTRAP, Part::Main, &patch).await;
+        // What was refused is worth more words.
+        refused = refused.or(written.err());
+    }
+    refused.map_or(Ok(()), Err)
 }
 
 /// The objects, each with its kind and name; all of them, or why none.
@@ -125,6 +183,21 @@ mod tests {
             all.iter().map(name).collect::<Vec<_>>()
         });
         assert_eq!(found, expected.map(|all| all.iter().map(ToString::to_string).collect()).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn what_was_applied_of_a_content_counts_for_that_content_and_for_later_agents() {
+        let mut progress = Progress::default();
+        progress.read("c1", None);
+        progress.applied.insert("a".to_owned());
+        let written = progress.write();
+        progress.read("c1", None);
+        assert_eq!(progress.applied.len(), 1);
+        progress.read("c2", Some(&written));
+        assert!(progress.applied.is_empty(), "of another content");
+        let mut later = Progress::default();
+        later.read("c1", Some(&written));
+        assert!(later.applied.contains("a"));
     }
 
     #[test]

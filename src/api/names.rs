@@ -30,6 +30,8 @@ pub const DISABLED: &str = "disabled";
 pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
 /// On a GitSync: the full commit id that is applied although a window holds it back.
 pub const OVERRIDE_WINDOW: &str = "mainstay.dev/override-window";
+/// On a GitSync, beside [`OVERRIDE_WINDOW`]: the commit, a blank, and the user who says to have asked for that.
+pub const OVERRIDE_WINDOW_BY: &str = "mainstay.dev/override-window-by";
 /// On a GitSync: what happens to its objects when it is deleted; `prune` deletes them, anything else leaves them.
 pub const ON_DELETE: &str = "mainstay.dev/on-delete";
 /// On a GitSync: a value that differs from `status.lastHandledRequest` requests a sync now.
@@ -53,6 +55,8 @@ pub const BOOTSTRAP: &str = "mainstay-bootstrap";
 pub const BOOTSTRAP_KEY: &str = "objects.yaml";
 /// On [`BOOTSTRAP`]: digest of the objects that were created last.
 pub const BOOTSTRAPPED: &str = "mainstay.dev/bootstrapped";
+/// On [`BOOTSTRAP`], while some objects are refused: the digest, and which of them were created.
+pub const BOOTSTRAPPING: &str = "mainstay.dev/bootstrapping";
 /// Field manager of what is created from [`BOOTSTRAP`].
 pub const INSTALL_MANAGER: &str = "mainstay-install";
 /// ConfigMap in the agent's namespace with the keys of SSH hosts.
@@ -64,6 +68,10 @@ pub const KNOWN_HOSTS_KEY: &str = "known_hosts";
 pub const LEASE: &str = "mainstay";
 /// `reportingController` of Events.
 pub const REPORTER: &str = "mainstay.dev/agent";
+/// Label on the pod of the agent that leads: [`LEADS`]. The Service of Receivers selects by it.
+pub const LEADER: &str = "mainstay.dev/leader";
+/// Value of [`LEADER`].
+pub const LEADS: &str = "true";
 /// Field of an inventory ConfigMap's `binaryData`.
 pub const INVENTORY_KEY: &str = "inventory";
 

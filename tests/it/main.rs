@@ -4,6 +4,7 @@
 mod abbreviations;
 mod agent_restarts;
 mod autoscaled;
+mod bootstrap;
 mod build_chain;
 mod build_fetch;
 mod check;
