@@ -136,7 +136,7 @@ pub struct RepositoryAuth {
     #[serde(rename = "type")]
     pub kind: AuthType,
     /// Secret in the same namespace. For `basic`: `username` and `password`, or `bearerToken`, or `githubAppID`,
-    /// `githubAppInstallationID` and `githubAppPrivateKey`; a private CA under `ca.crt`;
+    /// `githubAppInstallationID` (or the name of its owner, `githubAppInstallationOwner`) and `githubAppPrivateKey`; a private CA under `ca.crt`;
     /// a client certificate under `tls.crt` and `tls.key`. For `key`: the private key under `key`, `ssh-privatekey` or
     /// `identity`, the passphrase of an encrypted key under `password`, and the host keys of the server under
     /// `known_hosts`.

@@ -35,11 +35,19 @@ const SKEW: i64 = 60;
 /// Seconds that a signed request is valid; GitHub allows 600.
 const VALID: i64 = 540;
 
+/// Which installation of an App.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Installation {
+    Number(String),
+    /// A user or an organization, whose installation the API names.
+    Owner(String),
+}
+
 /// A GitHub App and its installation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GithubApp {
     id: String,
-    installation: String,
+    installation: Installation,
     key: Secret<String>,
     /// Address of the API, if it is not that of the repository's host.
     base: Option<Url>,
@@ -52,16 +60,18 @@ impl GithubApp {
             return Ok(None);
         }
         let unusable = |field, why| AccessFault::UnusableField { field, why };
-        if data.contains_key(OWNER) && !data.contains_key(INSTALLATION) {
-            return Err(unusable(OWNER, "an installation is named by its number, under githubAppInstallationID"));
-        }
-        let (id, installation) = (field(data, ID)?, field(data, INSTALLATION)?);
-        for (key, value) in [(ID, &id), (INSTALLATION, &installation)] {
-            let is_plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
-            if value.is_empty() || value.len() > 64 || !is_plain {
-                return Err(unusable(key, "it is a number, as GitHub shows it"));
+        let id = number(data, ID)?;
+        // The number is one request less.
+        let installation = if data.contains_key(OWNER) && !data.contains_key(INSTALLATION) {
+            let owner = field(data, OWNER)?;
+            let is_plain = owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+            if owner.is_empty() || owner.len() > 64 || !is_plain {
+                return Err(unusable(OWNER, "it is the name of a user or an organization"));
             }
-        }
+            Installation::Owner(owner)
+        } else {
+            Installation::Number(number(data, INSTALLATION)?)
+        };
         let base = if data.contains_key(BASE) { Some(api(&field(data, BASE)?)?) } else { None };
         let key = &data.get(KEY).ok_or(AccessFault::MissingKey { key: KEY })?.0;
         let key = Some(key).filter(|key| key.len() <= KEY_BYTES).and_then(|key| std::str::from_utf8(key).ok());
@@ -70,8 +80,8 @@ impl GithubApp {
         Ok(Some(Self { id, installation, key: Secret::new(key.to_owned()), base }))
     }
 
-    /// Where the token is asked for, for a repository at this address.
-    pub(super) fn token_url(&self, repository: &Url) -> Option<Url> {
+    /// The API that gives the token, for a repository at this address.
+    pub(super) fn api(&self, repository: &Url) -> Option<Url> {
         let mut url = self.base.clone().unwrap_or_else(|| repository.clone());
         if self.base.is_none() {
             // Their own host has another name for the API, and servers of others have another path.
@@ -82,9 +92,25 @@ impl GithubApp {
             url.set_path(if is_public { "" } else { "/api/v3" });
             url.set_scheme("https").ok()?;
         }
-        let base = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&format!("{base}/app/installations/{}/access_tokens", self.installation));
         Some(url)
+    }
+
+    /// Where the installation of its owner is asked for; `None` if its number is known.
+    pub(super) fn installation_url(&self, api: &Url) -> Option<Url> {
+        match &self.installation {
+            Installation::Number(_) => None,
+            // Of users and organizations alike.
+            Installation::Owner(owner) => Some(below(api, &format!("users/{owner}/installation"))),
+        }
+    }
+
+    /// Where the token is asked for; `found` is the installation of its owner.
+    pub(super) fn token_url(&self, api: &Url, found: Option<u64>) -> Url {
+        let number = match &self.installation {
+            Installation::Number(number) => number.clone(),
+            Installation::Owner(_) => found.unwrap_or_default().to_string(),
+        };
+        below(api, &format!("app/installations/{number}/access_tokens"))
     }
 
     /// What asks for a token at this time, in seconds since 1970.
@@ -100,15 +126,37 @@ impl GithubApp {
     }
 
     /// What distinguishes an App and the API that gives its tokens, without anything of its key.
-    pub(super) fn digest(&self, token_url: &Url) -> [u8; 32] {
-        digest(self.parts().into_iter().chain([token_url.as_str()]))
+    pub(super) fn digest(&self, api: &Url) -> [u8; 32] {
+        digest(self.parts().into_iter().chain([api.as_str()]))
     }
 
     /// The parts that distinguish Apps.
-    pub(super) fn parts(&self) -> [&str; 5] {
+    pub(super) fn parts(&self) -> Vec<&str> {
         let base = self.base.as_ref().map_or("", Url::as_str);
-        ["github app", &self.id, &self.installation, base, self.key.expose()]
+        let (installation, is_owner) = match &self.installation {
+            Installation::Number(number) => (number, None),
+            Installation::Owner(owner) => (owner, Some("owner")),
+        };
+        let parts = ["github app", &self.id, installation, base, self.key.expose()];
+        parts.into_iter().chain(is_owner).collect()
     }
+}
+
+/// A number in a Secret.
+fn number(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, AccessFault> {
+    let number = field(data, key)?;
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+    if number.is_empty() || number.len() > 64 || !is_plain {
+        return Err(AccessFault::UnusableField { field: key, why: "it is a number, as GitHub shows it" });
+    }
+    Ok(number)
+}
+
+/// A path below an address.
+fn below(api: &Url, path: &str) -> Url {
+    let mut url = api.clone();
+    url.set_path(&format!("{}/{path}", api.path().trim_end_matches('/')));
+    url
 }
 
 const NO_KEY: &str = "it is no RSA private key in PEM form of at least 2048 bits, as GitHub makes it";
@@ -141,14 +189,28 @@ mod tests {
 
     fn app(base: Option<&str>) -> GithubApp {
         let base = base.map(|base| Url::parse(base).unwrap());
-        GithubApp { id: "1".into(), installation: "2".into(), key: Secret::new("hunter2".into()), base }
+        GithubApp {
+            id: "1".into(),
+            installation: Installation::Number("2".into()),
+            key: Secret::new("hunter2".into()),
+            base,
+        }
     }
 
     #[test]
     fn asks_the_api_of_the_repositorys_host_for_the_token() {
         let check = |base: Option<&str>, repository: &str, expected: &str| {
-            let url = app(base).token_url(&Url::parse(repository).unwrap()).unwrap();
+            let api = app(base).api(&Url::parse(repository).unwrap()).unwrap();
+            let url = app(base).token_url(&api, None);
             assert_eq!(url.as_str(), format!("{expected}/app/installations/2/access_tokens"));
+            assert_eq!(app(base).installation_url(&api), None);
+            let of_owner = GithubApp { installation: Installation::Owner("team".into()), ..app(base) };
+            assert_eq!(
+                of_owner.installation_url(&api).unwrap().as_str(),
+                format!("{expected}/users/team/installation")
+            );
+            let url = of_owner.token_url(&api, Some(7));
+            assert_eq!(url.as_str(), format!("{expected}/app/installations/7/access_tokens"));
         };
         check(None, "https://github.com/a/b", "https://api.github.com");
         check(None, "https://git.corp:8443/a/b", "https://git.corp:8443/api/v3");
@@ -173,8 +235,8 @@ mod tests {
             "missing field githubAppPrivateKey: the Secret needs it (it may be empty)",
         );
         check(&[(ID, "1"), (INSTALLATION, "2"), (KEY, "x")], &unusable(KEY, NO_KEY));
-        let owner = "an installation is named by its number, under githubAppInstallationID";
-        check(&[(ID, "1"), (OWNER, "o")], &unusable(OWNER, owner));
+        let owner = "it is the name of a user or an organization";
+        check(&[(ID, "1"), (OWNER, "o/../x")], &unusable(OWNER, owner));
         let base = |base| [(ID, "1"), (INSTALLATION, "2"), (BASE, base)];
         check(&base("http://api"), &unusable(BASE, "it has the form https://host/api/v3"));
         check(&base("https://169.254.169.254"), &unusable(BASE, link_local::REFUSED));

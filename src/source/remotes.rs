@@ -255,8 +255,8 @@ impl Source {
         let given = remote.credentials().clone();
         match (&given, wire) {
             (Credentials::App(app), Wire::Http(http, url)) => {
-                let url = app.token_url(url).ok_or(Fault::Stopped)?;
-                let password = self.inner.tokens.get(app.digest(&url), http.app_token(app, url)).await?;
+                let api = app.api(url).ok_or(Fault::Stopped)?;
+                let password = self.inner.tokens.get(app.digest(&api), http.app_token(app, &api)).await?;
                 Ok(Credentials::Basic { username: APP_USER.to_owned(), password })
             }
             _ => Ok(given),
@@ -266,9 +266,9 @@ impl Source {
     /// The fault of a conversation with these credentials, without anything of them.
     pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
         if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault)
-            && let Some(url) = remote.url.http().and_then(|url| app.token_url(url))
+            && let Some(api) = remote.url.http().and_then(|url| app.api(url))
         {
-            self.inner.tokens.refused(app.digest(&url));
+            self.inner.tokens.refused(app.digest(&api));
         }
         transport::without_credentials(credentials, fault)
     }

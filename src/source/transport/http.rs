@@ -79,6 +79,22 @@ impl HttpClients {
     }
 }
 
+const NO_OWNER: &str = "it has no installation of the App for this owner (404); correct githubAppInstallationOwner in the \
+                        Secret, or name the number under githubAppInstallationID";
+const NO_INSTALLATION: &str =
+    "it has no such installation of the App (404); correct githubAppInstallationID in the Secret";
+
+/// An installation of a GitHub App; the rest of the answer does not matter.
+#[derive(Deserialize)]
+struct Installation {
+    id: u64,
+}
+
+/// The API of an App gives nothing.
+fn refused_by(api: &Url, why: &str) -> Fault {
+    Fault::App { host: api.host_str().unwrap_or_default().to_owned(), why: why.to_owned() }
+}
+
 /// The answer of the API to a GitHub App.
 #[derive(Deserialize)]
 struct AppAnswer {
@@ -192,17 +208,41 @@ impl Http {
         }
     }
 
-    /// A token of a GitHub App from this address, and when it ends.
+    /// A token of a GitHub App from this API, and when it ends.
     pub(in crate::source) async fn app_token(
         &self,
         app: &GithubApp,
-        url: Url,
+        api: &Url,
     ) -> Result<(Secret<String>, Timestamp), Fault> {
-        let host = url.host_str().unwrap_or_default().to_owned();
-        let refused = |why: &str| Fault::App { host: host.clone(), why: why.to_owned() };
-        let asked = self
-            .foreign
-            .post(url)
+        let refused = |why: &str| refused_by(api, why);
+        let found = match app.installation_url(api) {
+            None => None,
+            Some(url) => {
+                let answer = self.ask_app(app, api, self.foreign.get(url), NO_OWNER).await?;
+                let answer: Installation =
+                    serde_json::from_slice(&answer).map_err(|_| refused("its answer has no installation"))?;
+                Some(answer.id)
+            }
+        };
+        let answer = self.ask_app(app, api, self.foreign.post(app.token_url(api, found)), NO_INSTALLATION).await?;
+        let answer: AppAnswer = serde_json::from_slice(&answer).map_err(|_| refused("its answer has no token"))?;
+        let is_plain = answer.token.bytes().all(|byte| byte.is_ascii_graphic());
+        if answer.token.is_empty() || answer.token.len() > TOKEN_BYTES || !is_plain {
+            return Err(refused("its answer has no token"));
+        }
+        Ok((Secret::new(answer.token), answer.expires_at))
+    }
+
+    /// The answer of the API to a request that the App signs; `missing` is what it means that nothing is there.
+    async fn ask_app(
+        &self,
+        app: &GithubApp,
+        api: &Url,
+        request: reqwest::RequestBuilder,
+        missing: &str,
+    ) -> Result<Vec<u8>, Fault> {
+        let refused = |why: &str| Err(refused_by(api, why));
+        let asked = request
             .bearer_auth(app.signed_request(Timestamp::now().as_second())?.expose())
             .header(header::ACCEPT, "application/vnd.github+json")
             .header("x-github-api-version", "2022-11-28");
@@ -210,19 +250,15 @@ impl Http {
         match response.status() {
             StatusCode::CREATED | StatusCode::OK => {}
             StatusCode::UNAUTHORIZED => {
-                return Err(refused(
+                return refused(
                     "it does not accept the key (401); correct githubAppID and githubAppPrivateKey in the Secret",
-                ));
+                );
             }
             StatusCode::FORBIDDEN => {
-                return Err(refused("the installation is suspended or may not read the repository (403)"));
+                return refused("the installation is suspended or may not read the repository (403)");
             }
-            StatusCode::NOT_FOUND => {
-                return Err(refused(
-                    "it has no such installation of the App (404); correct githubAppInstallationID in the Secret",
-                ));
-            }
-            status if status.is_redirection() => return Err(refused("it redirects, which is not followed")),
+            StatusCode::NOT_FOUND => return refused(missing),
+            status if status.is_redirection() => return refused("it redirects, which is not followed"),
             status => return Err(Fault::Status { status: status.as_u16(), retry_after: None }),
         }
         let mut body = Vec::new();
@@ -235,12 +271,7 @@ impl Http {
                 });
             }
         }
-        let answer: AppAnswer = serde_json::from_slice(&body).map_err(|_| refused("its answer has no token"))?;
-        let is_plain = answer.token.bytes().all(|byte| byte.is_ascii_graphic());
-        if answer.token.is_empty() || answer.token.len() > TOKEN_BYTES || !is_plain {
-            return Err(refused("its answer has no token"));
-        }
-        Ok((Secret::new(answer.token), answer.expires_at))
+        Ok(body)
     }
 
     /// The answer to a request.

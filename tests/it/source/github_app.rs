@@ -19,6 +19,8 @@ struct Api {
     /// How long tokens are valid.
     seconds: i64,
     tokens: usize,
+    /// Questions which installation an owner has.
+    lookups: usize,
 }
 
 type Shared = Arc<Mutex<Api>>;
@@ -46,9 +48,20 @@ fn is_signed(api: &Api, request: &axum::extract::Request) -> bool {
 
 async fn give(State(api): State<Shared>, request: axum::extract::Request) -> (StatusCode, String) {
     let mut api = api.lock();
-    assert_eq!(request.method(), "POST");
+    let is_lookup = request.uri().path().starts_with("/api/v3/users/");
+    assert_eq!(request.method(), if is_lookup { "GET" } else { "POST" });
     if !is_signed(&api, &request) {
         return (StatusCode::UNAUTHORIZED, json!({"message": "A JSON web token could not be decoded"}).to_string());
+    }
+    if is_lookup {
+        api.lookups += 1;
+    }
+    match request.uri().path() {
+        "/api/v3/users/team/installation" => {
+            return (StatusCode::OK, json!({"id": 29, "account": {"login": "team"}}).to_string());
+        }
+        "/api/v3/users/odd/installation" => return (StatusCode::OK, json!({"id": "../29"}).to_string()),
+        _ => {}
     }
     if request.uri().path() != "/api/v3/app/installations/29/access_tokens" {
         return (StatusCode::NOT_FOUND, json!({"message": "Not Found"}).to_string());
@@ -63,16 +76,17 @@ async fn give(State(api): State<Shared>, request: axum::extract::Request) -> (St
 async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_shortly_before_they_end() {
     let bench = TlsBench::new(|ca| ca.server("127.0.0.1")).await;
     let (pem, public) = key();
-    let api = Arc::new(Mutex::new(Api { public, seconds: 3600, tokens: 0 }));
+    let api = Arc::new(Mutex::new(Api { public, seconds: 3600, tokens: 0, lookups: 0 }));
     let listener = TlsListener::bind(bench.ca.server("127.0.0.1")).await;
     let base = format!("https://{}/api/v3", axum::serve::Listener::local_addr(&listener).unwrap());
     let router = Router::new().fallback(give).with_state(Arc::clone(&api));
     let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     let ca = bench.ca.pem();
-    let data = |key: &str, installation: &str| {
-        let data = [("githubAppID", "17"), ("githubAppInstallationID", installation), ("githubAppPrivateKey", key)];
+    let named = |field: &str, key: &str, installation: &str| {
+        let data = [("githubAppID", "17"), (field, installation), ("githubAppPrivateKey", key)];
         remote(&bench.server.url(NAME), &[&data[..], &[("githubAppBaseURL", &base), ("ca.crt", &ca)]].concat()).unwrap()
     };
+    let data = |key: &str, installation: &str| named("githubAppInstallationID", key, installation);
     let allow = |token: usize| {
         let login = BASE64_STANDARD.encode(format!("x-access-token:ghs_s3cret{token}"));
         bench.server.require_authorization(&format!("Basic {login}"));
@@ -109,5 +123,17 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
     allow(3);
     sync(&bench.source, &good, "main").await.unwrap();
     assert_eq!(tokens(), 3);
+
+    // Of an owner the installation is looked up, with each token.
+    let of_owner = |owner: &str| named("githubAppInstallationOwner", &pem, owner);
+    api.lock().seconds = 3600;
+    allow(4);
+    sync(&bench.source, &of_owner("team"), "main").await.unwrap();
+    sync(&bench.source, &of_owner("team"), "main").await.unwrap();
+    assert_eq!((tokens(), api.lock().lookups), (4, 1));
+    let said = refused(&of_owner("nobody")).await;
+    assert!(said.contains("it has no installation of the App for this owner (404)"), "{said}");
+    let said = refused(&of_owner("odd")).await;
+    assert!(said.contains("its answer has no installation"), "{said}");
     serving.abort();
 }
