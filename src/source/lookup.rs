@@ -13,7 +13,8 @@ use super::error::{Error, Fault};
 use super::hosts::Host;
 use super::id::Commit;
 use super::permits::Permit;
-use super::reference::{RefNames, Reference, Refs, ResolvedRef};
+use super::ref_list::{RefNames, Refs};
+use super::reference::{Reference, ResolvedRef};
 use super::remote::Remote;
 use super::remotes::{Source, State};
 use super::transport;
@@ -70,7 +71,7 @@ impl Source {
     ) -> Result<ResolvedRef, Arc<Fault>> {
         self.check(remote)?;
         if reference.commit().is_some() {
-            return Ok(reference.resolve(&Refs::default())?);
+            return Ok(Refs::default().resolve(reference)?);
         }
         let state = self.state(remote);
         let asked = Instant::now();

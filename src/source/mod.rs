@@ -46,6 +46,7 @@ mod pins;
 mod poll;
 mod proxy;
 mod pushes;
+mod ref_list;
 mod reference;
 mod remote;
 #[expect(clippy::disallowed_methods, reason = "the host keys are waited for, with a deadline")]

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::Fault;
-use super::reference::{RefNames, Reference, Refs, ResolvedRef};
+use super::ref_list::{RefNames, Refs};
+use super::reference::{Reference, ResolvedRef};
 
 /// References that were not requested for so long are dropped.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -47,7 +48,7 @@ impl Poll {
     pub(super) fn request(&self) -> (BTreeSet<Reference>, RefNames) {
         let covers: BTreeSet<_> = self.asked.keys().cloned().collect();
         let names = covers.iter().flat_map(Reference::candidates).chain(["HEAD".to_owned()]);
-        let wanted = RefNames::new(names);
+        let wanted = RefNames::new(names).with_ranges(covers.iter().filter_map(Reference::range).cloned());
         (covers, wanted)
     }
 
@@ -66,7 +67,7 @@ impl Poll {
         }
         match &last.outcome {
             Ok(refs) if fresh || asked.duration_since(last.began) <= max_age && !max_age.is_zero() => {
-                Some(reference.resolve(refs).map_err(Arc::new))
+                Some(refs.resolve(reference).map_err(Arc::new))
             }
             Err(fault) if fresh => Some(Err(Arc::clone(fault))),
             _ => None,

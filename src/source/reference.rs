@@ -5,7 +5,6 @@
 //! the protocol.
 //! Deliberately not here: requests to the remote.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,14 +12,14 @@ use std::sync::Arc;
 use super::abbreviation::Abbreviation;
 use super::error::{Error, Fault};
 use super::id::{Commit, Id};
-use super::version_range::{self, VersionRange};
+use super::version_range::VersionRange;
 
 /// Beginning of a reference that is a range of versions. No name of a reference has a colon.
 const SEMVER: &str = "semver:";
-/// Where tags are.
 /// Where branches are.
 pub(super) const BRANCHES: &str = "refs/heads/";
-const TAGS: &str = "refs/tags/";
+/// Where tags are.
+pub(super) const TAGS: &str = "refs/tags/";
 
 /// What a GitSync or Function follows: a full reference name, a commit id, a branch, a tag, or an abbreviated commit id
 /// of at least 7 digits, tried in this order. `HEAD` is the remote's default branch, and `semver:` with a range the tag
@@ -85,10 +84,23 @@ impl Reference {
         match &self.0 {
             Kind::Head => vec!["HEAD".into()],
             Kind::Full(name) => vec![name.to_string()],
-            Kind::Commit(_) => Vec::new(),
             Kind::Short(name) => vec![format!("refs/heads/{name}"), format!("{TAGS}{name}")],
-            Kind::Semver(_) => vec![TAGS.to_owned()],
+            // Tags are requested as a range, and only the one that it leads to is kept.
+            Kind::Commit(_) | Kind::Semver(_) => Vec::new(),
         }
+    }
+
+    /// The range of versions that the reference is.
+    pub(super) fn range(&self) -> Option<&VersionRange> {
+        match &self.0 {
+            Kind::Semver(range) => Some(range),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a full commit id, which no push moves.
+    pub fn is_commit_id(&self) -> bool {
+        self.commit().is_some()
     }
 
     /// Whether it may lead elsewhere when the reference with this full name has moved. `default_branch` is the full name of
@@ -100,25 +112,6 @@ impl Reference {
                 self.candidates().iter().any(|candidate| candidate == name)
             }
             Kind::Semver(_) => name.starts_with(TAGS),
-        }
-    }
-
-    /// Resolves the reference among `refs`.
-    pub(super) fn resolve(&self, refs: &Refs) -> Result<ResolvedRef, Fault> {
-        if let Some(commit) = self.commit() {
-            return Ok(ResolvedRef::pinned(commit));
-        }
-        let hit = match &self.0 {
-            Kind::Semver(range) => Some(refs.chosen(range)?),
-            _ => self.candidates().into_iter().find_map(|name| refs.0.get(&name).map(|at| (name, at))),
-        };
-        match hit {
-            Some((name, at)) => Ok(ResolvedRef {
-                commit: Commit(at.peeled.unwrap_or(at.id)),
-                name: at.symbolic.clone().unwrap_or(name),
-                tip: at.id,
-            }),
-            None => Err(Fault::MissingReference { default_branch: refs.default_branch(), empty: refs.0.is_empty() }),
         }
     }
 }
@@ -205,69 +198,6 @@ impl ResolvedRef {
     }
 }
 
-/// The requested references of a remote, by full name.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Refs(pub(super) BTreeMap<String, At>);
-
-/// What a reference points to.
-#[derive(Clone, Debug)]
-pub(super) struct At {
-    pub(super) id: Id,
-    /// The commit of an annotated tag.
-    pub(super) peeled: Option<Id>,
-    /// The target of a symbolic reference (HEAD).
-    pub(super) symbolic: Option<String>,
-}
-
-/// Names of references to request; a name that ends in a slash is a prefix.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct RefNames(BTreeSet<String>);
-
-impl RefNames {
-    pub(super) fn new(names: impl IntoIterator<Item = String>) -> Self {
-        Self(names.into_iter().collect())
-    }
-
-    /// All branches.
-    pub(super) fn branches() -> Self {
-        Self::new(["refs/heads/".to_owned()])
-    }
-
-    /// Branches, tags and HEAD.
-    pub(super) fn tips() -> Self {
-        Self::new(["HEAD", "refs/heads/", "refs/tags/"].map(str::to_owned))
-    }
-
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
-    }
-
-    /// Whether a name was requested. Servers match prefixes, so their answers are filtered again.
-    pub(super) fn covers(&self, name: &str) -> bool {
-        self.0.contains(name) || self.0.iter().any(|all| all.ends_with('/') && name.starts_with(all.as_str()))
-    }
-}
-
-impl Refs {
-    /// The tag with the highest version in the range.
-    fn chosen(&self, range: &VersionRange) -> Result<(String, &At), Fault> {
-        let tags = || self.0.range(TAGS.to_owned()..).map_while(|(name, _)| name.strip_prefix(TAGS));
-        let found = range.choose(tags()).map(|tag| format!("{TAGS}{tag}"));
-        found.and_then(|name| self.0.get(&name).map(|at| (name, at))).ok_or_else(|| Fault::MissingVersion {
-            highest: tags()
-                .filter_map(|tag| Some((version_range::version(tag)?, tag)))
-                .max()
-                .map(|(_, tag)| tag.to_owned()),
-            tags: tags().count(),
-        })
-    }
-
-    fn default_branch(&self) -> Option<String> {
-        let target = self.0.get("HEAD")?.symbolic.as_deref()?;
-        Some(target.strip_prefix("refs/heads/").unwrap_or(target).to_owned())
-    }
-}
-
 /// A directory of a repository; `/` is its root. Leading and trailing slashes are optional.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseDir(Arc<str>);
@@ -325,29 +255,6 @@ impl fmt::Debug for BaseDir {
 mod tests {
     use super::*;
 
-    fn at(digit: char, peeled: Option<char>) -> At {
-        let id = |c: char| Id::parse(c.to_string().repeat(40).as_bytes()).unwrap();
-        At { id: id(digit), peeled: peeled.map(id), symbolic: None }
-    }
-
-    fn refs() -> Refs {
-        let mut head = at('1', None);
-        head.symbolic = Some("refs/heads/trunk".into());
-        let all = [
-            ("HEAD", head),
-            ("refs/heads/trunk", at('1', None)),
-            ("refs/heads/feature/x", at('7', None)),
-            ("refs/heads/v1", at('2', None)),
-            ("refs/tags/v1", at('3', None)),
-            ("refs/tags/v2", at('4', Some('5'))),
-            ("refs/tags/v2.1.0", at('8', Some('9'))),
-            ("refs/tags/v2.2.0-rc.1", at('a', None)),
-            ("refs/tags/x/v2.9.0", at('b', None)),
-            ("refs/pull/7/head", at('6', None)),
-        ];
-        Refs(all.into_iter().map(|(name, at)| (name.to_owned(), at)).collect())
-    }
-
     #[test]
     fn is_moved_by_the_names_that_it_may_resolve_to() {
         let check = |text: &str, name: &str, default: Option<&str>, expected: bool| {
@@ -365,53 +272,6 @@ mod tests {
         check("1234567", "refs/heads/main", None, false);
         check("semver:>=1.2 <2", "refs/tags/v1.3", None, true);
         check("semver:>=1.2 <2", "refs/heads/v1.3", None, false);
-    }
-
-    #[track_caller]
-    fn check(reference: &str, expected: &str) {
-        let got = match Reference::parse(reference)
-            .and_then(|r| r.resolve(&refs()).map_err(|cause| Error::parse("x", cause)))
-        {
-            Ok(found) => format!("{} {}", &found.commit.to_string()[..2], found.name),
-            Err(error) => error.fault().to_string(),
-        };
-        assert_eq!(got, expected);
-    }
-
-    #[test]
-    fn tries_full_name_then_commit_then_branch_then_tag() {
-        check("trunk", "11 refs/heads/trunk");
-        check("v1", "22 refs/heads/v1");
-        check("refs/tags/v1", "33 refs/tags/v1");
-        check("v2", "55 refs/tags/v2");
-        check("refs/pull/7/head", "66 refs/pull/7/head");
-        check("HEAD", "11 refs/heads/trunk");
-        check(&"A".repeat(40), &format!("aa {}", "a".repeat(40)));
-    }
-
-    #[test]
-    fn a_range_of_versions_chooses_a_tag() {
-        check("semver:>=2 <3", "99 refs/tags/v2.1.0");
-        check("semver: 2.x-0", "aa refs/tags/v2.2.0-rc.1");
-        let missing = "no tag is a version in this range; of 5 tags the highest version is v2.2.0-rc.1, and a pre-release is \
-                       chosen only by a range that names one, such as `>=1.2.0-0`";
-        check("semver:>=2.2", missing);
-        check("semver:", "a range of versions has between 1 and 255 characters, such as `>=1.2 <2`");
-        check("semver:main", "a part of it is not a version such as `1.2.3`, `1.2` or `1.x`");
-        assert_eq!(Reference::parse("semver: ^1 ").unwrap().to_string(), "semver:^1");
-    }
-
-    #[test]
-    fn a_name_matches_only_in_full() {
-        check("feature/x", "77 refs/heads/feature/x");
-        for part in ["feature", "x", "Trunk", "TRUNK"] {
-            check(part, "there is no such branch or tag; the repository's default branch is trunk");
-        }
-    }
-
-    #[test]
-    fn names_the_default_branch_when_the_reference_is_missing() {
-        check("main", "there is no such branch or tag; the repository's default branch is trunk");
     }
 
     #[test]

@@ -86,13 +86,8 @@ impl VersionRange {
         Ok(Self { text: text.into(), alternatives })
     }
 
-    /// The name of the tag with the highest version in the range.
-    pub(super) fn choose<'a>(&self, tags: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-        let versions = tags.filter_map(|tag| Some((version(tag)?, tag)));
-        versions.filter(|(version, _)| self.holds(version)).max().map(|(_, tag)| tag)
-    }
-
-    fn holds(&self, version: &Version) -> bool {
+    /// Whether a version is in the range.
+    pub(super) fn holds(&self, version: &Version) -> bool {
         self.alternatives.iter().any(|alternative| alternative.holds(version))
     }
 }
@@ -100,6 +95,12 @@ impl VersionRange {
 /// The version that a tag is.
 pub(super) fn version(tag: &str) -> Option<Version> {
     Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()
+}
+
+impl fmt::Debug for VersionRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VersionRange({self})")
+    }
 }
 
 impl fmt::Display for VersionRange {
@@ -263,6 +264,14 @@ fn partial(word: &str) -> Option<(Version, Given)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl VersionRange {
+        /// The tag with the highest version in the range, as `ref_list` finds it.
+        fn choose<'a>(&self, tags: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+            let versions = tags.filter_map(|tag| Some((version(tag)?, tag)));
+            versions.filter(|(version, _)| self.holds(version)).max().map(|(_, tag)| tag)
+        }
+    }
 
     const VERSIONS: &str = "0.0.0 0.0.3 0.1.0 0.2.3 1.0.0-alpha 1.0.0 1.1.0 1.2.0-rc.1 1.2.0 1.2.3 1.2.4-beta 1.3.0 1.5.9 \
                             1.6.0 2.0.0-rc.1 2.0.0 2.1.0 11.0.0 11.1.0";

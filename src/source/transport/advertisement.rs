@@ -9,7 +9,7 @@ use super::http::Version;
 use super::packet::{self, Packet};
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::{At, RefNames, Refs};
+use crate::source::ref_list::{At, RefNames, Refs};
 
 /// The capabilities of a server that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,8 +148,8 @@ fn keep(line: &[u8], wanted: &RefNames, refs: &mut Refs) -> Result<(), Fault> {
         if let Some(at) = refs.0.get_mut(tag) {
             at.peeled = Some(id);
         }
-    } else if wanted.covers(&name) {
-        refs.0.insert(name.into_owned(), At { id, peeled: None, symbolic: None });
+    } else {
+        refs.add(name.into_owned(), At { id, peeled: None, symbolic: None }, wanted);
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use super::refs::{AGENT_LINE, Negotiated};
 use super::words::clean;
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::RefNames;
+use crate::source::ref_list::RefNames;
 use crate::source::{Credentials, Limits};
 
 /// Bytes that are collected before a blocking thread checks and writes them.

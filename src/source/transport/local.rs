@@ -9,7 +9,8 @@ use git2::{Repository, RepositoryOpenFlags};
 
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::{At, BRANCHES, RefNames, Refs};
+use crate::source::ref_list::{At, RefNames, Refs};
+use crate::source::reference::BRANCHES;
 
 /// Opens the repository with this root or `.git` directory.
 pub(in crate::source) fn open(path: &Path) -> Result<Repository, Fault> {
@@ -48,7 +49,7 @@ pub(in crate::source) fn list_refs(path: &Path, wanted: &RefNames) -> Result<Ref
         let Some(id) = reference.resolve().ok().and_then(|direct| direct.target()) else { continue };
         let peeled = reference.peel(git2::ObjectType::Any).ok().map(|object| Id::from(object.id()));
         let id = Id::from(id);
-        refs.0.insert(name, At { id, peeled: peeled.filter(|peeled| *peeled != id), symbolic });
+        refs.add(name, At { id, peeled: peeled.filter(|peeled| *peeled != id), symbolic }, wanted);
     }
     Ok(refs)
 }

@@ -12,7 +12,8 @@ use crate::failure::Class;
 use crate::source::Credentials;
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::reference::{At, BRANCHES, RefNames, Refs};
+use crate::source::ref_list::{At, RefNames, Refs};
+use crate::source::reference::BRANCHES;
 
 /// The agent name in protocol messages.
 pub(super) const AGENT_LINE: &str = concat!("agent=mainstay/", env!("CARGO_PKG_VERSION"), "\n");
@@ -130,10 +131,8 @@ async fn answer(body: &mut Body, wanted: &RefNames) -> Result<Refs, Fault> {
                 if let Some(text) = data.strip_prefix(b"ERR ") {
                     return Err(Fault::Refused { text: super::words::clean(text) });
                 }
-                if let Some((name, at)) = reference(packet::line(&data))?
-                    && wanted.covers(&name)
-                {
-                    refs.0.insert(name, at);
+                if let Some((name, at)) = reference(packet::line(&data))? {
+                    refs.add(name, at, wanted);
                 }
             }
         }
