@@ -1,8 +1,11 @@
 //! What was found to be signed.
 //!
-//! Invariant: only judgements in favour are kept, each for one object, one commit, one name and one set of keys.
+//! Invariant: only judgements in favour are kept, each for one object, one commit, one name and one set of keys, and none for longer
+//! than the keys are valid that it relies on.
 
 use std::collections::VecDeque;
+
+use jiff::Timestamp;
 
 use super::id::{Commit, Id};
 
@@ -18,21 +21,20 @@ pub(super) struct Judged {
     pub(super) keys: [u8; 32],
 }
 
-/// The last judgements in favour.
+/// The last judgements in favour, each with its end if it has one.
 #[derive(Debug, Default)]
-pub(super) struct Judgements(VecDeque<Judged>);
+pub(super) struct Judgements(VecDeque<(Judged, Option<Timestamp>)>);
 
 impl Judgements {
-    /// Remembers one; the oldest one is forgotten.
-    pub(super) fn add(&mut self, judged: Judged) {
-        if !self.0.contains(&judged) {
-            self.0.truncate(REMEMBERED - 1);
-            self.0.push_front(judged);
-        }
+    /// Remembers one until that time; the oldest one is forgotten.
+    pub(super) fn add(&mut self, judged: Judged, until: Option<Timestamp>) {
+        self.0.retain(|(known, _)| *known != judged);
+        self.0.truncate(REMEMBERED - 1);
+        self.0.push_front((judged, until));
     }
 
-    pub(super) fn has(&self, judged: &Judged) -> bool {
-        self.0.contains(judged)
+    pub(super) fn has(&self, judged: &Judged, now: Timestamp) -> bool {
+        self.0.iter().any(|(known, until)| known == judged && until.is_none_or(|until| now <= until))
     }
 }
 
@@ -45,8 +47,12 @@ mod tests {
         let id = |digit: &str| Id::parse(digit.repeat(40).as_bytes()).unwrap();
         let judged = |commit| Judged { tip: id("1"), commit, name: "refs/heads/main".to_owned(), keys: [7; 32] };
         let mut judgements = Judgements::default();
-        judgements.add(judged(Commit(id("1"))));
-        assert!(judgements.has(&judged(Commit(id("1")))));
-        assert!(!judgements.has(&judged(Commit(id("2")))), "one that a server says the branch is peeled to");
+        let at = |second| Timestamp::from_second(second).unwrap();
+        judgements.add(judged(Commit(id("1"))), None);
+        assert!(judgements.has(&judged(Commit(id("1"))), at(9)));
+        assert!(!judgements.has(&judged(Commit(id("2"))), at(9)), "one that a server says the branch is peeled to");
+        judgements.add(judged(Commit(id("1"))), Some(at(10)));
+        assert!(judgements.has(&judged(Commit(id("1"))), at(10)));
+        assert!(!judgements.has(&judged(Commit(id("1"))), at(11)), "its key has expired");
     }
 }

@@ -1,7 +1,8 @@
 //! A commit of a remote with a [`Verification`](super::Verification) is fetched verified, or not at all.
 //!
 //! Invariant: the object that is judged is the one that is read: both are taken from the mirror by the id that was looked up.
-//! Invariant: only a judgement in favour is remembered, and only for the same object, commit, name and keys.
+//! Invariant: only a judgement in favour is remembered, only for the same object, commit, name and keys, and only as long as these are
+//! valid.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::reference::ResolvedRef;
 use super::remote::Remote;
 use super::remotes::Source;
 use super::snapshot::Snapshot;
-use super::verify::{SignatureFault, Verification};
+use super::verify::{SignatureFault, Verification, earlier};
 
 /// Where tags are.
 const TAGS: &str = "refs/tags/";
@@ -41,13 +42,17 @@ impl Source {
         }
         let (keys, found, now) = (Arc::clone(keys), found.clone(), Timestamp::now());
         let judgement = snapshot.blocking(move |snapshot| judge(&keys, &found, snapshot, now)).await?;
-        judgement.map_err(|(what, cause)| Error::Verify { url: remote.url.clone(), what, cause: Arc::new(cause) })?;
-        self.state(remote).judgements.lock().add(judged);
+        let until = judgement.map_err(|(what, cause)| Error::Verify {
+            url: remote.url.clone(),
+            what,
+            cause: Arc::new(cause),
+        })?;
+        self.state(remote).judgements.lock().add(judged, until);
         Ok(())
     }
 
     fn was_judged(&self, remote: &Remote, judged: &Judged) -> bool {
-        self.state(remote).judgements.lock().has(judged)
+        self.state(remote).judgements.lock().has(judged, Timestamp::now())
     }
 }
 
@@ -55,8 +60,14 @@ fn judged(keys: &Verification, found: &ResolvedRef) -> Judged {
     Judged { tip: found.tip, commit: found.commit, name: found.name.clone(), keys: keys.digest() }
 }
 
-/// Judges what must be signed. Blocks.
-fn judge(keys: &Verification, found: &ResolvedRef, snapshot: &Snapshot, now: Timestamp) -> Result<(), (String, Fault)> {
+/// Judges what must be signed; until when that holds. Blocks.
+fn judge(
+    keys: &Verification,
+    found: &ResolvedRef,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, (String, Fault)> {
+    let mut until = None;
     if keys.asks_for_tag() {
         let what = |fault: Fault| (format!("the tag {} at commit {}", found.short(), found.commit), fault);
         let Some(name) = found.name.strip_prefix(TAGS) else {
@@ -67,12 +78,12 @@ fn judge(keys: &Verification, found: &ResolvedRef, snapshot: &Snapshot, now: Tim
             return Err(what(SignatureFault::LightweightTag.into()));
         }
         let raw = snapshot.raw_tag(found.tip).map_err(what)?;
-        keys.judge_tag(&raw, name, &found.commit.to_string(), now).map_err(what)?;
+        until = keys.judge_tag(&raw, name, &found.commit.to_string(), now).map_err(what)?;
     }
     if keys.asks_for_commit() {
         let what = |fault: Fault| (format!("commit {}", found.commit), fault);
         let raw = snapshot.raw_commit().map_err(what)?;
-        keys.judge_commit(&raw, now).map_err(what)?;
+        until = earlier(until, keys.judge_commit(&raw, now).map_err(what)?);
     }
-    Ok(())
+    Ok(until)
 }

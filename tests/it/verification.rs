@@ -150,6 +150,30 @@ async fn a_function_is_built_from_signed_commits_only() {
     world.until_function("it is told", &|w: &World| w.said("hello", "ConfigurationReady").contains(&unknown)).await;
 }
 
+/// What is in an armoured block.
+fn packets(armored: &str) -> Vec<u8> {
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
+    let lines = armored.lines().skip_while(|line| !line.trim().is_empty());
+    let lines = lines.take_while(|line| !line.starts_with("-----") && !line.starts_with('='));
+    BASE64_STANDARD.decode(lines.collect::<String>()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_expires_while_the_agent_runs_vouches_for_nothing_from_then_on() {
+    let (mut world, _server) = world("HEAD").await;
+    let alice = SshKey::new("ed25519");
+    let ends = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(20);
+    let signer = format!("alice valid-before=\"{}Z\" {}", ends.strftime("%Y%m%d%H%M%S"), alice.public());
+    world.set_secret("keys", json!({"signers": signer}));
+    let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| alice.sign(raw));
+    follow(&world, json!({"interval": "1s"}));
+    world.start();
+    world.ready_at("demo", &one).await;
+    world.condition_is("demo", "Ready", "False VerificationFailed").await;
+    assert!(why(&world).contains("which expired at"), "{}", why(&world));
+    assert_eq!(world.data("a"), "1", "what was applied stays");
+}
+
 /// A remote on this disk, and what comes of verifying it.
 struct Judge {
     origin: Origin,
@@ -168,10 +192,13 @@ impl Judge {
     }
 
     async fn says(&self, mode: VerifyMode, reference: &str, keys: &[&str]) -> String {
+        self.says_by(mode, reference, keys.iter().map(|key| key.as_bytes().to_vec()).collect()).await
+    }
+
+    async fn says_by(&self, mode: VerifyMode, reference: &str, keys: Vec<Vec<u8>>) -> String {
         let secret_ref = VerifySecretRef { name: "keys".to_owned() };
-        let numbered = keys.iter().enumerate();
-        let data: BTreeMap<_, _> =
-            numbered.map(|(at, key)| (format!("key-{at}"), ByteString(key.as_bytes().to_vec()))).collect();
+        let numbered = keys.into_iter().enumerate();
+        let data: BTreeMap<_, _> = numbered.map(|(at, key)| (format!("key-{at}"), ByteString(key))).collect();
         let verification = match Verification::new(Some(&Verify { mode, secret_ref }), Some(&data)) {
             Ok(verification) => verification,
             Err(error) => return chain(&error),
@@ -287,6 +314,11 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
     assert_eq!(judge.says(VerifyMode::Head, "main", &[&gpg.public(), &trusted]).await, revoked);
     let unused = judge.says(VerifyMode::Head, "main", &[&trusted, &certificate]).await;
     assert!(unused.contains("holds no key; import a revocation certificate"), "{unused}");
+
+    // In a binary file the certificate is appended, and stands behind the signatures of the subkey.
+    let binary = [packets(&trusted), packets(&certificate)].concat();
+    assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![packets(&trusted)]).await, "good");
+    assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![binary]).await, revoked);
 
     // A key that was made in 2020 for one year signed in 2020.
     let gpg = Gpg::past("20200101T000000", "365d");

@@ -4,22 +4,27 @@
 //! may do, and until when.
 //! Invariant: whatever was revoked stays so, whenever and why it was.
 
+use std::io::Read as _;
+use std::sync::Arc;
+
 use jiff::Timestamp;
+use pgp::armor::Dearmor;
 use pgp::composed::{Deserializable as _, SignedPublicKey, SignedPublicSubKey};
 use pgp::crypto::hash::HashAlgorithm;
-use pgp::packet::{Signature, SignatureConfig, SignatureType, SubpacketData};
+use pgp::packet::{Packet, PacketParser, Signature, SignatureConfig, SignatureType, SubpacketData};
 use pgp::ser::Serialize as _;
 use pgp::types::{KeyDetails, KeyVersion, PublicParams, Tag, VerifyingKey};
 
 use super::fault::SignatureFault;
+use super::validity::earlier;
 
 /// Fewest bytes of an RSA key of 2048 bits, whose modulus is nearly all of it.
 const RSA_BYTES: usize = 256;
 /// Beginning of a certificate in text.
 const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
 
-/// A certificate that may sign.
-pub(super) struct Certificate(SignedPublicKey);
+/// A certificate that may sign, and the revocations of primary keys that stand anywhere in the same file.
+pub(super) struct Certificate(SignedPublicKey, Arc<[Signature]>);
 
 /// Shows no more than its fingerprint.
 impl std::fmt::Debug for Certificate {
@@ -41,7 +46,9 @@ pub(super) fn from_text(text: &str) -> Result<Vec<Certificate>, String> {
         let block = format!("{BEGIN}{block}");
         let (read, _) = SignedPublicKey::from_string_many(&block).map_err(|_| unreadable(all.len()))?;
         let before = all.len();
-        add(&mut all, read)?;
+        let mut bytes = Vec::new();
+        Dearmor::new(block.as_bytes()).read_to_end(&mut bytes).map_err(|_| unreadable(before))?;
+        add(&mut all, read, &bytes)?;
         if all.len() == before {
             return Err(format!(
                 "the block after {before} OpenPGP keys holds no key; import a revocation certificate with `gpg --import`, and \
@@ -56,17 +63,24 @@ pub(super) fn from_text(text: &str) -> Result<Vec<Certificate>, String> {
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<Vec<Certificate>, String> {
     let mut all = Vec::new();
     let read = SignedPublicKey::from_bytes_many(bytes).map_err(|_| unreadable(0))?;
-    add(&mut all, read)?;
+    add(&mut all, read, bytes)?;
     if all.is_empty() { Err(unreadable(0)) } else { Ok(all) }
 }
 
 fn add(
     all: &mut Vec<Certificate>,
     read: impl Iterator<Item = pgp::errors::Result<SignedPublicKey>>,
+    bytes: &[u8],
 ) -> Result<(), String> {
+    // One that was appended stands behind the last subkey, and is passed over when that is read.
+    let revocations = PacketParser::new(bytes).map_while(Result::ok).filter_map(|packet| match packet {
+        Packet::Signature(signature) if signature.typ() == Some(SignatureType::KeyRevocation) => Some(signature),
+        _ => None,
+    });
+    let revocations: Arc<[Signature]> = revocations.collect();
     for certificate in read {
         let certificate = certificate.map_err(|_| unreadable(all.len()))?;
-        all.push(Certificate(certificate));
+        all.push(Certificate(certificate, Arc::clone(&revocations)));
     }
     Ok(())
 }
@@ -76,28 +90,34 @@ fn unreadable(before: usize) -> String {
 }
 
 impl Certificate {
-    /// Judges a signature by one of its keys; `None` if it is by none of them.
+    /// Judges a signature by one of its keys, and until when that holds; `None` if it is by none of them.
     pub(super) fn judge(
         &self,
         signature: &Signature,
         payload: &[u8],
         made: Timestamp,
         now: Timestamp,
-    ) -> Option<Result<(), SignatureFault>> {
+    ) -> Option<Result<Option<Timestamp>, SignatureFault>> {
         let primary = &self.0.primary_key;
         if is_by(signature, primary) {
-            let terms = self.terms_of_primary().and_then(|terms| valid(primary, &terms, made, now));
-            return Some(terms.and_then(|()| verify(signature, primary, payload)));
+            let until = self.terms_of_primary().and_then(|terms| valid(primary, &terms, made, now));
+            return Some(until.and_then(|until| verify(signature, primary, payload).map(|()| until)));
         }
         let subkey = self.0.public_subkeys.iter().find(|subkey| is_by(signature, &subkey.key))?;
-        Some(self.judge_subkey(subkey, made, now).and_then(|()| verify(signature, &subkey.key, payload)))
+        let until = self.judge_subkey(subkey, made, now);
+        Some(until.and_then(|until| verify(signature, &subkey.key, payload).map(|()| until)))
     }
 
-    fn judge_subkey(&self, subkey: &SignedPublicSubKey, made: Timestamp, now: Timestamp) -> Result<(), SignatureFault> {
+    fn judge_subkey(
+        &self,
+        subkey: &SignedPublicSubKey,
+        made: Timestamp,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, SignatureFault> {
         let primary = &self.0.primary_key;
         // A subkey lives no longer than its primary key; what that may do does not matter.
         let terms = Terms { may_sign: true, ..self.terms_of_primary()? };
-        valid(primary, &terms, made, now)?;
+        let until = valid(primary, &terms, made, now)?;
         let key = || name(&subkey.key);
         let own = subkey.signatures.iter().filter(|sig| sig.verify_subkey_binding(primary, &subkey.key).is_ok());
         let own: Vec<_> = own.collect();
@@ -108,14 +128,14 @@ impl Certificate {
         let not_bound =
             || SignatureFault::MayNotSign { key: key(), why: "its primary key has not bound it with a strong hash" };
         let binding = newest.ok_or_else(not_bound)?;
-        valid(&subkey.key, &terms_of(&subkey.key, &[binding]), made, now)?;
+        let until = earlier(until, valid(&subkey.key, &terms_of(&subkey.key, &[binding]), made, now)?);
         // Else a primary key could adopt a subkey of somebody else.
         let back = binding.embedded_signature();
         let bound = back.is_some_and(|back| {
             back.hash_alg().is_some_and(is_strong) && back.verify_primary_key_binding(&subkey.key, primary).is_ok()
         });
         if bound {
-            Ok(())
+            Ok(until)
         } else {
             Err(SignatureFault::MayNotSign { key: key(), why: "it has not confirmed its primary key" })
         }
@@ -125,7 +145,7 @@ impl Certificate {
     fn terms_of_primary(&self) -> Result<Terms, SignatureFault> {
         let (primary, details) = (&self.0.primary_key, &self.0.details);
         // A revocation counts however weak its hash is: nobody but the owner gains by it.
-        if details.revocation_signatures.iter().any(|sig| sig.verify_key(primary).is_ok()) {
+        if details.revocation_signatures.iter().chain(&*self.1).any(|sig| sig.verify_key(primary).is_ok()) {
             return Err(SignatureFault::Revoked { key: name(primary) });
         }
         let direct = details.direct_signatures.iter().filter(|sig| sig.verify_key(primary).is_ok());
@@ -166,8 +186,13 @@ fn terms_of(key: &impl KeyDetails, said: &[&Signature]) -> Terms {
     Terms { may_sign: said.iter().find(speaks).is_none_or(|said| said.key_flags().sign()), expires }
 }
 
-/// Whether a key may sign by these terms, both now and when the signature says that it was made.
-fn valid(key: &impl KeyDetails, terms: &Terms, made: Timestamp, now: Timestamp) -> Result<(), SignatureFault> {
+/// Whether a key may sign by these terms, both now and when the signature says that it was made; and until when.
+fn valid(
+    key: &impl KeyDetails,
+    terms: &Terms,
+    made: Timestamp,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, SignatureFault> {
     let may_not = |why| SignatureFault::MayNotSign { key: name(key), why };
     if !matches!(key.version(), KeyVersion::V4 | KeyVersion::V6) {
         return Err(may_not("it is of an old version of OpenPGP"));
@@ -193,7 +218,7 @@ fn valid(key: &impl KeyDetails, terms: &Terms, made: Timestamp, now: Timestamp) 
     if created > made {
         return Err(SignatureFault::NotYetValid { key: name(key), from: created });
     }
-    Ok(())
+    Ok(terms.expires)
 }
 
 fn verify(signature: &Signature, key: &impl VerifyingKey, payload: &[u8]) -> Result<(), SignatureFault> {

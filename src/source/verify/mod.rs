@@ -19,7 +19,9 @@ mod openpgp;
 mod signed_object;
 mod signers;
 mod ssh;
+mod validity;
 mod verification;
 
 pub use fault::SignatureFault;
+pub(in crate::source) use validity::earlier;
 pub use verification::Verification;

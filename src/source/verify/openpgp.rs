@@ -8,14 +8,15 @@ use pgp::types::Fingerprint;
 use super::certificate::{Certificate, at, is_strong};
 use super::fault::SignatureFault;
 use super::ssh::SKEW;
+use super::validity::earlier;
 
-/// Judges the signature in `text` over the payload.
+/// Judges the signature in `text` over the payload; until when that holds.
 pub(super) fn judge(
     text: &str,
     payload: &[u8],
     certificates: &[Certificate],
     now: Timestamp,
-) -> Result<(), SignatureFault> {
+) -> Result<Option<Timestamp>, SignatureFault> {
     let signature = read(text)?;
     let unreadable = |why| SignatureFault::Unreadable { why };
     if !matches!(signature.version(), SignatureVersion::V4 | SignatureVersion::V6) {
@@ -37,12 +38,14 @@ pub(super) fn judge(
     if made > now.saturating_add(SKEW).unwrap_or(now) {
         return Err(unreadable("it was made in the future"));
     }
+    let mut until = None;
     if let Some(lasts) = signature.signature_expiration_time().filter(|lasts| lasts.as_secs() > 0) {
         let end = made.as_second().saturating_add(i64::from(lasts.as_secs()));
         let end = Timestamp::from_second(end).unwrap_or(Timestamp::MAX);
         if end < now {
             return Err(SignatureFault::Expired { key: name, at: end });
         }
+        until = Some(end);
     }
     let mut judgement = Err(SignatureFault::unknown(name));
     for certificate in certificates {
@@ -50,11 +53,18 @@ pub(super) fn judge(
             None => {}
             // An older copy of the certificate does not say so, and changes nothing.
             Some(revoked @ Err(SignatureFault::Revoked { .. })) => return revoked,
-            Some(Ok(())) => judgement = Ok(()),
+            // A copy that says more holds for longer.
+            Some(Ok(end)) => {
+                judgement = Ok(match judgement {
+                    Ok(Some(known)) => end.map(|end| end.max(known)),
+                    Ok(None) => None,
+                    Err(_) => end,
+                });
+            }
             Some(refused) => judgement = judgement.or(refused),
         }
     }
-    judgement
+    judgement.map(|end| earlier(end, until))
 }
 
 /// The only packet of the text.

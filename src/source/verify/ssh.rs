@@ -13,8 +13,13 @@ const RSA_BITS: usize = 2048;
 /// How far the clock of whoever signs may be ahead.
 pub(super) const SKEW: SignedDuration = SignedDuration::from_mins(10);
 
-/// Judges the signature in `text`.
-pub(super) fn judge(text: &str, signed: &Signed, signers: &[SshSigner], now: Timestamp) -> Result<(), SignatureFault> {
+/// Judges the signature in `text`; until when that holds.
+pub(super) fn judge(
+    text: &str,
+    signed: &Signed,
+    signers: &[SshSigner],
+    now: Timestamp,
+) -> Result<Option<Timestamp>, SignatureFault> {
     let unreadable = |why| SignatureFault::Unreadable { why };
     let signature = SshSig::from_pem(text).map_err(|_| unreadable("it is not an SSH signature by a plain key"))?;
     if signature.version() != SshSig::VERSION || !signature.reserved().is_empty() {
@@ -40,7 +45,8 @@ pub(super) fn judge(text: &str, signed: &Signed, signers: &[SshSigner], now: Tim
     for signer in signers.iter().filter(|signer| signer.key.key_data() == signature.public_key()) {
         let key = if signer.principals.is_empty() { name.clone() } else { format!("{name} ({})", signer.principals) };
         match may_sign(signer, key, signed.made, now) {
-            Ok(()) => return Ok(()),
+            // Another line for the same key is looked at when this one has ended.
+            Ok(()) => return Ok(signer.valid_before),
             Err(why) => refused = why,
         }
     }

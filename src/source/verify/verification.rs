@@ -69,20 +69,20 @@ impl Verification {
         self.digest
     }
 
-    /// Judges the signature of a commit by its bytes.
-    pub(in crate::source) fn judge_commit(&self, raw: &[u8], now: Timestamp) -> Result<(), Fault> {
+    /// Judges the signature of a commit by its bytes; until when that holds.
+    pub(in crate::source) fn judge_commit(&self, raw: &[u8], now: Timestamp) -> Result<Option<Timestamp>, Fault> {
         self.judge(signed_object::commit(raw)?, now)
     }
 
     /// Judges the signature of the tag object that a reference leads to, which must be about this commit and have the
-    /// reference's name.
+    /// reference's name; until when that holds.
     pub(in crate::source) fn judge_tag(
         &self,
         raw: &[u8],
         name: &str,
         commit: &str,
         now: Timestamp,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<Timestamp>, Fault> {
         let is_about = signed_object::tag_is_about(raw).ok_or(SignatureFault::UnreadableTag)?;
         if is_about.name != name.as_bytes() {
             // Else a tag that was signed long ago could be shown as any other one.
@@ -94,7 +94,7 @@ impl Verification {
         self.judge(signed_object::tag(raw)?, now)
     }
 
-    fn judge(&self, signed: Option<Signed>, now: Timestamp) -> Result<(), Fault> {
+    fn judge(&self, signed: Option<Signed>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
         let signed = signed.ok_or_else(|| SignatureFault::Unsigned { secret: self.secret.clone() })?;
         let judged = match armor::kind(&signed.signature)? {
             armor::Kind::Ssh(text) => ssh::judge(text, &signed, &self.signers.ssh, now),
