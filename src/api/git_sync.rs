@@ -262,6 +262,7 @@ pub struct Frozen {
 
 /// A commit that was applied although a window held it back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct WindowOverride {
     /// The commit.
     pub commit: String,
@@ -269,6 +270,10 @@ pub struct WindowOverride {
     pub window: String,
     /// Field manager that set the annotation, or `unknown`.
     pub who: String,
+    /// The user who asked for it by the annotation's own account, as `mainstay sync` writes it. Nothing proves that: the API
+    /// server's audit log knows who it was.
+    #[serde(default)]
+    pub claimed_user: Option<String>,
     /// When it was applied.
     #[schemars(with = "TimeSchema")]
     pub when: Time,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     Error, Exit,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{GitSync, Span, conditions, names},
-    cluster::{Cluster, Kind, Part, Selection, WatchEvent},
+    cluster::{Cluster, Kind, Part, Persistence, Scope, Selection, WatchEvent},
 };
 
 /// Arguments of `sync`.
@@ -43,8 +43,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
             let first = request(&cluster, &kind, &before, None).await?;
             match first.status.as_ref().and_then(|status| status.frozen.as_ref()) {
                 Some(frozen) if arguments.override_window => {
-                    let commit = frozen.commit.clone();
-                    request(&cluster, &kind, &before, Some(&commit)).await
+                    let by = override_by(&frozen.commit, user(&cluster).await);
+                    request(&cluster, &kind, &before, Some((&frozen.commit, by))).await
                 }
                 _ => Ok(first),
             }
@@ -59,19 +59,33 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(exit)
 }
 
-/// Sets the annotation and waits until the status names it. `commit` is to be applied whatever a window says.
+/// Whom the API server takes us for; `None` if it does not say so.
+async fn user(cluster: &Cluster) -> Option<String> {
+    let kind = Kind::fixed("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", Scope::Cluster);
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let answer = cluster.create(&kind, None, "user", &review, Persistence::Kept).await.ok()?;
+    answer["status"]["userInfo"]["username"].as_str().map(str::to_owned)
+}
+
+/// Who overrides a window for a commit. Without a name, what was said of an earlier override goes.
+fn override_by(commit: &str, user: Option<String>) -> Value {
+    user.map_or(Value::Null, |user| json!(format!("{commit} {user}")))
+}
+
+/// Sets the annotation and waits until the status names it. The commit in `overridden` is to be applied whatever a window says.
 async fn request(
     cluster: &Cluster,
     kind: &std::sync::Arc<Kind>,
     before: &GitSync,
-    commit: Option<&str>,
+    overridden: Option<(&str, Value)>,
 ) -> Result<GitSync, Error> {
     let name = before.metadata.name.as_deref().unwrap_or_default();
     let namespace = before.metadata.namespace.as_deref();
     let token = jiff::Timestamp::now().to_string();
     let mut annotations = json!({ names::REQUESTED_AT: token });
-    if let Some(commit) = commit {
+    if let Some((commit, by)) = overridden {
         annotations[names::OVERRIDE_WINDOW] = json!(commit);
+        annotations[names::OVERRIDE_WINDOW_BY] = by;
     }
     let patch = json!({ "metadata": { "annotations": annotations } });
     cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;

@@ -112,16 +112,19 @@ impl Attempt<'_> {
         // What the agent holds in memory has no managers. Who asked is for the record only, so not knowing stops nothing.
         let cluster = self.context.writer.cluster();
         let live = cluster.get_metadata(&git_syncs(), Some(self.namespace()), self.name()).await;
-        let who = live.ok().flatten().map_or_else(|| UNKNOWN.to_owned(), |meta| windows::who_overrides(&meta));
+        let live = live.ok().flatten();
         let (commit, window, when) = (commit.to_string(), freeze.by, Time(Timestamp::now()));
+        let who = live.as_ref().map_or_else(|| UNKNOWN.to_owned(), windows::who_overrides);
+        let claimed_user = live.and_then(|meta| windows::claimed_user(&meta, &commit));
         let message = Message::WindowOverridden {
             subject: self.owner.clone(),
             commit: commit.clone(),
             window: window.clone(),
             who: who.clone(),
+            claimed_user: claimed_user.clone(),
         };
         self.context.emit(self.owner, &message);
-        self.state.window_override = Some(WindowOverride { commit, window, who, when });
+        self.state.window_override = Some(WindowOverride { commit, window, who, claimed_user, when });
     }
 
     /// Whether what is applied is just that.

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use super::cron::Cron;
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{GitSyncSpec, GitSyncStatus, UNKNOWN, Window, WindowKind};
-use crate::api::names::OVERRIDE_WINDOW;
+use crate::api::names::{OVERRIDE_WINDOW, OVERRIDE_WINDOW_BY};
 
 /// Reasons of Ready while a commit is applied in part.
 const IN_PART: [Reason; 5] =
@@ -150,6 +150,17 @@ pub fn who_overrides(meta: &ObjectMeta) -> String {
     let mut entries = meta.managed_fields.iter().flatten();
     let entry = entries.find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(&path).is_some()));
     entry.and_then(|entry| entry.manager.clone()).unwrap_or_else(|| UNKNOWN.to_owned())
+}
+
+/// Longest name of a user that is recorded.
+const LONGEST_USER: usize = 256;
+
+/// The user who asked to apply this commit, by the annotation's own account.
+pub fn claimed_user(meta: &ObjectMeta, commit: &str) -> Option<String> {
+    let claimed = meta.annotations.as_ref()?.get(OVERRIDE_WINDOW_BY)?;
+    let user = claimed.strip_prefix(commit)?.strip_prefix(' ')?;
+    let user: String = user.chars().filter(|c| !c.is_control()).collect();
+    Some(conditions::cut(user.trim(), LONGEST_USER).to_owned()).filter(|user| !user.is_empty())
 }
 
 impl Active {

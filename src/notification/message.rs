@@ -99,6 +99,9 @@ pub enum Message {
         window: String,
         /// Field manager that asked for it, or `unknown`.
         who: String,
+        /// The user who asked for it by their own account, which nothing proves.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        claimed_user: Option<String>,
     },
     /// An object was reverted to its desired state.
     Reverted {
@@ -259,8 +262,11 @@ impl Message {
                 describe(Info, "Applied", "Apply", commit.clone(), text)
             }
             Self::CommitHeld { commit, why, .. } => describe(Info, "CommitHeld", "Apply", commit.clone(), why.clone()),
-            Self::WindowOverridden { commit, window, who, .. } => {
-                let text = format!("commit {} is applied although {window}: {who} asked for it", short(commit));
+            Self::WindowOverridden { commit, window, who, claimed_user, .. } => {
+                let claimed = claimed_user.as_deref().map(|user| format!(", as the user {user} by its own account"));
+                let claimed = claimed.unwrap_or_default();
+                let text =
+                    format!("commit {} is applied although {window}: {who} asked for it{claimed}", short(commit));
                 describe(Warning, "WindowOverridden", "Apply", commit.clone(), text)
             }
             Self::Reverted { fields, who, millis, .. } => {

@@ -1,11 +1,12 @@
 //! `mainstay check` of repositories: what is followed, who signed it, and which host key was pinned.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use serde_json::json;
 
 use crate::support::{
     git_server::GitServer,
+    program::mainstay,
     remote::NAME,
     signers::SshKey,
     ssh_server::{SshServer, generate},
@@ -14,17 +15,8 @@ use crate::support::{
 
 const API: &str = "serverless.kyma-project.io/v1alpha1";
 
-/// Exit code and output of `mainstay check` with these arguments.
 async fn check(world: &World, arguments: &[&str]) -> (i32, String) {
-    let serving = world.server.embedded().serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
-    let home = tempfile::tempdir().unwrap();
-    let config = home.path().join("config");
-    fs::write(&config, world.server.embedded().kubeconfig(serving.address(), None)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
-    command.args(["check", "-n", NAMESPACE]).args(arguments).arg("--kubeconfig").arg(&config).env_clear();
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    (output.status.code().unwrap(), text)
+    mainstay(world, &[&["check"], arguments].concat()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

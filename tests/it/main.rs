@@ -78,6 +78,7 @@ mod source;
 mod ssh;
 mod support;
 mod sync;
+mod sync_command;
 mod sync_deletions;
 mod sync_faults;
 mod unreadable;

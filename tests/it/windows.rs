@@ -199,3 +199,27 @@ async fn a_suspension_ends_by_itself() {
     assert!(Timestamp::now() + SignedDuration::from_secs(1) >= until, "not before the end");
     world.ready("demo").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_user_who_says_to_override_a_window_is_recorded_as_no_more_than_that() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    world.change("demo", json!({"windows": closed()})).await;
+    world.remote.file("a.yaml", config_map("a", "2"));
+    let second = world.try_commit("demo", "two").await;
+    let annotate = |world: &World, commit: &str, by: &str| {
+        let annotations = json!({"mainstay.dev/override-window": commit, "mainstay.dev/override-window-by": by});
+        let patch = json!({"metadata": {"annotations": annotations}});
+        world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", patch);
+    };
+    annotate(&world, &second, &format!("{second} alice@example.com\u{7}"));
+    world.ready("demo").await;
+    let recorded = |world: &World, field: &str| world.status("demo")["windowOverride"][field].clone();
+    assert_eq!(recorded(&world, "claimedUser"), json!("alice@example.com"));
+    assert_eq!(recorded(&world, "who"), json!("kubectl-edit"));
+    // What was said of another commit says nothing of this one.
+    world.remote.file("a.yaml", config_map("a", "3"));
+    let third = world.try_commit("demo", "three").await;
+    annotate(&world, &third, &format!("{second} alice@example.com"));
+    world.ready("demo").await;
+    assert_eq!((recorded(&world, "commit"), recorded(&world, "claimedUser")), (json!(third), json!(null)));
+}

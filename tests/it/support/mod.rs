@@ -18,6 +18,7 @@ pub(crate) mod logs;
 pub(crate) mod machine;
 pub(crate) mod ownership;
 pub(crate) mod pod_security;
+pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod quotas;
 pub(crate) mod registry;
