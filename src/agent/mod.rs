@@ -8,6 +8,7 @@ mod functions;
 pub mod health;
 mod host_keys;
 mod inputs;
+mod leader_label;
 pub mod metrics;
 mod notify;
 mod pins;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::{Gauges, Metrics, SyncGauges};
 use super::notify::Notifier;
-use super::{bootstrap, functions, health, host_keys, inputs, pins, receivers, ssh_keys};
+use super::{bootstrap, functions, health, host_keys, inputs, leader_label, pins, receivers, ssh_keys};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
@@ -37,6 +37,8 @@ pub struct Settings {
     pub allow_namespaces: Vec<String>,
     /// The agent's identity in the Lease.
     pub identity: String,
+    /// The pod that this is; labelled while it leads and receives deliveries.
+    pub pod: Option<String>,
     /// Address for health and metrics.
     pub listen: Option<SocketAddr>,
     /// Where deliveries of webhooks come in, if anywhere.
@@ -413,6 +415,13 @@ async fn lead(
         move |owner, message| emit(&Announcement { owner, object: None, message }),
     ));
     deliveries.set(Some(Arc::clone(&hooks)));
+    if let (Some(pod), Some(_)) = (&settings.pod, &settings.receive) {
+        let labelling = leader_label::keep(cluster.clone(), settings.namespace.clone(), pod.clone(), stop.clone());
+        tasks.spawn(async move {
+            labelling.await;
+            Ok(())
+        });
+    }
     let component = liveness.component("the watch of Receivers");
     let following = receivers::follow(hooks, notifier.clone(), cluster.clone(), stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });

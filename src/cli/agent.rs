@@ -28,6 +28,9 @@ pub(super) struct Arguments {
     /// Name of this agent in the Lease, which no other process has: the pod's uid; by default one that is kept in the data directory
     #[arg(long, value_name = "NAME", env = "MAINSTAY_IDENTITY")]
     identity: Option<String>,
+    /// Name of the pod that this is, which is labelled while it leads: deliveries to Receivers go there
+    #[arg(long, value_name = "NAME", env = "MAINSTAY_POD")]
+    pod: Option<String>,
     /// How log lines look
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -52,6 +55,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,
         identity: identity.name().to_owned(),
+        pod: arguments.pod,
         listen: arguments.listen,
         receive,
         limits: Limits::default(),

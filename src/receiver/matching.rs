@@ -71,20 +71,35 @@ impl Meant {
 
     /// Whether a consumer is meant.
     pub(super) fn includes(&self, consumer: &Consumer, followed: &Followed) -> bool {
+        self.reaches(consumer, followed)
+            && self.remotes.as_ref().is_none_or(|all| all.have_moved(followed) && all.name(followed))
+    }
+
+    /// Whether a consumer would be meant if it did not follow a commit by its id, which no push moves.
+    pub(super) fn passes_over_fixed(&self, consumer: &Consumer, followed: &Followed) -> bool {
+        followed.reference.is_commit_id()
+            && self.reaches(consumer, followed)
+            && self.remotes.as_ref().is_some_and(|all| all.name(followed))
+    }
+
+    fn reaches(&self, consumer: &Consumer, followed: &Followed) -> bool {
         let is_allowed = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&followed.repository));
-        consumer.namespace == self.namespace && is_allowed && self.remotes.as_ref().is_none_or(|all| all.name(followed))
+        consumer.namespace == self.namespace && is_allowed
     }
 }
 
 impl Remotes {
-    fn name(&self, followed: &Followed) -> bool {
-        let has_moved = match &self.moved {
+    fn have_moved(&self, followed: &Followed) -> bool {
+        match &self.moved {
             Moved::Any => true,
             Moved::Named(names) => {
                 names.iter().any(|name| followed.reference.is_moved_by(name, self.default_branch.as_deref()))
             }
-        };
-        let Some(place) = Place::of(&followed.url).filter(|_| has_moved) else { return false };
+        }
+    }
+
+    fn name(&self, followed: &Followed) -> bool {
+        let Some(place) = Place::of(&followed.url) else { return false };
         self.places.contains(&place)
             || self.paths.contains(&place.path)
             || self.paths.contains(&data_center(&place.path))

@@ -17,7 +17,10 @@ pub(super) enum Outcome {
     /// These consumers look their remote up.
     Woken(Vec<Consumer>),
     /// Nobody follows what it names.
-    NobodyWoken,
+    NobodyWoken {
+        /// How many follow the repository at a commit id.
+        fixed: usize,
+    },
     /// It names no repository.
     NoRepository,
     /// The host tries whether somebody answers.
@@ -51,7 +54,7 @@ impl Outcome {
     pub(super) fn status(&self) -> u16 {
         match self {
             // An event that does not count is no fault of the host, which would give up sending after some of them.
-            Self::Woken(_) | Self::NobodyWoken | Self::NoRepository | Self::Ping | Self::PassedOver => 200,
+            Self::Woken(_) | Self::NobodyWoken { .. } | Self::NoRepository | Self::Ping | Self::PassedOver => 200,
             Self::Refused(_) | Self::Malformed(_) | Self::Broken => 400,
             Self::NotFound => 404,
             Self::WrongMethod => 405,
@@ -65,7 +68,7 @@ impl Outcome {
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::Woken(_) => "woken",
-            Self::NobodyWoken | Self::NoRepository => "nobody",
+            Self::NobodyWoken { .. } | Self::NoRepository => "nobody",
             Self::Ping => "ping",
             Self::PassedOver => "passed_over",
             Self::Refused(_) => "refused",
@@ -90,10 +93,17 @@ impl Outcome {
                 names.extend((more > 0).then(|| format!("and {more} more")));
                 format!("looking up the remote for {}", names.join(", "))
             }
-            Self::NobodyWoken => {
+            Self::NobodyWoken { fixed: 0 } => {
                 "nothing to do: no GitSync or Function of this Receiver follows the repository and reference that the \
                  delivery names"
                     .to_owned()
+            }
+            Self::NobodyWoken { fixed } => {
+                let number = if *fixed == 1 { "one follows".to_owned() } else { format!("{fixed} follow") };
+                format!(
+                    "nothing to do: of the GitSyncs and Functions of this Receiver {number} the repository, at a commit id, \
+                     which no push moves"
+                )
             }
             Self::NoRepository => {
                 "nothing to do: the delivery names no repository (Azure DevOps names it if `All` resource details are sent)"

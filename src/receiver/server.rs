@@ -126,7 +126,10 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
         Delivery::Push(meant) => {
             let is_meant = |consumer: &_, followed: &_| meant.includes(consumer, followed);
             match context.pushes.wake(is_meant, Instant::now()) {
-                woken if woken.is_empty() => Outcome::NobodyWoken,
+                woken if woken.is_empty() => {
+                    let is_fixed = |consumer: &_, followed: &_| meant.passes_over_fixed(consumer, followed);
+                    Outcome::NobodyWoken { fixed: context.pushes.count(is_fixed) }
+                }
                 woken => Outcome::Woken(woken),
             }
         }

@@ -84,6 +84,12 @@ impl Pushes {
         }
         woken
     }
+    /// How many consumers `is_meant` chooses; none of them is woken.
+    pub fn count(&self, is_meant: impl Fn(&Consumer, &Followed) -> bool) -> usize {
+        let inner = self.0.lock();
+        let known = inner.rows.iter().filter_map(|(consumer, row)| Some((consumer, row.followed.as_ref()?)));
+        known.filter(|(consumer, followed)| is_meant(consumer, followed)).count()
+    }
 }
 
 /// When an address is looked up for a delivery at `now`; `last` is when that was, or will be, the case last.

@@ -54,6 +54,7 @@ mod functions_watches;
 mod hosting;
 mod inventories;
 mod kills;
+mod leader_label;
 mod liveness;
 mod manifests;
 mod metrics;

@@ -59,6 +59,7 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
         |name: &str| container["env"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone();
     let identity = named("MAINSTAY_IDENTITY")["valueFrom"]["fieldRef"]["fieldPath"].clone();
     assert_eq!(identity, "metadata.uid", "a container that is restarted in its pod is the holder of its Lease");
+    assert_eq!(named("MAINSTAY_POD")["valueFrom"]["fieldRef"]["fieldPath"], "metadata.name");
     let port = &container["ports"][0]["name"];
     assert_eq!(&container["livenessProbe"]["httpGet"]["port"], port);
     assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
@@ -71,7 +72,10 @@ fn lead_webhooks_to_the_agent() {
     let documents = built();
     let service = &find(&documents, "Service", "mainstay-receivers")["spec"];
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
-    assert_eq!(service["selector"], pod["metadata"]["labels"]);
+    let mut labels = pod["metadata"]["labels"].clone();
+    // The one that leads has it, by its own doing.
+    labels["mainstay.dev/leader"] = "true".into();
+    assert_eq!(service["selector"], labels);
     let container = &pod["spec"]["containers"][0];
     let ports = container["ports"].as_array().unwrap();
     let port = ports.iter().find(|port| port["name"] == service["ports"][0]["targetPort"]).unwrap();

@@ -105,6 +105,28 @@ async fn a_delivery_that_names_nothing_that_is_followed_wakes_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_is_followed_by_its_id_is_moved_by_no_push_and_the_answer_says_so() {
+    let (world, server, url) = followed().await;
+    let head = world.remote.head();
+    let fixed = json!({"gitRepository": "shop", "baseDir": "/none", "reference": head});
+    world.sync("fixed", fixed.clone());
+    world.condition_is("fixed", "Ready", "False SourceInvalid").await;
+    let before = world.lookups().await;
+    let (status, text) = deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/dev")).await;
+    let one = "nothing to do: of the GitSyncs and Functions of this Receiver one follows the repository, at a commit id, which \
+               no push moves";
+    assert_eq!((status, text.as_str()), (200, one));
+    world.sync("again", fixed);
+    world.condition_is("again", "Ready", "False SourceInvalid").await;
+    let (_, text) = deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/dev")).await;
+    assert_eq!(text, one.replace("one follows", "2 follow"));
+    assert_eq!(world.lookups().await, before, "nothing was asked");
+    // Who follows a branch is named, as ever.
+    let woken = deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await;
+    assert_eq!(woken, (200, "looking up the remote for GitSync demo".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_replayed_deliveries_costs_a_lookup_a_second_and_the_last_one_counts() {
     let (mut world, server, url) = followed().await;
     let body = push(&server.url(NAME), MAIN);

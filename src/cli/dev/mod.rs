@@ -174,6 +174,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         namespace: NAMESPACE.to_owned(),
         allow_namespaces: Vec::new(),
         identity: "mainstay-dev".to_owned(),
+        pod: None,
         listen: None,
         receive,
         limits: Limits::default(),

@@ -86,6 +86,8 @@ pub(crate) struct World {
     pub(crate) listen: Option<SocketAddr>,
     /// Where the agent receives webhooks.
     pub(crate) receive: Option<agent::Receive>,
+    /// Whether agents know a pod of theirs, which has the name of their identity.
+    pub(crate) in_pods: bool,
     /// What clients of the agent may cost.
     pub(crate) clients: Limits,
     /// Through which the agent's requests go.
@@ -176,6 +178,7 @@ impl World {
             stuck_after: liveness::STUCK_AFTER,
             listen: None,
             receive: None,
+            in_pods: false,
             clients: Limits::default(),
             gate: Gate::default(),
             patience: PATIENCE,
@@ -232,6 +235,7 @@ impl World {
             namespace: NAMESPACE.to_owned(),
             allow_namespaces: Vec::new(),
             identity: identity.to_owned(),
+            pod: self.in_pods.then(|| identity.to_owned()),
             listen: self.listen,
             receive: self.receive.clone(),
             limits: self.clients,
