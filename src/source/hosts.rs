@@ -2,7 +2,8 @@
 //! and until when the host wants to be left alone.
 //!
 //! Invariant: a slow host holds up its own remotes only.
-//! Invariant: the first remotes of a host are asked at once, and the others one after the other.
+//! Invariant: the first remotes of a host are asked at once, and the others one after the other. Namespaces that ask at the same
+//! time share the pace; none waits for the remotes of another.
 //! Invariant: a host that sent `Retry-After` is not asked about its other remotes with the same credentials, for at most
 //! [`MAX_QUIET`]. The remote that was answered so is its consumers' matter, who may ask again when a person wants it.
 //! Invariant: a host that is reached through a proxy, or trusted by CAs, of somebody's own is another host: what answers
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::consumers::Identity;
+use super::fair_queue::Tenant;
 use super::permits::Permits;
 use super::{Connection, RemoteUrl};
 
@@ -45,8 +47,8 @@ pub(super) struct Host {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the next first lookup is due.
-    next: Option<Instant>,
+    /// When the last first lookup of each namespace is due, as far as that still matters.
+    next: HashMap<Tenant, Instant>,
     quiet: Option<Quiet>,
 }
 
@@ -80,9 +82,9 @@ impl Hosts {
 }
 
 impl Host {
-    /// How long a remote that was never asked before waits.
-    pub(super) fn delay(&self, now: Instant) -> Duration {
-        self.state.lock().delay(now)
+    /// How long a remote of this namespace that was never asked before waits.
+    pub(super) fn delay(&self, tenant: &Tenant, now: Instant) -> Duration {
+        self.state.lock().delay(tenant, now)
     }
 
     /// The status and for how much longer the host wants to be left alone about this remote.
@@ -97,11 +99,17 @@ impl Host {
 }
 
 impl State {
-    fn delay(&mut self, now: Instant) -> Duration {
-        let earliest = now.checked_sub(PACE * BURST).unwrap_or(now);
-        let due = self.next.map_or(earliest, |next| next.max(earliest)) + PACE;
+    fn delay(&mut self, tenant: &Tenant, now: Instant) -> Duration {
+        let begin = now.checked_sub(PACE * BURST).unwrap_or(now);
+        self.next.retain(|_, next| *next > begin);
+        let others = self.next.keys().filter(|other| *other != tenant).count();
+        // Each of those who ask at this time is as fast as the pace allows for all of them.
+        let together = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
+        let pace = PACE.saturating_mul(together);
+        let earliest = now.checked_sub(pace * (BURST / together).max(1)).unwrap_or(now);
+        let due = self.next.get(tenant).map_or(earliest, |next| (*next).max(earliest)) + pace;
         let due = due.min(now + MAX_DELAY);
-        self.next = Some(due);
+        self.next.insert(tenant.clone(), due);
         due.saturating_duration_since(now)
     }
 
@@ -114,7 +122,7 @@ impl State {
     }
 
     fn is_of_use(&self, now: Instant) -> bool {
-        self.next.is_some_and(|next| next > now) || self.quiet.as_ref().is_some_and(|quiet| quiet.until > now)
+        self.next.values().any(|next| *next > now) || self.quiet.as_ref().is_some_and(|quiet| quiet.until > now)
     }
 }
 
@@ -145,11 +153,32 @@ mod tests {
     fn one_remote_is_asked_at_once_and_a_thousand_are_spread() {
         let now = Instant::now();
         let mut state = State::default();
-        let delays: Vec<_> = (0..1000).map(|_| state.delay(now)).collect();
+        let tenant = Tenant::from("shop");
+        let delays: Vec<_> = (0..1000).map(|_| state.delay(&tenant, now)).collect();
         assert_eq!(delays[..16], [Duration::ZERO; 16]);
         let within_a_second = delays.iter().filter(|delay| **delay <= Duration::from_secs(1)).count();
         assert_eq!((within_a_second, delays[999]), (66, Duration::from_millis(984 * 20)));
-        assert_eq!(state.delay(now + Duration::from_secs(60)), Duration::ZERO);
+        assert_eq!(state.delay(&tenant, now + Duration::from_secs(60)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_namespace_with_a_thousand_remotes_does_not_hold_up_the_first_ones_of_another() {
+        let now = Instant::now();
+        let mut state = State::default();
+        for _ in 0..1000 {
+            state.delay(&Tenant::from("crowd"), now);
+        }
+        let shop = Tenant::from("shop");
+        let delays: Vec<_> = (0..10).map(|_| state.delay(&shop, now)).collect();
+        assert_eq!(delays[..8], [Duration::ZERO; 8]);
+        assert_eq!(delays[9], PACE * 4, "two share the pace");
+        // Many that come together still follow each other.
+        let mut state = State::default();
+        let all = (0..200).map(|number| Tenant::from(format!("n{number}").as_str()));
+        let first: Vec<_> = all.clone().map(|tenant| state.delay(&tenant, now)).collect();
+        assert!(first.iter().all(Duration::is_zero), "none of them waits for others");
+        let later: Vec<_> = all.flat_map(|tenant| [state.delay(&tenant, now), state.delay(&tenant, now)]).collect();
+        assert!(later.iter().any(|delay| *delay > Duration::from_secs(1)));
     }
 
     #[test]

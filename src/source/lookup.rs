@@ -115,7 +115,7 @@ impl Source {
         let identity = remote.identity();
         let is_new = state.poll.lock().is_new();
         if is_new {
-            tokio::time::sleep(host.delay(Instant::now())).await;
+            tokio::time::sleep(host.delay(&self.tenant, Instant::now())).await;
         }
         let tenants = self.inner.consumers.lock().namespaces(&identity).map(str::to_owned).collect::<Vec<_>>();
         let permits = host.permits.share_of_all(&self.tenant, tenants.iter().map(String::as_str));
