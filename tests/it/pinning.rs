@@ -1,10 +1,11 @@
 //! Host keys that are pinned at first use: when, for whom, and what happens to another key.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 
 use crate::support::{
+    external::{External, KUBECONFIG},
     functions::JOBS,
     kubectl::Kubectl,
     remote::NAME,
@@ -57,6 +58,23 @@ async fn private(world: &World) -> SshServer {
     server
 }
 
+/// Runs `kubectl` as an administrator.
+async fn kubectl(world: &World, arguments: &str) {
+    let words: Vec<_> = arguments.split(' ').map(|word| word.trim_matches('\'')).collect();
+    if External::is_named() {
+        assert!(
+            Command::new("kubectl")
+                .args(&words)
+                .env("KUBECONFIG", std::env::var(KUBECONFIG).unwrap())
+                .status()
+                .unwrap()
+                .success()
+        );
+    } else {
+        Kubectl::of(world.server.embedded(), NAMESPACE).await.run(&words).await;
+    }
+}
+
 fn known_hosts(world: &World, lines: &str) {
     let metadata = json!({"name": KNOWN_HOSTS, "namespace": NAMESPACE});
     let object = json!({
@@ -100,8 +118,7 @@ async fn the_first_key_is_pinned_and_another_one_is_refused_until_somebody_forge
          '{{\"status\":{{\"pinnedHostKeys\":null}}}}'"
     );
     assert_eq!(command, expected);
-    let words: Vec<_> = command.split(' ').map(|word| word.trim_matches('\'')).collect();
-    Kubectl::of(world.server.embedded(), NAMESPACE).await.run(&words).await;
+    kubectl(&world, command).await;
     world.until("the second commit is applied", |w| w.data("a") == "2").await;
     assert_eq!(pins(&world, "private"), [(server.name(), new)]);
     world.ready("demo").await;

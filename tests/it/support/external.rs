@@ -34,7 +34,7 @@ use tokio::{
 use super::world::NAMESPACE;
 
 /// Names another cluster for these tests.
-const KUBECONFIG: &str = "MAINSTAY_TEST_KUBECONFIG";
+pub(crate) const KUBECONFIG: &str = "MAINSTAY_TEST_KUBECONFIG";
 /// Where the agent's ServiceAccount is, as in `manifests/`.
 const AGENT_NAMESPACE: &str = "mainstay-system";
 /// Label of what stays for the next run.
