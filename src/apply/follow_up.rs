@@ -28,8 +28,6 @@ pub enum FollowUp {
     Revert(Key, u32),
     /// Look at an object again after a while.
     LookAgain(Key, Duration),
-    /// Grant permits again after a while: the server wants to be left alone until then.
-    GrantPermits(Duration),
 }
 
 /// The follow-ups of a writer, for the one who carries them out.

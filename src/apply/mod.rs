@@ -6,7 +6,6 @@
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `edit`: what was changed, by whom
 //! - `in_place`: an apply over what collides with it; `replicas`: the handover of a replica count; `server_side`: one
 //!   apply and its answer
-//! - `permits`: how many reverts are in flight (`fair` between owners, and a `limit` by how the server answers)
 //! - [`FollowUp`]: what the drift loop has to do because of a write
 //!
 //! Invariant: every write to a managed object is made here, one at a time per object.
@@ -14,18 +13,14 @@
 //! Deliberately absent: watches (`drift`), what a commit wants (`gitsync`), and the store itself (`managed`).
 
 mod edit;
-mod fair;
 mod follow_up;
 mod in_place;
-mod limit;
 mod owners;
-#[expect(clippy::disallowed_methods, reason = "permits are waited for, and answers are timed")]
-mod permits;
 mod prune;
 mod put;
 mod replicas;
 mod report;
-#[expect(clippy::disallowed_methods, reason = "reverts wait, and their latency is measured")]
+#[expect(clippy::disallowed_methods, reason = "the latency of reverts is measured")]
 mod revert;
 mod server_side;
 #[expect(clippy::disallowed_methods, reason = "it waits until a definition is established")]
@@ -36,5 +31,6 @@ mod writer;
 pub use follow_up::{FollowUp, FollowUps};
 pub use prune::Pruned;
 pub use put::{Change, Expect, Put, Step};
+pub use revert::ServerLoad;
 pub use stage::Applied;
 pub use writer::{Announcement, Writer};

@@ -57,7 +57,7 @@ impl Writer {
             }
             let deletions = stream::iter(together).map(|(key, entry)| async move {
                 // A revert that began before the object left must not follow its deletion.
-                let _lock = self.lock_object(&key).await;
+                let _lock = self.object_lock(&key).lock().await;
                 let pruned = self.prune_now(label, &key, &entry, unproven).await.unwrap_or_else(Pruned::Failed);
                 (key, pruned)
             });
@@ -99,7 +99,7 @@ impl Writer {
     /// Deletes an object that its owner wants no longer, if it still has this UID, and forgets it.
     pub async fn delete(&self, owner: &Owner, kind: &Kind, key: &Key, uid: &str) -> Result<(), Error> {
         self.store().leave(owner, key);
-        let _lock = self.lock_object(key).await;
+        let _lock = self.object_lock(key).lock().await;
         let guard = Guard { uid: Some(uid), resource_version: None };
         let deleted =
             self.cluster().delete(kind, key.namespace.as_deref(), &key.name, guard, Propagation::Background).await;
@@ -132,7 +132,7 @@ impl Writer {
     }
 
     async fn release_now(&self, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
-        let _lock = self.lock_object(key).await;
+        let _lock = self.object_lock(key).lock().await;
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(()) };
         let namespace = key.namespace.as_deref();
         let mut tries = 0;

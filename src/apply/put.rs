@@ -80,7 +80,7 @@ impl Writer {
     pub async fn put(&self, owner: &Owner, step: Step) -> Result<Put, Error> {
         let desired = &step.desired;
         let key = &desired.key;
-        let _lock = self.lock_object(key).await;
+        let _lock = self.object_lock(key).lock().await;
         let (version, seen) = {
             let mut store = self.store();
             if step.expect == Expect::Absent && store.is_applied_for_another(owner, key) {

@@ -12,69 +12,74 @@ use serde_json::Value;
 
 use super::Writer;
 use super::edit::{Edit, SHOWN_CHANGES, edit_between, fields_not_put_back};
-use super::follow_up::FollowUp;
 use super::in_place::InPlace;
-use super::permits::Sent;
 use crate::api::git_sync::{self, Revert};
-use crate::cluster::Error;
+use crate::cluster::{Cause, Error};
 use crate::failure::Backoff;
 use crate::managed::attempts::Ground;
 use crate::managed::autoscaler::is_at_zero;
 use crate::managed::desired::{Desired, yield_to_people};
-use crate::managed::object::{Next, NotPutBack, REMARKABLE};
+use crate::managed::object::{NotPutBack, REMARKABLE};
 use crate::managed::reserved;
 use crate::managed::revert_backoff::Shift;
 use crate::managed::reverts::Begun;
 use crate::managed::seen::{Seen, Sight};
 use crate::managed::verdict::{Reason, Verdict, resource_version};
+use crate::managed::write::Next;
 use crate::notification::{self, Message};
 use crate::object::{Key, Owner};
 
 /// How long a revert that failed waits before it is tried again.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 
+/// What a revert says about the server.
+#[derive(Clone, Copy, Debug)]
+pub enum ServerLoad {
+    /// A write was answered as it should be.
+    Answered {
+        /// When it was sent.
+        sent: Instant,
+        /// How many reverts were in flight then, this one among them.
+        in_flight: usize,
+        /// When it was answered.
+        at: Instant,
+    },
+    /// The server has too much to do.
+    Overloaded {
+        /// When the first request was sent.
+        sent: Instant,
+        /// For how long the server wants to be left alone, if it says so.
+        retry_after: Option<Duration>,
+    },
+}
+
 impl Writer {
-    /// Runs a queued revert or report: waits for its backoff and its permit, and puts the object back or reports it, if it
-    /// still has to be and no newer generation overtook this one.
-    pub(crate) async fn revert(&self, key: &Key, generation: u32) {
-        let due = self.store().revert_delay(key, self.clock(), Instant::now());
-        if let Some((_, delay)) = due.as_ref().filter(|(_, delay)| !delay.is_zero()) {
-            // Even a sleep of nothing lasts until the timer's next millisecond.
-            tokio::time::sleep(*delay).await;
-        }
-        // What has to wait for its own sake keeps nobody else waiting.
-        self.permits().wait();
-        if let Some((owner, _)) = &due
-            && let Some(_permit) = self.permits().acquire(owner).await
-        {
-            let done = self.liveness().track(async {
-                let _lock = self.lock_object(key).await;
-                let Begun { desired, seen, reports } = self.store().begin_revert(key, generation)?;
-                if let Some(seen) = seen {
-                    let sent = self.permits().sent();
-                    let done = if reports {
-                        self.report_now(&desired, &seen).await
-                    } else {
-                        self.revert_now(&desired, &seen).await
-                    };
-                    if let Err(error) = done {
-                        self.fail(&desired, seen, &error, reports, sent);
-                    }
-                }
-                self.finish(key);
-                Some(())
-            });
-            done.await;
-        }
-        self.permits().leave();
+    /// Puts a queued object back, or reports its drift, if that still has to be done and no newer generation overtook this
+    /// one. What that says about the server.
+    pub(crate) async fn revert(&self, key: &Key, generation: u32) -> Option<ServerLoad> {
+        let revert = async {
+            let _lock = self.object_lock(key).lock().await;
+            let Begun { desired, seen, reports } = self.store().begin_revert(key, generation)?;
+            let mut load = None;
+            if let Some(seen) = seen {
+                let sent = Instant::now();
+                let done = if reports {
+                    self.report_now(&desired, &seen).await.map(|()| None)
+                } else {
+                    self.put_back(&desired, &seen).await
+                };
+                load = match done {
+                    Ok(load) => load,
+                    Err(error) => self.fail(&desired, seen, &error, reports, sent),
+                };
+            }
+            self.finish(key);
+            load
+        };
+        self.liveness().track(revert).await
     }
 
-    /// Grants as many permits as there may be now.
-    pub(crate) fn grant_permits(&self) {
-        self.permits().grant();
-    }
-
-    async fn revert_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
+    async fn put_back(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<Option<ServerLoad>, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut found = seen.live.as_ref().and_then(Sight::value);
         if found.is_none() {
@@ -82,7 +87,7 @@ impl Writer {
             if let Some(live) = &found
                 && !self.must_put_back(desired, live)
             {
-                return Ok(());
+                return Ok(None);
             }
         }
         let asked_by_commit = self.store().get(&desired.key).is_some_and(|managed| managed.applied.is_outdated());
@@ -93,16 +98,16 @@ impl Writer {
         if let Some(live) = found.as_deref().filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
         }
-        let sent = self.permits().sent();
+        let (sent, in_flight) = (Instant::now(), self.reverts_in_flight());
         let InPlace { answer, over, .. } = self.apply_in_place(desired, &mut body, found.as_deref()).await?;
-        self.permits().answered(sent);
+        let load = ServerLoad::Answered { sent, in_flight, at: Instant::now() };
         self.retry_dependents(desired);
         if asked_by_commit || found.as_deref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
             self.notify_owner_of(&desired.key);
-            return Ok(());
+        } else {
+            self.record(desired, seen.at, found.as_deref(), &answer, over);
         }
-        self.record(desired, seen.at, found.as_deref(), &answer, over);
-        Ok(())
+        Ok(Some(load))
     }
 
     /// Whether an object that had to be read may and must be put back now.
@@ -175,17 +180,24 @@ impl Writer {
         self.count_change(&owner, desired, answer, fields, who);
     }
 
-    fn fail(&self, desired: &Arc<Desired>, seen: Seen, error: &Error, reports: bool, sent: Sent) {
+    /// A revert or report failed. What that says about the server.
+    fn fail(
+        &self,
+        desired: &Arc<Desired>,
+        seen: Seen,
+        error: &Error,
+        reports: bool,
+        sent: Instant,
+    ) -> Option<ServerLoad> {
         let key = &desired.key;
         let again = self.store().get(key).is_some_and(|managed| managed.attempts() > 0);
-        if let Some(pause) = self.permits().failed(sent, error, again) {
-            self.follow_up(FollowUp::GrantPermits(pause));
-        }
+        let overloaded = ServerLoad::Overloaded { sent, retry_after: error.retry_after() };
+        let load = is_overloaded(error, again).then_some(overloaded);
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let (fields, cause) = (fields_not_put_back(desired, live.as_ref(), error), crate::failure::chain(error));
         let failure = NotPutBack { reports, fields: fields.clone(), cause: cause.clone(), ground: Ground::of(error) };
         let failed = self.store().revert_failed(key, seen, failure);
-        let Some((owner, attempts)) = failed else { return };
+        let Some((owner, attempts)) = failed else { return load };
         if !reports && attempts >= REMARKABLE {
             let (subject, object) = (owner.clone(), key.to_string());
             let message = Message::NotPutBack { subject, object, fields, cause };
@@ -199,6 +211,7 @@ impl Writer {
             reverts.not_before = Some(Instant::now() + wait);
         }
         self.notify(&owner);
+        load
     }
 
     /// A Namespace or a definition is there: what failed for want of it is tried at once.
@@ -249,6 +262,14 @@ impl Writer {
         if let Some(owner) = owner {
             self.notify(&owner);
         }
+    }
+}
+
+/// Whether a request failed because the server has too much to do. `again`: that the object is refused is nothing new.
+fn is_overloaded(error: &Error, again: bool) -> bool {
+    match error.code() {
+        Some(code) => code == 429 || code > 500 || (code == 500 && !again),
+        None => matches!(&*error.cause, Cause::TimedOut(_)),
     }
 }
 

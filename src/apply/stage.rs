@@ -36,7 +36,7 @@ impl Writer {
     pub async fn put_stage(&self, owner: &Owner, steps: Vec<Step>, mut done: impl FnMut(Arc<Desired>, Applied)) {
         let puts = stream::iter(steps).map(|step| async move {
             // Drift goes before sync work.
-            self.permits().yield_to_reverts().await;
+            self.yield_to_reverts().await;
             let desired = Arc::clone(&step.desired);
             let applied = match self.put(owner, step).await {
                 Ok(put) => await_established(self.cluster(), &desired, put).await,

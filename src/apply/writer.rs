@@ -13,17 +13,18 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::follow_up::{FollowUp, FollowUps};
-use super::permits::Permits;
 use crate::cluster::Cluster;
 use crate::liveness::Component;
 use crate::managed::desired::Desired;
-use crate::managed::object::Next;
 use crate::managed::store::Store;
+use crate::managed::write::Next;
 use crate::notification::Message;
 use crate::object::{Key, Owner};
 
 /// Locks that serialise writes to one object; objects share them by hash.
 const LOCKS: usize = 512;
+/// Longest wait of a commit's writes for reverts, per object.
+const YIELD: Duration = Duration::from_millis(50);
 /// How long after the end of a break glass the object is looked at.
 const AFTER_PAUSE: Duration = Duration::from_millis(50);
 
@@ -39,6 +40,14 @@ pub struct Announcement<'a> {
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
+/// How many reverts there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reverts {
+    in_flight: usize,
+    /// Some wait until they may be in flight.
+    some_wait: bool,
+}
+
 /// The one writer of managed objects. Clones share everything.
 #[derive(Clone)]
 pub struct Writer(Arc<Inner>);
@@ -50,7 +59,7 @@ struct Inner {
     locks: Vec<tokio::sync::Mutex<()>>,
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
-    permits: Permits,
+    reverts: watch::Sender<Reverts>,
     follow_ups: UnboundedSender<FollowUp>,
     started: Instant,
     liveness: Component,
@@ -72,7 +81,7 @@ impl Writer {
             locks: (0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),
-            permits: Permits::default(),
+            reverts: watch::Sender::default(),
             follow_ups: sender,
             started: Instant::now(),
             liveness,
@@ -90,24 +99,37 @@ impl Writer {
         self.0.store.lock()
     }
 
-    pub(super) fn permits(&self) -> &Permits {
-        &self.0.permits
-    }
-
     pub(super) fn liveness(&self) -> &Component {
         &self.0.liveness
     }
 
-    /// Waits until no other write to the object is under way; no new one begins while the answer is held.
-    pub(super) async fn lock_object(&self, key: &Key) -> tokio::sync::MutexGuard<'_, ()> {
+    /// The lock of an object, which is held during each write to it.
+    pub(super) fn object_lock(&self, key: &Key) -> &tokio::sync::Mutex<()> {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let at = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or(0);
-        self.0.locks[at].lock().await
+        &self.0.locks[at]
+    }
+
+    /// So many reverts are in flight now; whether some wait until they may be.
+    pub(crate) fn set_reverts(&self, in_flight: usize, some_wait: bool) {
+        self.0.reverts.send_replace(Reverts { in_flight, some_wait });
+    }
+
+    /// How many reverts are in flight.
+    pub(super) fn reverts_in_flight(&self) -> usize {
+        self.0.reverts.borrow().in_flight
+    }
+
+    /// Waits while there are reverts, for a moment: drift goes before sync work.
+    pub(super) async fn yield_to_reverts(&self) {
+        let mut reverts = self.0.reverts.subscribe();
+        let none = reverts.wait_for(|reverts| reverts.in_flight == 0 && !reverts.some_wait);
+        let _ = tokio::time::timeout(YIELD, none).await;
     }
 
     /// Seconds on a monotonic clock.
-    pub(super) fn clock(&self) -> f64 {
+    pub(crate) fn clock(&self) -> f64 {
         self.0.started.elapsed().as_secs_f64()
     }
 
@@ -144,13 +166,13 @@ impl Writer {
         let _ = self.0.follow_ups.send(follow_up);
     }
 
-    /// Does what the store says has to follow an event or a write: queues the revert or report of the object, with as much
-    /// of the state that was seen as there is room for, or says that it is paused or resumed.
+    /// Does what the store says has to follow an event or a write: has the object reverted or reported, or says that it is
+    /// paused or resumed.
     pub(crate) fn carry_out(&self, key: &Key, next: Next) {
         match next {
             Next::Nothing => {}
             Next::Queue => {
-                let generation = self.store().queue(key, |seen| self.0.permits.enter(seen));
+                let generation = self.store().get(key).map_or(0, |managed| managed.write.generation());
                 self.follow_up(FollowUp::Revert(key.clone(), generation));
             }
             Next::Paused(until) => {

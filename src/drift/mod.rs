@@ -5,9 +5,9 @@
 //! to our last apply. What must go back is handed to the [`Writer`](crate::apply::Writer), which applies it again at once,
 //! or later when another client keeps changing it ([`revert_backoff`](crate::managed::revert_backoff)).
 //!
-//! - `watch`: the watch of each kind, and what its events mean; `by_name`: of single objects under break glass
-//! - `autoscalers`: which workloads an autoscaler scales
-//! - [`run`](Drift::run): the tasks of all of them, and the [follow-ups](crate::apply::FollowUp) of the writer
+//! - `watch`: the watch of each kind, and the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp);
+//!   `fair`: how owners share the reverts in flight; `limit`: how many these are
+//! - `by_name`: the watch of single objects under break glass; `autoscalers`: which workloads an autoscaler scales
 //!
 //! Invariant: an event whose projection is unchanged costs a hash and no request.
 //!
@@ -16,11 +16,9 @@
 
 mod autoscalers;
 mod by_name;
-#[expect(clippy::disallowed_methods, reason = "it looks again after a while")]
-mod run;
-#[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock")]
+mod fair;
+mod limit;
+#[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock; backoffs are waited for")]
 mod watch;
-mod watch_failures;
 
-pub use run::Error;
-pub use watch::Drift;
+pub use watch::{Drift, Error};

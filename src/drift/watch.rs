@@ -1,25 +1,34 @@
-//! The watches of managed objects: one per kind. Their events, and those of the watches of Functions' children, are
-//! judged by the store, and what follows is handed to the writer.
+//! The watches of managed objects, one per kind, and the loop that runs what follows from them.
+//!
+//! An event goes to the store, which says what has to be done about the object; the loop does that. A revert waits for its
+//! own backoff first, so that it keeps nobody else waiting, and then until it may be in flight: no more are than the server
+//! takes ([`Limit`]), and owners share them ([`Fair`]).
+//!
+//! Deliberately absent: what an event means (`managed`), and the revert itself (`apply`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
-use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::watch_failures::WatchFailures;
+use super::fair::Fair;
+use super::limit::Limit;
 use crate::api::names::SYNC_LABEL;
-use crate::apply::Writer;
-use crate::cluster::{Kind, Selection, WatchEvent};
+use crate::apply::{FollowUp, FollowUps, ServerLoad, Writer};
+use crate::cluster::{Cause, Kind, KindId, Selection, WatchEvent};
 use crate::managed::object::{Managed, Watched};
 use crate::managed::verdict::resource_version;
-use crate::object::Key;
+use crate::object::{Key, Owner};
 
 /// How long requests for a fresh list are gathered before it begins.
 const GATHER: Duration = Duration::from_millis(100);
+/// Failed attempts in a row to watch a kind after which its owners' statuses say so: what passes by itself has passed by
+/// then.
+const REMARKABLE_FAILURES: u32 = 3;
 
 /// The drift loop. Clones are the same.
 #[derive(Clone)]
@@ -27,11 +36,29 @@ pub struct Drift {
     pub(super) writer: Writer,
 }
 
+/// The drift loop ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// One of its tasks broke.
+    #[error("a task of the drift loop ended")]
+    Task(#[source] JoinError),
+}
+
 /// How a running watch of one kind is told to list anew, and to end.
 #[derive(Debug, Default)]
-pub(super) struct Control {
-    pub(super) list: Notify,
-    pub(super) end: CancellationToken,
+struct Control {
+    list: Notify,
+    end: CancellationToken,
+}
+
+/// A task of the loop ended.
+enum Ended {
+    /// The backoff of a revert, of an object with this generation.
+    Backoff(Owner, Key, u32),
+    /// The revert of an object, with what it says about the server.
+    Revert(Owner, Option<ServerLoad>),
+    /// Another one.
+    Other,
 }
 
 impl Drift {
@@ -40,8 +67,73 @@ impl Drift {
         Self { writer }
     }
 
+    /// Runs until `stop`, or until one of its tasks breaks.
+    pub async fn run(&self, mut follow_ups: FollowUps, stop: CancellationToken) -> Result<(), Error> {
+        let (mut tasks, mut watches) = (JoinSet::new(), HashMap::<KindId, Arc<Control>>::new());
+        let (mut waiting, mut limit) = (Fair::default(), Limit::default());
+        tasks.spawn(self.clone().follow_autoscalers(stop.clone()).map(|()| Ended::Other));
+        loop {
+            let allowed = limit.allowed(Instant::now());
+            let begin = std::iter::from_fn(|| waiting.pop(allowed)).collect::<Vec<_>>();
+            self.writer.set_reverts(waiting.in_flight(), !waiting.is_empty());
+            for (owner, (key, generation)) in begin {
+                let writer = self.writer.clone();
+                tasks.spawn(async move { Ended::Revert(owner, writer.revert(&key, generation).await) });
+            }
+            let pause = limit.pause(Instant::now());
+            let follow_up = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(follow_up) = follow_ups.next() => follow_up,
+                Some(ended) = tasks.join_next() => {
+                    match ended.map_err(Error::Task)? {
+                        Ended::Backoff(owner, key, generation) => waiting.push(&owner, (key, generation)),
+                        Ended::Revert(owner, load) => {
+                            waiting.done(&owner);
+                            load.into_iter().for_each(|load| learn(&mut limit, load));
+                        }
+                        Ended::Other => {}
+                    }
+                    continue;
+                }
+                () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => continue,
+            };
+            let (this, stop) = (self.clone(), stop.clone());
+            match follow_up {
+                FollowUp::Revert(key, generation) => {
+                    let delay = self.writer.store().revert_delay(&key, self.writer.clock(), Instant::now());
+                    match delay {
+                        None => {}
+                        // Even a sleep of nothing lasts until the timer's next millisecond.
+                        Some((owner, Duration::ZERO)) => waiting.push(&owner, (key, generation)),
+                        Some((owner, delay)) => {
+                            let ended = tokio::time::sleep(delay).map(move |()| Ended::Backoff(owner, key, generation));
+                            tasks.spawn(ended);
+                        }
+                    }
+                }
+                FollowUp::Watch(kind) => {
+                    let control = Arc::<Control>::default();
+                    watches.insert(kind.id(), Arc::clone(&control));
+                    tasks.spawn(this.follow(kind, control, stop).map(|()| Ended::Other));
+                }
+                FollowUp::List(kind) => watches.get(&kind).into_iter().for_each(|control| control.list.notify_one()),
+                FollowUp::ListAll => watches.values().for_each(|control| control.list.notify_one()),
+                FollowUp::EndWatch(kind) => watches.remove(&kind).into_iter().for_each(|control| control.end.cancel()),
+                FollowUp::WatchByName(kind, key, over) => {
+                    tasks.spawn(this.follow_by_name(kind, key, over, stop).map(|()| Ended::Other));
+                }
+                FollowUp::LookAgain(key, wait) => {
+                    tasks.spawn(tokio::time::sleep(wait).map(move |()| {
+                        this.look_now(&key);
+                        Ended::Other
+                    }));
+                }
+            }
+        }
+    }
+
     /// Follows the managed objects of one kind.
-    pub(super) async fn follow(self, kind: Arc<Kind>, control: Arc<Control>, stop: CancellationToken) {
+    async fn follow(self, kind: Arc<Kind>, control: Arc<Control>, stop: CancellationToken) {
         let (mut shown, mut failures) = (HashSet::new(), WatchFailures::default());
         loop {
             // Several GitSyncs begin to expect objects of a kind at the same time: one list serves them all, and whoever
@@ -66,7 +158,7 @@ impl Drift {
                         self.writer.notify(owner);
                     }
                 }
-                self.judge(&kind, Watched::ByUs, event, &mut shown);
+                self.see(&kind, Watched::ByUs, event, &mut shown);
             }
         }
     }
@@ -74,29 +166,35 @@ impl Drift {
     /// Takes in an event of the owner's own watch of a kind, for objects that are marked by their controller. `shown` is
     /// kept from one event of a watch to the next: it is what the list that is under way has shown so far.
     pub fn see_child(&self, kind: &Arc<Kind>, event: WatchEvent, shown: &mut HashSet<Key>) {
-        self.judge(kind, Watched::ByOwner, event, shown);
+        self.see(kind, Watched::ByOwner, event, shown);
     }
 
-    fn judge(&self, kind: &Arc<Kind>, watched: Watched, event: WatchEvent, shown: &mut HashSet<Key>) {
+    fn see(&self, kind: &Arc<Kind>, watched: Watched, event: WatchEvent, shown: &mut HashSet<Key>) {
+        let is_listed = matches!(event, WatchEvent::Initial(_) | WatchEvent::Unreadable(..));
         match event {
             WatchEvent::Begin => *shown = HashSet::new(),
-            WatchEvent::Initial(live) => {
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
                 let Some(key) = kind.key_of(&live) else { return };
-                let kept = self.writer.store().get(&key).map(|managed| managed.desired.key.clone());
-                self.see(kind, &key, live);
-                // The texts of a key that is kept are there already.
-                shown.insert(kept.unwrap_or(key));
-            }
-            WatchEvent::Applied(live) => {
-                let Some(key) = kind.key_of(&live) else { return };
-                self.see(kind, &key, live);
+                let (next, owner) = {
+                    let mut store = self.writer.store();
+                    let status = |managed: &Managed| (managed.health.clone(), managed.failure().is_some());
+                    let before = store.get(&key).map(status);
+                    let next = store.see(kind, &key, live, Instant::now(), self.writer.now());
+                    let changed = store.get(&key).filter(|managed| Some(status(managed)) != before);
+                    (next, changed.map(|managed| managed.owner.clone()))
+                };
+                if let Some(owner) = owner {
+                    self.writer.notify(&owner);
+                }
+                self.writer.carry_out(&key, next);
+                if is_listed {
+                    shown.insert(self.kept(key));
+                }
             }
             WatchEvent::Unreadable(live, error) => {
                 // Nothing can be decided about it but that it is there.
                 tracing::warn!(error = crate::failure::chain(&error), "a managed object cannot be read");
-                let Some(key) = kind.key_of(&live) else { return };
-                let kept = self.writer.store().get(&key).map(|managed| managed.desired.key.clone());
-                shown.insert(kept.unwrap_or(key));
+                shown.extend(kind.key_of(&live).map(|key| self.kept(key)));
             }
             WatchEvent::Synced(version) => {
                 let missing = self.writer.store().missing(kind, watched, &std::mem::take(shown), &version);
@@ -115,21 +213,6 @@ impl Drift {
         }
     }
 
-    fn see(&self, kind: &Kind, key: &Key, live: Value) {
-        let (next, owner) = {
-            let mut store = self.writer.store();
-            let shown = |managed: &Managed| (managed.health.clone(), managed.failure().is_some());
-            let before = store.get(key).map(shown);
-            let next = store.see(kind, key, live, Instant::now(), self.writer.now());
-            let changed = store.get(key).filter(|managed| Some(shown(managed)) != before);
-            (next, changed.map(|managed| managed.owner.clone()))
-        };
-        if let Some(owner) = owner {
-            self.writer.notify(&owner);
-        }
-        self.writer.carry_out(key, next);
-    }
-
     fn miss(&self, kind: &Kind, key: &Key, version: &str) {
         let next = self.writer.store().miss(kind, key, Some(version), Instant::now());
         self.writer.carry_out(key, next);
@@ -139,5 +222,51 @@ impl Drift {
     pub(super) fn look_now(&self, key: &Key) {
         let next = self.writer.store().look_now(key, Instant::now());
         self.writer.carry_out(key, next);
+    }
+
+    /// The key as the store keeps it, if it does: its texts are there already.
+    fn kept(&self, key: Key) -> Key {
+        self.writer.store().get(&key).map(|managed| managed.desired.key.clone()).unwrap_or(key)
+    }
+}
+
+/// Takes in what a revert says about the server.
+fn learn(limit: &mut Limit, load: ServerLoad) {
+    let before = limit.number();
+    match load {
+        ServerLoad::Answered { sent, in_flight, at } => limit.answered(sent, in_flight, at),
+        ServerLoad::Overloaded { sent, retry_after } => limit.overloaded(sent, retry_after, Instant::now()),
+    }
+    if limit.number() < before {
+        tracing::debug!(reverts = limit.number(), "the server is busy: fewer reverts at once");
+    }
+}
+
+/// Attempts in a row to watch a kind that the server refused or did not answer, and the last cause.
+#[derive(Debug, Default)]
+struct WatchFailures {
+    count: u32,
+    why: String,
+}
+
+impl WatchFailures {
+    /// Takes in an event of the watch. Whether there may be something else to report than before.
+    fn update(&mut self, event: &WatchEvent) -> bool {
+        match event {
+            WatchEvent::Synced(_) | WatchEvent::Resumed => std::mem::take(self).remarkable().is_some(),
+            // While nothing comes through, no kind is worse off than the others, and nobody could be told.
+            WatchEvent::Failed(error) if matches!(&*error.cause, Cause::Unreachable(_)) => false,
+            WatchEvent::Failed(error) => {
+                self.count = self.count.saturating_add(1);
+                self.why = crate::failure::chain(error);
+                self.remarkable().is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// What keeps the watch from working, if that is worth reporting.
+    fn remarkable(&self) -> Option<&str> {
+        (self.count >= REMARKABLE_FAILURES).then_some(&*self.why)
     }
 }

@@ -7,11 +7,12 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::object::{Next, Watched};
+use super::object::Watched;
 use super::projection;
 use super::seen::{Seen, Sight};
 use super::store::Store;
 use super::verdict::{Reason, Verdict, is_seen, resource_version};
+use super::write::Next;
 use crate::cluster::Kind;
 use crate::object::Key;
 
@@ -19,6 +20,7 @@ impl Store {
     /// An object was seen. What the verdict on it leads to.
     pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
         let autoscaled = self.autoscaled.get(key).copied();
+        let queued = self.objects.queued();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
         if managed.phase.is_leaving() || !managed.is_of(kind) {
             return Next::Nothing;
@@ -42,7 +44,7 @@ impl Store {
             }
             Verdict::Revert => {
                 managed.phase.end_pause();
-                managed.enqueue(Seen::of(live, at))
+                managed.write.enqueue(Seen::of(live, at), queued)
             }
             Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
                 managed.write.clear_pending();
@@ -51,7 +53,7 @@ impl Store {
             Verdict::LeaveAlone(Reason::Report) => {
                 let digest = managed.applied.last().and_then(|last| projection::digest(&live, &last.empty_containers));
                 let is_reported = managed.reported.replace(digest) == Some(digest);
-                if is_reported { Next::Nothing } else { managed.enqueue(Seen::of(live, at)) }
+                if is_reported { Next::Nothing } else { managed.write.enqueue(Seen::of(live, at), queued) }
             }
             Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
                 managed.write.clear_pending();

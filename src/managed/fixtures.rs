@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::desired::{Desired, Mark};
-use super::object::{Answered, Next};
+use super::object::Answered;
 use super::policy::Policy;
 use super::store::Store;
+use super::write::Next;
 use crate::api::DriftPolicy;
 use crate::cluster::{Kind, Scope};
 use crate::object::{Object, Owner, Place};

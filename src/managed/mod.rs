@@ -52,7 +52,7 @@ pub(crate) mod summary;
 pub(crate) mod unions;
 pub mod verdict;
 mod watched_kinds;
-mod write;
+pub(crate) mod write;
 pub(crate) mod written;
 
 pub use applied_configuration::AppliedConfiguration;

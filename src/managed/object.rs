@@ -21,9 +21,9 @@ use super::phase::Phase;
 use super::policy::Policy;
 use super::projection;
 use super::revert_backoff::RevertBackoff;
-use super::seen::{SMALL, Seen};
+use super::seen::Seen;
 use super::verdict::{self, LastApplied, Reason, Verdict, decide, resource_version};
-use super::write::Write;
+use super::write::{Next, Write};
 use crate::api::DriftPolicy;
 use crate::object::{Digest, Health, Owner};
 
@@ -148,19 +148,6 @@ pub(crate) struct Managed {
     pub(crate) reported: Option<Option<Digest>>,
 }
 
-/// What to do after an event.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Next {
-    /// Nothing.
-    Nothing,
-    /// Put the object on the queue, to be reverted or reported.
-    Queue,
-    /// Break glass began; look again when it ends.
-    Paused(Option<Timestamp>),
-    /// Break glass ended and nothing else is to do.
-    Resumed,
-}
-
 impl Managed {
     /// One that is kept from now on; reverts that were put on the queue with another generation than this do not count.
     pub(crate) fn new(owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied, generation: u32) -> Self {
@@ -237,20 +224,6 @@ impl Managed {
         self.failing = None;
     }
 
-    /// Queues a revert or report because of what was seen.
-    pub(crate) fn enqueue(&mut self, mut seen: Seen) -> Next {
-        if self.write.is_queued()
-            && let Some(waiting) = self.write.pending()
-        {
-            // The first sight of a change is when its latency began; the newest state is what is compared.
-            seen.at = waiting.at;
-            // Whoever writes again and again while it waits must not make it larger.
-            let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
-            seen.live = seen.live.and_then(|live| live.within(room));
-        }
-        if self.write.enqueue(seen) { Next::Queue } else { Next::Nothing }
-    }
-
     /// The object has to be read: nothing says what it is now.
     pub(crate) fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: Policy) -> Next {
         let seen = Seen { live: None, gone_at: version.map(Into::into), at };
@@ -258,7 +231,7 @@ impl Managed {
         match policy.drift {
             _ if policy.suspended => Next::Nothing,
             DriftPolicy::Ignore if !self.applied.is_outdated() => Next::Nothing,
-            _ => self.enqueue(seen),
+            _ => self.write.enqueue(seen, 0),
         }
     }
 

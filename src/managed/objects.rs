@@ -20,6 +20,8 @@ pub(crate) struct Objects {
     /// Each behind a pointer: a table has room for up to twice as many as are in it.
     objects: HashMap<Key, Box<Managed>>,
     tallies: HashMap<Owner, Tally>,
+    /// Objects whose revert or report is queued.
+    queued: usize,
 }
 
 /// Something that a status says of an object, beside that it is there.
@@ -62,6 +64,7 @@ struct Counts {
     applied: bool,
     healthy: bool,
     backing_off: bool,
+    queued: bool,
     topics: [bool; TOPICS.len()],
 }
 
@@ -69,6 +72,7 @@ struct Counts {
 pub(crate) struct WriteGuard<'o> {
     managed: &'o mut Managed,
     tallies: &'o mut HashMap<Owner, Tally>,
+    queued: &'o mut usize,
     before: Counts,
 }
 
@@ -79,21 +83,26 @@ impl Objects {
 
     pub(crate) fn get_mut(&mut self, key: &Key) -> Option<WriteGuard<'_>> {
         let managed = &mut **self.objects.get_mut(key)?;
-        Some(WriteGuard { before: Counts::of(managed), managed, tallies: &mut self.tallies })
+        let before = Counts::of(managed);
+        Some(WriteGuard { managed, tallies: &mut self.tallies, queued: &mut self.queued, before })
     }
 
     pub(crate) fn insert(&mut self, key: Key, managed: Managed) {
         self.remove(&key);
         let tally = self.tallies.entry(managed.owner.clone()).or_default();
         tally.keys.insert(key.clone());
-        tally.count(&key, Counts::of(&managed));
+        let counts = Counts::of(&managed);
+        tally.count(&key, counts);
+        self.queued += usize::from(counts.queued);
         self.objects.insert(key, Box::new(managed));
     }
 
     pub(crate) fn remove(&mut self, key: &Key) {
         let Some(managed) = self.objects.remove(key) else { return };
+        let counts = Counts::of(&managed);
+        self.queued -= usize::from(counts.queued);
         let Some(tally) = self.tallies.get_mut(&managed.owner) else { return };
-        tally.discount(key, Counts::of(&managed));
+        tally.discount(key, counts);
         tally.keys.remove(key);
         if tally.keys.is_empty() {
             self.tallies.remove(&managed.owner);
@@ -102,8 +111,14 @@ impl Objects {
 
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {
         for key in self.tallies.remove(owner).into_iter().flat_map(|tally| tally.keys) {
-            self.objects.remove(&key);
+            let removed = self.objects.remove(&key);
+            self.queued -= usize::from(removed.is_some_and(|managed| managed.write.is_queued()));
         }
+    }
+
+    /// How many reverts and reports are queued.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued
     }
 
     /// All objects.
@@ -164,6 +179,7 @@ impl Counts {
             applied,
             healthy: applied && managed.health == Health::Healthy,
             backing_off: managed.damping.is_some(),
+            queued: managed.write.is_queued(),
             topics: TOPICS.map(is_about),
         }
     }
@@ -186,6 +202,8 @@ impl DerefMut for WriteGuard<'_> {
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         let after = Counts::of(self.managed);
+        *self.queued += usize::from(after.queued);
+        *self.queued -= usize::from(self.before.queued);
         if after != self.before
             && let Some(tally) = self.tallies.get_mut(&self.managed.owner)
         {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::desired::Desired;
 use super::object::{FailedReverts, NotPutBack};
 use super::revert_backoff::{Shift, ceiling};
-use super::seen::{Seen, Sight};
+use super::seen::Seen;
 use super::store::Store;
 use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
@@ -24,16 +24,6 @@ pub(crate) struct Begun {
 }
 
 impl Store {
-    /// A revert or report is queued: what `room` leaves of the state that was seen waits with it. Its generation.
-    pub(crate) fn queue(&mut self, key: &Key, room: impl FnOnce(Option<Sight>) -> Option<Sight>) -> u32 {
-        let mut managed = self.objects.get_mut(key);
-        match managed.as_mut().and_then(|managed| managed.write.pending_mut()) {
-            Some(seen) => seen.live = room(seen.live.take()),
-            None => drop(room(None)),
-        }
-        managed.map_or(0, |managed| managed.write.generation())
-    }
-
     /// For whom an object is managed, and how long its revert has to wait at `clock` (of the revert backoff) and `now`.
     pub(crate) fn revert_delay(&self, key: &Key, clock: f64, now: Instant) -> Option<(Owner, Duration)> {
         let managed = self.objects.get(key)?;

@@ -10,6 +10,14 @@ use serde_json::Value;
 /// Largest state, in bytes, of which many may wait.
 pub(crate) const SMALL: usize = 8 << 10;
 
+/// States of any size that wait, at most.
+const WAITING_WHOLE: usize = 32;
+/// Queued objects of which the small states are kept as they are, not as compact JSON.
+const WAITING_WITH_VALUE: usize = 128;
+/// Queued objects of which the small states are kept. Beyond that number the state is dropped, and the object is read again
+/// when its revert begins.
+const WAITING_WITH_STATE: usize = 1000;
+
 /// Something that was seen of an object and waits to be acted on.
 #[derive(Debug)]
 pub(crate) struct Seen {
@@ -59,6 +67,16 @@ impl Sight {
             json @ Self::Json(_) => json,
         };
         (sight.size() <= bytes).then_some(sight)
+    }
+
+    /// As much of it as may wait where so many others do.
+    pub(crate) fn beside(self, others: usize) -> Option<Self> {
+        match others {
+            ..WAITING_WHOLE => Some(self),
+            WAITING_WHOLE..WAITING_WITH_VALUE => (self.size() <= SMALL).then_some(self),
+            WAITING_WITH_VALUE..WAITING_WITH_STATE => self.within(SMALL),
+            _ => None,
+        }
     }
 
     /// In bytes; what is kept as it is is small.

@@ -5,7 +5,22 @@
 
 use std::mem;
 
-use super::seen::Seen;
+use jiff::Timestamp;
+
+use super::seen::{SMALL, Seen};
+
+/// What to do after an event.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    /// Nothing.
+    Nothing,
+    /// Put the object on the queue, to be reverted or reported.
+    Queue,
+    /// Break glass began; look again when it ends.
+    Paused(Option<Timestamp>),
+    /// Break glass ended and nothing else is to do.
+    Resumed,
+}
 
 /// Whether an object is being written.
 #[derive(Debug)]
@@ -57,13 +72,6 @@ impl Write {
         }
     }
 
-    pub(crate) fn pending_mut(&mut self) -> Option<&mut Seen> {
-        match &mut self.state {
-            State::Idle => None,
-            State::Queued(seen) | State::InFlight(seen) => seen.as_deref_mut(),
-        }
-    }
-
     /// What waits to be acted on does not count any more.
     pub(crate) fn clear_pending(&mut self) {
         if let State::Queued(seen) | State::InFlight(seen) = &mut self.state {
@@ -71,11 +79,20 @@ impl Write {
         }
     }
 
-    /// Queues a revert because of what was seen. Whether none was queued.
-    pub(crate) fn enqueue(&mut self, seen: Seen) -> bool {
+    /// Queues a revert or report because of what was seen, where so many others are queued.
+    pub(crate) fn enqueue(&mut self, mut seen: Seen, others: usize) -> Next {
         let was_queued = self.is_queued();
+        if was_queued && let Some(waiting) = self.pending() {
+            // The first sight of a change is when its latency began; the newest state is what is compared.
+            seen.at = waiting.at;
+            // Whoever writes again and again while it waits must not make it larger.
+            let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
+            seen.live = seen.live.and_then(|live| live.within(room));
+        } else {
+            seen.live = seen.live.and_then(|live| live.beside(others));
+        }
         self.state = State::Queued(Some(Box::new(seen)));
-        !was_queued
+        if was_queued { Next::Nothing } else { Next::Queue }
     }
 
     /// Keeps what was seen until the write that is under way ends; hands it back when none is.

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::managed::fixtures::{POLICY, applied, live, verify};
     use crate::managed::inventory::uid_bytes;
-    use crate::managed::object::Next;
+    use crate::managed::write::Next;
 
     #[test]
     fn a_revert_that_ends_as_the_last_apply_did_is_no_news_for_the_inventory() {

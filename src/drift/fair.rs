@@ -1,4 +1,4 @@
-//! Permits for reverts, shared fairly between owners.
+//! Reverts that wait until they may be in flight, shared fairly between owners.
 //!
 //! Owners are served round-robin, and no owner may hold more than three times as many permits as are free. So a single
 //! revert of one owner finds a free permit at once, however many reverts of another one wait, and however long they take.
@@ -34,6 +34,11 @@ impl<T> Fair<T> {
     /// How many are in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// Whether none waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
     }
 
     /// One more waits.

@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 /// Reverts in flight at once, at most.
-pub(super) const MOST: usize = 32;
+const MOST: usize = 32;
 /// And at least, or a single request that hangs would hold up all others.
 const LEAST: usize = 2;
 /// Down to here the number follows how fast the server answers. Below, a longer answer is not our doing.
