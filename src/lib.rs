@@ -53,16 +53,17 @@
 //!
 //! 1. [`Cluster::watch`](cluster::Cluster::watch) yields the changed object to [`Drift`](drift::Drift); there is one watch
 //!    per kind. The watches of Functions' children go the same way ([`Drift::see_child`](drift::Drift::see_child)).
-//! 2. [`managed::projection`] reduces it to the fields that `managedFields` says are ours, as a digest.
-//! 3. [`managed::verdict`] compares that with the last apply: in sync, revert, recreate, or leave alone (break glass, policy).
-//! 4. What must go back is queued: a [`FollowUp`](apply::FollowUp), for which [`drift`] starts a task.
-//! 5. [`managed::revert_backoff`] decides when it begins: at once, or later if another client keeps writing.
-//! 6. [`Writer`](apply::Writer) gives it a permit (as many as the server takes, shared fairly by owners) and the object's lock.
-//! 7. The desired object is applied again (`apply/revert.rs`); what collides with it makes way (`apply/in_place.rs`). The
-//!    server's answer is the new last apply, also in the inventory.
-//! 8. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager
-//!    (`apply/edit.rs`).
-//! 9. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
+//! 2. The store takes the object in and says what follows (`managed/events.rs`).
+//! 3. [`managed::projection`] reduces it to the fields that `managedFields` says are ours, as a digest; [`managed::verdict`]
+//!    compares that with the last apply: in sync, revert, recreate, or leave alone (break glass, policy).
+//! 4. What must go back is a [`FollowUp`](apply::FollowUp) for [`Drift::run`](drift::Drift::run). [`managed::revert_backoff`]
+//!    decides when it is due: at once, or later if another client keeps writing.
+//! 5. Of what is due, the loop begins as many as the server takes, shared fairly by owners (`drift/fair.rs`, `drift/limit.rs`).
+//! 6. [`Writer`](apply::Writer) locks the object, and asks the store whether it still has to be put back (`apply/revert.rs`).
+//! 7. The desired object is applied again; what collides with it makes way (`apply/server_side.rs`).
+//! 8. The server's answer is the new last apply, also in the inventory (`managed/writes.rs`).
+//! 9. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager.
+//! 10. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
 //!
 //! # Where to find
 //!
@@ -70,7 +71,7 @@
 //! |---|---|
 //! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`] in `source/lookup.rs`; when: `source/poll.rs` |
 //! | prune guards | [`gitsync::prune`]; of one object right before its deletion: [`managed::deletion`] |
-//! | every write to a managed object | [`apply`]: `put.rs`, `revert.rs`, `prune.rs`, `replicas.rs` |
+//! | every write to a managed object | [`apply`]: `put.rs`, `revert.rs`, `prune.rs`, `replicas.rs`; all applies go through `server_side.rs` |
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |
 //! | field ownership projection | [`managed::projection`] |
 //! | revert backoff | [`managed::revert_backoff`]; every other backoff is a [`failure::Backoff`] |

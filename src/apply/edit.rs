@@ -2,21 +2,22 @@
 //!
 //! Invariant: values of Secrets are left out.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::replicas::REPLICAS;
-use crate::api::git_sync::{UNKNOWN, WHOLE_OBJECT};
+use crate::api::git_sync::{self, Revert, UNKNOWN, WHOLE_OBJECT};
 use crate::cluster::Error;
-use crate::managed::autoscaler::is_at_zero;
 use crate::managed::collision;
 use crate::managed::desired::Desired;
-use crate::managed::fields::readable;
-use crate::managed::projection::{self, EmptyContainers};
-use crate::notification::Change;
-use crate::object::Key;
+use crate::managed::projection::Difference;
+use crate::notification::{Change, Message};
+use crate::object::{Key, Owner};
 
 /// Changes that one message or record names, at most.
-pub(super) const SHOWN_CHANGES: usize = 10;
+const SHOWN_CHANGES: usize = 10;
 /// Fields that a message names, at most.
 const SHOWN_FIELDS: usize = 20;
 
@@ -30,38 +31,61 @@ pub(super) struct Edit {
     pub(super) who: String,
 }
 
-/// What differs between the object as it was found and as it is, or would be, afterwards, with what was `added` beside
-/// ours. Values of Secrets are left out. Where nobody wrote the fields, `over` is who wrote in their place.
-pub(super) fn edit_between(
-    key: &Key,
-    before: Option<&Value>,
-    after: &Value,
-    empty_containers: &EmptyContainers,
-    (added, over): (Vec<projection::Difference>, Option<String>),
-) -> Edit {
-    let mut differences =
-        before.map(|before| projection::differences(before, after, empty_containers)).unwrap_or_default();
-    for added in added {
-        if differences.iter().all(|known| known.path != added.path) {
-            differences.push(added);
+impl Edit {
+    /// Of these differences between an object as it was found and as it must be; `None`: it was not there. Where nobody wrote
+    /// the fields, `over` is who wrote in their place.
+    pub(super) fn of(key: &Key, differences: Option<Vec<Difference>>, over: Option<String>) -> Self {
+        let fields = match &differences {
+            None => vec![WHOLE_OBJECT.to_owned()],
+            Some(none) if none.is_empty() => vec!["metadata.managedFields".to_owned()],
+            Some(some) => some.iter().map(|difference| difference.path.clone()).collect(),
+        };
+        let differences = differences.unwrap_or_default();
+        let who = differences.iter().find_map(|d| d.who.clone()).or(over).unwrap_or_else(|| UNKNOWN.to_owned());
+        let is_secret = key.is("", "Secret");
+        let changes = differences
+            .into_iter()
+            .filter(|_| !is_secret)
+            .take(SHOWN_CHANGES)
+            .map(|d| Change { field: d.path, found: d.found, restored: d.restored })
+            .collect();
+        Self { fields: few(fields), changes, who }
+    }
+
+    /// The message that the object was put back, so long after the edit.
+    pub(super) fn reverted(&self, owner: &Owner, key: &Key, latency: Duration) -> Message {
+        Message::Reverted {
+            subject: owner.clone(),
+            object: key.to_string(),
+            fields: self.fields.clone(),
+            changes: self.changes.clone(),
+            who: self.who.clone(),
+            millis: latency.as_secs_f64() * 1000.0,
         }
     }
-    differences.extend(before.and_then(|before| woken(before, after, &differences)));
-    let mut fields = differences.iter().map(|d| d.path.clone()).collect::<Vec<_>>();
-    if before.is_none() {
-        fields = vec![WHOLE_OBJECT.to_owned()];
-    } else if fields.is_empty() {
-        fields = vec!["metadata.managedFields".to_owned()];
+
+    /// The message that somebody keeps changing these fields.
+    pub(super) fn contended(&self, owner: &Owner, key: &Key) -> Message {
+        let (fields, who) = (self.fields.clone(), self.who.clone());
+        Message::Contended { subject: owner.clone(), object: key.to_string(), fields, who }
     }
-    let who = differences.iter().find_map(|d| d.who.clone()).or(over).unwrap_or_else(|| UNKNOWN.to_owned());
-    let is_secret = key.is("", "Secret");
-    let changes = differences
-        .into_iter()
-        .filter(|_| !is_secret)
-        .take(SHOWN_CHANGES)
-        .map(|d| Change { field: d.path, found: d.found, restored: d.restored })
-        .collect();
-    Edit { fields: few(fields), changes, who }
+
+    /// As the status of a GitSync shows it, once the object is put back: so long after the edit, and when that was.
+    pub(super) fn revert(&self, key: &Key, latency: Duration, when: Timestamp) -> Revert {
+        let changes = self.changes.iter().map(|change| git_sync::Change {
+            field: change.field.clone(),
+            found: change.found.clone(),
+            restored: change.restored.clone(),
+        });
+        Revert {
+            object: key.to_string(),
+            fields: self.fields.iter().take(SHOWN_CHANGES).cloned().collect(),
+            changes: changes.collect(),
+            who: self.who.clone(),
+            when: Time(when),
+            latency_ms: i64::try_from(latency.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
 }
 
 /// Fields as messages name them. An object has room for tens of thousands, and nobody reads them.
@@ -72,15 +96,6 @@ pub(super) fn few(mut fields: Vec<String>) -> Vec<String> {
         fields.push(format!("… and {more} more"));
     }
     fields
-}
-
-/// The count of a workload that was at 0 and is not any more, where it is its autoscaler's.
-fn woken(before: &Value, after: &Value, differences: &[projection::Difference]) -> Option<projection::Difference> {
-    let path = readable(&REPLICAS);
-    let is_woken = is_at_zero(before) && !is_at_zero(after) && differences.iter().all(|found| found.path != path);
-    let who = || projection::last_writer(before, &REPLICAS);
-    let count = |object: &Value| object.pointer("/spec/replicas").map_or_else(|| "absent".to_owned(), Value::to_string);
-    is_woken.then(|| projection::Difference { path, found: count(before), restored: count(after), who: who() })
 }
 
 /// The fields that could not be put back: those that are not ours any more, or those that the server spoke of.

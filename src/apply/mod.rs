@@ -4,8 +4,7 @@
 //!   Functions read from the store and hand to it
 //! - `put`: an apply for a commit or a Function, with adoption; `stage`: many of them; `prune`: deletions and releases
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `edit`: what was changed, by whom
-//! - `in_place`: an apply over what collides with it; `replicas`: the handover of a replica count; `server_side`: one
-//!   apply and its answer
+//! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count
 //! - [`FollowUp`]: what the drift loop has to do because of a write
 //!
 //! Invariant: every write to a managed object is made here, one at a time per object.
@@ -14,7 +13,6 @@
 
 mod edit;
 mod follow_up;
-mod in_place;
 mod owners;
 mod prune;
 mod put;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Writer;
 use super::follow_up::FollowUp;
+use super::server_side::Collisions;
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
 use crate::managed::applied_configuration::AppliedConfiguration;
@@ -155,19 +156,22 @@ impl Writer {
                 None => return Ok(Put::without(Change::Anothers)),
             }
         } else {
-            self.apply_in_place(desired, &mut body, None).await.map(|applied| (applied.answer, applied.digest))
+            let applied = self.apply(desired, &mut body, None, Collisions::MakeWay).await;
+            applied.map(|applied| (applied.answer, applied.answered))
         };
-        let (answer, digest) = match applied {
+        let (answer, answered) = match applied {
             // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
             Err(error) if error.is_invalid() && takes_over => {
                 let version = self.give_up_ownership(desired).await?;
                 body["metadata"]["resourceVersion"] = json!(version);
-                let applied = self.apply_now(desired, &body).await?;
+                let applied = self.apply(desired, &mut body, None, Collisions::Stay).await?;
                 self.announce_left(owner, desired, &error);
-                applied
+                (applied.answer, applied.answered)
             }
             applied => applied?,
         };
+        let digest = answered.last_applied.digest;
+        self.store().answered(desired, answered);
         let known = expected.as_deref().unwrap_or(before);
         let change = if is_terminating(&answer) {
             Change::Terminating
@@ -183,7 +187,7 @@ impl Writer {
 
     /// Applies an object that is to be new; `None` when somebody else has created one of that name, which is left as it
     /// was. An apply cannot be told to create only; but unforced it changes nothing that others own.
-    async fn create_now(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Option<Digest>)>, Error> {
+    async fn create_now(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Answered)>, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let apply = async |body: &Value| {
             self.cluster().apply(&desired.kind, namespace, name, body, Apply::unforced(MANAGER)).await
@@ -205,9 +209,7 @@ impl Writer {
             };
         }
         let answered = Answered::of(desired, &answer, body);
-        let digest = answered.last_applied.digest;
-        self.store().verify(desired, answered);
-        Ok(Some((answer, digest)))
+        Ok(Some((answer, answered)))
     }
 
     async fn give_up_ownership(&self, desired: &Desired) -> Result<String, Error> {

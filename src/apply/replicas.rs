@@ -11,11 +11,8 @@ use super::Writer;
 use crate::api::names::{HANDOVER_MANAGER, MANAGER};
 use crate::cluster::{Apply, Error, Kind};
 use crate::managed::desired::{Desired, without_replicas};
-use crate::managed::fields;
+use crate::managed::fields::{self, REPLICAS};
 use crate::object::Key;
-
-/// Where a workload's replicas are.
-pub(super) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 
 impl Writer {
     /// Leaves `spec.replicas` to an autoscaler, if the object has one, without letting the count fall to the default on the

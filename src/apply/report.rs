@@ -6,12 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Writer;
-use super::edit::{Edit, edit_between, few};
+use super::edit::{Edit, few};
 use crate::api::git_sync::UNKNOWN;
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
 use crate::managed::desired::{Desired, without_replicas, yield_to_people};
-use crate::managed::seen::{Seen, Sight};
+use crate::managed::pending::{Seen, Sight};
+use crate::managed::revert_backoff::Shift;
 use crate::managed::verdict::{Reason, Verdict};
 use crate::managed::{collision, projection};
 use crate::notification::Message;
@@ -30,13 +31,7 @@ impl Writer {
         };
         let mut body = desired.body();
         let found = match &live {
-            None => edit_between(
-                &desired.key,
-                None,
-                &Value::Null,
-                &projection::EmptyContainers::default(),
-                (Vec::new(), None),
-            ),
+            None => Edit::of(&desired.key, None, None),
             Some(live) => {
                 if self.store().is_autoscaled(&desired.key) {
                     without_replicas(&mut body);
@@ -50,10 +45,11 @@ impl Writer {
                             answer["spec"]["replicas"] = count.into();
                         }
                         let empty_containers = projection::empty_containers(&answer, &body);
-                        if woken.is_none() && projection::differences(live, &answer, &empty_containers).is_empty() {
+                        let differences = projection::differences(live, &answer, &empty_containers);
+                        if woken.is_none() && differences.is_empty() {
                             return Ok(());
                         }
-                        edit_between(&desired.key, Some(live), &answer, &empty_containers, (Vec::new(), None))
+                        Edit::of(&desired.key, Some(differences), None)
                     }
                     // What collides with ours makes way where it is put back, and is told where it is not.
                     Err(error) if error.is_invalid() => {
@@ -71,15 +67,17 @@ impl Writer {
         };
         let owner = self.store().get(&desired.key).map(|managed| managed.owner.clone());
         let Some(owner) = owner else { return Ok(()) };
-        let Edit { fields, who, .. } = found;
-        let live = live.as_deref().unwrap_or(&Value::Null);
-        let (subject, object) = (owner.clone(), desired.key.to_string());
-        let message = Message::DriftSeen { subject, object, fields: fields.clone(), who: who.clone() };
+        let (key, live) = (&desired.key, live.as_deref().unwrap_or(&Value::Null));
+        let (fields, who) = (found.fields.clone(), found.who.clone());
+        let message = Message::DriftSeen { subject: owner.clone(), object: key.to_string(), fields, who };
         self.announce(&owner, Some((desired, live)), &message);
-        if let Some(mut managed) = self.store().get_mut(&desired.key) {
+        if let Some(mut managed) = self.store().get_mut(key) {
             managed.succeeded();
         }
-        self.count_change(&owner, desired, live, fields, who);
+        if self.store().count_change(key, self.clock(), &found.fields, &found.who) == Shift::Contended {
+            self.announce(&owner, Some((desired, live)), &found.contended(&owner, key));
+        }
+        self.notify(&owner);
         Ok(())
     }
 

@@ -7,27 +7,24 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::Writer;
-use super::edit::{Edit, SHOWN_CHANGES, edit_between, fields_not_put_back};
-use super::in_place::InPlace;
-use crate::api::git_sync::{self, Revert};
+use super::edit::{Edit, fields_not_put_back};
+use super::server_side::{Collisions, InPlace};
 use crate::cluster::{Cause, Error};
 use crate::failure::Backoff;
 use crate::managed::attempts::Ground;
 use crate::managed::autoscaler::is_at_zero;
 use crate::managed::desired::{Desired, yield_to_people};
 use crate::managed::object::{NotPutBack, REMARKABLE};
-use crate::managed::reserved;
+use crate::managed::pending::{Next, Seen, Sight};
 use crate::managed::revert_backoff::Shift;
-use crate::managed::reverts::Begun;
-use crate::managed::seen::{Seen, Sight};
 use crate::managed::verdict::{Reason, Verdict, resource_version};
-use crate::managed::write::Next;
-use crate::notification::{self, Message};
-use crate::object::{Key, Owner};
+use crate::managed::writes::Begun;
+use crate::managed::{projection, reserved};
+use crate::notification::Message;
+use crate::object::Key;
 
 /// How long a revert that failed waits before it is tried again.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
@@ -79,35 +76,53 @@ impl Writer {
         self.liveness().track(revert).await
     }
 
+    /// Applies what an object must be, and records what was changed in it.
     async fn put_back(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<Option<ServerLoad>, Error> {
-        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let (key, namespace) = (&desired.key, desired.key.namespace.as_deref());
         let mut found = seen.live.as_ref().and_then(Sight::value);
         if found.is_none() {
-            found = self.cluster().get(&desired.kind, namespace, name).await?.map(Cow::Owned);
+            found = self.cluster().get(&desired.kind, namespace, &key.name).await?.map(Cow::Owned);
             if let Some(live) = &found
                 && !self.must_put_back(desired, live)
             {
                 return Ok(None);
             }
         }
-        let asked_by_commit = self.store().get(&desired.key).is_some_and(|managed| managed.applied.is_outdated());
+        let found = found.as_deref();
+        let asked_by_commit = self.store().get(key).is_some_and(|managed| managed.applied.is_outdated());
         let mut body = desired.body();
-        if desired.sets_replicas(&body) || found.as_deref().is_some_and(is_at_zero) {
+        if desired.sets_replicas(&body) || found.is_some_and(is_at_zero) {
             self.settle_replicas(desired, &mut body).await?;
         }
-        if let Some(live) = found.as_deref().filter(|_| !asked_by_commit) {
+        if let Some(live) = found.filter(|_| !asked_by_commit) {
             yield_to_people(&mut body, live);
         }
         let (sent, in_flight) = (Instant::now(), self.reverts_in_flight());
-        let InPlace { answer, over, .. } = self.apply_in_place(desired, &mut body, found.as_deref()).await?;
-        let load = ServerLoad::Answered { sent, in_flight, at: Instant::now() };
+        let InPlace { answer, answered, over } = self.apply(desired, &mut body, found, Collisions::MakeWay).await?;
+        let load = Some(ServerLoad::Answered { sent, in_flight, at: Instant::now() });
+        let is_unchanged = found.is_some_and(|live| resource_version(live) == resource_version(&answer));
+        let edit = (!asked_by_commit && !is_unchanged).then(|| {
+            let differences = found.map(|found| {
+                let empty_containers = &answered.last_applied.empty_containers;
+                let mut all = projection::differences(found, &answer, empty_containers);
+                reserved::add_differences(&mut all, desired.mark.reserved(), found, &answer);
+                all
+            });
+            Edit::of(key, differences, over)
+        });
+        let owner = self.store().answered(desired, answered);
         self.retry_dependents(desired);
-        if asked_by_commit || found.as_deref().is_some_and(|live| resource_version(live) == resource_version(&answer)) {
-            self.notify_owner_of(&desired.key);
-        } else {
-            self.record(desired, seen.at, found.as_deref(), &answer, over);
+        let Some(owner) = owner else { return Ok(load) };
+        if let Some(edit) = edit {
+            let latency = seen.at.elapsed();
+            self.store().record(&owner, edit.revert(key, latency, self.now() - latency));
+            self.announce(&owner, Some((desired, &answer)), &edit.reverted(&owner, key, latency));
+            if self.store().count_change(key, self.clock(), &edit.fields, &edit.who) == Shift::Contended {
+                self.announce(&owner, Some((desired, &answer)), &edit.contended(&owner, key));
+            }
         }
-        Ok(Some(load))
+        self.notify(&owner);
+        Ok(load)
     }
 
     /// Whether an object that had to be read may and must be put back now.
@@ -136,48 +151,6 @@ impl Writer {
         }
         self.notify_owner_of(key);
         false
-    }
-
-    fn record(
-        &self,
-        desired: &Arc<Desired>,
-        seen_at: Instant,
-        before: Option<&Value>,
-        answer: &Value,
-        over: Option<String>,
-    ) {
-        let key = &desired.key;
-        let latency = seen_at.elapsed();
-        let (empty_containers, owner) = {
-            let store = self.store();
-            let Some(managed) = store.get(key) else { return };
-            let last = managed.applied.last();
-            (last.map(|last| last.empty_containers.clone()).unwrap_or_default(), managed.owner.clone())
-        };
-        let reserved = desired.mark.reserved();
-        let added = before.map(|before| reserved::differences(reserved, before, answer)).unwrap_or_default();
-        let Edit { fields, changes, who } = edit_between(key, before, answer, &empty_containers, (added, over));
-        self.store().record(
-            &owner,
-            Revert {
-                object: key.to_string(),
-                fields: fields.iter().take(SHOWN_CHANGES).cloned().collect(),
-                changes: changes.iter().map(shown).collect(),
-                who: who.clone(),
-                when: Time(self.now() - latency),
-                latency_ms: i64::try_from(latency.as_millis()).unwrap_or(i64::MAX),
-            },
-        );
-        let message = Message::Reverted {
-            subject: owner.clone(),
-            object: key.to_string(),
-            fields: fields.clone(),
-            changes,
-            who: who.clone(),
-            millis: latency.as_secs_f64() * 1000.0,
-        };
-        self.announce(&owner, Some((desired, answer)), &message);
-        self.count_change(&owner, desired, answer, fields, who);
     }
 
     /// A revert or report failed. What that says about the server.
@@ -233,24 +206,6 @@ impl Writer {
         }
     }
 
-    /// Somebody changed the object again; says when that has become a fight.
-    pub(super) fn count_change(
-        &self,
-        owner: &Owner,
-        desired: &Arc<Desired>,
-        live: &Value,
-        fields: Vec<String>,
-        who: String,
-    ) {
-        let key = &desired.key;
-        let shift = self.store().count_change(key, self.clock(), &fields, &who);
-        if shift == Shift::Contended {
-            let message = Message::Contended { subject: owner.clone(), object: key.to_string(), fields, who };
-            self.announce(owner, Some((desired, live)), &message);
-        }
-        self.notify(owner);
-    }
-
     /// Ends a write and looks at what was seen meanwhile.
     pub(super) fn finish(&self, key: &Key) {
         let next = self.store().end(key, self.now());
@@ -271,8 +226,4 @@ fn is_overloaded(error: &Error, again: bool) -> bool {
         Some(code) => code == 429 || code > 500 || (code == 500 && !again),
         None => matches!(&*error.cause, Cause::TimedOut(_)),
     }
-}
-
-fn shown(change: &notification::Change) -> git_sync::Change {
-    git_sync::Change { field: change.field.clone(), found: change.found.clone(), restored: change.restored.clone() }
 }

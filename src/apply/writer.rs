@@ -16,8 +16,8 @@ use super::follow_up::{FollowUp, FollowUps};
 use crate::cluster::Cluster;
 use crate::liveness::Component;
 use crate::managed::desired::Desired;
+use crate::managed::pending::Next;
 use crate::managed::store::Store;
-use crate::managed::write::Next;
 use crate::notification::Message;
 use crate::object::{Key, Owner};
 

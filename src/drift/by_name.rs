@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Drift;
 use crate::cluster::{Kind, Selection, WatchEvent};
+use crate::managed::pending::Next;
 use crate::managed::verdict::{break_glass_of, is_terminating};
-use crate::managed::write::Next;
 use crate::object::Key;
 
 impl Drift {

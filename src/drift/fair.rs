@@ -1,22 +1,22 @@
 //! Reverts that wait until they may be in flight, shared fairly between owners.
 //!
-//! Owners are served round-robin, and no owner may hold more than three times as many permits as are free. So a single
-//! revert of one owner finds a free permit at once, however many reverts of another one wait, and however long they take.
+//! Owners are served round-robin, and no owner may have more than three times as many in flight as there is room for. So a
+//! single revert of one owner finds room at once, however many reverts of another one wait, and however long they take.
 //!
-//! Invariant: the requests of one owner are granted in their order.
-//! Invariant: while a permit is free and a request waits, one is granted.
+//! Invariant: the reverts of one owner begin in their order.
+//! Invariant: while there is room and a revert waits, one begins.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::object::Owner;
 
-/// How many times as many permits as are free one owner may hold.
+/// How many times as many as there is room for one owner may have in flight.
 const SHARE: usize = 3;
 
-/// Requests for a permit, and how many permits are taken.
+/// What waits, and how many are in flight.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// Requests of each owner that has any.
+    /// What waits of each owner that has any.
     lanes: HashMap<Owner, VecDeque<T>>,
     /// These owners, in the order in which they are served.
     order: VecDeque<Owner>,

@@ -89,7 +89,7 @@ impl Drift {
                         Ended::Backoff(owner, key, generation) => waiting.push(&owner, (key, generation)),
                         Ended::Revert(owner, load) => {
                             waiting.done(&owner);
-                            load.into_iter().for_each(|load| learn(&mut limit, load));
+                            learn(&mut limit, load);
                         }
                         Ended::Other => {}
                     }
@@ -101,14 +101,13 @@ impl Drift {
             match follow_up {
                 FollowUp::Revert(key, generation) => {
                     let delay = self.writer.store().revert_delay(&key, self.writer.clock(), Instant::now());
-                    match delay {
-                        None => {}
+                    let Some((owner, delay)) = delay else { continue };
+                    if delay.is_zero() {
+                        waiting.push(&owner, (key, generation));
+                    } else {
                         // Even a sleep of nothing lasts until the timer's next millisecond.
-                        Some((owner, Duration::ZERO)) => waiting.push(&owner, (key, generation)),
-                        Some((owner, delay)) => {
-                            let ended = tokio::time::sleep(delay).map(move |()| Ended::Backoff(owner, key, generation));
-                            tasks.spawn(ended);
-                        }
+                        let slept = tokio::time::sleep(delay);
+                        tasks.spawn(slept.map(move |()| Ended::Backoff(owner, key, generation)));
                     }
                 }
                 FollowUp::Watch(kind) => {
@@ -123,10 +122,8 @@ impl Drift {
                     tasks.spawn(this.follow_by_name(kind, key, over, stop).map(|()| Ended::Other));
                 }
                 FollowUp::LookAgain(key, wait) => {
-                    tasks.spawn(tokio::time::sleep(wait).map(move |()| {
-                        this.look_now(&key);
-                        Ended::Other
-                    }));
+                    let looked = tokio::time::sleep(wait).map(move |()| this.look_now(&key));
+                    tasks.spawn(looked.map(|()| Ended::Other));
                 }
             }
         }
@@ -231,11 +228,12 @@ impl Drift {
 }
 
 /// Takes in what a revert says about the server.
-fn learn(limit: &mut Limit, load: ServerLoad) {
+fn learn(limit: &mut Limit, load: Option<ServerLoad>) {
     let before = limit.number();
     match load {
-        ServerLoad::Answered { sent, in_flight, at } => limit.answered(sent, in_flight, at),
-        ServerLoad::Overloaded { sent, retry_after } => limit.overloaded(sent, retry_after, Instant::now()),
+        None => {}
+        Some(ServerLoad::Answered { sent, in_flight, at }) => limit.answered(sent, in_flight, at),
+        Some(ServerLoad::Overloaded { sent, retry_after }) => limit.overloaded(sent, retry_after, Instant::now()),
     }
     if limit.number() < before {
         tracing::debug!(reverts = limit.number(), "the server is busy: fewer reverts at once");

@@ -2,11 +2,20 @@
 
 use std::collections::VecDeque;
 
-use super::policy::Policy;
+use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
 
 /// How many reverts a GitSync's status shows.
 const SHOWN_REVERTS: usize = 10;
+
+/// What applies to all objects of one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// What to do about drift.
+    pub drift: DriftPolicy,
+    /// Both loops are stopped.
+    pub suspended: bool,
+}
 
 /// What the store remembers of an owner.
 #[derive(Debug)]

@@ -7,14 +7,16 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::object::Watched;
+use super::autoscaler::{Autoscaler, is_at_zero};
+use super::desired::without_replicas;
+use super::object::{Managed, Watched};
+use super::pending::{Next, Seen, Sight};
 use super::projection;
-use super::seen::{Seen, Sight};
 use super::store::Store;
-use super::verdict::{Reason, Verdict, is_seen, resource_version};
-use super::write::Next;
+use super::verdict::{self, Reason, Verdict, decide, is_seen, resource_version};
+use crate::api::DriftPolicy;
 use crate::cluster::Kind;
-use crate::object::Key;
+use crate::object::{Health, Key};
 
 impl Store {
     /// An object was seen. What the verdict on it leads to.
@@ -132,13 +134,63 @@ impl Store {
     }
 }
 
+impl Managed {
+    /// What to do about the object as it was seen, and what is known of it from then on.
+    fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: Option<Autoscaler>, now: Timestamp) -> Verdict {
+        let is_outdated = self.applied.is_outdated();
+        let is_newer = !self.applied.is_newer_than(resource_version(live));
+        let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
+        if last.resource_version.is_empty() {
+            // An earlier agent verified it and remembered only the digest.
+            let mut sent = self.desired.body();
+            if autoscaled.is_some() {
+                without_replicas(&mut sent);
+            }
+            last.empty_containers = projection::empty_containers(live, &sent);
+        }
+        let mut woken = None;
+        if is_newer {
+            self.health = crate::object::health(&self.desired.key, live);
+            self.is_at_zero = is_at_zero(live);
+            let autoscaler = autoscaled.filter(|_| self.is_at_zero);
+            woken = autoscaler.and_then(|autoscaler| autoscaler.woken(&self.desired.body(), live));
+            if let Some(count) = woken {
+                self.health = Health::Progressing(format!("0 of {count} replicas are wanted: its autoscaler is off"));
+            }
+        }
+        let verdict = match decide(last, &self.desired.mark, live, policy, now) {
+            Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy {
+                DriftPolicy::Revert => Verdict::Revert,
+                DriftPolicy::Report => Verdict::LeaveAlone(Reason::Report),
+                DriftPolicy::Ignore => Verdict::LeaveAlone(Reason::Ignore),
+            },
+            Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if is_outdated => Verdict::Revert,
+            verdict => verdict,
+        };
+        match &verdict {
+            Verdict::InSync => {
+                if is_newer {
+                    last.resource_version = resource_version(live).into();
+                    last.uid = verdict::uid(live).into();
+                }
+                self.reported = None;
+                self.succeeded();
+            }
+            // The watch tells when it is gone.
+            Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
+            Verdict::Revert | Verdict::LeaveAlone(_) => {}
+        }
+        verdict
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
 
     use super::*;
     use crate::managed::fixtures::{applied, applying, live, verify};
-    use crate::managed::seen::SMALL;
+    use crate::managed::pending::SMALL;
 
     #[test]
     fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {

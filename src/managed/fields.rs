@@ -7,6 +7,9 @@
 
 use serde_json::{Map, Value};
 
+/// Where a workload's replicas are.
+pub(crate) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
+
 /// A field set.
 pub type Fields = Map<String, Value>;
 

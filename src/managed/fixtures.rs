@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::account::Policy;
 use super::desired::{Desired, Mark};
 use super::object::Answered;
-use super::policy::Policy;
+use super::pending::Next;
 use super::store::Store;
-use super::write::Next;
 use crate::api::DriftPolicy;
 use crate::cluster::{Kind, Scope};
 use crate::object::{Object, Owner, Place};
@@ -29,7 +29,7 @@ pub(super) fn live(version: u64, value: &str) -> Value {
 }
 
 pub(super) fn verify(store: &mut Store, desired: &Arc<Desired>, answer: &Value, sent: &Value) {
-    store.verify(desired, Answered::of(desired, answer, sent));
+    store.answered(desired, Answered::of(desired, answer, sent));
 }
 
 /// A store in which the first apply of an object is under way.

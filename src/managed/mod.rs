@@ -2,11 +2,12 @@
 //! with it.
 //!
 //! - [`Desired`]: what an object must be, and by what it is known to be its owner's
-//! - `store`: the store itself; `puts`, `reverts` and `events` change it; `objects` counts what is in it for its owners as
-//!   it changes; `account`: what is remembered of an owner
-//! - `object`: one managed object; `apply_state`: what was last applied to it; `phase`: what is done about it; `write`: whether
-//!   it is being written; `seen`: what waits to be acted on
-//! - [`verdict`]: what an event means for it
+//! - `store`: the store itself; `objects` counts what is in it for its owners as it changes; `account`: what an owner asks
+//!   for, and its reverts so far
+//! - `events`: what is seen of an object, and what follows from it; [`verdict`]: whether it must be reverted; `writes`: what
+//!   begins, is answered and fails
+//! - `object`: one managed object; `apply_state`: what was last applied to it; `phase`: what is done about it; `pending`:
+//!   whether it is being written, and what waits to be acted on
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
 //!   hold, and what is in their way
 //! - `deletion`: whether an object that left may be deleted; `autoscaled`, `watched_kinds`: what else bears on all objects
@@ -39,26 +40,23 @@ pub mod inventory;
 pub(crate) mod object;
 pub(crate) mod objects;
 pub(crate) mod ownership;
+pub(crate) mod pending;
 pub(crate) mod phase;
-mod policy;
 pub mod projection;
-mod puts;
 pub(crate) mod reserved;
 pub mod revert_backoff;
-pub(crate) mod reverts;
-pub(crate) mod seen;
 pub(crate) mod store;
 pub(crate) mod summary;
 pub(crate) mod unions;
 pub mod verdict;
 mod watched_kinds;
-pub(crate) mod write;
+pub(crate) mod writes;
 pub(crate) mod written;
 
+pub use account::Policy;
 pub use applied_configuration::AppliedConfiguration;
 pub use desired::{Desired, Mark};
 pub use ownership::{released, take_over};
-pub use policy::Policy;
 pub use reserved::{Reserved, is_added_to};
 pub use summary::{Listed, SHOWN, Summary};
 pub use verdict::is_paused;

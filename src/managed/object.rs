@@ -1,29 +1,27 @@
-//! One managed object: what it must be, what was last applied to it, what was seen of it, and which event leads to what.
+//! One managed object: what it must be, what was last applied to it, what was seen of it, and what is done about it.
 //!
 //! Four fields stay beside the phase, because each changes independently of it and of the others: failures and the revert
 //! backoff outlast a break glass, drift may have been reported whether or not a later report fails, and an object that lost
 //! our label is followed by name under break glass as well as while it is being deleted.
 //!
-//! Deliberately absent: which objects are managed, and for whom; that is the store's.
+//! Deliberately absent: which objects are managed, and for whom (the store's), and which event leads to what (`events`).
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
+use super::account::Policy;
 use super::apply_state::ApplyState;
 use super::attempts::{Futile, Ground};
-use super::autoscaler::{Autoscaler, is_at_zero};
+use super::autoscaler::is_at_zero;
 use super::desired::{Desired, Mark};
+use super::pending::{Next, Seen, Write};
 use super::phase::Phase;
-use super::policy::Policy;
 use super::projection;
 use super::revert_backoff::RevertBackoff;
-use super::seen::Seen;
-use super::verdict::{self, LastApplied, Reason, Verdict, decide, resource_version};
-use super::write::{Next, Write};
+use super::verdict::{self, LastApplied, resource_version};
 use crate::api::DriftPolicy;
 use crate::object::{Digest, Health, Owner};
 
@@ -233,59 +231,5 @@ impl Managed {
             DriftPolicy::Ignore if !self.applied.is_outdated() => Next::Nothing,
             _ => self.write.enqueue(seen, 0),
         }
-    }
-
-    /// What to do about the object as it was seen, and what is known of it from then on.
-    pub(crate) fn judge(
-        &mut self,
-        live: &Value,
-        policy: DriftPolicy,
-        autoscaled: Option<Autoscaler>,
-        now: Timestamp,
-    ) -> Verdict {
-        let is_outdated = self.applied.is_outdated();
-        let is_newer = !self.applied.is_newer_than(resource_version(live));
-        let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
-        if last.resource_version.is_empty() {
-            // An earlier agent verified it and remembered only the digest.
-            let mut sent = self.desired.body();
-            if autoscaled.is_some() {
-                super::desired::without_replicas(&mut sent);
-            }
-            last.empty_containers = projection::empty_containers(live, &sent);
-        }
-        let mut woken = None;
-        if is_newer {
-            self.health = crate::object::health(&self.desired.key, live);
-            self.is_at_zero = is_at_zero(live);
-            let autoscaler = autoscaled.filter(|_| self.is_at_zero);
-            woken = autoscaler.and_then(|autoscaler| autoscaler.woken(&self.desired.body(), live));
-            if let Some(count) = woken {
-                self.health = Health::Progressing(format!("0 of {count} replicas are wanted: its autoscaler is off"));
-            }
-        }
-        let verdict = match decide(last, &self.desired.mark, live, policy, now) {
-            Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy {
-                DriftPolicy::Revert => Verdict::Revert,
-                DriftPolicy::Report => Verdict::LeaveAlone(Reason::Report),
-                DriftPolicy::Ignore => Verdict::LeaveAlone(Reason::Ignore),
-            },
-            Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if is_outdated => Verdict::Revert,
-            verdict => verdict,
-        };
-        match &verdict {
-            Verdict::InSync => {
-                if is_newer {
-                    last.resource_version = resource_version(live).into();
-                    last.uid = verdict::uid(live).into();
-                }
-                self.reported = None;
-                self.succeeded();
-            }
-            // The watch tells when it is gone.
-            Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
-            Verdict::Revert | Verdict::LeaveAlone(_) => {}
-        }
-        verdict
     }
 }

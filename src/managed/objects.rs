@@ -18,7 +18,7 @@ use crate::object::{Health, Key, Owner};
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     /// Each behind a pointer: a table has room for up to twice as many as are in it.
-    objects: HashMap<Key, Box<Managed>>,
+    by_key: HashMap<Key, Box<Managed>>,
     tallies: HashMap<Owner, Tally>,
     /// Objects whose revert or report is queued.
     queued: usize,
@@ -78,11 +78,11 @@ pub(crate) struct WriteGuard<'o> {
 
 impl Objects {
     pub(crate) fn get(&self, key: &Key) -> Option<&Managed> {
-        self.objects.get(key).map(|managed| &**managed)
+        self.by_key.get(key).map(|managed| &**managed)
     }
 
     pub(crate) fn get_mut(&mut self, key: &Key) -> Option<WriteGuard<'_>> {
-        let managed = &mut **self.objects.get_mut(key)?;
+        let managed = &mut **self.by_key.get_mut(key)?;
         let before = Counts::of(managed);
         Some(WriteGuard { managed, tallies: &mut self.tallies, queued: &mut self.queued, before })
     }
@@ -94,11 +94,11 @@ impl Objects {
         let counts = Counts::of(&managed);
         tally.count(&key, counts);
         self.queued += usize::from(counts.queued);
-        self.objects.insert(key, Box::new(managed));
+        self.by_key.insert(key, Box::new(managed));
     }
 
     pub(crate) fn remove(&mut self, key: &Key) {
-        let Some(managed) = self.objects.remove(key) else { return };
+        let Some(managed) = self.by_key.remove(key) else { return };
         let counts = Counts::of(&managed);
         self.queued -= usize::from(counts.queued);
         let Some(tally) = self.tallies.get_mut(&managed.owner) else { return };
@@ -111,7 +111,7 @@ impl Objects {
 
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {
         for key in self.tallies.remove(owner).into_iter().flat_map(|tally| tally.keys) {
-            let removed = self.objects.remove(&key);
+            let removed = self.by_key.remove(&key);
             self.queued -= usize::from(removed.is_some_and(|managed| managed.write.is_queued()));
         }
     }
@@ -123,7 +123,7 @@ impl Objects {
 
     /// All objects.
     pub(crate) fn iter(&self) -> Iter<'_, Key, Box<Managed>> {
-        self.objects.iter()
+        self.by_key.iter()
     }
 
     /// All objects of an owner.

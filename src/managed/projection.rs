@@ -12,7 +12,8 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::fields::{Fields, applied_by, entries, readable};
+use super::autoscaler::is_at_zero;
+use super::fields::{Fields, REPLICAS, applied_by, entries, readable};
 use super::unions;
 use crate::api::names::{ANNOTATION_PREFIX, MANAGER};
 use crate::object::Digest;
@@ -143,7 +144,8 @@ pub struct Difference {
     pub who: Option<String>,
 }
 
-/// Where `found` differs from `restored`, at the paths that are ours in `restored`.
+/// Where `found` differs from `restored`, at the paths that are ours in `restored`, and in the count of a workload that was
+/// at 0 and is not any more, where that is its autoscaler's.
 pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyContainers) -> Vec<Difference> {
     let Some(fields) = applied_by(restored, MANAGER) else { return Vec::new() };
     let collect = |value: &Value| {
@@ -174,6 +176,12 @@ pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyCont
         let inside = later.path.strip_prefix(&earlier.path);
         earlier.found == "absent" && inside.is_some_and(|rest| rest.starts_with(['.', '[']))
     });
+    let count = readable(&REPLICAS);
+    if is_at_zero(found) && !is_at_zero(restored) && all.iter().all(|known| known.path != count) {
+        let at = |object: &Value| quoted(object.pointer("/spec/replicas"));
+        let who = last_writer(found, &REPLICAS);
+        all.push(Difference { path: count, found: at(found), restored: at(restored), who });
+    }
     all
 }
 

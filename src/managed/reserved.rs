@@ -93,6 +93,15 @@ pub(crate) fn differences(reserved: Reserved, found: &Value, restored: &Value) -
     all
 }
 
+/// The same, beside differences that are known.
+pub(crate) fn add_differences(known: &mut Vec<Difference>, reserved: Reserved, found: &Value, restored: &Value) {
+    for added in differences(reserved, found, restored) {
+        if known.iter().all(|known| known.path != added.path) {
+            known.push(added);
+        }
+    }
+}
+
 /// What is ours of an object.
 struct Ours<'v> {
     reserved: Reserved,

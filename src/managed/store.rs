@@ -1,26 +1,30 @@
 //! The store: of every managed object what it must be, what was last applied to it, and what is going on with it.
 //!
 //! Events and outcomes go in, decisions come out. It is a value behind one lock that is held briefly; nothing here waits.
-//! What is written to an object is in `puts` and `reverts`, what is seen of it in `events`.
+//! What is written to an object is in `writes`, what is seen of it in `events`.
 //!
 //! Invariant: an object is in the store from the moment its first apply begins until it is forgotten, and whatever is
 //! not in it is ignored everywhere.
 //! Invariant: at most one write to an object is under way; what is seen of it meanwhile is looked at afterwards.
 //!
-//! Objects and entries of inventories are two tables: while an object goes from one GitSync to another, both list it and
-//! one manages it; and of what left the repository, or was listed by an earlier agent, there is an entry and no document.
+//! Objects and inventories are two tables, because they answer two questions and neither holds the other. An object is here
+//! when there is a document for it, and has one owner. An entry says that a GitSync answers for what it may have created:
+//! of what left the repository or an earlier agent created there is no document, and while an object goes from one GitSync
+//! to another both list it. In one table every use of a document would have to expect none, and every use of an owner
+//! several. An inventory is also handed out as it was at one moment, to plan a commit by and to be saved, while its objects
+//! go on changing. They are kept in step in one place: what is answered, and the UID of what is seen, is written down in
+//! the same step (`writes`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::account::Account;
+use super::account::{Account, Policy};
 use super::autoscaler::Autoscaler;
 use super::backoff_expiry::BackoffExpiry;
 use super::desired::Desired;
 use super::inventory::Written;
 use super::object::Managed;
 use super::objects::{Objects, WriteGuard};
-use super::policy::Policy;
 use super::verdict::LastApplied;
 use crate::api::git_sync::Revert;
 use crate::cluster::KindId;

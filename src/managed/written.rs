@@ -99,16 +99,6 @@ impl Store {
         }
     }
 
-    /// Writes down what was last applied to an object, if its owner lists it.
-    pub(crate) fn write_down(&mut self, key: &Key) {
-        let Some(managed) = self.objects.get(key) else { return };
-        let Some(written) = self.written.get_mut(&managed.owner) else { return };
-        let Some(last) = managed.applied.last().filter(|last| !last.uid.is_empty()) else { return };
-        if !managed.phase.is_leaving() {
-            written.set(key, Entry::of(&managed.desired, &last.uid, last.digest));
-        }
-    }
-
     /// The inventory of an owner, which is saved now.
     pub(crate) fn save(&mut self, owner: &Owner) -> Option<Arc<Inventory>> {
         let written = self.written.get_mut(owner)?;
@@ -139,7 +129,7 @@ mod tests {
     use super::*;
     use crate::managed::fixtures::{POLICY, applied, live, verify};
     use crate::managed::inventory::uid_bytes;
-    use crate::managed::write::Next;
+    use crate::managed::pending::Next;
 
     #[test]
     fn a_revert_that_ends_as_the_last_apply_did_is_no_news_for_the_inventory() {

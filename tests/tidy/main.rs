@@ -101,7 +101,6 @@ const ACTING: &[&str] = &[
     "src/source/trust.rs",
     "src/source/transport/",
     "src/apply/follow_up.rs",
-    "src/apply/in_place.rs",
     "src/apply/prune.rs",
     "src/apply/put.rs",
     "src/apply/replicas.rs",

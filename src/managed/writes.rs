@@ -1,0 +1,220 @@
+//! Writes to objects as the store knows them: those that begin, that are answered, and that failed.
+//!
+//! A write is an apply that an owner wants (a put), or a revert; a report is a revert that only asks what it would do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::apply_state::ApplyState;
+use super::desired::Desired;
+use super::inventory::Entry;
+use super::object::{Answered, FailedReverts, NotPutBack};
+use super::pending::Seen;
+use super::revert_backoff::{Shift, ceiling};
+use super::store::Store;
+use super::verdict::LastApplied;
+use crate::api::DriftPolicy;
+use crate::api::git_sync::Revert;
+use crate::object::{Key, Owner};
+
+/// A revert or report that begins.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// What it must be.
+    pub(crate) desired: Arc<Desired>,
+    /// What was seen of it, if that still counts.
+    pub(crate) seen: Option<Seen>,
+    /// It is only reported.
+    pub(crate) reports: bool,
+}
+
+impl Store {
+    /// Starts an apply that its owner wants. `None` when it is under break glass: then that
+    /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
+    pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
+        self.hold(owner, Arc::clone(desired), LastApplied::default());
+        let mut managed = self.objects.get_mut(&desired.key)?;
+        managed.phase.stay();
+        if managed.phase.pause().is_some() {
+            managed.desired = Arc::clone(desired);
+            managed.applied.mark_outdated();
+            return None;
+        }
+        let seen = managed.write.begin_put();
+        let version = managed.applied.last().map(|last| last.resource_version.to_string());
+        Some((version.unwrap_or_default(), seen))
+    }
+
+    /// Such an apply failed. If it may have been carried out all the same, the object must become what
+    /// was written; else it stays what it was, and what was seen before counts again.
+    pub(crate) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
+        let Some(mut managed) = self.objects.get_mut(&desired.key) else { return };
+        if is_unknown && managed.is_applied() {
+            managed.desired = Arc::clone(desired);
+            managed.applied.mark_outdated();
+        }
+        if let Some(before) = before {
+            managed.write.restore_pending(before);
+        }
+    }
+
+    /// The server's answer to an apply of `desired` is what the object must be from now on. For whom it is managed.
+    pub(crate) fn answered(&mut self, desired: &Arc<Desired>, answered: Answered) -> Option<Owner> {
+        let key = &desired.key;
+        let autoscaled = self.autoscaled.contains_key(key);
+        let mut managed = self.objects.get_mut(key)?;
+        managed.desired = Arc::clone(desired);
+        managed.is_at_zero = answered.is_at_zero;
+        managed.health = answered.health;
+        managed.succeeded();
+        // An autoscaler may have come while the count was on its way, or gone while it was left out.
+        let is_outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
+        managed.applied = if is_outdated {
+            ApplyState::Outdated(answered.last_applied)
+        } else {
+            ApplyState::Desired(answered.last_applied)
+        };
+        managed.phase.end_pause();
+        managed.reported = None;
+        let owner = managed.owner.clone();
+        drop(managed);
+        self.write_down(key);
+        Some(owner)
+    }
+
+    /// The desired state of an object has changed without a new document.
+    pub(crate) fn mark_outdated(&mut self, key: &Key) {
+        if let Some(mut managed) = self.objects.get_mut(key) {
+            managed.applied.mark_outdated();
+        }
+    }
+
+    /// Writes down what was last applied to an object, if its owner lists it.
+    pub(crate) fn write_down(&mut self, key: &Key) {
+        let Some(managed) = self.objects.get(key) else { return };
+        let Some(written) = self.written.get_mut(&managed.owner) else { return };
+        let Some(last) = managed.applied.last().filter(|last| !last.uid.is_empty()) else { return };
+        if !managed.phase.is_leaving() {
+            written.set(key, Entry::of(&managed.desired, &last.uid, last.digest));
+        }
+    }
+
+    /// For whom an object is managed, and how long its revert has to wait at `clock` (of the revert backoff) and `now`.
+    pub(crate) fn revert_delay(&self, key: &Key, clock: f64, now: Instant) -> Option<(Owner, Duration)> {
+        let managed = self.objects.get(key)?;
+        let most = ceiling(&key.group, &key.kind);
+        let damped = managed.damping.as_ref().map(|damping| damping.backoff.delay(clock, most));
+        let not_before = managed.failing.as_ref().and_then(|failing| failing.reverts.as_ref()?.not_before);
+        let failed = not_before.map(|at| at.saturating_duration_since(now));
+        Some((managed.owner.clone(), damped.max(failed).unwrap_or_default()))
+    }
+
+    /// Starts the revert or report that the owner's policy asks for. `None` when the object is not kept, is leaving, is of
+    /// a newer generation, or another write is under way. `seen` is `None` when the policy leaves the object alone by now.
+    pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
+        let mut managed = self.objects.get_mut(key).filter(|m| m.write.generation() == generation)?;
+        let policy = self.accounts.get(&managed.owner)?.policy;
+        let drift = if managed.applied.is_outdated() { DriftPolicy::Revert } else { policy.drift };
+        if policy.suspended || drift == DriftPolicy::Ignore {
+            managed.write.clear_pending();
+        }
+        if managed.write.is_in_flight() {
+            return None;
+        }
+        if managed.phase.is_leaving() {
+            managed.write.end();
+            return None;
+        }
+        let seen = managed.write.begin_revert().map(|seen| *seen);
+        Some(Begun { desired: Arc::clone(&managed.desired), seen, reports: drift == DriftPolicy::Report })
+    }
+
+    /// A revert or a report failed: what was seen counts again; the caller says when it
+    /// is tried again. For as long as it fails for
+    /// the same reason, the words of the first time stay: some servers have others every time.
+    pub(crate) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
+        let mut managed = self.objects.get_mut(key)?;
+        match &mut managed.failing().reverts {
+            Some(reverts) => {
+                reverts.attempts += 1;
+                if !reverts.failure.is_the_same(&failure) {
+                    reverts.failure = failure;
+                }
+            }
+            first => *first = Some(FailedReverts { failure, attempts: 1, not_before: None }),
+        }
+        managed.reported = None;
+        managed.write.restore_pending(Box::new(seen));
+        Some((managed.owner.clone(), managed.attempts()))
+    }
+
+    /// A failed revert is due at once. Whether one is queued.
+    pub(crate) fn reset_failure(&mut self, key: &Key) -> bool {
+        let Some(mut managed) = self.objects.get_mut(key) else { return false };
+        if let Some(failing) = &mut managed.failing {
+            failing.futile = None;
+            if let Some(reverts) = &mut failing.reverts {
+                reverts.not_before = None;
+            }
+        }
+        managed.write.requeue()
+    }
+
+    /// The objects whose last revert failed, of those that `concerns` names.
+    pub(crate) fn failed(&self, concerns: impl Fn(&Key) -> bool) -> Vec<Key> {
+        let failed = self.objects.iter().filter(|(_, m)| m.failure().is_some());
+        failed.filter(|(key, _)| concerns(key)).map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(crate) fn record(&mut self, owner: &Owner, revert: Revert) {
+        if let Some(account) = self.accounts.get_mut(owner) {
+            account.record(revert);
+        }
+    }
+
+    /// Somebody changed an object, in these fields; whether it has become contended by that.
+    pub(crate) fn count_change(&mut self, key: &Key, clock: f64, fields: &[String], who: &str) -> Shift {
+        let Some(mut managed) = self.objects.get_mut(key) else { return Shift::Same };
+        let is_new = managed.damping.is_none();
+        let damping = managed.damping.get_or_insert_default();
+        let shift = damping.backoff.grow(clock);
+        let next = damping.backoff.next_change();
+        if damping.backoff.update_contended(clock) {
+            damping.contended = Some((fields.to_vec(), who.to_owned()));
+        }
+        if is_new || shift == Shift::Contended {
+            self.expiry.expect(key, next);
+        }
+        shift
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::{Kind, Scope};
+    use crate::managed::Mark;
+    use crate::managed::fixtures::{POLICY, live, verify};
+    use crate::object::{Object, Place};
+
+    #[test]
+    fn an_autoscaler_that_goes_while_its_count_is_left_out_leaves_the_object_to_be_written_again() {
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        let kind = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
+        let document =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
+        let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+        let mark = Mark::Label("shop.demo".into());
+        let desired = Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark });
+        store.set_policy(&owner, POLICY, 0, Vec::new());
+        assert!(store.begin_put(&owner, &desired).is_some());
+        let mut sent = desired.body();
+        crate::managed::desired::without_replicas(&mut sent);
+        verify(&mut store, &desired, &live(5, "1"), &sent);
+        assert!(store.get(&desired.key).unwrap().applied.is_outdated());
+        verify(&mut store, &desired, &live(6, "1"), &desired.body());
+        assert!(!store.get(&desired.key).unwrap().applied.is_outdated());
+    }
+}
