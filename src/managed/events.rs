@@ -189,8 +189,10 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
+    use crate::managed::Desired;
     use crate::managed::fixtures::{applied, applying, live, verify};
     use crate::managed::pending::SMALL;
+    use crate::object::Owner;
 
     #[test]
     fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {
@@ -248,5 +250,26 @@ mod tests {
         assert_eq!(see(&live(7, "3")), (Next::Nothing, Some(live(7, "3"))));
         assert_eq!(see(&live(8, &"3".repeat(SMALL))), (Next::Nothing, None), "it is read when its turn comes");
         assert_eq!(see(&live(9, "4")), (Next::Nothing, None), "and that is not forgotten");
+    }
+
+    #[test]
+    fn what_is_queued_is_counted_until_it_begins_or_is_forgotten() {
+        let see = |store: &mut Store, desired: &Desired, version: u64, value: &str| {
+            let next =
+                store.see(&desired.kind, &desired.key, live(version, value), Instant::now(), Timestamp::UNIX_EPOCH);
+            (next, store.objects.queued())
+        };
+        let (mut store, desired) = applied();
+        assert_eq!(see(&mut store, &desired, 6, "2"), (Next::Queue, 1));
+        assert_eq!(see(&mut store, &desired, 7, "3"), (Next::Nothing, 1), "once for each object");
+        let generation = store.get(&desired.key).unwrap().write.generation();
+        assert!(store.begin_revert(&desired.key, generation).is_some());
+        assert_eq!(store.objects.queued(), 0);
+        for forget in [Store::remove as fn(&mut Store, &Owner, &Key), |store, owner, _| store.remove_owner(owner)] {
+            let (mut store, desired) = applied();
+            assert_eq!(see(&mut store, &desired, 6, "2"), (Next::Queue, 1));
+            forget(&mut store, &Owner::git_sync("shop", "demo"), &desired.key);
+            assert_eq!(store.objects.queued(), 0);
+        }
     }
 }

@@ -259,3 +259,21 @@ impl Seen {
         Self { live: Sight::of(live), gone_at: None, at }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_states_wait_the_less_of_each_may() {
+        let (small, large) = (Value::from("a"), Value::from("a".repeat(2 * SMALL)));
+        let kept = |live: &Value, others: usize| match Sight::of(live.clone()).unwrap().beside(others) {
+            Some(Sight::Whole(_)) => "whole",
+            Some(Sight::Json(_)) => "JSON",
+            None => "nothing",
+        };
+        let at = [0, WAITING_WHOLE, WAITING_WITH_VALUE, WAITING_WITH_STATE];
+        assert_eq!(at.map(|others| kept(&small, others)), ["whole", "whole", "JSON", "nothing"]);
+        assert_eq!(at.map(|others| kept(&large, others)), ["JSON", "nothing", "nothing", "nothing"]);
+    }
+}
