@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::{Error, Exit, connection::Connection, lease_identity::Identity, logs, stop};
+use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
 use crate::{agent, function, listener::Limits, liveness, notification::Emitter, receiver::BaseUrl, source};
 
 /// Arguments of `agent`.
@@ -10,7 +10,7 @@ use crate::{agent, function, listener::Limits, liveness, notification::Emitter, 
 pub(super) struct Arguments {
     #[command(flatten)]
     connection: Connection,
-    /// Namespace besides the agent's own whose GitSyncs may touch everything; may be repeated, by default none
+    /// Namespace besides the agent's own whose GitSyncs may manage any object; may be repeated, by default none
     #[arg(long = "allow-namespace", value_name = "NS")]
     allow_namespaces: Vec<String>,
     /// Serve /healthz, /readyz and /metrics here, such as 0.0.0.0:8080; by default nowhere
@@ -19,22 +19,23 @@ pub(super) struct Arguments {
     /// Receive webhooks for Receivers here, such as 0.0.0.0:9292; by default nowhere
     #[arg(long, value_name = "ADDR")]
     receive: Option<SocketAddr>,
-    /// Address under which Git hosts reach that, such as https://hooks.example.com; shown in the status of Receivers
+    /// URL at which Git hosts reach that listener, such as https://hooks.example.com; shown in the status of Receivers
     #[arg(long, value_name = "URL", env = "MAINSTAY_RECEIVER_URL", requires = "receive")]
     receiver_url: Option<BaseUrl>,
     /// Directory of the Git mirrors; only this process may write there
     #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
     data: PathBuf,
-    /// Name of this agent in the Lease, which no other process has: the pod's uid; by default one that is kept in the data directory
+    /// Identity of this agent in the Lease, unique among processes, such as the pod's uid; by default one that is stored in the data
+    /// directory
     #[arg(long, value_name = "NAME", env = "MAINSTAY_IDENTITY")]
     identity: Option<String>,
     /// Name of the pod that this is, which is labelled while it leads: deliveries to Receivers go there
     #[arg(long, value_name = "NAME", env = "MAINSTAY_POD")]
     pod: Option<String>,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
-    /// Read repositories of this file system as well: for tests and measurements on one's own machine
+    /// Also read repositories of the local file system, for tests and measurements
     #[arg(long, hide = true)]
     allow_local: bool,
 }
@@ -48,7 +49,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         function::Settings::from_env(function::Settings::default(), variables()).map_err(Error::Settings)?;
     let stop = stop::on_signal()?;
     let cluster = arguments.connection.connect().await?;
-    let identity = arguments.identity.map_or_else(|| Identity::of(&arguments.data), Identity::given);
+    let identity = arguments.identity.map_or_else(|| LeaseIdentity::of(&arguments.data), LeaseIdentity::given);
     let mut source = source::Settings::new(arguments.data);
     source.allow_local = arguments.allow_local;
     let settings = agent::Settings {

@@ -28,7 +28,7 @@ pub(super) struct Arguments {
 enum Step {
     /// Fetch a Function's source and prepare the installation of its dependencies
     Fetch(Fetch),
-    /// Make an image of source and dependencies, and push it
+    /// Build an image of source and dependencies, and push it
     Push(push::Push),
 }
 
@@ -58,7 +58,7 @@ struct Fetch {
     /// Directory of the Function in the repository
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     base_dir: String,
-    /// How to authenticate: basic or key; by default not at all
+    /// Authentication: basic or key; by default none
     #[arg(long, value_name = "TYPE", value_parser = auth_type, requires = "credentials")]
     auth: Option<AuthType>,
     /// Directory with the keys of the Secret
@@ -67,10 +67,10 @@ struct Fetch {
     /// Directory with the keys of the proxy's Secret
     #[arg(long, value_name = "DIRECTORY", requires = "url")]
     proxy: Option<PathBuf>,
-    /// Host keys for all repositories, in the format of known_hosts, instead of those that this program brings along
+    /// Host keys for all repositories, in the format of known_hosts, instead of the built-in ones
     #[arg(long, value_name = "LINES", requires = "url")]
     known_hosts: Option<String>,
-    /// Read repositories on this machine, too
+    /// Also read local repositories
     #[arg(long)]
     allow_local: bool,
     /// Base image that the dependencies are installed in
@@ -79,7 +79,7 @@ struct Fetch {
     /// Operating system and architecture of the image
     #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
     platform: String,
-    /// Digest of what the previous image's dependencies were installed from; the same ones are not installed again
+    /// Digest of the dependency files of the previous image; the same dependencies are not installed again
     #[arg(long, value_name = "HEX")]
     known_dependencies: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! Where the public half of an SSH key goes at the large hosts of repositories.
+//! The page of a repository at its Git host where a deploy key is added.
 
 use crate::source::RemoteUrl;
 
 /// The page of a repository's deploy keys, and what to know about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Its address; `None` if the host is not one of those that are known.
+    /// Its address; `None` if the host is unknown.
     pub(super) url: Option<String>,
     /// What to do there.
     pub(super) advice: &'static str,

@@ -17,15 +17,15 @@ pub(super) enum Error {
     Signals(#[source] io::Error),
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
-    #[error("could not understand the answer about {what}")]
+    #[error("could not decode {what}")]
     Understand {
         what: String,
         #[source]
         cause: serde_json::Error,
     },
-    #[error("the cluster does not know the kind {kind}")]
+    #[error("the cluster does not serve the kind {kind}")]
     NotInstalled { kind: String },
-    #[error("the cluster has no kind that is called {0}")]
+    #[error("the cluster serves no kind named {0}")]
     UnknownKind(String),
     #[error("{what} does not exist")]
     Missing { what: String },
@@ -43,9 +43,9 @@ pub(super) enum Error {
     },
     #[error("there is no SSH key after {seconds} s: {missing}")]
     NoKey { missing: String, seconds: u64 },
-    #[error("GitRepository {repository} is not opened with an SSH key")]
+    #[error("GitRepository {repository} does not use an SSH key")]
     NotKeyed { repository: String },
-    #[error("several GitRepositories in the namespace {namespace} are opened with an SSH key: {all}")]
+    #[error("several GitRepositories in the namespace {namespace} use an SSH key: {all}")]
     SeveralRepositories { namespace: String, all: String },
     #[error("the key in Secret {secret} was not made by the agent, so it is not replaced")]
     NotOurKey { secret: String },
@@ -55,13 +55,13 @@ pub(super) enum Error {
     NotBase64 { what: String },
     #[error("nothing was changed: Mainstay is not installed in the namespace {here}, but in {there}")]
     InstalledElsewhere { here: String, there: String },
-    #[error("nothing was changed: nobody agreed")]
+    #[error("nothing was changed: not confirmed")]
     NotConfirmed,
-    #[error("the agent ended")]
+    #[error("the agent stopped")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]
-    #[error("a part of the program broke")]
-    Part(#[source] tokio::task::JoinError),
+    #[error("a task panicked")]
+    Task(#[source] tokio::task::JoinError),
     #[cfg(feature = "dev")]
     #[error(transparent)]
     Dev(#[from] super::dev::Error),
@@ -70,7 +70,7 @@ pub(super) enum Error {
     Bench(#[from] mainstay_bench::Error),
     #[error("{}", .0.message)]
     Build(crate::api::build::BuildFailure),
-    #[error("no agent has acted on the request within {seconds} s")]
+    #[error("no agent has performed the request within {seconds} s")]
     NotAnswered { seconds: u64 },
 }
 
@@ -86,7 +86,7 @@ impl Error {
             Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
             Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
             Self::InstalledElsewhere { there, .. } => Some(format!("-n {there}")),
-            Self::NotConfirmed => Some("--yes agrees without a terminal".into()),
+            Self::NotConfirmed => Some("--yes confirms without a terminal".into()),
             Self::Install(_) => Some("mainstay install --help".into()),
             Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),
             Self::Cluster(error) if matches!(*error.cause, cluster::Cause::Configuration(_)) => {

@@ -15,7 +15,7 @@ pub(super) enum Exit {
     Fine = 0,
     /// There are differences, or something is not in sync.
     Differs = 1,
-    /// Something that was tried does not work.
+    /// Something that was checked does not work.
     Failed = 2,
 }
 
@@ -27,8 +27,8 @@ impl From<Exit> for ExitCode {
 
 /// Prints a failure on standard error: the attempt, its causes indented, then the hint. Exit code 2.
 pub(super) fn report(error: &Error) -> ExitCode {
-    // Errors of standard error cannot be reported.
-    let _ = io::stderr().lock().write_all(output::harmless(&text(error)).as_bytes());
+    // A failure to write to standard error cannot be reported.
+    let _ = io::stderr().lock().write_all(output::sanitized(&text(error)).as_bytes());
     ExitCode::from(2)
 }
 

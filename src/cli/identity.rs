@@ -1,6 +1,6 @@
-//! `mainstay identity`: the public half of the SSH key that a GitRepository is opened with, and where to add it.
+//! `mainstay identity`: the public half of the SSH key of a GitRepository, and where to add it.
 //!
-//! Invariant: nothing of the private half is printed. The public half is computed from it, so that it is the one in use.
+//! Invariant: nothing of the private half is printed. The public half is computed from it, so it belongs to the key in use.
 //!
 //! Deliberately absent: making keys. The agent does that, in a Secret that holds none.
 
@@ -25,18 +25,18 @@ use crate::{
     source::{self, PublicHalf, RemoteUrl},
 };
 
-/// Between two looks at a Secret that the agent has not filled yet.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// How often the Secret is read until the agent has put a key into it.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Arguments of `identity`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Name of the GitRepository; by default the one of the namespace that is opened with an SSH key
+    /// Name of the GitRepository; by default the only one of the namespace that uses an SSH key
     name: Option<String>,
     /// Print the fingerprint instead of the key
     #[arg(long)]
     fingerprint: bool,
-    /// Have the agent make another key, and print that: the old one opens nothing from then on
+    /// Replace the key: the agent makes another one, which is printed; the old one is deleted
     #[arg(long)]
     regenerate: bool,
     /// Do not ask before the key is replaced
@@ -50,7 +50,7 @@ pub(super) struct Arguments {
 }
 
 /// A GitRepository that is opened with a key, and its Secret.
-struct Keyed {
+struct KeyedRepository {
     repository: String,
     url: String,
     secret: String,
@@ -59,11 +59,11 @@ struct Keyed {
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
     let search = Search { cluster, arguments: &arguments };
-    let mut found = search.within(None).await?;
+    let mut found = search.wait_for_key(None).await?;
     if arguments.regenerate {
-        // Whoever is asked may take their time.
+        // Not part of the wait: the user may take time to confirm.
         let old = search.replace(&found).await?;
-        found = search.within(Some(&old)).await?;
+        found = search.wait_for_key(Some(&old)).await?;
     }
     let half = &found.half;
     output::print(&format!("{}\n", if arguments.fingerprint { &half.fingerprint } else { &half.line }))?;
@@ -77,27 +77,27 @@ struct Search<'a> {
     arguments: &'a Arguments,
 }
 
-/// A key.
-struct Found {
-    keyed: Keyed,
+/// A key in its Secret.
+struct FoundKey {
+    keyed: KeyedRepository,
     secret: Value,
     half: PublicHalf,
 }
 
 impl Search<'_> {
-    /// Waits until there is a key other than `old`, for as long as was asked for.
-    async fn within(&self, old: Option<&str>) -> Result<Found, Error> {
+    /// Waits for a key other than `old`, at most as long as `--wait` says.
+    async fn wait_for_key(&self, old: Option<&str>) -> Result<FoundKey, Error> {
         let wait = self.arguments.wait.0;
-        // What it waits for last is what it says when the time is up.
+        // On a timeout, the error names what was missing last.
         let mut missing = String::new();
-        let found = tokio::time::timeout(wait, self.look(old, &mut missing)).await;
+        let found = tokio::time::timeout(wait, self.poll(old, &mut missing)).await;
         found.unwrap_or(Err(Error::NoKey { missing, seconds: wait.as_secs() }))
     }
 
-    async fn look(&self, old: Option<&str>, missing: &mut String) -> Result<Found, Error> {
+    async fn poll(&self, old: Option<&str>, missing: &mut String) -> Result<FoundKey, Error> {
         let namespace = &self.arguments.connection.namespace;
         loop {
-            match find(&self.cluster, namespace, self.arguments.name.as_deref()).await? {
+            match find_repository(&self.cluster, namespace, self.arguments.name.as_deref()).await? {
                 Err(what) => *missing = what,
                 Ok(keyed) => match self.cluster.get(&secrets(), Some(namespace), &keyed.secret).await? {
                     None => *missing = format!("Secret {namespace}/{} does not exist", keyed.secret),
@@ -106,7 +106,7 @@ impl Search<'_> {
                         if source::holds_key(&data) {
                             let half = public_half(&data)?;
                             if old != Some(half.line.as_str()) {
-                                return Ok(Found { keyed, secret, half });
+                                return Ok(FoundKey { keyed, secret, half });
                             }
                         } else {
                             *missing = without_key(namespace, &keyed, &secret);
@@ -114,19 +114,19 @@ impl Search<'_> {
                     }
                 },
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Takes the key out of the Secret, so that the agent makes another one; the public half of the old key.
-    async fn replace(&self, found: &Found) -> Result<String, Error> {
-        let Found { keyed, secret, half } = found;
+    /// Removes the key from the Secret, so that the agent makes another one; returns the public half of the old key.
+    async fn replace(&self, found: &FoundKey) -> Result<String, Error> {
+        let FoundKey { keyed, secret, half } = found;
         let namespace = &self.arguments.connection.namespace;
         if secret["metadata"]["labels"][names::GENERATE] != names::SSH_KEY {
             return Err(Error::NotOurKey { secret: format!("{namespace}/{}", keyed.secret) });
         }
-        let question = format!("Replace the key of GitRepository {namespace}/{}?", keyed.repository);
-        if !self.arguments.yes && !agreed(&question) {
+        let prompt = format!("Replace the key of GitRepository {namespace}/{}?", keyed.repository);
+        if !self.arguments.yes && !confirm(&prompt) {
             return Err(Error::NotConfirmed);
         }
         let patch = json!({
@@ -138,8 +138,12 @@ impl Search<'_> {
     }
 }
 
-/// The GitRepository, or what is missing of it.
-async fn find(cluster: &Cluster, namespace: &str, name: Option<&str>) -> Result<Result<Keyed, String>, Error> {
+/// The GitRepository, or a text that says what is missing.
+async fn find_repository(
+    cluster: &Cluster,
+    namespace: &str,
+    name: Option<&str>,
+) -> Result<Result<KeyedRepository, String>, Error> {
     let kind = own_kind::<GitRepository>(cluster).await?;
     let values: Vec<Value> = cluster.list(&kind, Selection::default().within(namespace)).try_collect().await?;
     let mut keyed = Vec::new();
@@ -151,7 +155,7 @@ async fn find(cluster: &Cluster, namespace: &str, name: Option<&str>) -> Result<
         }
         match repository.spec.auth {
             Some(auth) if auth.kind == AuthType::Key => {
-                keyed.push(Keyed { repository: own, url: repository.spec.url, secret: auth.secret_name });
+                keyed.push(KeyedRepository { repository: own, url: repository.spec.url, secret: auth.secret_name });
             }
             _ if name.is_some() => return Err(Error::NotKeyed { repository: format!("{namespace}/{own}") }),
             _ => {}
@@ -163,31 +167,31 @@ async fn find(cluster: &Cluster, namespace: &str, name: Option<&str>) -> Result<
     }
     Ok(keyed.pop().ok_or_else(|| match name {
         Some(name) => format!("GitRepository {namespace}/{name} does not exist"),
-        None => format!("no GitRepository in the namespace {namespace} is opened with an SSH key"),
+        None => format!("no GitRepository in the namespace {namespace} uses an SSH key"),
     }))
 }
 
-fn without_key(namespace: &str, keyed: &Keyed, secret: &Value) -> String {
+fn without_key(namespace: &str, keyed: &KeyedRepository, secret: &Value) -> String {
     let what = format!("Secret {namespace}/{} holds no key yet", keyed.secret);
     if secret["metadata"]["labels"][names::GENERATE] == names::SSH_KEY {
         return format!("{what}, and no agent has made one");
     }
-    format!("{what}, and has no label {}={}, by which the agent would make one", names::GENERATE, names::SSH_KEY)
+    format!("{what}, and the agent makes one only if the Secret has the label {}={}", names::GENERATE, names::SSH_KEY)
 }
 
-/// Asks on the terminal; without one, nobody agrees.
-pub(super) fn agreed(question: &str) -> bool {
+/// Asks for confirmation on the terminal; `false` without one.
+pub(super) fn confirm(prompt: &str) -> bool {
     if !std::io::stdin().is_terminal() {
         return false;
     }
-    output::note(&format!("{question} [y/N] "));
+    output::note(&format!("{prompt} [y/N] "));
     let _ = std::io::stderr().flush();
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-fn advice(namespace: &str, keyed: &Keyed, half: &PublicHalf) -> String {
+fn advice(namespace: &str, keyed: &KeyedRepository, half: &PublicHalf) -> String {
     let mut text = format!("{} for GitRepository {namespace}/{}\n", half.shown, keyed.repository);
     if let Ok(url) = RemoteUrl::parse(&keyed.url) {
         let page = deploy_key::page(&url);

@@ -20,12 +20,12 @@ const LONGEST: u64 = 200;
 
 /// An identity, reserved as long as this is held.
 #[derive(Debug)]
-pub(super) struct Identity {
+pub(super) struct LeaseIdentity {
     name: String,
     _lock: Option<File>,
 }
 
-impl Identity {
+impl LeaseIdentity {
     /// A configured identity, such as the pod's uid, which must be unique.
     pub(super) fn given(name: String) -> Self {
         Self { name, _lock: None }
@@ -33,8 +33,8 @@ impl Identity {
 
     /// The identity stored in this data directory, or a random one.
     pub(super) fn of(data: &Path) -> Self {
-        let made = made_up();
-        match kept(data, &made) {
+        let random = random_identity();
+        match stored(data, &random) {
             Ok((name, lock)) => Self { name, _lock: Some(lock) },
             Err(error) => {
                 let why = error.to_string();
@@ -42,7 +42,7 @@ impl Identity {
                     why,
                     "the data directory holds no identity: after a restart, the agent waits until the Lease has expired"
                 );
-                Self::given(made)
+                Self::given(random)
             }
         }
     }
@@ -54,14 +54,14 @@ impl Identity {
 }
 
 /// The host's name and a random part, because a host may run several agents.
-fn made_up() -> String {
+fn random_identity() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     format!("{}_{:08x}", if host.is_empty() { "mainstay" } else { host }, fastrand::u32(..))
 }
 
 /// The identity stored in the directory (`new` if there is none), and the lock on it.
-fn kept(data: &Path, new: &str) -> io::Result<(String, File)> {
+fn stored(data: &Path, new: &str) -> io::Result<(String, File)> {
     fs::create_dir_all(data)?;
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(data.join(FILE))?;
     file.try_lock()?;
@@ -83,27 +83,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_the_place_of_an_ended_process_has_its_name_and_who_runs_beside_it_has_not() {
+    fn a_restarted_process_keeps_the_identity_and_a_second_one_gets_another() {
         let data = tempfile::tempdir().unwrap();
-        let first = Identity::of(&data.path().join("data"));
-        let beside = Identity::of(&data.path().join("data"));
+        let first = LeaseIdentity::of(&data.path().join("data"));
+        let beside = LeaseIdentity::of(&data.path().join("data"));
         assert_ne!(first.name(), beside.name());
         let name = first.name().to_owned();
         drop(first);
-        assert_eq!(Identity::of(&data.path().join("data")).name(), name);
-        assert_ne!(Identity::of(&data.path().join("other")).name(), name);
+        assert_eq!(LeaseIdentity::of(&data.path().join("data")).name(), name);
+        assert_ne!(LeaseIdentity::of(&data.path().join("other")).name(), name);
     }
 
     #[test]
-    fn a_name_of_another_host_or_none_at_all_is_not_believed() {
+    fn an_invalid_identity_or_one_of_another_host_is_replaced() {
         let data = tempfile::tempdir().unwrap();
         for found in ["elsewhere_00000001", "", "x", "elsewhere_"] {
             fs::write(data.path().join(FILE), found).unwrap();
-            let name = Identity::of(data.path()).name().to_owned();
+            let name = LeaseIdentity::of(data.path()).name().to_owned();
             assert_ne!(name, found);
-            assert_eq!(Identity::of(data.path()).name(), name, "and the right one is kept from then on");
+            assert_eq!(LeaseIdentity::of(data.path()).name(), name, "the new one is stored");
         }
-        let nowhere = Identity::of(Path::new("/proc/nowhere"));
+        let nowhere = LeaseIdentity::of(Path::new("/proc/nowhere"));
         assert!(nowhere.name().contains('_'), "{}", nowhere.name());
     }
 }

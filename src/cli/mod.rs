@@ -49,39 +49,39 @@ enum Command {
     Agent(agent::Arguments),
     /// Print everything that a cluster needs to follow a repository, for `kubectl apply -f -`
     Install(install::Arguments),
-    /// Print the public half of the SSH key that the repository is opened with, and where to add it
+    /// Print the public half of the SSH key of a repository, and where to add it
     Identity(identity::Arguments),
-    /// Try cluster, permissions and repositories as the agent would, and say what is wrong; exit code 2 when something is
+    /// Check the cluster, the agent's permissions and the repositories, and print what is wrong; exit code 2 if anything is
     Check(check::Arguments),
-    /// Take the agent out of the cluster; what it has applied stays
+    /// Remove the agent from the cluster; the objects that it has applied stay
     Uninstall(uninstall::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
-    /// Ask for a sync now, wait for it, and print the commit and what came of it
+    /// Request a sync, wait for it, and print the commit and the result
     Sync(sync::Arguments),
-    /// Show repository, commit, objects, failures, what was put back, and what is paused
+    /// Show repository, commit, objects, failures, reverts and pauses
     Status(status::Arguments),
     /// Run one container of a build Job
     #[command(hide = true)]
     Build(build::Arguments),
-    /// Break glass: stop applying and putting back one object
-    Pause(pause::Pause),
+    /// Break glass: stop applying and reverting one object
+    Pause(pause::PauseArguments),
     /// End a break glass
-    Resume(pause::Target),
+    Resume(pause::ObjectArguments),
     /// Try it out: an embedded cluster, kept on a repository of yours or on a demonstration
     #[cfg(feature = "dev")]
     Dev(dev::Arguments),
-    /// Measure the agent and print one table; exit code 1 when a promise is missed
+    /// Measure the agent and print one table; exit code 1 if a promise is missed
     #[cfg(feature = "dev")]
     Bench(bench::Arguments),
 }
 
-/// Threads for what blocks: far more than all that a remote can hold together, so that files, packs and the API server's
-/// own name always find one. They exist only while they work.
+/// Size of the pool for blocking calls: at least twice what all remotes together may occupy, so that files, packs and the
+/// name lookup of the API server always get a thread. Idle threads end.
 const BLOCKING_THREADS: usize = 128;
 const _: () = assert!(BLOCKING_THREADS >= 2 * crate::source::MAX_THREADS);
 
-/// Reads the arguments of the process, runs the command and reports how it went: 0 fine, 1 differences or not in
+/// Parses the arguments of the process, runs the command and returns its exit code: 0 fine, 1 differences or not in
 /// sync, 2 failed.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
@@ -109,7 +109,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Status(arguments) => status::run(&arguments).await,
         Command::Build(arguments) => build::run(arguments).await,
         Command::Pause(arguments) => pause::pause(&arguments).await,
-        Command::Resume(target) => pause::resume(&target).await,
+        Command::Resume(arguments) => pause::resume(&arguments).await,
         #[cfg(feature = "dev")]
         Command::Dev(arguments) => dev::run(arguments).await,
         #[cfg(feature = "dev")]

@@ -12,9 +12,9 @@ use crate::{
     cluster::{Cluster, Kind, Part},
 };
 
-/// Which object.
+/// The object, for `pause` and `resume`.
 #[derive(clap::Args, Debug)]
-pub(super) struct Target {
+pub(super) struct ObjectArguments {
     /// Kind as kubectl takes it: Deployment, deployments, deploy, deployments.apps
     kind: String,
     /// Name of the object
@@ -25,25 +25,25 @@ pub(super) struct Target {
 
 /// Arguments of `pause`.
 #[derive(clap::Args, Debug)]
-pub(super) struct Pause {
+pub(super) struct PauseArguments {
     #[command(flatten)]
-    target: Target,
-    /// End by itself after this long, such as 30m or 2h; without it, `mainstay resume` ends it
+    target: ObjectArguments,
+    /// End the break glass after this time, such as 30m or 2h; by default it lasts until `mainstay resume`
     #[arg(long = "for", value_name = "DURATION")]
     length: Option<Span>,
 }
 
-pub(super) async fn pause(arguments: &Pause) -> Result<Exit, Error> {
+pub(super) async fn pause(arguments: &PauseArguments) -> Result<Exit, Error> {
     let until = arguments.length.map(|Span(length)| {
         let end = jiff::Timestamp::now().saturating_add(length).unwrap_or(jiff::Timestamp::MAX);
         end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     });
-    let found = Found::locate(&arguments.target).await?;
+    let found = FoundObject::locate(&arguments.target).await?;
     let live = found.annotate(Some(names::DISABLED), until.as_deref()).await?;
-    let mut text = format!("{} is paused", found.what());
+    let mut text = format!("{} is paused", found.key());
     match until {
         Some(until) => text.push_str(&format!(" until {until}\n")),
-        None => text.push_str(&format!(" until `mainstay resume {}`\n", found.words())),
+        None => text.push_str(&format!(" until `mainstay resume {}`\n", found.command_arguments())),
     }
     if live["metadata"]["labels"][names::SYNC_LABEL].is_null() {
         text.push_str("No GitSync manages it, so nothing would have changed it back.\n");
@@ -52,36 +52,36 @@ pub(super) async fn pause(arguments: &Pause) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-pub(super) async fn resume(target: &Target) -> Result<Exit, Error> {
-    let found = Found::locate(target).await?;
+pub(super) async fn resume(arguments: &ObjectArguments) -> Result<Exit, Error> {
+    let found = FoundObject::locate(arguments).await?;
     found.annotate(None, None).await?;
-    output::print(&format!("{} follows its repository again\n", found.what()))?;
+    output::print(&format!("{} follows its repository again\n", found.key()))?;
     Ok(Exit::Fine)
 }
 
 /// The object, located but not read.
-struct Found {
+struct FoundObject {
     cluster: Cluster,
     kind: Arc<Kind>,
     namespace: String,
     name: String,
 }
 
-impl Found {
-    async fn locate(target: &Target) -> Result<Self, Error> {
-        let cluster = target.connection.connect().await?;
-        let namespace = target.connection.namespace(&cluster);
-        let kind = cluster.kind_called(&target.kind).await?;
-        let kind = kind.ok_or_else(|| Error::UnknownKind(target.kind.clone()))?;
-        Ok(Self { cluster, kind, namespace, name: target.name.clone() })
+impl FoundObject {
+    async fn locate(arguments: &ObjectArguments) -> Result<Self, Error> {
+        let cluster = arguments.connection.connect().await?;
+        let namespace = arguments.connection.namespace(&cluster);
+        let kind = cluster.kind_called(&arguments.kind).await?;
+        let kind = kind.ok_or_else(|| Error::UnknownKind(arguments.kind.clone()))?;
+        Ok(Self { cluster, kind, namespace, name: arguments.name.clone() })
     }
 
-    fn what(&self) -> String {
+    fn key(&self) -> String {
         self.kind.key(Some(&self.namespace), &self.name).to_string()
     }
 
     /// The arguments that name it.
-    fn words(&self) -> String {
+    fn command_arguments(&self) -> String {
         let namespace = if self.kind.namespaced { format!(" -n {}", self.namespace) } else { String::new() };
         format!("{} {}{namespace}", self.kind.resource, self.name)
     }
@@ -91,7 +91,7 @@ impl Found {
         let patch = json!({ "metadata": { "annotations": { names::RECONCILE: reconcile, names::UNTIL: until } } });
         let answer = self.cluster.patch_merge(&self.kind, Some(&self.namespace), &self.name, Part::Main, &patch).await;
         match answer {
-            Err(error) if error.is_not_found() => Err(Error::Missing { what: self.what() }),
+            Err(error) if error.is_not_found() => Err(Error::Missing { what: self.key() }),
             answer => Ok(answer?),
         }
     }

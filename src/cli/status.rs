@@ -33,12 +33,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         let repository = cluster.get(&repositories, Some(&namespace), &sync.spec.git_repository).await?;
         let repository = repository.map(syncs::understand::<GitRepository>).transpose()?;
         output::print(&describe(&sync, repository.as_ref(), jiff::Timestamp::now()))?;
-        exit = exit.max(if in_sync(&sync) { Exit::Fine } else { Exit::Differs });
+        exit = exit.max(if is_in_sync(&sync) { Exit::Fine } else { Exit::Differs });
     }
     Ok(exit)
 }
 
-fn in_sync(sync: &GitSync) -> bool {
+fn is_in_sync(sync: &GitSync) -> bool {
     let status = sync.status.as_ref();
     let ready = status.and_then(|status| conditions::status(&status.conditions, conditions::Type::Ready));
     ready.is_some_and(|ready| ready.status == "True" && ready.reason != conditions::Reason::Suspended.as_str())
@@ -76,9 +76,9 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {
         // A condition with the same message as Ready is not repeated.
-        let news =
+        let is_shown =
             condition.status == "True" && condition.type_ != "Healthy" && Some(&condition.message) != ready.as_ref();
-        if condition.type_ == "Ready" || news {
+        if condition.type_ == "Ready" || is_shown {
             let message = condition.message.replace('\n', "\n              ");
             row(&condition.type_.to_lowercase(), format!("{}, {}: {message}", condition.status, condition.reason));
         }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_when_how_fast_and_who() {
+    fn shows_failures_reverts_pauses_and_held_objects() {
         let sync = sync(json!({
             "appliedCommit": "1111111111111111111111111111111111111111",
             "attemptedCommit": "2222222222222222222222222222222222222222",
@@ -212,11 +212,11 @@ GitSync apps/shop
     Namespace shop
 ";
         assert_eq!(text, expected);
-        assert!(!in_sync(&sync));
+        assert!(!is_in_sync(&sync));
     }
 
     #[test]
-    fn says_that_the_repository_is_missing_and_nothing_is_known() {
+    fn shows_a_missing_repository_and_an_empty_status() {
         let text = describe(&sync(serde_json::Value::Null), None, jiff::Timestamp::UNIX_EPOCH);
         let expected = "\
 GitSync apps/shop

@@ -23,10 +23,10 @@ use crate::{
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
     name: Option<String>,
-    /// Give up on a GitSync after this long, such as 90s or 10m
+    /// How long to wait for each GitSync, such as 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     timeout: Span,
-    /// Apply the newest commit now although a window holds it back; that is recorded
+    /// Apply the newest commit even if a window holds it back; the status records it
     #[arg(long)]
     override_window: bool,
     #[command(flatten)]
@@ -72,7 +72,7 @@ fn override_by(commit: &str, user: Option<String>) -> Value {
     user.map_or(Value::Null, |user| json!(format!("{commit} {user}")))
 }
 
-/// Sets the annotation and waits until the status names it. The commit in `overridden` is to be applied whatever a window says.
+/// Sets the annotation and waits until the status names it. The commit in `overridden` is applied even if a window holds it back.
 async fn request(
     cluster: &Cluster,
     kind: &std::sync::Arc<Kind>,
@@ -100,7 +100,7 @@ async fn request(
                 }
             }
             WatchEvent::Deleted(_) => return Err(Error::Missing { what: syncs::name(before) }),
-            // The watch tries again by itself until our deadline.
+            // The watch retries by itself; the caller sets a deadline.
             WatchEvent::Unreadable(_, error) => return Err(error.into()),
             WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
         }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_the_objects_and_says_which_failed_and_how_many_more() {
+    fn counts_the_objects_and_names_the_failed_ones() {
         let sync = |status: serde_json::Value| -> GitSync {
             serde_json::from_value(json!({
                 "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",

@@ -1,4 +1,4 @@
-//! GitSyncs as commands read them.
+//! How commands read GitSyncs.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) async fn read(
     values.into_iter().map(understand).collect()
 }
 
-/// A typed object from what the server answered.
+/// The typed object in a response of the API server.
 pub(super) fn understand<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     let what = format!("{} {}", value["kind"], value["metadata"]["name"]).replace('"', "");
     serde_json::from_value(value).map_err(|cause| Error::Understand { what, cause })

@@ -1,10 +1,10 @@
-//! `mainstay uninstall`: takes the agent out of a cluster, and leaves what it has applied.
+//! `mainstay uninstall`: removes the agent from a cluster; the objects that it has applied stay.
 //!
-//! Invariant: no object that came from a repository is deleted, and nothing waits for an agent that is gone: finalizers go
-//! with the GitSyncs, and a namespace or definition that still holds something is kept and named.
+//! Invariant: no object that came from a repository is deleted, and nothing waits for an agent that is gone: finalizers are
+//! removed with the GitSyncs, and a namespace or definition that is still in use is kept and named.
 //!
-//! The order matters: GitSyncs are deleted while an agent can still take label and ownership off their objects; then the
-//! agent ends; then its rights, its definitions and its namespace go.
+//! The order matters: GitSyncs are deleted while an agent can still remove label and ownership from their objects; then
+//! the agent is stopped; then its roles, its definitions and its namespace are deleted.
 //!
 //! Deliberately absent: Functions. They serve without an agent, and their definition stays for as long as there are any.
 
@@ -21,17 +21,17 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::{Error, Exit, connection::HomeConnection, identity::agreed, output};
+use super::{Error, Exit, connection::HomeConnection, identity::confirm, output};
 use crate::{
     api::{self, Span, names},
     cluster::{Cluster, Guard, Kind, Part, Propagation, Scope, Selection},
 };
 
-/// Between two looks at what is being deleted.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often a deletion is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Label on everything that `mainstay install` prints.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
-/// Kinds and names of what is installed beside namespaces.
+/// Kinds and names of the installed cluster-wide objects.
 const CLUSTER_OBJECTS: &[(&str, &str, &str)] = &[
     ("ClusterRoleBinding", "clusterrolebindings", "mainstay-agent"),
     ("ClusterRoleBinding", "clusterrolebindings", "mainstay-applies"),
@@ -39,7 +39,7 @@ const CLUSTER_OBJECTS: &[(&str, &str, &str)] = &[
     ("ClusterRole", "clusterroles", "mainstay-view"),
 ];
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
-/// Kinds and names of what is installed in the namespace, and of what the agent makes there for itself.
+/// Kinds and names of the objects in the namespace that are installed or created by the agent for itself.
 const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (RBAC, "RoleBinding", "rolebindings", "mainstay-lease"),
     (RBAC, "Role", "roles", "mainstay-lease"),
@@ -53,20 +53,20 @@ const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
 /// Arguments of `uninstall`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Print what would be done, and do nothing
+    /// Print the plan, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
-    /// How long the agent may take to let go of its objects, and then to end
+    /// How long to wait until the agent has released its objects, and then until it has stopped
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     wait: Span,
     #[command(flatten)]
     connection: HomeConnection,
 }
 
-/// What is in the cluster.
+/// The relevant part of the cluster.
 struct Installed {
     syncs: Vec<ObjectMeta>,
     /// Whether an agent holds its Lease.
@@ -84,12 +84,12 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
     let work = Uninstall { cluster, namespace: &arguments.connection.namespace, wait: arguments.wait.0 };
     work.check_namespace().await?;
-    let installed = work.look().await?;
+    let installed = work.observe().await?;
     output::print(&work.plan(&installed))?;
     if arguments.dry_run {
         return Ok(Exit::Fine);
     }
-    if !arguments.yes && !agreed("Do this?") {
+    if !arguments.yes && !confirm("Do this?") {
         return Err(Error::NotConfirmed);
     }
     work.perform(&installed).await?;
@@ -113,7 +113,7 @@ impl Uninstall<'_> {
         }
     }
 
-    async fn look(&self) -> Result<Installed, Error> {
+    async fn observe(&self) -> Result<Installed, Error> {
         let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
         let lease = self.cluster.get(&leases, Some(self.namespace), names::LEASE).await?;
         let is_led = lease.is_some_and(|lease| is_held(&lease["spec"], Timestamp::now()));
@@ -123,13 +123,13 @@ impl Uninstall<'_> {
     fn plan(&self, installed: &Installed) -> String {
         let mut text = String::new();
         for sync in &installed.syncs {
-            text.push_str(&format!("GitSync {} goes, its objects stay\n", shown(sync)));
+            text.push_str(&format!("GitSync {} will be deleted, its objects stay\n", namespaced_name(sync)));
         }
         if !installed.is_led && !installed.syncs.is_empty() {
-            text.push_str("no agent is running: the objects keep a label, which means nothing to anybody\n");
+            text.push_str("no agent is running, so the objects keep a label of Mainstay, which has no effect\n");
         }
         text.push_str(&format!(
-            "the agent in the namespace {} goes, with its roles, its key, and the definitions that nothing uses\n",
+            "the agent in the namespace {} will be deleted with its roles, its key and the definitions that are not in use\n",
             self.namespace
         ));
         text
@@ -137,8 +137,8 @@ impl Uninstall<'_> {
 
     async fn perform(&self, installed: &Installed) -> Result<(), Error> {
         self.delete_syncs(installed.is_led).await?;
-        self.end_agent().await?;
-        // Whatever waits for the agent waits in vain from here on.
+        self.stop_agent().await?;
+        // From here on, no agent removes finalizers.
         self.delete_syncs(false).await?;
         self.delete_keys_and_repositories().await?;
         for (api_version, kind, plural, name) in NAMESPACED_OBJECTS {
@@ -166,14 +166,14 @@ impl Uninstall<'_> {
         Ok(self.cluster.list_metadata(&kind, Selection::default()).try_collect().await?)
     }
 
-    /// Deletes all GitSyncs, whose objects stay. With an agent, waits until it has let go of them.
+    /// Deletes all GitSyncs, whose objects stay. With an agent, waits until it has released them.
     async fn delete_syncs(&self, is_led: bool) -> Result<(), Error> {
         let Some(kind) = self.cluster.kind("mainstay.dev/v1alpha1", "GitSync").await? else { return Ok(()) };
         let labels: BTreeSet<Arc<str>> = self.syncs().await?.iter().map(label).collect();
         let held = if is_led { self.kinds_held(&labels).await? } else { Vec::new() };
         let began = Instant::now();
         loop {
-            // One that another GitSync keeps comes back until that one is gone.
+            // A GitSync that another GitSync applies is created again until that one is deleted.
             let syncs = self.syncs().await?;
             if syncs.is_empty() && !self.holds_any(&held, &labels).await? {
                 break;
@@ -185,7 +185,7 @@ impl Uninstall<'_> {
             if is_late && began.elapsed() > self.wait {
                 break;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         if !is_led {
             let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
@@ -203,7 +203,7 @@ impl Uninstall<'_> {
         let held = finalizers.iter().any(|finalizer| *finalizer == names::FINALIZER);
         let mut metadata = json!({});
         if prunes {
-            // Its objects would be deleted with it.
+            // With this annotation, its objects would be deleted, too.
             metadata["annotations"] = json!({names::ON_DELETE: null});
         }
         if held && without_agent {
@@ -224,7 +224,7 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// The kinds of which there are objects with one of these labels.
+    /// The kinds that have objects with one of these labels.
     async fn kinds_held(&self, labels: &BTreeSet<Arc<str>>) -> Result<Vec<Arc<Kind>>, Error> {
         let mut held = Vec::new();
         for kind in self.cluster.kinds().await? {
@@ -235,12 +235,13 @@ impl Uninstall<'_> {
         Ok(held)
     }
 
-    /// Whether an object of these kinds has one of these labels, but for what a controller has made: that copies labels.
+    /// Whether an object of these kinds has one of these labels. Objects with a controller do not count: controllers copy
+    /// labels.
     async fn holds_any(&self, kinds: &[Arc<Kind>], labels: &BTreeSet<Arc<str>>) -> Result<bool, Error> {
         for kind in kinds {
             let all = self.cluster.list_metadata(kind, Selection::with_label(names::SYNC_LABEL));
             let all: Vec<ObjectMeta> = match all.try_collect().await {
-                // A kind that has gone meanwhile.
+                // The kind was deleted meanwhile.
                 Err(error) if error.is_not_found() => continue,
                 all => all?,
             };
@@ -263,7 +264,7 @@ impl Uninstall<'_> {
     }
 
     /// Deletes the Deployment and waits until its pods are gone.
-    async fn end_agent(&self) -> Result<(), Error> {
+    async fn stop_agent(&self) -> Result<(), Error> {
         let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
         let meta = self.cluster.get_metadata(&deployments, Some(self.namespace), "mainstay").await?;
         if meta.is_some_and(|meta| is_ours(&meta)) {
@@ -277,14 +278,14 @@ impl Uninstall<'_> {
             if left.is_empty() {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        output::note("the agent's pods are still ending\n");
+        output::note("the agent's pods are still terminating\n");
         Ok(())
     }
 
-    /// Deletes the keys that the agent has made, and the GitRepositories that `mainstay install` asked for; neither while
-    /// there are Functions in the namespace, which may be built from them.
+    /// Deletes the keys that the agent has made, and the GitRepositories of `mainstay install`. Keeps both while there are
+    /// Functions in the namespace, which may be built from them.
     async fn delete_keys_and_repositories(&self) -> Result<(), Error> {
         let group = "serverless.kyma-project.io/v1alpha1";
         if let Some(functions) = self.cluster.kind(group, "Function").await? {
@@ -313,7 +314,7 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes our definitions of which there are no objects.
+    /// Deletes our definitions that have no objects.
     async fn delete_definitions(&self) -> Result<(), Error> {
         let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
         let definitions = Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster);
@@ -333,14 +334,12 @@ impl Uninstall<'_> {
                 if let Some(first) = left.first() {
                     let count = left.len();
                     output::print(&format!(
-                        "{kind} {name} stays: there are objects of it ({count}, such as {}); with the last of them gone: kubectl \
-                         delete crd {name}\n",
-                        shown(first)
+                        "{kind} {name} stays: objects of it exist ({count}, such as {}); when they are deleted: kubectl delete crd {name}\n",
+                        namespaced_name(first)
                     ))?;
                     continue;
                 }
             } else {
-                // Nobody can say whether there are objects of it.
                 output::print(&format!("{kind} {name} stays: it is not served, so its objects cannot be listed\n"))?;
                 continue;
             }
@@ -350,7 +349,7 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes an object that may be gone already, and says so.
+    /// Deletes an object if it exists, and prints that.
     async fn delete(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<(), Error> {
         let removed = self.cluster.delete(kind, namespace, name, Guard::default(), Propagation::Background).await?;
         if removed != crate::cluster::Removal::Absent {
@@ -365,7 +364,7 @@ fn label(sync: &ObjectMeta) -> Arc<str> {
     crate::gitsync::label(sync.namespace.as_deref().unwrap_or_default(), sync.name.as_deref().unwrap_or_default())
 }
 
-fn shown(meta: &ObjectMeta) -> String {
+fn namespaced_name(meta: &ObjectMeta) -> String {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     format!("{}/{}", part(&meta.namespace), part(&meta.name))
 }
@@ -374,7 +373,7 @@ fn is_ours(meta: &ObjectMeta) -> bool {
     meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == LABEL)
 }
 
-/// Whether the `spec` of a Lease has a holder whose time has not run out.
+/// Whether the `spec` of a Lease has a holder and has not expired.
 pub(super) fn is_held(lease: &Value, now: Timestamp) -> bool {
     let holder = lease["holderIdentity"].as_str().unwrap_or_default();
     let renewed = lease["renewTime"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
@@ -388,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_held_until_its_time_has_run_out() {
+    fn a_lease_is_held_until_it_expires() {
         let now: Timestamp = "2026-01-02T03:04:20Z".parse().unwrap();
         let held = |holder: &str, renewed: &str| {
             is_held(&json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}), now)

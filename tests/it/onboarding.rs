@@ -314,7 +314,11 @@ async fn uninstalling_leaves_what_was_applied_and_nothing_that_waits_for_an_agen
 
         let refused = shell.try_run(&format!("mainstay uninstall -n {HOME}")).await;
         assert_eq!(refused.code, 2);
-        assert!(refused.out.contains(&format!("GitSync {HOME}/shop goes, its objects stay\n")), "{}", refused.out);
+        assert!(
+            refused.out.contains(&format!("GitSync {HOME}/shop will be deleted, its objects stay\n")),
+            "{}",
+            refused.out
+        );
         let planned = shell.run(&format!("mainstay uninstall -n {HOME} --dry-run")).await.out;
         assert_eq!(planned, refused.out);
         shell.run(&format!("kubectl get gitsync shop -n {HOME}")).await;
@@ -366,7 +370,7 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
     let done = shell.run(&format!("mainstay uninstall -n {HOME} --yes")).await.out;
     assert!(done.contains(&format!("Namespace {HOME} stays: it holds ConfigMap theirs\n")), "{done}");
     assert!(
-        done.contains("functions.serverless.kyma-project.io stays: there are objects of it (1, such as default/hello)"),
+        done.contains("functions.serverless.kyma-project.io stays: objects of it exist (1, such as default/hello)"),
         "{done}"
     );
     shell.run("kubectl get function hello -n default").await;

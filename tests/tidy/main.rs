@@ -346,6 +346,7 @@ const RENAMED: &[&str] = &[
     "src/api",
     "src/apply",
     "src/build",
+    "src/cli",
     "src/cluster",
     "src/drift",
     "src/failure",

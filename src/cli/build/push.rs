@@ -32,7 +32,7 @@ pub(in crate::cli) struct Push {
     /// Operating system and architecture of the image
     #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
     platform: String,
-    /// Previous image, by digest, whose dependencies are used again when `fetch` has found them to be the same
+    /// Previous image, by digest, whose dependencies are reused if `fetch` has found them unchanged
     #[arg(long, value_name = "IMAGE")]
     previous: Option<String>,
 }
@@ -48,7 +48,7 @@ pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
 
 fn request(arguments: Push) -> Result<push::Request, BuildFailure> {
     let image = |text: &str| -> Result<ImageRef, BuildFailure> {
-        text.parse().map_err(|error| internal(&format!("{text:?} is no name of an image: {error}")))
+        text.parse().map_err(|error| internal(&format!("{text:?} is not a valid image name: {error}")))
     };
     Ok(push::Request {
         runtime: runtime(&arguments.runtime)?,

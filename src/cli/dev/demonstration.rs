@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::commit;
+use super::git;
 
 /// Path in the repository and contents.
 const FILES: &[(&str, &str)] = &[
@@ -41,7 +41,7 @@ pub(super) fn prepare(directory: &Path) -> Result<(), Error> {
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
         folder.and_then(|()| fs::write(&path, text)).map_err(|error| Error::Write(path, error))?;
     }
-    let committed = commit::init(directory).and_then(|()| commit::everything(directory, "shop: web, API and cache"));
+    let committed = git::init(directory).and_then(|()| git::commit_all(directory, "shop: web, API and cache"));
     committed.map_err(|error| Error::Commit(directory.to_owned(), error))
 }
 

@@ -19,7 +19,7 @@ const PUSH: &str = "push";
 
 /// How pods of Functions run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pods {
+pub(super) enum PodMode {
     /// As processes of this user.
     Processes,
     /// Simulated, like the builds.
@@ -38,7 +38,7 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) listen: SocketAddr,
     pub(super) token: Option<&'a str>,
     pub(super) kubeconfig: &'a Path,
-    pub(super) pods: Pods,
+    pub(super) pods: PodMode,
     /// Whether RBAC is enforced.
     pub(super) rbac: bool,
     /// Directory of pods and images; a temporary one if `None`.
@@ -56,7 +56,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     };
     let options = options(&path, pods).map_err(|cause| Error::Write { path, cause })?;
     let server = devcluster::Cluster::new(Options { rbac, ..options });
-    if pods == Pods::Simulated {
+    if pods == PodMode::Simulated {
         let message = Some(r#"{"digest":"{digest}"}"#.to_owned());
         let built = Simulation { exit_code: 0, termination_message: message, after: Duration::from_millis(200) };
         server.simulate_container(BUILDER, PUSH, built);
@@ -69,9 +69,9 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     Ok(Embedded { serving, server, _directory: held })
 }
 
-fn options(directory: &Path, pods: Pods) -> io::Result<Options> {
+fn options(directory: &Path, pods: PodMode) -> io::Result<Options> {
     let mut options = Options::default();
-    if pods == Pods::Simulated {
+    if pods == PodMode::Simulated {
         return Ok(options);
     }
     let images = directory.join("images");
@@ -86,7 +86,7 @@ fn options(directory: &Path, pods: Pods) -> io::Result<Options> {
         .host_image(BUILDER, [("mainstay".to_owned(), own)]);
     let variables = [
         ("FUNC_HOST", "{podIP}"),
-        // Its proxy knows at once which pods end.
+        // The cluster's proxy knows at once which pods terminate.
         ("FUNC_DRAIN_DELAY", "0"),
         (TERMINATION_LOG_ENV, "{terminationLog}"),
         // The install script finds its mount by this: paths inside of scripts are not rewritten.

@@ -8,11 +8,11 @@ use serde_json::json;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use super::{CommandError, FollowedRepository, NAMESPACE, Pods, output};
+use super::{CommandError, FollowedRepository, NAMESPACE, PodMode, output};
 use crate::notification::Message;
 use crate::object::Owner;
 
-/// How to tell.
+/// Output format.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// For people.
@@ -21,7 +21,7 @@ pub(super) enum Format {
     Json,
 }
 
-/// What was started.
+/// What `dev` has started.
 pub(super) struct Started {
     /// Address of the embedded cluster.
     pub server: String,
@@ -30,7 +30,7 @@ pub(super) struct Started {
     /// The repository that it follows.
     pub followed: Option<FollowedRepository>,
     /// How pods run.
-    pub pods: Pods,
+    pub pods: PodMode,
     /// Where webhooks are received, if an agent runs.
     pub receivers: Option<String>,
 }
@@ -84,8 +84,10 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
     if let Some(receivers) = &started.receivers {
         text.push_str(&format!("Receivers take webhooks at {receivers}.\n"));
     }
-    if started.pods == Pods::Simulated {
-        text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");
+    if started.pods == PodMode::Simulated {
+        text.push_str(
+            "PodMode are simulated; --run-code runs the Functions of this repository as processes of yours.\n",
+        );
     }
     tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
     match &followed.local {

@@ -6,9 +6,9 @@
 //!
 //! Deliberately absent: persistence. The cluster is gone with the process; the demonstration repository stays.
 
-mod commit;
 mod demonstration;
 mod embedded;
+mod git;
 mod install;
 mod kubeconfig;
 mod messages;
@@ -35,7 +35,7 @@ use crate::{
     source,
 };
 pub(super) use embedded::BUILDER;
-use embedded::Pods;
+use embedded::PodMode;
 pub(super) use registry::secret as registry_secret;
 use repository::FollowedRepository;
 
@@ -47,7 +47,7 @@ const NAMESPACE: &str = "default";
 /// Arguments of `dev`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Repository to keep the cluster on: a directory or an address; by default a demonstration is made
+    /// Repository to follow: a directory or an address; by default a demonstration is created
     #[arg(value_name = "PATH-OR-URL")]
     repository: Option<String>,
     /// Branch (or tag, commit, full ref name) to follow; by default the repository's HEAD
@@ -56,30 +56,29 @@ pub(super) struct Arguments {
     /// Directory in the repository that holds the manifests; by default the one that PATH names
     #[arg(long, value_name = "D")]
     base_dir: Option<String>,
-    /// Where webhooks for Receivers are received; port 0 takes a free one
+    /// Address at which webhooks for Receivers are received; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     receive: SocketAddr,
     /// Where to write the kubeconfig of the embedded cluster
     #[arg(long, value_name = "FILE", default_value = ".mainstay/kubeconfig")]
     kubeconfig: PathBuf,
-    /// Where the embedded cluster listens; port 0 takes a free one
+    /// Address of the embedded cluster; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Bearer token that clients must present; needed to listen on other than loopback addresses
     #[arg(long, value_name = "TOKEN", env = "MAINSTAY_DEV_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Let the roles in the embedded cluster decide what users may do; clients without a token of their own stay the
-    /// administrator
+    /// Enforce RBAC in the embedded cluster; clients without a token of their own stay administrators
     #[arg(long)]
     rbac: bool,
-    /// Run Functions of a remote repository as processes of yours; without it their pods are simulated. A repository on
-    /// this machine needs no such word
+    /// Run Functions of a remote repository as local processes; by default their pods are simulated. Functions of a local
+    /// repository always run
     #[arg(long, conflicts_with = "cluster_only")]
     run_code: bool,
     /// Only the embedded cluster, without repository and agent
     #[arg(long, conflicts_with_all = ["repository", "branch"])]
     cluster_only: bool,
-    /// How to tell what happens: for people, or one JSON object per line
+    /// Output format: text for people, or one JSON object per line
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     output: messages::Format,
 }
@@ -130,7 +129,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     // Messages are printed below.
     logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
     let stop = stop::on_signal()?;
-    let followed = if arguments.cluster_only { None } else { Some(choose(arguments.repository.as_deref())?) };
+    let followed =
+        if arguments.cluster_only { None } else { Some(followed_repository(arguments.repository.as_deref())?) };
     if !arguments.cluster_only || arguments.kubeconfig.starts_with(DIRECTORY) {
         prepare_directory()?;
     }
@@ -160,14 +160,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let base_dir = arguments.base_dir.as_deref().unwrap_or(&followed.base_dir);
     install::install(&cluster, followed, reference, base_dir).await?;
 
-    let registry = registry::introduce(cluster.clone(), embedded.serving.address(), arguments.token, stop.clone());
+    let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), arguments.token, stop.clone());
     let emitter = Emitter::default();
-    let mut parts: JoinSet<Result<(), CommandError>> = JoinSet::new();
+    let mut tasks: JoinSet<Result<(), CommandError>> = JoinSet::new();
     output::print(&arguments.output.started(&started))?;
-    parts.spawn(registry);
+    tasks.spawn(registry);
     let services = embedded.server.clone();
     let urls = move |namespace: &str, name: &str| services.service_urls(namespace, name);
-    parts.spawn(messages::print(emitter.subscribe(), arguments.output, urls, stop.clone()));
+    tasks.spawn(messages::print(emitter.subscribe(), arguments.output, urls, stop.clone()));
     let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
     source.allow_local = true;
     let settings = agent::Settings {
@@ -187,14 +187,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let nudge = settings.nudge.clone();
     let commits = followed.local.as_deref().map(|path| source::watch_local(path, move || nudge.look_now()));
     let _watch = commits.transpose().map_err(Error::Watch)?;
-    parts.spawn(run_agent(settings, cluster, emitter, stop.clone()));
-    // The end of any part ends the others.
-    let first = parts.join_next().await;
+    tasks.spawn(run_agent(settings, cluster, emitter, stop.clone()));
+    // When one task ends, the others are stopped.
+    let first = tasks.join_next().await;
     stop.cancel();
-    while parts.join_next().await.is_some() {}
+    while tasks.join_next().await.is_some() {}
     match first {
         Some(Ok(result)) => result.map(|()| Exit::Fine),
-        Some(Err(panicked)) => Err(CommandError::Part(panicked)),
+        Some(Err(panicked)) => Err(CommandError::Task(panicked)),
         None => Ok(Exit::Fine),
     }
 }
@@ -221,14 +221,14 @@ async fn run_agent(
     Ok(agent::run(settings, cluster, emitter, stop).await?)
 }
 
-/// How pods run: third-party code runs only if the user asks for it.
-fn pods(followed: Option<&FollowedRepository>, run_code: bool) -> Pods {
+/// How pods run: code of a remote repository runs only with `--run-code`.
+fn pods(followed: Option<&FollowedRepository>, run_code: bool) -> PodMode {
     let remote = followed.is_some_and(|followed| followed.local.is_none());
-    if remote && !run_code { Pods::Simulated } else { Pods::Processes }
+    if remote && !run_code { PodMode::Simulated } else { PodMode::Processes }
 }
 
 /// The repository to follow; the default is the demonstration.
-fn choose(repository: Option<&str>) -> Result<FollowedRepository, Error> {
+fn followed_repository(repository: Option<&str>) -> Result<FollowedRepository, Error> {
     let Some(text) = repository else {
         let directory = Path::new(DIRECTORY).join("demo");
         demonstration::prepare(&directory).map_err(Error::Demonstrate)?;

@@ -1,6 +1,6 @@
-//! The registry of the embedded cluster, for the Functions of every namespace.
+//! The registry Secret of the embedded cluster, in every namespace.
 //!
-//! Invariant: a registry Secret of the user's own, under the other name, wins over this one.
+//! Invariant: a registry Secret of the user, which has another name, takes precedence.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Creates the registry Secret in every namespace, also in new ones, until `stop`.
-pub(super) async fn introduce(
+pub(super) async fn create_secrets(
     cluster: Cluster,
     registry: SocketAddr,
     token: Option<String>,
@@ -32,13 +32,13 @@ pub(super) async fn introduce(
     let mut events = cluster.watch(&namespaces, Selection::default().metadata_only());
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         if let WatchEvent::Initial(namespace) | WatchEvent::Applied(namespace) = event {
-            put(&cluster, &secrets, &namespace, &body).await;
+            apply_secret(&cluster, &secrets, &namespace, &body).await;
         }
     }
     Ok(())
 }
 
-async fn put(cluster: &Cluster, secrets: &Kind, namespace: &Value, body: &Value) {
+async fn apply_secret(cluster: &Cluster, secrets: &Kind, namespace: &Value, body: &Value) {
     let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
     if !namespace["metadata"]["deletionTimestamp"].is_null() || name.starts_with("kube-") {
         return;
@@ -48,7 +48,7 @@ async fn put(cluster: &Cluster, secrets: &Kind, namespace: &Value, body: &Value)
     let secret = names::DEFAULT_REGISTRY_SECRET;
     let applied = cluster.apply(secrets, Some(name), secret, &body, Apply::forced(names::DEV_MANAGER)).await;
     if let Err(error) = applied {
-        tracing::warn!(namespace = name, why = failure::chain(&error), "Functions have no registry here");
+        tracing::warn!(namespace = name, why = failure::chain(&error), "could not create the registry Secret");
     }
 }
 

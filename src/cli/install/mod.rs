@@ -3,7 +3,7 @@
 //! Invariant: it contacts no cluster and no Git server, and the same flags print the same bytes.
 //! Invariant: no private key, password or token is printed: the agent makes the key, and credentials stay in Secrets.
 //!
-//! Deliberately absent: what the agent does with it (`agent::bootstrap`, `agent::ssh_keys`).
+//! Deliberately absent: what the agent does with these objects (`agent::bootstrap`, `agent::ssh_keys`).
 
 mod objects;
 mod request;
@@ -19,7 +19,7 @@ const MAX_KNOWN_HOSTS: u64 = 256 << 10;
 
 pub(super) fn run(arguments: Arguments) -> Result<Exit, Error> {
     let known_hosts = arguments.known_hosts.as_deref().map(read).transpose()?;
-    let (request, notes) = request::read(&arguments, known_hosts).map_err(Error::Install)?;
+    let (request, notes) = request::resolve(&arguments, known_hosts).map_err(Error::Install)?;
     let objects = objects::all(&request)?;
     output::print(&objects::stream(&objects)?)?;
     for note in notes {

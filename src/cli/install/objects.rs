@@ -1,9 +1,9 @@
-//! What [`Request`] installs, in the order in which it is applied. Roles and the Deployment are those of `manifests/`.
+//! The objects of an [`Installation`], in the order in which they are applied. Roles and the Deployment are those of `manifests/`.
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::request::{Access, IMAGE, Request};
+use super::request::{Access, IMAGE, Installation};
 use crate::{
     api::{self, GitRepository, GitSync, names},
     cli::{Error, connection::DEFAULT_NAMESPACE},
@@ -22,21 +22,21 @@ const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
 /// Label on everything that is installed.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
 
-/// Everything.
-pub(super) fn all(request: &Request) -> Result<Vec<Value>, Error> {
-    let mut objects = manifest(NAMESPACE, request)?;
-    if request.with_definitions {
+/// All objects.
+pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let mut objects = manifest(NAMESPACE, installation)?;
+    if installation.with_definitions {
         for definition in api::definitions() {
             objects.push(value("CustomResourceDefinition", &definition)?);
         }
     }
-    objects.extend(manifest(RBAC, request)?);
-    objects.extend(secret(request));
-    let known_hosts = format!("{}{}", source::PUBLISHED, request.known_hosts.as_deref().unwrap_or_default());
-    objects.push(config_map(request, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));
-    objects.push(config_map(request, names::BOOTSTRAP, names::BOOTSTRAP_KEY, stream(&followed(request)?)?));
-    let mut agent = manifest(AGENT, request)?;
-    if let Some(BaseUrl::Known(url)) = &request.receiver_url {
+    objects.extend(manifest(RBAC, installation)?);
+    objects.extend(secret(installation));
+    let known_hosts = format!("{}{}", source::PUBLISHED, installation.known_hosts.as_deref().unwrap_or_default());
+    objects.push(config_map(installation, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));
+    objects.push(config_map(installation, names::BOOTSTRAP, names::BOOTSTRAP_KEY, stream(&followed(installation)?)?));
+    let mut agent = manifest(AGENT, installation)?;
+    if let Some(BaseUrl::Known(url)) = &installation.receiver_url {
         let variables = agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut());
         variables.for_each(|all| all.push(json!({"name": RECEIVER_URL, "value": url})));
     }
@@ -48,73 +48,73 @@ fn value(what: &str, object: &impl serde::Serialize) -> Result<Value, Error> {
     serde_json::to_value(object).map_err(|cause| Error::Understand { what: what.to_owned(), cause })
 }
 
-/// The documents of a manifest, in the request's namespace and with its image.
-fn manifest(text: &str, request: &Request) -> Result<Vec<Value>, Error> {
+/// The documents of a manifest, in the installation's namespace and with its image.
+fn manifest(text: &str, installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
         let mut object = Value::deserialize(document).map_err(Error::WriteYaml)?;
-        settle(&mut object, request);
+        substitute(&mut object, installation);
         objects.push(object);
     }
     Ok(objects)
 }
 
-/// Replaces the two texts of `manifests/` that differ from installation to installation, wherever they stand.
-fn settle(value: &mut Value, request: &Request) {
+/// Replaces the namespace and the image of `manifests/`, wherever they occur.
+fn substitute(value: &mut Value, installation: &Installation) {
     match value {
-        Value::String(text) if *text == MANIFEST_NAMESPACE => text.clone_from(&request.namespace),
-        Value::String(text) if *text == IMAGE => text.clone_from(&request.image),
-        Value::Array(items) => items.iter_mut().for_each(|item| settle(item, request)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| settle(field, request)),
+        Value::String(text) if *text == MANIFEST_NAMESPACE => text.clone_from(&installation.namespace),
+        Value::String(text) if *text == IMAGE => text.clone_from(&installation.image),
+        Value::Array(items) => items.iter_mut().for_each(|item| substitute(item, installation)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| substitute(field, installation)),
         _ => {}
     }
 }
 
-fn metadata(request: &Request, name: &str) -> Value {
-    json!({"name": name, "namespace": request.namespace, "labels": {LABEL.0: LABEL.1}})
+fn metadata(installation: &Installation, name: &str) -> Value {
+    json!({"name": name, "namespace": installation.namespace, "labels": {LABEL.0: LABEL.1}})
 }
 
-fn config_map(request: &Request, name: &str, key: &str, text: String) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(request, name), "data": {key: text}})
+fn config_map(installation: &Installation, name: &str, key: &str, text: String) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(installation, name), "data": {key: text}})
 }
 
-/// The Secret that the agent puts a new key into. Applied again, it keeps the key, because no field of it is here.
-fn secret(request: &Request) -> Option<Value> {
-    let Access::NewKey(name) = &request.access else { return None };
-    let mut metadata = metadata(request, name);
+/// The Secret that the agent puts a new key into. It has no data here, so applying it again keeps the key.
+fn secret(installation: &Installation) -> Option<Value> {
+    let Access::NewKey(name) = &installation.access else { return None };
+    let mut metadata = metadata(installation, name);
     metadata["labels"][names::GENERATE] = json!(names::SSH_KEY);
-    // Should the repository hold a Secret with this name, the key is left alone all the same.
+    // Even if the repository contains a Secret with this name, the agent must not overwrite the key.
     metadata["annotations"] = json!({names::RECONCILE: names::DISABLED});
     Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}))
 }
 
 /// The GitRepository and its GitSyncs, which the agent creates.
-fn followed(request: &Request) -> Result<Vec<Value>, Error> {
-    let auth = match &request.access {
+fn followed(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let auth = match &installation.access {
         Access::Anonymous => None,
         Access::Basic(secret) => Some(json!({"type": "basic", "secretName": secret})),
         Access::Key(secret) | Access::NewKey(secret) => Some(json!({"type": "key", "secretName": secret})),
     };
-    let mut spec = json!({"url": request.url});
+    let mut spec = json!({"url": installation.url});
     if let Some(auth) = auth {
         spec["auth"] = auth;
     }
     let object = |version: &str, kind: &str, name: &str, spec: Value| {
         json!({
             "apiVersion": version, "kind": kind, "spec": spec,
-            "metadata": {"name": name, "namespace": request.namespace},
+            "metadata": {"name": name, "namespace": installation.namespace},
         })
     };
-    let mut objects = vec![object("serverless.kyma-project.io/v1alpha1", "GitRepository", &request.name, spec)];
-    // What is written here must be what the types read.
+    let mut objects = vec![object("serverless.kyma-project.io/v1alpha1", "GitRepository", &installation.name, spec)];
+    // The types must accept what is written here.
     serde_json::from_value::<GitRepository>(objects[0].clone())
         .map_err(|cause| Error::Understand { what: "GitRepository".into(), cause })?;
-    for (name, directory) in &request.syncs {
+    for (name, directory) in &installation.syncs {
         let mut spec = json!({
-            "gitRepository": request.name, "reference": request.branch, "baseDir": directory.to_string(),
-            "targetNamespace": request.target_namespace,
+            "gitRepository": installation.name, "reference": installation.branch, "baseDir": directory.to_string(),
+            "targetNamespace": installation.target_namespace,
         });
-        if let Some(interval) = request.interval {
+        if let Some(interval) = installation.interval {
             spec["interval"] = value("interval", &interval)?;
         }
         let sync = object("mainstay.dev/v1alpha1", "GitSync", name, spec);

@@ -1,4 +1,4 @@
-//! The flags of `install` become a [`Request`] that can be carried out, or the reasons why they cannot.
+//! The flags of `install` become an [`Installation`], or the list of all problems with them.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ pub(in crate::cli) struct Arguments {
     /// Name of the GitRepository and the GitSync, by default the last part of the address
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How often the repository is asked for a new commit
+    /// How often the repository is checked for a new commit
     #[arg(long, value_name = "DURATION")]
     interval: Option<Span>,
     /// Address under which Git hosts reach the Service mainstay-receivers, such as https://hooks.example.com, for the status of
@@ -74,14 +74,14 @@ const WITHOUT_EFFECT: &str = "Flags without effect";
 
 /// What to install.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct Installation {
     /// Namespace of the agent.
     pub(super) namespace: String,
     /// Name of the GitRepository.
     pub(super) name: String,
     /// Address of the repository, as it was given.
     pub(super) url: String,
-    /// How the repository is opened.
+    /// How the repository is authenticated.
     pub(super) access: Access,
     /// The directories to follow, each with the name of its GitSync.
     pub(super) syncs: Vec<(String, BaseDir)>,
@@ -89,7 +89,7 @@ pub(super) struct Request {
     pub(super) branch: String,
     /// Namespace for objects that name none.
     pub(super) target_namespace: String,
-    /// How often the repository is asked, if that was said.
+    /// How often the repository is asked, if given.
     pub(super) interval: Option<Span>,
     /// Image of the agent.
     pub(super) image: String,
@@ -101,55 +101,58 @@ pub(super) struct Request {
     pub(super) with_definitions: bool,
 }
 
-/// How the repository is opened.
+/// How the repository is authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// By anybody.
+    /// Without credentials.
     Anonymous,
     /// With the user name and password of this Secret.
     Basic(String),
-    /// With the SSH key of this Secret, which somebody makes.
+    /// With the SSH key of this Secret, which the user provides.
     Key(String),
     /// With an SSH key that the agent makes and keeps in this Secret.
     NewKey(String),
 }
 
-/// Reads the flags; with the request come notes for the user.
-pub(super) fn read(arguments: &Arguments, known_hosts: Option<String>) -> Result<(Request, Vec<String>), Vec<String>> {
-    let mut wrong = Vec::new();
+/// Validates the flags; returns the installation and notes for the user.
+pub(super) fn resolve(
+    arguments: &Arguments,
+    known_hosts: Option<String>,
+) -> Result<(Installation, Vec<String>), Vec<String>> {
+    let mut problems = Vec::new();
     let mut notes = Vec::new();
     for (flag, value) in [("--namespace", &arguments.namespace), ("--target-namespace", &arguments.target_namespace)] {
         if !is_label(value) {
-            wrong.push(format!("{flag} {value:?} is no name of a namespace: {RULE}"));
+            problems.push(format!("{flag} {value:?} is not a valid name of a namespace: {RULE}"));
         }
     }
     if Reference::parse(&arguments.git_branch).is_err() {
-        wrong.push(format!("--git-branch {:?} is no name of a branch", arguments.git_branch));
+        problems.push(format!("--git-branch {:?} is not a valid name of a branch", arguments.git_branch));
     }
     if arguments.image.trim().is_empty() || arguments.image.contains(char::is_whitespace) {
-        wrong.push(format!(
-            "--image {:?} is no name of an image; give one such as registry.example.com/mainstay:1.0",
+        problems.push(format!(
+            "--image {:?} is not a valid image name; give one such as registry.example.com/mainstay:1.0",
             arguments.image
         ));
     }
     for (flag, name) in [("--name", &arguments.name), ("--git-secret", &arguments.git_secret)] {
         if let Some(name) = name.as_deref().filter(|name| !is_label(name)) {
-            wrong.push(format!("{flag} {name:?} is no name of an object: {RULE}"));
+            problems.push(format!("{flag} {name:?} is not a valid name of an object: {RULE}"));
         }
     }
     let url = match address(&arguments.git_url) {
         Ok(url) => Some(url),
         Err(why) => {
-            wrong.push(why);
+            problems.push(why);
             None
         }
     };
     let name = arguments.name.clone().or_else(|| url.as_ref().map(name_of)).unwrap_or_default();
     let syncs = syncs(&name, &arguments.git_path).unwrap_or_else(|why| {
-        wrong.push(why);
+        problems.push(why);
         Vec::new()
     });
-    let (Some(url), true) = (url, wrong.is_empty()) else { return Err(wrong) };
+    let (Some(url), true) = (url, problems.is_empty()) else { return Err(problems) };
 
     let access = match (url.known_hosts_name(), arguments.git_secret.clone()) {
         (Some(_), Some(secret)) => Access::Key(secret),
@@ -192,7 +195,7 @@ pub(super) fn read(arguments: &Arguments, known_hosts: Option<String>) -> Result
             unused.join(", ")
         ));
     }
-    let request = Request {
+    let installation = Installation {
         namespace: arguments.namespace.clone(),
         name,
         url: arguments.git_url.trim().to_owned(),
@@ -206,12 +209,12 @@ pub(super) fn read(arguments: &Arguments, known_hosts: Option<String>) -> Result
         known_hosts,
         with_definitions: !arguments.no_crds,
     };
-    Ok((request, notes))
+    Ok((installation, notes))
 }
 
 const RULE: &str = "it has up to 63 lower-case letters, digits and dashes, and begins and ends with a letter or digit";
 
-/// Whether it can be the name of a namespace, and so of any object.
+/// Whether it is a DNS label, and so a valid name of a namespace and of any object.
 fn is_label(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=63).contains(&name.len())
@@ -297,15 +300,15 @@ mod tests {
     fn refused(change: impl FnOnce(&mut Arguments), expected: &str) {
         let mut arguments = arguments("git@github.com:team/shop.git");
         change(&mut arguments);
-        let wrong = read(&arguments, None).unwrap_err().join("\n");
-        assert!(wrong.contains(expected), "{wrong}");
+        let problems = resolve(&arguments, None).unwrap_err().join("\n");
+        assert!(problems.contains(expected), "{problems}");
     }
 
     #[test]
-    fn opens_ssh_with_a_new_key_and_https_with_a_secret_or_without() {
+    fn chooses_a_new_key_for_ssh_and_a_secret_or_none_for_https() {
         let access = |url: &str, secret: Option<&str>| {
             let arguments = Arguments { git_secret: secret.map(str::to_owned), ..arguments(url) };
-            let (request, _) = read(&arguments, None).unwrap();
+            let (request, _) = resolve(&arguments, None).unwrap();
             (request.name, request.access)
         };
         let shop = |access| ("shop".to_owned(), access);
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn makes_a_git_sync_for_each_directory() {
+    fn creates_a_git_sync_for_each_directory() {
         let syncs = |paths: &[&str]| {
             let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
             syncs("shop", &paths).map(|all| all.iter().map(|(name, dir)| format!("{name} {dir}")).collect::<Vec<_>>())
@@ -332,29 +335,29 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_with_a_flag_and_what_to_do() {
+    fn names_the_wrong_flag_and_what_to_do() {
         refused(|a| a.git_url = "https://me:hunter2@h/x".into(), "name it with --git-secret");
         refused(|a| a.git_url = "/srv/shop".into(), "mainstay dev PATH");
         refused(|a| a.git_url = "shop".into(), "--git-url: an address has the form");
-        refused(|a| a.namespace = "Flux".into(), "--namespace \"Flux\" is no name of a namespace");
+        refused(|a| a.namespace = "Flux".into(), "--namespace \"Flux\" is not a valid name of a namespace");
         refused(|a| a.git_branch = "a b".into(), "--git-branch");
         refused(|a| a.image = String::new(), "--image");
-        refused(|a| a.name = Some("a/b".into()), "--name \"a/b\" is no name of an object");
+        refused(|a| a.name = Some("a/b".into()), "--name \"a/b\" is not a valid name of an object");
         let mut both = arguments("https://me:hunter2@h/x");
         both.namespace = "Flux".into();
-        let wrong = read(&both, None).unwrap_err();
-        assert_eq!(wrong.len(), 2, "all at once: {wrong:?}");
-        assert!(!wrong.concat().contains("hunter2"));
-        let said = read(&arguments("git@github.com:a/b"), Some("other ssh-ed25519 x".into())).unwrap_err();
+        let problems = resolve(&both, None).unwrap_err();
+        assert_eq!(problems.len(), 2, "all at once: {problems:?}");
+        assert!(!problems.concat().contains("hunter2"));
+        let said = resolve(&arguments("git@github.com:a/b"), Some("other ssh-ed25519 x".into())).unwrap_err();
         assert!(said[0].contains("no line that can be read for github.com"), "{said:?}");
-        assert!(read(&arguments("https://h/x"), Some(String::new())).unwrap_err()[0].contains("leave it out"));
+        assert!(resolve(&arguments("https://h/x"), Some(String::new())).unwrap_err()[0].contains("leave it out"));
     }
 
     #[test]
-    fn tells_of_hosts_that_will_be_refused_and_of_flags_without_effect() {
+    fn notes_unknown_host_keys_and_flags_without_effect() {
         let notes = |url: &str| {
             let arguments = Arguments { git_email: Some("a@example.com".into()), ..arguments(url) };
-            read(&arguments, None).unwrap().1.join("\n")
+            resolve(&arguments, None).unwrap().1.join("\n")
         };
         let said = notes("ssh://git@git.example.com:2222/x");
         assert!(said.contains("the key of [git.example.com]:2222 is not known"), "{said}");

@@ -1,7 +1,7 @@
-//! The namespace of the agent: it goes if `mainstay install` made it and nothing of anybody else is in it.
+//! The namespace of the agent: deleted if `mainstay install` created it and it holds no other objects.
 //!
-//! Invariant: what is ours is told by kind and name, not by a label alone, which others may write, too.
-//! Invariant: while an API group does not answer, nobody knows what is in the namespace, so it stays.
+//! Invariant: an object counts as ours by kind and name; a label alone, which others may set, is not enough.
+//! Invariant: the namespace stays while an API group is unavailable, because its objects cannot be listed.
 
 use std::collections::BTreeSet;
 
@@ -13,25 +13,25 @@ use crate::api::names;
 use crate::cli::{Error, output};
 use crate::cluster::{Kind, Scope, Selection};
 
-/// What is named when a namespace stays.
+/// Remaining objects that are named.
 const SHOWN: usize = 5;
 
 impl Uninstall<'_> {
-    /// Deletes the namespace if `mainstay install` made it and nothing else is in it.
+    /// Deletes the namespace if `mainstay install` created it and it holds no other objects.
     pub(super) async fn delete_namespace(&self) -> Result<(), Error> {
         let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
         let meta = self.cluster.get_metadata(&namespaces, None, self.namespace).await?;
         if !meta.is_some_and(|meta| is_ours(&meta)) {
             return Ok(());
         }
-        match why_it_stays(self.namespace, &self.left_in_namespace().await?, &self.cluster.silent_groups().await?) {
+        match reason_to_keep(self.namespace, &self.foreign_objects().await?, &self.cluster.silent_groups().await?) {
             None => self.delete(&namespaces, None, self.namespace).await,
             Some(why) => output::print(&why),
         }
     }
 
-    /// What somebody put into the namespace.
-    async fn left_in_namespace(&self) -> Result<BTreeSet<String>, Error> {
+    /// The objects in the namespace that are not ours.
+    async fn foreign_objects(&self) -> Result<BTreeSet<String>, Error> {
         let mut left = BTreeSet::new();
         for kind in self.cluster.kinds().await? {
             if !kind.namespaced || !kind.listable || !kind.deletable || &*kind.kind == "Event" {
@@ -39,7 +39,7 @@ impl Uninstall<'_> {
             }
             let here = Selection::default().within(self.namespace);
             let found: Vec<ObjectMeta> = match self.cluster.list_metadata(&kind, here).try_collect().await {
-                // A definition that was deleted just now.
+                // The definition was deleted just now.
                 Err(error) if error.is_not_found() => continue,
                 found => found?,
             };
@@ -51,26 +51,26 @@ impl Uninstall<'_> {
     }
 }
 
-/// What is said of a namespace that stays; `None` if it goes.
-fn why_it_stays(namespace: &str, left: &BTreeSet<String>, silent: &[String]) -> Option<String> {
+/// The message if the namespace must stay.
+fn reason_to_keep(namespace: &str, left: &BTreeSet<String>, unavailable: &[String]) -> Option<String> {
     if !left.is_empty() {
         let some: Vec<&str> = left.iter().take(SHOWN).map(String::as_str).collect();
         let more = if left.len() > some.len() { ", …" } else { "" };
         return Some(format!("Namespace {namespace} stays: it holds {}{more}\n", some.join(", ")));
     }
-    (!silent.is_empty()).then(|| {
+    (!unavailable.is_empty()).then(|| {
         format!(
-            "Namespace {namespace} stays: nobody can say whether it holds anything of {}, which the API server cannot reach; if \
-             it does not: kubectl delete namespace {namespace}\n",
-            silent.join(", ")
+            "Namespace {namespace} stays: the API server cannot reach {}, so objects of these groups cannot be listed; if \
+             there are none: kubectl delete namespace {namespace}\n",
+            unavailable.join(", ")
         )
     })
 }
 
-/// Whether an object is one that is installed or that every namespace has, or was made for one by a controller.
+/// Whether an object is installed by us, exists in every namespace, or was created by a controller for an object of ours.
 fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
     let name = meta.name.as_deref().unwrap_or_default();
-    let is_given = matches!((kind, name), ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default"));
+    let is_default = matches!((kind, name), ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default"));
     let is_named = |kind: &str, name: &str| {
         let listed = NAMESPACED_OBJECTS.iter().any(|(_, own, _, called)| (*own, *called) == (kind, name));
         // A ReplicaSet has the name of its Deployment and a hash.
@@ -79,9 +79,9 @@ fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
     // The Endpoints of a Service have its name and its labels.
     let is_own = is_named(kind, name) || kind == "Endpoints" && is_named("Service", name);
     let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
-    let is_made = makers.any(|owner| is_named(&owner.kind, &owner.name));
+    let is_made_for_ours = makers.any(|owner| is_named(&owner.kind, &owner.name));
     // The agent makes its Lease without our label.
-    is_given || (kind, name) == ("Lease", names::LEASE) || is_ours(meta) && (is_own || is_made)
+    is_default || (kind, name) == ("Lease", names::LEASE) || is_ours(meta) && (is_own || is_made_for_ours)
 }
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
     use crate::cluster::Cluster;
 
     #[test]
-    fn a_label_alone_is_no_proof() {
+    fn a_label_alone_is_not_enough() {
         let check = |kind: &str, name: &str, owner: Option<(&str, &str)>, expected: bool| {
             let owners = owner.map(|(kind, name)| {
                 json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "1", "controller": true}])
@@ -123,12 +123,12 @@ mod tests {
         check("Secret", "mainstay", None, false);
     }
 
-    /// A cluster whose server answers a path, and what was asked of it.
+    /// A cluster with a fake server, and the requests that it has received.
     fn cluster(answer: fn(&str) -> Value) -> (Cluster, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&asked);
+        let received = Arc::clone(&asked);
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            heard.lock().push(format!("{} {}", request.method(), request.uri().path()));
+            received.lock().push(format!("{} {}", request.method(), request.uri().path()));
             let body = Full::new(Bytes::from(answer(request.uri().path()).to_string()));
             std::future::ready(Ok::<_, Infallible>(http::Response::new(body)))
         });
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_namespace_stays_when_an_api_group_does_not_say_what_is_in_it() {
+    async fn a_namespace_stays_while_an_api_group_is_unavailable() {
         let (cluster, asked) = cluster(|path| {
             let resource = json!({
                 "resource": "configmaps", "responseKind": {"group": "", "version": "", "kind": "ConfigMap"},

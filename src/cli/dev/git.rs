@@ -1,4 +1,4 @@
-//! The Git repository of the demonstration.
+//! Creates the Git repository of the demonstration and commits to it.
 //!
 //! Deliberately absent: anything about users' repositories, which are only read.
 
@@ -11,7 +11,7 @@ pub(super) fn init(directory: &Path) -> Result<(), git2::Error> {
 }
 
 /// Commits every file of the work tree to the branch.
-pub(super) fn everything(directory: &Path, message: &str) -> Result<(), git2::Error> {
+pub(super) fn commit_all(directory: &Path, message: &str) -> Result<(), git2::Error> {
     let repository = git2::Repository::open(directory)?;
     let mut index = repository.index()?;
     index.add_all(["."], git2::IndexAddOption::DEFAULT, None)?;
