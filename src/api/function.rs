@@ -1,7 +1,7 @@
 //! `Function` (`serverless.kyma-project.io/v1alpha1`): code that answers HTTP requests, built and run by the cluster.
 //!
-//! Invariant: every object that the schema admits can be read. What makes no sense is told in the Function's
-//! conditions; it is never a reason not to see the object.
+//! Invariant: every object that the schema admits can be read. Invalid values are reported in the Function's
+//! conditions; they never make the object unreadable.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::Amount;
 use super::schemas::TimeSchema;
 
-/// A Function: source and dependencies become an image, the image is run, scaled and reached by its name.
+/// Code that answers HTTP requests: source and dependencies are built into an image, which is served and scaled.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "serverless.kyma-project.io",
@@ -36,68 +36,69 @@ use super::schemas::TimeSchema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionSpec {
-    /// The source text; with `type: git` the name of a GitRepository in the same namespace.
+    /// Source code; with `type: git`, the name of a GitRepository in the same namespace.
     pub source: String,
-    /// `inline` (the default) when source and dependencies stand here; `git` when they are in a Git repository.
+    /// `inline` if source and dependencies are in this object, `git` if they are in a Git repository; by default `inline`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Text of `package.json` or `requirements.txt`. With `type: git` the file in the repository is used instead.
+    /// Content of `package.json` or `requirements.txt`. Ignored with `type: git`, where the file in the repository is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deps: Option<String>,
     /// Language and version: `nodejs10` to `nodejs22` (even numbers), `python38` to `python313`. By default `nodejs22`;
     /// a Function that was built without `runtime` keeps the one in `status.runtime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    /// Image to build on instead of the runtime's own, by its digest: `repository@sha256:…`. It must hold the language
-    /// in the version of `runtime`.
+    /// Base image by digest, `repository@sha256:…`, instead of the default one of the runtime. It must contain the language in
+    /// the version of `runtime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_image_override: Option<String>,
-    /// With `type: git`: branch, tag or commit to follow, or the first 7 or more digits of a commit's id. Or `semver:` and a
-    /// range of versions, such as `semver:>=1.2 <2`: the tag with the highest version in it.
+    /// With `type: git`: branch, tag or commit to follow, or the first 7 or more digits of a commit id. With the prefix
+    /// `semver:`, a range of versions, such as `semver:>=1.2 <2`: follows the tag with the highest version in the range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// With `type: git`: directory of the repository that holds the handler and dependency files; `/` is its root.
+    /// With `type: git`: directory of the repository with the handler and the dependency file; `/` is the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_dir: Option<String>,
-    /// Environment variables of the running code. Of two with the same name the last one counts.
+    /// Environment variables of the running code. If a name occurs twice, the last value is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<Vec<EnvVar>>,
-    /// CPU and memory of one running pod. Missing values come from the preset that the label
-    /// `serverless.kyma-project.io/function-resources-preset` names, by default `M`. Of other resources, such as
-    /// `ephemeral-storage`, a missing request is the limit.
+    /// CPU and memory of each pod. Missing values come from the preset in the label
+    /// `serverless.kyma-project.io/function-resources-preset`, by default `M`. For other resources, such as
+    /// `ephemeral-storage`, the request defaults to the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// CPU and memory of the build. Missing values come from the preset that the label
-    /// `serverless.kyma-project.io/build-resources-preset` names, by default `normal`.
+    /// CPU and memory of the build. Missing values come from the preset in the label
+    /// `serverless.kyma-project.io/build-resources-preset`, by default `normal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_resources: Option<Resources>,
-    /// Fewest pods, at least 1. By default that of the preset that the label
-    /// `serverless.kyma-project.io/replicas-preset` names, by default `S`.
+    /// Minimum number of pods, at least 1. By default the one of the preset in the label
+    /// `serverless.kyma-project.io/replicas-preset`, by default `S`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_replicas: Option<i64>,
-    /// Most pods. When it is more than `minReplicas`, the number follows the CPU utilisation.
+    /// Maximum number of pods. If it is larger than `minReplicas`, the number of pods is scaled by CPU utilisation. By default
+    /// the one of the preset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_replicas: Option<i64>,
-    /// Additional labels of the running pods.
+    /// Additional labels of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// One environment variable: a value, or where the value is found.
+/// An environment variable: a value, or the source of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvVar {
     /// Name of the variable.
     pub name: String,
-    /// Its value; `$(NAME)` stands for a variable that is defined before it.
+    /// Value of the variable; `$(NAME)` is replaced by the value of a variable that is defined before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Where the value is found, instead of `value`.
+    /// Source of the value, instead of `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<EnvVarSource>,
 }
 
-/// Where the value of an environment variable is found; exactly one of these.
+/// Source of the value of an environment variable; exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvVarSource {
@@ -123,7 +124,7 @@ pub struct KeyRef {
     pub name: String,
     /// Key in its data.
     pub key: String,
-    /// Whether the pod starts without it, too.
+    /// Whether the pod also starts without it; by default not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
@@ -132,7 +133,7 @@ pub struct KeyRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldRef {
-    /// Version of the schema that the path is written for; `v1` by default.
+    /// API version of the path; by default `v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// Path of the field, such as `metadata.name`.
@@ -143,113 +144,113 @@ pub struct FieldRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceFieldRef {
-    /// Name of the container; by default the one that the variable is for.
+    /// Name of the container; by default the container of the variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_name: Option<String>,
-    /// Unit of the value; `1` by default.
+    /// Unit of the value; by default `1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divisor: Option<Amount>,
     /// Resource, such as `limits.memory`.
     pub resource: String,
 }
 
-/// Requests and limits of a container, by resource: `cpu`, `memory`, and whatever else the cluster knows.
+/// Requests and limits of a container, by resource: `cpu`, `memory`, and others that the cluster supports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Resources {
-    /// Most that the container may use.
+    /// Maximum that the container may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<BTreeMap<String, Amount>>,
-    /// What is reserved for the container.
+    /// Amount that is reserved for the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<BTreeMap<String, Amount>>,
 }
 
-/// What is known of a Function.
+/// Observed state of a Function.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionStatus {
-    /// `metadata.generation` that this status speaks of.
+    /// `metadata.generation` that this status is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// ConfigurationReady, BuildReady and Running; the one that was written last stands first.
+    /// Conditions: ConfigurationReady, BuildReady and Running; the one that was written last is first.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "conditions")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
-    /// The `spec.source` that this status speaks of.
+    /// `spec.source` that this status is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The runtime that the Function has, also when `spec.runtime` is left to the default.
+    /// Runtime of the Function, also if `spec.runtime` is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    /// With `type: git`: the commit in which the present content of `baseDir` first appeared.
+    /// With `type: git`: the first commit with the current content of `baseDir`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// With `type: git`: Git tree of `baseDir` in that commit.
+    /// With `type: git`: Git tree id of `baseDir` in that commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<String>,
-    /// With `type: git`: the `spec.reference` that was resolved.
+    /// With `type: git`: `spec.reference` of that commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// With `type: git`: the `spec.baseDir` that was read.
+    /// With `type: git`: `spec.baseDir` of that commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_dir: Option<String>,
-    /// The `spec.runtimeImageOverride` that this status speaks of.
+    /// `spec.runtimeImageOverride` that this status is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_image_override: Option<String>,
-    /// What works, but perhaps not as it was meant: an unknown preset, a deprecated runtime, a variable that is ignored.
-    /// Each is also an Event when it is found for the first time.
+    /// Settings that work, but may be a mistake: an unknown preset, a deprecated runtime, a variable that is ignored. Each new
+    /// one is also reported by a Warning Event.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The image that serves now, by digest.
+    /// Image that currently serves, by digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Position among the builds that wait, counted from 1; absent when this Function does not wait.
+    /// Position in the build queue, from 1; absent if the Function does not wait for a build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<i64>,
-    /// Builds that were started for the inputs in `building`; more than 1 when some of them failed.
+    /// Number of builds that were started for `building`; more than 1 if some of them failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builds: Option<i64>,
     /// Tag of the image that is being built, or whose build failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub building: Option<String>,
-    /// When a failed build is tried again.
+    /// Time at which a failed build is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub retry_at: Option<Time>,
-    /// The last image that was built, and what it was built from.
+    /// The last image that was built, with digests of its inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built: Option<Built>,
 }
 
-/// An image that was built, and digests of what it was built from.
+/// An image that was built, with digests of its inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Built {
     /// Repository that the image was pushed to, without tag and digest.
     pub repository: String,
-    /// Tag of the image: the digest of everything that it was built from.
+    /// Tag of the image: the digest of all of its inputs.
     pub tag: String,
     /// Digest of the image's manifest, `sha256:…`.
     pub digest: String,
-    /// Digest of what the dependencies were installed from.
+    /// Digest of the inputs of the dependencies.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dependencies: String,
-    /// Digests of the inputs, to tell why the next build is made.
+    /// Digests of the inputs, from which the reason of the next build is determined.
     #[serde(default)]
     pub inputs: Inputs,
 }
 
-/// Digests of the inputs of an image, by what changes them. Each is the first 16 hexadecimal digits of a SHA-256.
+/// Digests of the inputs of an image. Each is the first 16 hexadecimal digits of a SHA-256.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Inputs {
-    /// Inline text, or Git tree.
+    /// Inline source, or Git tree.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// Inline dependencies; empty with `type: git`, where they are part of the source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deps: String,
-    /// Runtime, the files of its server, and the format of the images.
+    /// Runtime, files of its server, and format of the image.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub runtime: String,
     /// Base image and platform.
@@ -260,7 +261,7 @@ pub struct Inputs {
     pub requested: String,
 }
 
-/// Conditions that somebody else wrote may lack what ours always have.
+/// A condition of another controller, which may lack fields that ours always have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
@@ -293,8 +294,7 @@ fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Conditio
         .collect())
 }
 
-/// As the CRD that Functions come from has it: only type and status are required, so that an object that another
-/// controller left can still be changed.
+/// As in the CRD of Kyma: only type and status are required, so that an object of another controller can be changed.
 fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Span;
 use super::schemas::{ConditionSchema, TimeSchema};
 
-/// Keeps what a directory of a Git repository holds in the cluster: applies it, prunes what left, reverts drift.
+/// Keeps the cluster on a directory of a Git repository: applies its manifests, prunes removed objects, reverts drift.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "mainstay.dev",
@@ -32,62 +32,62 @@ use super::schemas::{ConditionSchema, TimeSchema};
 pub struct GitSyncSpec {
     /// Name of a GitRepository in the same namespace.
     pub git_repository: String,
-    /// What to follow, tried in this order: full ref name (`refs/…`), 40-hex commit, branch, tag, the first 7 or more
-    /// digits of a commit's id. Or `semver:` and a range of versions, such as `semver:>=1.2 <2`: the tag with the highest
-    /// version in it.
+    /// Git reference to follow: a full ref name (`refs/…`), a commit id of 40 digits, a branch, a tag, or the first 7 or more
+    /// digits of a commit id; tried in this order. With the prefix `semver:`, a range of versions, such as `semver:>=1.2 <2`:
+    /// follows the tag with the highest version in the range.
     #[serde(default = "main")]
     pub reference: String,
-    /// Directory in the repository; `/` is its root.
+    /// Directory of the repository to apply, with its subdirectories; `/` is the root.
     #[serde(default = "root")]
     pub base_dir: String,
-    /// How often the remote ref is looked up, give or take 10 %.
+    /// Time between two lookups of the reference in the remote repository, with a jitter of 10 %.
     #[serde(default = "one_minute")]
     pub interval: Span,
-    /// Delete objects that left the repository.
+    /// Whether objects that were removed from the repository are deleted from the cluster.
     #[serde(default = "yes")]
     pub prune: bool,
-    /// What to do when a managed object is changed by someone else.
+    /// What to do when another client changes or deletes a managed object.
     #[serde(default)]
     pub drift: DriftPolicy,
-    /// Namespace for namespaced objects that name none; by default the GitSync's own.
+    /// Namespace of namespaced objects whose manifest has none; by default the namespace of the GitSync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_namespace: Option<String>,
-    /// Ready only when the applied objects are healthy.
+    /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,
-    /// How long to wait for the applied objects to become healthy.
+    /// How long applied objects may take to become healthy; later, Ready is False.
     #[serde(default = "five_minutes")]
     pub timeout: Span,
-    /// Stop both loops: nothing is applied, nothing is reverted.
+    /// Whether to stop syncing: nothing is applied, pruned or reverted.
     #[serde(default)]
     pub suspend: bool,
-    /// Stop both loops until this time.
+    /// Stop syncing, as with `suspend`, until this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub suspend_until: Option<Time>,
-    /// When new commits may be applied; by default always. Hand edits are reverted at any time. At most 50.
+    /// Time windows for new commits; by default they are applied at any time. Drift is reverted at any time. At most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub windows: Vec<Window>,
-    /// Times at which the remote ref is looked up besides `interval`, as a cron expression of five fields.
+    /// Additional times at which the reference is looked up, as a cron expression of five fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// Time zone of `schedule` and of windows that name none, such as `Europe/Berlin`; by default UTC.
+    /// Time zone of `schedule`, and of windows without one, such as `Europe/Berlin`; by default UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
 }
 
-/// A time in which new commits may, or may not, be applied.
+/// A time window in which new commits are applied or held back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
-    /// `Deny` wins over `Allow`. Where there is an `Allow`, new commits wait for one.
+    /// `Allow` or `Deny`. If there are `Allow` windows, new commits are applied only in one of them. `Deny` takes precedence.
     pub kind: WindowKind,
-    /// When it begins: a cron expression of five fields.
+    /// When the window begins: a cron expression of five fields.
     pub schedule: String,
-    /// How long it is active, such as `8h`.
+    /// How long the window lasts, such as `8h`.
     pub duration: Span,
-    /// Time zone of `schedule`, such as `Europe/Berlin`; by default that of the spec.
+    /// Time zone of the window, such as `Europe/Berlin`; by default `spec.timeZone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
 }
@@ -120,81 +120,82 @@ fn five_minutes() -> Span {
 /// What to do about drift.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DriftPolicy {
-    /// Put the object back.
+    /// Revert the object to its manifest.
     #[default]
     Revert,
-    /// Record what was changed and leave it.
+    /// Record the change in the status and keep it.
     Report,
     /// Do nothing.
     Ignore,
 }
 
 impl GitSyncSpec {
-    /// Until when both loops are stopped at `now`: `Some(None)` if no end is set, `None` if they run.
+    /// Until when the GitSync is suspended at `now`: `Some(None)` without an end, `None` if it is not.
     pub fn suspended(&self, now: Timestamp) -> Option<Option<Timestamp>> {
         let until = self.suspend_until.as_ref().map(|until| until.0).filter(|until| *until > now);
         (self.suspend || until.is_some()).then_some(if self.suspend { None } else { until })
     }
 }
 
-/// What is known of a GitSync. Written at most once per 5 s.
+/// Observed state of a GitSync. Written at most once per 5 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncStatus {
-    /// `metadata.generation` that this status speaks of.
+    /// `metadata.generation` that this status is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Commit that was last tried.
+    /// Last commit that the agent has tried to apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted_commit: Option<String>,
-    /// Full name of the reference at which that commit was found: of the branch or tag, or of the tag that was chosen from a
-    /// range of versions. Absent if `spec.reference` is a commit.
+    /// Full name of the branch or tag of that commit; for a range of versions, the chosen tag. Absent if `spec.reference` is a
+    /// commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted_reference: Option<String>,
-    /// Commit that was last applied in full.
+    /// Last commit that was applied completely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_commit: Option<String>,
-    /// Git tree of `baseDir` that was last applied in full.
+    /// Git tree id of `baseDir` in that commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_tree_id: Option<String>,
-    /// Last value of the annotation `mainstay.dev/requestedAt` that was acted on.
+    /// Value of the annotation `mainstay.dev/requestedAt` of the last performed request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_request: Option<String>,
-    /// Since when the repository has not answered; absent while it does.
+    /// Since when the repository cannot be reached; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub unreachable_since: Option<Time>,
-    /// Managed objects.
+    /// Number of managed objects.
     #[serde(default)]
     pub objects: i64,
-    /// Managed objects that are healthy.
+    /// Number of managed objects that are healthy.
     #[serde(default)]
     pub healthy: i64,
-    /// Objects whose last apply or deletion failed.
+    /// Number of objects whose last apply or deletion failed.
     #[serde(default)]
     pub failed: i64,
-    /// Reverts since the GitSync was created.
+    /// Number of reverts since the GitSync was created.
     #[serde(default)]
     pub reverted: i64,
     /// The last 10 reverts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_reverts: Vec<Revert>,
-    /// Objects that failed or are not healthy, with the reason; at most 20.
+    /// Objects that failed or are unhealthy, with the reason; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// Objects that are held back from deletion, or under break glass; at most 20 of each.
+    /// Objects that are paused by break glass, or kept by an annotation although they were removed from the repository; at most
+    /// 20 of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<Pause>,
-    /// Objects that left the repository and are held by a guard; at most 20.
+    /// Objects that were removed from the repository, but are not deleted because of a prune guard; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<String>,
-    /// The commit that waits for a window; absent while none does.
+    /// The commit that waits for a window; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<Frozen>,
-    /// The last commit that was applied although a window held it back.
+    /// The last commit that was applied outside of the windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_override: Option<WindowOverride>,
-    /// Ready, Reconciling, Stalled, Healthy, Contended, and Frozen where there are windows.
+    /// Conditions: Ready, Reconciling, Stalled, Healthy, Contended and, if there are windows, Frozen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,
@@ -202,26 +203,26 @@ pub struct GitSyncStatus {
 
 /// Field path that stands for the object itself.
 pub const WHOLE_OBJECT: &str = "(object)";
-/// Who made a change that left no name.
+/// Author of a change whose field manager is unknown.
 pub const UNKNOWN: &str = "unknown";
 
-/// One revert: what was changed, by whom, when, and how long it lasted.
+/// One revert: the object, the changed fields, their author and the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Revert {
     /// The object, such as `Deployment.apps shop/web`.
     pub object: String,
-    /// The field paths that were put back; `(object)` when it had been deleted.
+    /// Paths of the reverted fields; `(object)` if the object had been deleted.
     pub fields: Vec<String>,
-    /// What was found and what was restored, per field; never for Secrets.
+    /// Found and restored value of each field; empty for Secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
     /// Field manager that made the change, or `unknown`.
     pub who: String,
-    /// When the change was received.
+    /// Time at which the agent received the change.
     #[schemars(with = "TimeSchema")]
     pub when: Time,
-    /// Milliseconds from the receipt of the change to the answer of the restoring write.
+    /// Milliseconds from the receipt of the change to the response to the reverting write.
     pub latency_ms: i64,
 }
 
@@ -230,20 +231,20 @@ pub struct Revert {
 pub struct Change {
     /// Path of the field.
     pub field: String,
-    /// What was found, as compact JSON; `absent` when the field was gone.
+    /// Value that was found, as compact JSON; `absent` if the field had been removed.
     pub found: String,
-    /// What was restored, as compact JSON.
+    /// Value that was restored, as compact JSON.
     pub restored: String,
 }
 
-/// One object that is not as it should be.
+/// An object that failed or is unhealthy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// The object.
     pub object: String,
-    /// CamelCase word for the kind of failure.
+    /// Kind of failure, in CamelCase.
     pub reason: String,
-    /// For people: what happened and what to do.
+    /// The failure, and what to do about it.
     pub message: String,
 }
 
@@ -252,39 +253,39 @@ pub struct Failure {
 pub struct Frozen {
     /// The commit.
     pub commit: String,
-    /// What holds it back.
+    /// The window that holds it back.
     pub by: String,
-    /// When it is applied; absent if no such time is known.
+    /// Time at which it will be applied; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub until: Option<Time>,
 }
 
-/// A commit that was applied although a window held it back.
+/// A commit that was applied outside of the windows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WindowOverride {
     /// The commit.
     pub commit: String,
-    /// What held it back.
+    /// The window that held it back.
     pub window: String,
     /// Field manager that set the annotation, or `unknown`.
     pub who: String,
-    /// The user who asked for it by the annotation's own account, as `mainstay sync` writes it. Nothing proves that: the API
-    /// server's audit log knows who it was.
+    /// User that the annotation names, as `mainstay sync` writes it. It is not verified: the audit log of the API server has
+    /// the authenticated user.
     #[serde(default)]
     pub claimed_user: Option<String>,
-    /// When it was applied.
+    /// Time at which it was applied.
     #[schemars(with = "TimeSchema")]
     pub when: Time,
 }
 
-/// One object under break glass.
+/// An object that is paused by break glass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pause {
     /// The object.
     pub object: String,
-    /// When the break glass ends by itself; absent when it does not.
+    /// Time at which the break glass ends; absent if it has no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
