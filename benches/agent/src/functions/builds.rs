@@ -47,11 +47,11 @@ async fn pushes(pipeline: &mut Pipeline, runtime: Runtime) -> Result<Row, Error>
 
 async fn first(pipeline: &mut Pipeline) -> Result<Row, Error> {
     pipeline.builds.forget();
-    let (mark, asked) = (pipeline.stand.mark().await?, pipeline.git.asked());
+    let (mark, asked) = (pipeline.stand.mark().await?, pipeline.git.counts());
     let name = Load::name(0);
     pipeline.stand.apply::<Function>(&name, &Load::function(0)).await?;
     let length = pipeline.build(&name).await?;
-    let asked = pipeline.git.asked().since(asked);
+    let asked = pipeline.git.counts().since(asked);
     let situation = format!("first build from Git with dependencies, the pod's life; {asked}");
     pipeline.stand.row(mark, situation, duration(length), |_| Vec::new()).await
 }
@@ -64,10 +64,10 @@ async fn source_only(pipeline: &mut Pipeline) -> Result<Row, Error> {
     for change in 0..CHANGES {
         pipeline.load.change(0, &format!("change {change}"))?;
         pipeline.builds.forget();
-        let asked = pipeline.git.asked();
+        let asked = pipeline.git.counts();
         nudge::look_now(&pipeline.stand, &name).await?;
         lengths.push(pipeline.build(&name).await?);
-        let asked = pipeline.git.asked().since(asked);
+        let asked = pipeline.git.counts().since(asked);
         once &= asked.lookups == 2 && asked.fetches == 2;
     }
     lengths.sort();

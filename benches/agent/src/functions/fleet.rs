@@ -18,7 +18,7 @@ use kube::{
 use super::{
     Error,
     counters::Requests,
-    git_server::GitServer,
+    git_server::HttpServer,
     load::{self, Load, MEMORY},
     nudge,
     observer::{Observer, Seen, until_last},
@@ -46,7 +46,7 @@ const PROMISED: Duration = Duration::from_secs(60);
 struct Fleet {
     stand: Stand,
     load: Load,
-    git: GitServer,
+    git: HttpServer,
     observer: Observer,
 }
 
@@ -72,7 +72,7 @@ impl Fleet {
         stand.set("MAINSTAY_BUILDER_IMAGE", BUILDER);
         stand.set("MAINSTAY_BASE_IMAGES", r#"{"*":"scratch"}"#);
         let load = Load::new(&stand.directory().join("repository"), functions)?;
-        let git = GitServer::start(stand.directory()).await?;
+        let git = HttpServer::start(stand.directory()).await?;
         stand.simulate(BUILDER, REPORT).await?;
         stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url("repository"))).await?;
         stand.apply_named::<Secret>(&(product.registry_secret)(REGISTRY)).await?;
@@ -88,7 +88,7 @@ impl Fleet {
     async fn created(&mut self) -> Result<Row, Error> {
         let count = self.load.len();
         let wanted = self.wanted(0..count)?;
-        let (mark, asked) = (self.stand.mark().await?, self.git.asked());
+        let (mark, asked) = (self.stand.mark().await?, self.git.counts());
         let start = Instant::now();
         let api = Api::<Function>::namespaced(self.stand.client.clone(), NAMESPACE);
         let how = PatchParams::apply(MANAGER);
@@ -99,7 +99,7 @@ impl Fleet {
         created.buffer_unordered(IN_FLIGHT).try_for_each(|_| std::future::ready(Ok(()))).await?;
         let reached = self.observer.all(wanted, DEADLINE).await?;
         let wall = until_last(start, &reached);
-        let asked = self.git.asked().since(asked);
+        let asked = self.git.counts().since(asked);
         let builds = Versions::read(&self.stand.client).await?.count("Job");
         self.stand
             .row(mark, format!("{count} Functions created, until all are ready; {asked}"), duration(wall), |_| {
@@ -115,9 +115,9 @@ impl Fleet {
     async fn idle(&self, seconds: u64) -> Result<Row, Error> {
         // An idle agent writes no Events either.
         self.stand.until_silent().await?;
-        let (mark, asked) = (self.stand.mark().await?, self.git.asked());
+        let (mark, asked) = (self.stand.mark().await?, self.git.counts());
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        let asked = self.git.asked().since(asked);
+        let asked = self.git.counts().since(asked);
         let targets = |requests: &Requests| vec![Target::new("0 requests", requests.total() == 0)];
         self.stand.row(mark, format!("idle, {seconds} s; {asked}"), format!("{seconds} s"), targets).await
     }
@@ -127,13 +127,13 @@ impl Fleet {
         self.load.change(number, "changed")?;
         let before = Versions::read(&self.stand.client).await?;
         self.observer.forget();
-        let (mark, asked) = (self.stand.mark().await?, self.git.asked());
+        let (mark, asked) = (self.stand.mark().await?, self.git.counts());
         let start = Instant::now();
         nudge::look_now(&self.stand, &name).await?;
         let wanted = self.wanted([number])?;
         let reached = self.observer.all(wanted, DEADLINE).await?;
         let wall = until_last(start, &reached);
-        let asked = self.git.asked().since(asked);
+        let asked = self.git.counts().since(asked);
         let row = self.stand.row(mark, "", duration(wall), |_| Vec::new()).await?;
         let after = Versions::read(&self.stand.client).await?;
         let builds = after.made("Job", &before);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     Error,
-    git_server::GitServer,
+    git_server::HttpServer,
     load::{self, Load, MEMORY},
     observer::{Observer, Seen},
     readiness, servers,
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(super) struct Pipeline {
     pub stand: Stand,
     pub load: Load,
-    pub git: GitServer,
+    pub git: HttpServer,
     pub functions: Observer,
     pub builds: Observer,
     registry: String,
@@ -47,7 +47,7 @@ impl Pipeline {
         let address = registry.rsplit('/').next().unwrap_or_default().to_owned();
         stand.apply_named::<Secret>(&(product.registry_secret)(&address)).await?;
         let load = Load::with_dependency(&stand.directory().join("repository"))?;
-        let git = GitServer::start(stand.directory()).await?;
+        let git = HttpServer::start(stand.directory()).await?;
         stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url("repository"))).await?;
         let functions = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), readiness::ready).await?;
         let builds = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), build_pod).await?;

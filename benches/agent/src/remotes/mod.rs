@@ -5,10 +5,9 @@
 
 mod repository;
 mod situations;
-mod ssh_server;
 mod world;
 
-use super::{Error, Product, git_server, observer, process, progress, stand, table};
+use super::{Error, Product, git_server, observer, progress, stand, table};
 
 /// Measures everything with this many remotes, and a repository of 1 GiB if `large`.
 pub(super) async fn measure(

@@ -80,13 +80,13 @@ async fn polled(
 
     progress(&format!("polls over {}", over.name()));
     let mark = world.stand.mark().await?;
-    let (http, ssh, used) = (world.git.asked(), world.ssh.asked(), world.stand.processor_seconds()?);
+    let (http, ssh, used) = (world.http.counts(), world.ssh.counts(), world.stand.processor_seconds()?);
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let percent = (world.stand.processor_seconds()? - used) / seconds as f64 * 100.0;
-    let (http, ssh) = (world.git.asked().since(http), world.ssh.asked().since(ssh));
+    let (http, ssh) = (world.http.counts().since(http), world.ssh.counts().since(ssh));
     let (lookups, bytes, connections) = match over {
         Over::Http => (http.lookups, http.bytes, String::new()),
-        Over::Ssh => (ssh.runs, ssh.bytes, format!(" over {} new connections", ssh.connections)),
+        Over::Ssh => (ssh.commands, ssh.bytes, format!(" over {} new connections", ssh.connections)),
     };
     let own = percent - earlier.percent;
     let each = bytes.checked_div(lookups).unwrap_or_default();
@@ -122,11 +122,11 @@ async fn many_references(world: &mut World, over: Over) -> Result<Row, Error> {
     let mut least = u64::MAX;
     for _ in 0..LOOKUPS {
         // Polls of other remotes come in between, so the least of some is that of one lookup.
-        let (http, ssh) = (world.git.asked(), world.ssh.asked());
+        let (http, ssh) = (world.http.counts(), world.ssh.counts());
         world.sync(&name).await?;
         let bytes = match over {
-            Over::Http => world.git.asked().since(http).bytes,
-            Over::Ssh => world.ssh.asked().since(ssh).bytes,
+            Over::Http => world.http.counts().since(http).bytes,
+            Over::Ssh => world.ssh.counts().since(ssh).bytes,
         };
         least = least.min(bytes);
     }
@@ -147,12 +147,12 @@ async fn many_files(world: &mut World) -> Result<Row, Error> {
     for revision in 1..=COMMITS {
         repository.commit(revision)?;
         world.observer.forget();
-        let (asked, before, began) = (world.git.asked(), world.stand.processor_seconds()?, Instant::now());
+        let (asked, before, began) = (world.http.counts(), world.stand.processor_seconds()?, Instant::now());
         world.request(name).await?;
         let reached = world.reach([name.to_owned()], revision).await?;
         used += world.stand.processor_seconds()? - before;
         slowest = slowest.max(until_last(began, &reached));
-        most = most.max(world.git.asked().since(asked).bytes);
+        most = most.max(world.http.counts().since(asked).bytes);
     }
     let each = Duration::from_secs_f64((used / f64::from(COMMITS)).max(0.0));
     let situation = format!(
@@ -172,10 +172,10 @@ async fn many_files(world: &mut World) -> Result<Row, Error> {
 async fn large_repository(world: &mut World) -> Result<Row, Error> {
     let name = "large";
     world.repository(name)?.commit_with_noise(0, LARGE_FILES)?;
-    let (mark, asked, start) = (world.stand.mark().await?, world.git.asked(), Instant::now());
+    let (mark, asked, start) = (world.stand.mark().await?, world.http.counts(), Instant::now());
     world.follow(name, Over::Http, NEVER).await?;
     let reached = world.reach([name.to_owned()], 0).await?;
-    let fetched = world.git.asked().since(asked).bytes >> 20;
+    let fetched = world.http.counts().since(asked).bytes >> 20;
     let situation =
         format!("first fetch of a repository of {LARGE_FILES} MiB, until it is applied: {fetched} MiB fetched");
     world.stand.row(mark, situation, duration(until_last(start, &reached)), |_| Vec::new()).await

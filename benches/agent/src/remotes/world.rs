@@ -15,10 +15,9 @@ use serde_json::{Value, json};
 
 use super::{
     Error,
-    git_server::GitServer,
+    git_server::{HttpServer, SshServer},
     observer::{Observer, Seen},
     repository::Repository,
-    ssh_server::SshServer,
     stand::{DEADLINE, NAMESPACE, Stand},
 };
 use crate::{
@@ -34,7 +33,7 @@ const SECRET: &str = "ssh";
 /// Everything of one measurement.
 pub(super) struct World {
     pub stand: Stand,
-    pub git: GitServer,
+    pub http: HttpServer,
     pub ssh: SshServer,
     pub observer: Observer,
     root: PathBuf,
@@ -63,7 +62,7 @@ impl World {
         let mut stand = Stand::start(product, None, MEMORY).await?;
         let root = stand.directory().join("remotes");
         std::fs::create_dir_all(&root).map_err(Error::Directory)?;
-        let (git, ssh) = (GitServer::start(&root).await?, SshServer::start(&root).await?);
+        let (http, ssh) = (HttpServer::start(&root).await?, SshServer::start(&root).await?);
         let (key, known_hosts) = ssh.secret()?;
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": SECRET },
@@ -72,7 +71,7 @@ impl World {
         stand.apply_named::<Secret>(&secret).await?;
         let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), seen).await?;
         stand.start_agent().await?;
-        Ok(Self { stand, git, ssh, observer, root })
+        Ok(Self { stand, http, ssh, observer, root })
     }
 
     /// An empty repository.
@@ -84,7 +83,7 @@ impl World {
     pub(super) async fn follow(&self, name: &str, over: Over, interval: &str) -> Result<(), Error> {
         let directory = format!("{name}.git");
         let spec = match over {
-            Over::Http => json!({ "url": self.git.url(&directory) }),
+            Over::Http => json!({ "url": self.http.url(&directory) }),
             Over::Ssh => {
                 json!({ "url": self.ssh.url(&directory), "auth": { "type": "key", "secretName": SECRET } })
             }
