@@ -35,7 +35,7 @@ fn function(world: &World, reference: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_runs_the_commit_whose_first_digits_it_names_and_a_new_agent_need_not_look_for_it() {
+async fn a_function_runs_an_abbreviated_commit_and_a_new_agent_does_not_search_for_it() {
     let (mut world, server, old) = world().await;
     let short = &old[..7];
     function(&world, short);
@@ -65,7 +65,7 @@ async fn a_function_runs_the_commit_whose_first_digits_it_names_and_a_new_agent_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_is_told_when_its_digits_are_those_of_no_commit() {
+async fn a_function_reports_an_unknown_abbreviated_commit() {
     let (world, _server, _) = world().await;
     function(&world, "abcdef0");
     let missing = "False SourceUpdateFailed: Sources update failed: reference not found: look up abcdef0";
@@ -76,7 +76,7 @@ async fn a_function_is_told_when_its_digits_are_those_of_no_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_sync_applies_the_commit_whose_first_digits_it_names_and_a_new_agent_need_not_look_for_it() {
+async fn a_git_sync_applies_an_abbreviated_commit_and_a_new_agent_does_not_search_for_it() {
     let (mut world, server, old) = world().await;
     let spec = json!({"gitRepository": "served", "reference": &old[..8], "baseDir": "/apps"});
     world.sync("demo", spec);
@@ -91,7 +91,7 @@ async fn a_git_sync_applies_the_commit_whose_first_digits_it_names_and_a_new_age
 }
 
 #[tokio::test]
-async fn a_build_takes_the_recorded_commit_without_looking_for_the_digits() {
+async fn a_build_fetches_the_recorded_commit_of_an_abbreviated_reference() {
     let mut origin = Origin::new(|remote| {
         remote.file("handler.js", "1").file("package.json", "{}");
     })

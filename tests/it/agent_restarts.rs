@@ -39,7 +39,7 @@ fn lease(world: &World) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_is_killed_and_started_again_goes_on_under_its_own_lease() {
+async fn a_restarted_agent_keeps_its_lease() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1"));
     world.remote.commit("one");

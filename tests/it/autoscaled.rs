@@ -135,7 +135,7 @@ fn without_count(document: String) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_scaled_to_zero_by_hand_goes_back_to_where_its_autoscaler_scales_it() {
+async fn a_deployment_scaled_to_zero_by_hand_returns_to_its_autoscaler() {
     let mut least = autoscaler("web");
     least["spec"]["minReplicas"] = json!(2);
     for (document, autoscaler, back) in [
@@ -164,7 +164,7 @@ async fn what_is_scaled_to_zero_by_hand_goes_back_to_where_its_autoscaler_scales
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_autoscaler_that_comes_to_what_is_at_zero_wakes_it() {
+async fn a_new_autoscaler_wakes_a_deployment_at_zero() {
     let mut world = World::new().await;
     world.remote.file("web.yaml", without_count(deployment("web", "nginx:1", 3))).commit("one");
     world.synced(json!({})).await;
@@ -175,7 +175,7 @@ async fn an_autoscaler_that_comes_to_what_is_at_zero_wakes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn zero_that_git_or_the_autoscaler_says_stays() {
+async fn zero_replicas_of_git_or_the_autoscaler_stay() {
     let mut world = scaled(deployment("web", "nginx:1", 0), autoscaler("web"), json!({})).await;
     world.remote.file("fence.yaml", deployment("fence", "nginx:1", 1));
     world.commit("demo", "a fence").await;
@@ -202,7 +202,7 @@ async fn zero_that_git_or_the_autoscaler_says_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn zero_of_a_wanted_one_is_not_healthy() {
+async fn zero_of_one_replica_is_not_healthy() {
     let world = scaled(deployment("web", "nginx:1", 3), autoscaler("web"), json!({"drift": "Report"})).await;
     scale_by_hand(&world, 0);
     let said = format!("Unknown Progressing: Deployment.apps {NAMESPACE}/web: 0 of 3 replicas are wanted");

@@ -109,7 +109,7 @@ async fn a_registry_that_forgot_the_previous_image_asks_for_a_whole_build() {
 }
 
 #[tokio::test]
-async fn packages_that_come_to_nothing_are_not_named_for_the_next_build() {
+async fn an_empty_installation_is_not_reused_by_the_next_build() {
     let images = Images::new().await;
     let origin = Origin::new(|remote| {
         remote.file("handler.js", "exports.main = () => 1");
@@ -128,7 +128,7 @@ async fn packages_that_come_to_nothing_are_not_named_for_the_next_build() {
 }
 
 #[tokio::test]
-async fn an_image_without_dependencies_names_none() {
+async fn an_image_without_dependencies_has_no_dependency_digest() {
     let images = Images::new().await;
     let origin = Origin::new(|remote| {
         remote.file("handler.js", "exports.main = () => 1").file("package.json", "{}");

@@ -47,7 +47,7 @@ async fn takes_the_directory_of_the_recorded_commit() {
 }
 
 #[tokio::test]
-async fn says_that_the_branch_moved_when_the_commit_is_gone() {
+async fn reports_a_moved_branch_when_the_commit_is_gone() {
     let mut origin = Origin::new(function).await;
     let resolved = origin.resolved("/");
     origin.remote.file("handler.js", "other").orphan("forced");
@@ -66,7 +66,7 @@ async fn says_that_the_branch_moved_when_the_commit_is_gone() {
 }
 
 #[tokio::test]
-async fn takes_what_an_annotated_tag_names_from_a_server_that_gives_nothing_by_its_id() {
+async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
     let mut origin = Origin::new(function).await;
     origin.server.speak_version_zero();
     let resolved = |origin: &Origin| {
@@ -101,7 +101,7 @@ async fn takes_what_an_annotated_tag_names_from_a_server_that_gives_nothing_by_i
 }
 
 #[tokio::test]
-async fn reads_the_credentials_and_tells_nobody() {
+async fn uses_the_credentials_and_prints_none() {
     let origin = Origin::new(function).await;
     origin.server.require("user", "hunter2");
     let job = Job::new();
@@ -131,7 +131,7 @@ async fn reads_the_credentials_and_tells_nobody() {
 }
 
 #[tokio::test]
-async fn a_server_in_trouble_is_tried_again() {
+async fn retries_a_failing_server() {
     let origin = Origin::new(function).await;
     let resolved = origin.resolved("/");
     for fault in [Fault::Status(503), Fault::Truncate(10), Fault::Scramble(7)] {
@@ -146,7 +146,7 @@ async fn a_server_in_trouble_is_tried_again() {
 }
 
 #[tokio::test]
-async fn says_what_is_wrong_with_the_directory() {
+async fn reports_an_invalid_directory() {
     let origin = Origin::new(|remote| {
         remote.file("apps/web/handler.js", "").file("apps/notes.txt", "").symlink("apps/l", "web").submodule("apps/s");
     })
@@ -169,7 +169,7 @@ async fn says_what_is_wrong_with_the_directory() {
 }
 
 #[tokio::test]
-async fn refuses_what_must_not_be_written() {
+async fn refuses_sources_that_must_not_be_written() {
     let check = async |fill: &dyn Fn(&mut Remote), reason: FailureReason, words: &str| {
         let origin = Origin::new(|remote| {
             function(remote);
@@ -443,7 +443,7 @@ async fn the_two_files_may_be_links() {
 }
 
 #[tokio::test]
-async fn pip_fails_with_its_own_words() {
+async fn a_failure_of_pip_shows_its_output() {
     let job = Job::new();
     job.put("package-registry/pip.conf", "[global]\nindex-url = http://127.0.0.1:9/simple\nretries = 0\n");
     job.inline("python312", "", "surely-no-such-package==1\n", None).await;
@@ -490,7 +490,7 @@ async fn installs_from_the_public_index_of_python() {
 }
 
 #[tokio::test]
-async fn a_path_with_quotes_and_blanks_is_no_matter() {
+async fn a_path_may_contain_quotes_and_spaces() {
     let origin = Origin::new(|remote| {
         function(remote);
         remote.file("package.json", r#"{"dependencies":{"a":"file:./it's $(touch owned) \"a\""}}"#);

@@ -43,7 +43,7 @@ fn unknown_command_fails_with_2() {
 }
 
 #[test]
-fn prints_the_definitions_that_the_manifests_hold() {
+fn prints_the_definitions_of_the_manifests() {
     let output = mainstay(&["crd"], Path::new("/"));
     assert!(output.status.success());
     check_golden("../../manifests/crds.yaml", &String::from_utf8(output.stdout).unwrap());
@@ -68,7 +68,7 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
 }
 
 #[test]
-fn install_says_what_is_wrong_with_its_flags() {
+fn install_reports_invalid_flags() {
     let flags =
         ["install", "--git-url", "https://me:hunter2@git.example.com/x", "--namespace", "Flux", "--git-path=../x"];
     check_golden("cli/install-refused.txt", &transcript(&flags));
@@ -77,7 +77,7 @@ fn install_says_what_is_wrong_with_its_flags() {
 }
 
 #[test]
-fn every_command_explains_itself() {
+fn every_command_has_help() {
     for command in
         ["install", "identity", "check", "uninstall", "agent", "sync", "status", "pause", "resume", "dev", "bench"]
     {
@@ -86,29 +86,29 @@ fn every_command_explains_itself() {
 }
 
 #[test]
-fn every_container_of_a_build_explains_itself() {
+fn every_build_command_has_help() {
     for step in ["fetch", "push"] {
         check_golden(&format!("cli/build-{step}.txt"), &transcript(&["build", step, "--help"]));
     }
 }
 
 #[test]
-fn says_how_to_name_a_cluster_when_there_is_none() {
+fn explains_how_to_name_a_cluster() {
     check_golden("cli/no-cluster.txt", &transcript(&["sync"]));
 }
 
 #[test]
-fn says_what_is_wrong_with_a_kubeconfig() {
+fn reports_an_invalid_kubeconfig() {
     check_golden("cli/no-kubeconfig.txt", &transcript(&["pause", "deploy", "web", "--kubeconfig", "/nowhere/at/all"]));
 }
 
 #[test]
-fn refuses_a_duration_that_is_none() {
+fn refuses_an_invalid_duration() {
     check_golden("cli/no-duration.txt", &transcript(&["pause", "deploy", "web", "--for", "5"]));
 }
 
 #[test]
-fn the_agent_does_not_start_with_settings_that_nothing_reads() {
+fn the_agent_does_not_start_with_unknown_settings() {
     let home = tempfile::tempdir().unwrap();
     let agent = |variables: &[(&str, &str)]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));

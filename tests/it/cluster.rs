@@ -126,7 +126,7 @@ async fn a_terminating_namespace_is_not_a_lack_of_permission() {
 }
 
 #[tokio::test]
-async fn deletes_only_the_object_that_was_looked_at() {
+async fn deletes_only_the_object_that_was_read() {
     let (_server, cluster) = server();
     let kind = config_maps();
     let seen = apply(&cluster, "a", "1").await;

@@ -40,7 +40,7 @@ fn theirs(name: &str, metadata: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_else_creates_at_the_last_moment_is_taken_over_like_what_was_there_before() {
+async fn an_object_that_is_created_concurrently_is_adopted() {
     let mut world = World::new().await;
     let controller = world.create("v1", "configmaps", NAMESPACE, theirs("controller", &json!({})));
     let names = ["plain", "paused", "controlled"];
@@ -83,7 +83,7 @@ async fn what_somebody_else_creates_at_the_last_moment_is_taken_over_like_what_w
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_function_creates_at_the_last_moment_stays_the_functions() {
+async fn a_child_that_a_function_creates_concurrently_stays_its_own() {
     let mut world = World::with_functions().await;
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: hello}\nspec:\n  ports: [{port: 9}]\n";
     world.remote.file("objects/service.yaml", service).commit("one");

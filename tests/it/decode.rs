@@ -182,7 +182,7 @@ fn values_mean_what_they_mean_to_kubectl() {
 }
 
 #[test]
-fn what_kubectl_refuses_is_a_problem() {
+fn manifests_that_kubectl_refuses_are_problems() {
     for case in REFUSED {
         let text =
             if case.starts_with('%') || case.starts_with("- ") { case.to_string() } else { format!("{HEAD}{case}\n") };
@@ -198,7 +198,7 @@ fn what_kubectl_refuses_is_a_problem() {
 }
 
 #[test]
-fn documents_are_cut_as_kubectl_cuts_them() {
+fn documents_are_split_as_by_kubectl() {
     let (a, b) = (HEAD, HEAD.replace("name: a", "name: b"));
     let json = |name: &str| {
         format!(

@@ -56,7 +56,7 @@ fn shows_commits_applied_and_hand_edits_put_back() {
 
 /// As the README tells it.
 #[test]
-fn a_webhook_looks_at_the_repository_at_once() {
+fn a_webhook_triggers_a_lookup_at_once() {
     let home = tempfile::tempdir().unwrap();
     let dev = Dev::start(home.path(), &[]);
     dev.event("commitApplied");
@@ -102,7 +102,7 @@ fn the_manifests_start_the_agent_with_arguments_that_it_has() {
 }
 
 #[test]
-fn breaks_glass_on_a_live_object_and_mends_it() {
+fn pauses_and_resumes_a_live_object() {
     let home = tempfile::tempdir().unwrap();
     let dev = Dev::start(home.path(), &["--cluster-only"]);
     dev.kubectl(&["create", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gitops/namespace.yaml")]);
@@ -146,7 +146,7 @@ fn never_overwrites_a_kubeconfig_of_another_cluster() {
 }
 
 #[test]
-fn listens_to_others_only_with_a_token() {
+fn listens_beyond_loopback_only_with_a_token() {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
         .args(["dev", "--cluster-only", "--listen", "0.0.0.0:0"])

@@ -137,7 +137,7 @@ fn condition(dev: &Dev, name: &str, kind: &str) -> (String, String) {
 }
 
 #[test]
-fn the_samples_that_users_know_run_or_say_what_is_wrong() {
+fn the_documented_samples_run_or_report_their_problem() {
     let home = tempfile::tempdir().unwrap();
     let work = home.path().join("samples");
     fs::create_dir_all(&work).unwrap();

@@ -60,7 +60,7 @@ async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_add_to_an_object_stays() {
+async fn additions_of_others_to_an_object_stay() {
     let world = synced(&[("a.yaml", config_map("a", "1")), ("web.yaml", deployment("web", "nginx:1", 1))]).await;
     let theirs = json!({"metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}}, "data": {"other": "z"}});
     let edited = world.edit(A.0, A.1, A.2, theirs);
@@ -79,7 +79,7 @@ async fn what_others_add_to_an_object_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_order_of_our_items_is_put_back_and_nobody_is_named() {
+async fn another_order_of_our_items_is_reverted_without_an_author() {
     let mut world = synced(&[("web.yaml", listed())]).await;
     let swap = |path: &str| json!([{"op": "move", "from": format!("/spec/template/spec/{path}/0"), "path": format!("/spec/template/spec/{path}/1")}]);
     for path in ["containers/0/env", "initContainers"] {
@@ -105,7 +105,7 @@ async fn another_order_of_a_list_without_keys_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removed_item_comes_back_and_nobody_is_named() {
+async fn a_removed_item_is_restored_without_an_author() {
     let mut world = synced(&[("web.yaml", listed())]).await;
     patch_as(
         &world,
@@ -121,7 +121,7 @@ async fn a_removed_item_comes_back_and_nobody_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writing_under_our_name_is_seen_all_the_same() {
+async fn drift_under_our_field_manager_is_detected() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     patch_as(&world, "mainstay", A, Form::Merge, json!({"data": {"key": "updated"}}));
     assert_eq!(revert_of(&mut world, "a").await.1, ["data.key"]);
@@ -156,7 +156,7 @@ async fn wiped_managed_fields_are_claimed_again_and_nothing_of_others_is_lost() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_server_writes_otherwise_is_no_drift() {
+async fn values_that_the_server_normalises_are_no_drift() {
     let resources = "        resources: {limits: {cpu: 1000m, memory: 1024Mi}}\n";
     let web_file = format!("{}{resources}", deployment("web", "nginx:1", 1));
     let empty = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations: {}\ndata: {}\n".to_owned();
@@ -191,7 +191,7 @@ async fn annotations_for_people_are_never_reverted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn values_of_secrets_are_told_nowhere() {
+async fn values_of_secrets_are_reported_nowhere() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: git-value}\n";
     let mut world = synced(&[("s.yaml", secret.to_owned())]).await;
     let hand = "aGFuZC12YWx1ZQ==";
@@ -290,7 +290,7 @@ async fn a_person_who_scales_is_reverted_and_an_autoscaler_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_controller_owns_and_what_is_not_in_the_inventory_is_left_alone() {
+async fn objects_of_controllers_and_outside_the_inventory_are_left_alone() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "fence", "uid": world.uid(A.0, A.1, "fence"), "controller": true});
     world.edit(A.0, A.1, A.2, json!({"metadata": {"ownerReferences": [owner]}}));

@@ -80,7 +80,7 @@ async fn a_port_without_a_name_that_was_edited_is_put_back_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_that_a_person_applied_by_hand_makes_way_and_that_of_an_applier_is_told() {
+async fn a_conflicting_port_of_a_person_is_removed_and_that_of_an_applier_is_reported() {
     let mut world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
     let apply = |manager: &str| {
@@ -166,7 +166,7 @@ async fn an_item_of_any_list_whose_key_was_edited_is_put_back_in_one_apply() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_stands_in_the_place_of_ours_in_a_structure_makes_way_in_one_apply() {
+async fn a_conflicting_union_member_is_replaced_in_one_apply() {
     let mut world = synced(&[("web.yaml", LISTS.to_owned())]).await;
     let before = spec(&world, WEB);
     let container = "/spec/template/spec/containers/0";
@@ -185,7 +185,7 @@ async fn what_stands_in_the_place_of_ours_in_a_structure_makes_way_in_one_apply(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_added_and_does_not_collide_stays_when_an_item_of_ours_comes_back() {
+async fn additions_without_conflict_stay_when_an_item_is_restored() {
     let mut world = synced(&[
         ("web.yaml", LISTS.to_owned()),
         ("s.yaml", service("[{name: http, port: 80}, {name: more, port: 81}]")),
@@ -339,7 +339,7 @@ webhooks:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_collides_is_only_reported_where_that_is_the_policy() {
+async fn conflicts_are_only_reported_under_the_policy_report() {
     let mut world = World::new().await;
     world.remote.file("web.yaml", service("[{name: http, port: 80}]")).commit("one");
     world.synced(json!({"drift": "Report"})).await;
@@ -377,7 +377,7 @@ fn refuse(world: &World, times: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_put_back_makes_the_gitsync_not_ready_from_the_second_try_on_until_it_is_back() {
+async fn a_revert_that_fails_twice_makes_the_git_sync_not_ready_until_it_succeeds() {
     let mut world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
     // The first try only.
@@ -438,6 +438,6 @@ async fn refused_for_ever(code: u16) {
 
 /// Nobody's `managedFields` are rewritten, and rewritten back, with every try.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_makes_way_again_and_again_for_what_is_refused_for_ever() {
+async fn conflicting_items_are_not_removed_again_for_a_revert_that_is_always_refused() {
     tokio::join!(refused_for_ever(422), refused_for_ever(403));
 }

@@ -79,7 +79,7 @@ async fn a_fight_is_slowed_named_and_over_with_a_commit_that_changes_the_object(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_keeps_writing_where_drift_is_only_reported_is_told_a_few_times_and_named() {
+async fn a_persistent_writer_is_reported_a_few_times_under_the_policy_report() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.change("demo", json!({"drift": "Report"})).await;
     let told = |world: &mut World| {
@@ -134,7 +134,7 @@ async fn a_commit_does_not_wait_for_a_fight() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_asks_to_wait_is_obeyed() {
+async fn retry_after_of_the_api_server_is_honoured() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.levers().fail_next(Fault { retry_after: Some(7), ..fault("apply", "configmaps", "a", 429) });
     let edited = Instant::now();
@@ -160,7 +160,7 @@ async fn a_failed_revert_is_tried_again_and_shown_until_it_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revert_whose_answer_is_lost_is_settled_by_what_is_seen() {
+async fn a_revert_whose_answer_is_lost_is_confirmed_by_the_watch() {
     let world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.levers().fail_next(Fault { after: true, ..fault("apply", "configmaps", "a", 504) });
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
@@ -188,7 +188,7 @@ async fn the_status_is_written_at_most_once_in_five_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_happening_costs_no_request() {
+async fn an_idle_agent_sends_no_request() {
     let world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     // The last Events and the status may still be on their way.
     fence(&world).await;

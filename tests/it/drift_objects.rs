@@ -40,7 +40,7 @@ async fn an_object_that_lost_its_label_while_it_is_being_deleted_is_awaited_with
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_that_was_deleted_comes_back_with_what_was_in_it() {
+async fn a_deleted_namespace_is_restored_with_its_objects() {
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n".to_owned();
     let inside =
         |name: &str| config_map(name, "1").replace("metadata:\n", "metadata:\n  namespace: mainstay-tests-shop\n");

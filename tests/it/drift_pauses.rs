@@ -149,7 +149,7 @@ async fn an_object_that_is_deleted_under_break_glass_is_created_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drift_that_is_only_reported_is_told_once_and_stays() {
+async fn reported_drift_is_emitted_once_and_stays() {
     let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     world.change("demo", json!({"drift": "Report"})).await;
     world.edit(A.0, A.1, A.2, changed());

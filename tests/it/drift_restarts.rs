@@ -34,7 +34,7 @@ async fn a_restart_applies_nothing_and_lists_each_kind_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happened_while_no_agent_ran_is_found_and_put_back() {
+async fn drift_while_no_agent_runs_is_reverted() {
     let mut world = synced(&[
         ("a.yaml", config_map("a", "1")),
         ("b.yaml", config_map("b", "1")),
@@ -88,7 +88,7 @@ async fn objects_that_were_created_again_are_known_to_the_next_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_applied_after_a_list_was_asked_for_and_vanished_before_it_came_is_put_back() {
+async fn an_object_that_is_deleted_during_the_first_list_is_restored() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.sync("demo", json!({}));

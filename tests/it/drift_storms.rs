@@ -52,7 +52,7 @@ async fn a_storm_whose_reverts_hang_does_not_hold_up_the_single_edit_of_another_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_that_the_server_has_too_much_to_do_for_is_put_back_in_the_end() {
+async fn a_storm_on_an_overloaded_server_is_reverted_completely() {
     let world = two_owners(60).await;
     for code in [429, 503, 500] {
         let away = Fault { verb: "apply".into(), resource: "secrets".into(), code, times: 15, ..Fault::default() };

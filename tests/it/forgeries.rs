@@ -106,7 +106,7 @@ async fn an_inventory_reaches_no_further_than_its_git_sync() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_server_that_wants_to_be_left_alone_for_ever_stops_nothing_else() {
+async fn an_endless_retry_after_of_a_git_server_delays_nothing_else() {
     let mut world = World::new().await;
     let server = GitServer::start(world.remote.root()).await;
     server.fail(On::Everything, Fault::RetryAfter(u64::MAX));

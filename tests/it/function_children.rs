@@ -200,7 +200,7 @@ fn the_number_of_pods_is_ours_only_while_it_is_fixed() {
 }
 
 #[test]
-fn credentials_are_mounted_only_where_no_code_of_strangers_runs() {
+fn credentials_are_mounted_only_where_no_third_party_code_runs() {
     for case in &CASES {
         let all = children(case);
         let pod = &child(&all, "Job")["spec"]["template"]["spec"];

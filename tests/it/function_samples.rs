@@ -119,7 +119,7 @@ async fn kubectl_applies_every_sample_strictly_and_shows_the_columns_that_users_
 }
 
 #[test]
-fn the_schema_admits_what_no_function_can_be_and_the_resolution_tells_it() {
+fn the_schema_admits_invalid_functions_and_the_resolution_refuses_them() {
     let server = cluster();
     for (number, spec, words) in [
         (1, json!({ "source": "x", "type": "oci" }), "neither \"inline\" nor \"git\": spec.type"),
@@ -142,7 +142,7 @@ fn the_schema_admits_what_no_function_can_be_and_the_resolution_tells_it() {
 }
 
 #[test]
-fn a_status_that_another_controller_left_can_be_read_and_changed() {
+fn a_status_of_another_controller_can_be_read_and_changed() {
     let server = cluster();
     let object =
         json!({ "apiVersion": GROUP, "kind": "Function", "metadata": { "name": "old" }, "spec": { "source": "x" } });

@@ -151,7 +151,7 @@ async fn the_number_of_pods_never_falls_when_an_autoscaler_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_a_function_is_said_and_what_serves_goes_on_serving() {
+async fn an_invalid_function_is_reported_and_the_old_image_serves() {
     let world = World::running(inline("1")).await;
     world.edit_function("hello", json!({"spec": {"runtime": "cobol"}}));
     world

@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_millis(300);
 const NEVER: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_build_is_told_with_its_cause_and_tried_again() {
+async fn a_failed_build_is_reported_with_its_cause_and_retried() {
     let mut world = World::with_functions().await;
     world.functions.requeue = SOON;
     world.builds_end("push", 1, r#"{"reason":"Registry","message":"no room left","retry":true}"#, NOW);
@@ -120,7 +120,7 @@ async fn a_build_whose_image_cannot_be_pulled_begins_again_when_the_password_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_package_managers_log_is_told_without_credentials() {
+async fn the_end_of_a_package_managers_log_is_reported_without_credentials() {
     let mut world = World::with_functions().await;
     world.functions.requeue = NEVER;
     let log = "npm http fetch GET 404 https://u:hunter2@r.example/x\n//r.example/:_authToken=hunter2\nnpm error 404 x";
@@ -156,7 +156,7 @@ async fn without_the_last_image_its_dependencies_are_installed_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_keeps_a_builds_pod_from_starting_is_told_and_its_deadline_ends_it() {
+async fn a_build_pod_that_cannot_start_is_reported_and_ended_by_its_deadline() {
     let mut world = World::with_functions().await;
     world.functions.requeue = NEVER;
     world.functions.build_deadline = Duration::from_secs(3);
@@ -271,7 +271,7 @@ async fn a_build_that_ended_while_no_agent_ran_is_not_built_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_agent_finds_nothing_to_write() {
+async fn a_new_agent_writes_nothing() {
     let mut world = World::running(inline("1")).await;
     world.quiet().await;
     world.stop().await;
@@ -291,7 +291,7 @@ async fn a_new_agent_finds_nothing_to_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn why_a_build_has_no_pod_is_told() {
+async fn a_build_without_a_pod_is_reported_with_its_reason() {
     let room = 30;
     let mut world = World::with_functions_on(Options { most_pods: room, ..Options::default() });
     let fill = |n: usize| {

@@ -19,7 +19,7 @@ fn heard(world: &mut World) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_label_is_one_write_for_each_child_and_is_told_once() {
+async fn another_label_is_one_write_for_each_child_and_one_event() {
     let mut world = World::running(scaled("1")).await;
     let job = world.child("hello", JOBS);
     for kind in CHILDREN {
@@ -111,7 +111,7 @@ async fn while_a_change_is_built_the_status_says_which_generation_and_which_imag
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_that_is_taken_back_while_it_is_built_is_said_to_serve_at_once() {
+async fn a_change_that_is_undone_during_its_build_is_ready_at_once() {
     let world = World::running(inline("1")).await;
     let (image, deployment) = (world.function_status("hello")["image"].clone(), world.child("hello", DEPLOYMENTS));
     world.builds_wait();

@@ -64,7 +64,7 @@ async fn every_child_that_is_changed_by_hand_is_put_back_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_agent_applies_what_was_changed_meanwhile_and_nothing_else() {
+async fn a_new_agent_applies_only_changed_children() {
     let mut world = World::with_functions().await;
     world.start();
     for (name, spec) in [("scaled", scaled("1")), ("fixed", inline("1"))] {
@@ -159,7 +159,7 @@ async fn labels_and_annotations_of_others_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changed_while_no_agent_ran_is_put_back_by_the_next_one() {
+async fn drift_of_children_while_no_agent_runs_is_reverted_by_the_next_one() {
     let mut world = World::running(inline("1")).await;
     let (config_map, service) = (world.child_name("hello", CONFIG_MAPS), world.child_name("hello", SERVICES));
     world.kill().await;

@@ -37,7 +37,7 @@ fn version_of_deployment(world: &World, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_that_cannot_be_is_told_and_leaves_what_serves_alone() {
+async fn an_invalid_change_is_reported_and_the_old_version_serves() {
     let mut world = World::with_functions().await;
     world.start();
     world.function("hello", inline("1"));
@@ -104,7 +104,7 @@ async fn a_source_that_just_fits_is_kept_and_one_byte_more_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_of_63_characters_runs_and_a_longer_one_says_why_not() {
+async fn a_name_of_63_characters_runs_and_a_longer_one_is_refused() {
     let mut world = World::with_functions().await;
     world.start();
     let (longest, longer) = ("a".repeat(63), "b".repeat(64));
@@ -128,7 +128,7 @@ async fn a_name_of_63_characters_runs_and_a_longer_one_says_why_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_that_cannot_be_is_told_and_leaves_what_serves_alone() {
+async fn an_invalid_directory_is_reported_and_the_old_version_serves() {
     let mut world = World::with_functions().await;
     world.functions.git_interval = NEVER;
     world.remote.file("fn/handler.js", "1").file("fn/package.json", "{}").file("notes", "x").file("sub/x", "x");
@@ -153,7 +153,7 @@ async fn a_directory_that_cannot_be_is_told_and_leaves_what_serves_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_function_needs_may_go_while_it_builds_and_while_it_runs() {
+async fn dependencies_of_a_function_may_be_deleted_while_it_builds_or_runs() {
     let mut world = World::with_functions().await;
     world.functions.git_interval = NEVER;
     world.functions.git_fetch_requeue = NEVER;
@@ -218,7 +218,7 @@ async fn what_a_function_needs_may_go_while_it_builds_and_while_it_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_that_no_node_takes_are_told_and_the_old_ones_serve() {
+async fn unschedulable_pods_are_reported_and_the_old_ones_serve() {
     let mut world = World::with_functions().await;
     world.start();
     world.function("hello", inline("1"));
@@ -238,7 +238,7 @@ async fn pods_that_no_node_takes_are_told_and_the_old_ones_serve() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn images_of_namespaces_whose_names_run_together_are_told_apart() {
+async fn images_of_namespaces_with_similar_names_differ() {
     let mut world = World::with_functions().await;
     let builds = world.builds();
     let both = [("a-b", "c"), ("a", "b-c")];
@@ -263,7 +263,7 @@ async fn images_of_namespaces_whose_names_run_together_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_else_creates_at_the_last_moment_is_not_taken_over() {
+async fn a_child_that_somebody_else_creates_concurrently_is_not_adopted() {
     let mut world = World::with_functions().await;
     world.functions.requeue = NEVER;
     world.start();

@@ -126,7 +126,7 @@ fn additions() -> [(Value, Vec<&'static str>); 4] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changes_how_the_code_runs_goes_at_once() {
+async fn foreign_fields_that_change_how_the_code_runs_are_removed_at_once() {
     let mut world = World::running(inline("1")).await;
     let before = spec(&world, DEPLOYMENTS);
     // People's tools, and clients that nobody knows.
@@ -151,7 +151,7 @@ async fn what_changes_how_the_code_runs_goes_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changes_how_the_code_is_called_goes_at_once() {
+async fn foreign_fields_that_change_how_the_code_is_called_are_removed_at_once() {
     let mut world = World::running(inline("1")).await;
     let before = spec(&world, SERVICES);
     for (addition, field) in [
@@ -170,7 +170,7 @@ async fn what_changes_how_the_code_is_called_goes_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_no_harm_stays_and_costs_nothing() {
+async fn harmless_foreign_fields_stay_without_requests() {
     let world = World::running(scaled("1")).await;
     world.function("fence", scaled("1"));
     world.runs("fence").await;
@@ -212,7 +212,7 @@ async fn what_does_no_harm_stays_and_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_added_while_no_agent_ran_goes_with_the_next_one() {
+async fn fields_that_were_added_while_no_agent_ran_are_removed_by_the_next_one() {
     let mut world = World::running(inline("1")).await;
     let before = spec(&world, DEPLOYMENTS);
     world.stop().await;
@@ -225,7 +225,7 @@ async fn what_was_added_while_no_agent_ran_goes_with_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_says_who_wrote_it_goes_with_the_next_agent_too() {
+async fn fields_without_a_manager_are_removed_by_the_next_agent() {
     let mut world = World::running(inline("1")).await;
     let before = spec(&world, DEPLOYMENTS);
     world.stop().await;
@@ -240,7 +240,7 @@ async fn what_nobody_says_who_wrote_it_goes_with_the_next_agent_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_added_under_break_glass_stays_until_that_is_over() {
+async fn fields_that_were_added_under_break_glass_stay_until_it_ends() {
     let world = World::running(inline("1")).await;
     world.function("fence", inline("1"));
     world.runs("fence").await;
@@ -256,7 +256,7 @@ async fn what_was_added_under_break_glass_stays_until_that_is_over() {
 
 /// Refused by whoever watches over fields: no apply that takes this one away is let through.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_may_not_be_taken_away_is_tried_less_and_less_often_with_two_more_writes_each_time() {
+async fn a_refused_removal_is_retried_with_backoff() {
     let world = World::running(inline("1")).await;
     let before = spec(&world, DEPLOYMENTS);
     world.levers().reset_counts();
@@ -296,7 +296,7 @@ async fn what_may_not_be_taken_away_is_tried_less_and_less_often_with_two_more_w
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_adds_it_again_and_again_is_slowed() {
+async fn repeated_additions_are_removed_with_backoff() {
     let mut world = World::running(inline("1")).await;
     let before = spec(&world, DEPLOYMENTS);
     world.levers().reset_counts();

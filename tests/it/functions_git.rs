@@ -79,7 +79,7 @@ async fn a_git_function_follows_its_directory_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_the_source_is_said_by_its_kind() {
+async fn problems_of_the_source_are_reported_by_kind() {
     let mut world = world().await;
     world.start();
     world.git_function("hello", "/nowhere");
@@ -245,7 +245,7 @@ async fn a_function_that_moves_from_git_is_built_from_its_text_while_the_old_ima
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_that_is_changed_while_a_function_runs_is_told_and_its_correction_works_at_once() {
+async fn a_changed_password_is_reported_and_its_correction_works_at_once() {
     let (mut world, server) = private().await;
     create_secret(&world, "right");
     world.start();
@@ -264,7 +264,7 @@ async fn a_password_that_is_changed_while_a_function_runs_is_told_and_its_correc
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_secret_that_may_not_be_read_is_told_from_a_missing_one() {
+async fn a_forbidden_git_secret_is_not_reported_as_missing() {
     let (mut world, _server) = private().await;
     create_secret(&world, "right");
     // By its name in its namespace: those of the registries may be read.

@@ -146,7 +146,7 @@ async fn a_package_that_hangs_is_ended_by_the_deadline_with_all_that_it_has_star
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_function_does_to_itself_is_told_or_answered() {
+async fn failures_of_a_function_are_reported_or_answered() {
     let mut world = World::with_processes().await;
     world.start();
     let ends = "module.exports = { main: (e) => e.extensions.request.path === '/end' ? process.exit(7) : 'here' }";
@@ -195,7 +195,7 @@ async fn what_a_function_does_to_itself_is_told_or_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_just_fits_is_built_and_runs_and_names_that_run_together_are_told_apart() {
+async fn maximum_sizes_are_built_and_similar_names_differ() {
     let mut world = World::with_processes().await;
     world.start();
     let code = "exports.main = () => `${process.env.LARGE.length} ${require('fs').statSync(__filename).size}`//";
@@ -216,7 +216,7 @@ async fn what_just_fits_is_built_and_runs_and_names_that_run_together_are_told_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_that_forgets_what_serves_is_told_until_it_is_built_again() {
+async fn a_registry_that_loses_the_image_is_reported_until_the_next_build() {
     let mut world = World::with_processes().await;
     world.start();
     world.function("hello", inline("exports.main = () => 'here'"));
@@ -246,7 +246,7 @@ async fn a_registry_that_forgets_what_serves_is_told_until_it_is_built_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_branch_that_is_rewritten_before_its_build_fetches_it_is_built_as_it_is_then() {
+async fn a_branch_that_is_rewritten_before_the_fetch_is_built_at_its_new_commit() {
     let mut world = World::with_processes().await;
     world.functions.git_interval = NEVER;
     world.functions.requeue = NEVER;

@@ -69,7 +69,7 @@ fn events(world: &World) -> Vec<(String, String, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_function_is_told_of_step_by_step_and_each_step_is_one_event() {
+async fn each_step_of_a_new_function_is_one_event() {
     let mut world = World::with_functions().await;
     world.builds_wait();
     world.start();
@@ -143,7 +143,7 @@ async fn another_runtime_is_built_first_and_rolled_out_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_autoscaler_that_goes_and_comes_is_told_and_rolls_nothing_out() {
+async fn a_removed_and_added_autoscaler_is_reported_without_a_rollout() {
     let mut spec = scaled("1");
     spec["maxReplicas"] = json!(2);
     let mut world = World::running(spec).await;
@@ -177,7 +177,7 @@ async fn an_autoscaler_that_goes_and_comes_is_told_and_rolls_nothing_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_that_waited_for_its_build_goes_on_as_any_other() {
+async fn a_function_that_waited_in_the_build_queue_becomes_ready() {
     let mut world = World::with_functions().await;
     world.functions.max_simultaneous_jobs = 1;
     world.builds_wait();
@@ -197,7 +197,7 @@ async fn a_function_that_waited_for_its_build_goes_on_as_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_build_that_fails_is_told_once_however_often_it_is_looked_at_and_then_that_it_is_tried_again() {
+async fn a_failed_build_is_reported_once_and_its_retry_once() {
     let mut world = World::with_functions().await;
     world.functions.requeue = Duration::from_secs(3600);
     world.builds_wait();
@@ -226,7 +226,7 @@ async fn a_build_that_fails_is_told_once_however_often_it_is_looked_at_and_then_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_that_is_deleted_is_back_without_a_word_about_the_function() {
+async fn a_deleted_service_is_restored_without_an_event_of_the_function() {
     let mut world = World::running(inline("1")).await;
     world.quiet().await;
     let reverted = |world: &mut World| {

@@ -25,7 +25,7 @@ fn copy(world: &World, name: &str, is_owned: bool) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_of_the_deployment_goes_and_the_one_that_serves_is_not_touched() {
+async fn a_copy_of_the_deployment_is_deleted_and_the_original_stays() {
     let world = World::running(scaled("1")).await;
     let name = world.child_name("hello", DEPLOYMENTS);
     let number = json!({"spec": {"replicas": 3}});
@@ -75,7 +75,7 @@ async fn a_copy_of_the_deployment_goes_and_the_one_that_serves_is_not_touched() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_runs_as_soon_as_what_is_in_its_way_is_gone() {
+async fn a_function_runs_as_soon_as_the_conflicting_object_is_deleted() {
     let mut world = World::with_functions().await;
     world.functions.requeue = Duration::from_secs(3600);
     let theirs = || {

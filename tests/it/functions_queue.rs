@@ -65,7 +65,7 @@ async fn numbers_are(world: &World, expected: [&str; 3]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn builds_that_no_node_takes_keep_no_other_namespace_from_building() {
+async fn unschedulable_builds_do_not_block_other_namespaces() {
     let mut world = World::with_functions().await;
     world.functions.max_simultaneous_jobs = 2;
     world.listen = Some(free_address());
@@ -104,7 +104,7 @@ async fn builds_that_no_node_takes_keep_no_other_namespace_from_building() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_build_whose_pod_is_refused_is_told_and_counts_again_once_it_has_one() {
+async fn a_build_whose_pod_is_refused_is_reported_and_counts_again_once_it_has_one() {
     let mut world = World::with_functions().await;
     world.functions.max_simultaneous_jobs = 1;
     world.listen = Some(free_address());
@@ -149,7 +149,7 @@ async fn a_build_whose_pod_is_refused_is_told_and_counts_again_once_it_has_one()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_agent_finds_out_which_builds_are_held_up() {
+async fn a_new_agent_recognises_builds_without_a_running_pod() {
     let mut world = World::with_functions().await;
     world.functions.max_simultaneous_jobs = 1;
     world.listen = Some(free_address());
@@ -170,7 +170,7 @@ async fn a_new_agent_finds_out_which_builds_are_held_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_build_that_no_node_has_taken_by_its_deadline_says_so() {
+async fn an_unschedulable_build_is_reported_at_its_deadline() {
     let mut world = World::with_functions().await;
     world.functions.requeue = NEVER;
     world.functions.build_deadline = Duration::from_secs(3);

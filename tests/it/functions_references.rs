@@ -39,7 +39,7 @@ fn follow(world: &World, reference: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_branch_that_comes_later_is_found_though_nobody_asks_for_it() {
+async fn a_branch_that_is_created_later_is_found() {
     let (mut world, _server) = world().await;
     follow(&world, "later");
     let missing = "False SourceUpdateFailed: Sources update failed: reference not found";
@@ -52,7 +52,7 @@ async fn a_branch_that_comes_later_is_found_though_nobody_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_that_comes_later_is_found_though_nobody_asks_for_it() {
+async fn a_git_repository_that_is_created_later_is_found() {
     let (world, server) = world().await;
     server.fail(On::Everything, Fault::Status(404));
     follow(&world, "main");
@@ -64,7 +64,7 @@ async fn a_repository_that_comes_later_is_found_though_nobody_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_server_that_wants_to_be_left_alone_is() {
+async fn retry_after_of_the_git_server_is_honoured() {
     let (world, server) = world().await;
     server.fail(On::Everything, Fault::RetryAfter(3000));
     follow(&world, "main");
@@ -84,7 +84,7 @@ async fn a_git_server_that_wants_to_be_left_alone_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_the_repository_lacks_is_told_and_nothing_is_built() {
+async fn a_missing_commit_is_reported_and_nothing_is_built() {
     let (world, _server) = world().await;
     let commit = "a".repeat(40);
     follow(&world, &commit);
@@ -98,7 +98,7 @@ async fn a_commit_that_the_repository_lacks_is_told_and_nothing_is_built() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_no_branch_ends_in_any_more_runs() {
+async fn a_commit_that_is_no_longer_the_tip_of_a_branch_runs() {
     let (mut world, server) = world().await;
     let old = world.remote.head();
     world.remote.file("hello/handler.js", "2").commit("two");

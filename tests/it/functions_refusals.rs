@@ -98,32 +98,32 @@ async fn is_tried_less_and_less((kind, resource, condition): (Kind, &str, &str))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_config_map_is_tried_less_and_less_often() {
+async fn a_refused_config_map_is_retried_with_backoff() {
     is_tried_less_and_less(KINDS[0]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_job_is_tried_less_and_less_often() {
+async fn a_refused_job_is_retried_with_backoff() {
     is_tried_less_and_less(KINDS[1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_deployment_is_tried_less_and_less_often() {
+async fn a_refused_deployment_is_retried_with_backoff() {
     is_tried_less_and_less(KINDS[2]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_service_is_tried_less_and_less_often() {
+async fn a_refused_service_is_retried_with_backoff() {
     is_tried_less_and_less(KINDS[3]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_autoscaler_is_tried_less_and_less_often() {
+async fn a_refused_autoscaler_is_retried_with_backoff() {
     is_tried_less_and_less(KINDS[4]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_write_waits_its_turn_whatever_else_happens() {
+async fn a_refused_write_waits_for_its_backoff_in_any_case() {
     let mut world = World::with_functions().await;
     world.start();
     refuse_and_ask(&world, JOBS, REFUSALS[0], Some(3600));

@@ -17,7 +17,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 const WORD: &str = "the-word-for-this-registry-3a9";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_registry_does_wrong_is_told_and_what_serves_goes_on() {
+async fn failures_of_a_registry_are_reported_and_the_old_image_serves() {
     logs::keep();
     let registry = DockerRegistry::start(Served::Plainly).await;
     let (front, elsewhere) = (Front::of(&registry).await, Front::of(&registry).await);
@@ -65,7 +65,7 @@ async fn what_a_registry_does_wrong_is_told_and_what_serves_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_names_no_registry_is_told_by_its_key_and_builds_nothing_until_it_is_right() {
+async fn an_invalid_registry_address_is_reported_by_its_key_and_blocks_builds() {
     let mut world = World::with_functions().await;
     let builds = world.builds();
     world.start();

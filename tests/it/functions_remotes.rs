@@ -66,7 +66,7 @@ async fn is_told(world: &World, message: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_server_that_fails_again_and_again_is_asked_less_and_less_often() {
+async fn a_failing_git_server_is_asked_with_backoff() {
     let (mut world, server) = world().await;
     world.start();
     follow(&world, "served", "main");
@@ -90,7 +90,7 @@ async fn a_git_server_that_fails_again_and_again_is_asked_less_and_less_often() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_server_that_asks_to_be_left_alone_is_not_asked_once_more() {
+async fn retry_after_of_a_git_server_prevents_further_lookups() {
     let (mut world, server) = world().await;
     world.start();
     follow(&world, "served", "main");
@@ -106,7 +106,7 @@ async fn a_git_server_that_asks_to_be_left_alone_is_not_asked_once_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_server_that_keeps_silent_shows_for_as_long_as_it_does_and_what_serves_goes_on() {
+async fn a_silent_git_server_is_reported_and_the_old_image_serves() {
     let (mut world, server) = world().await;
     world.start();
     follow(&world, "served", "main");
@@ -130,7 +130,7 @@ async fn a_git_server_that_keeps_silent_shows_for_as_long_as_it_does_and_what_se
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_repository_that_cannot_be_read_is_not_called_missing_and_keeps_no_other_function_waiting() {
+async fn an_unreadable_git_repository_is_not_reported_as_missing_and_delays_no_other_function() {
     for code in [403, 500] {
         let (mut world, _server) = world().await;
         for verb in ["list", "watch"] {
@@ -150,7 +150,7 @@ async fn a_git_repository_that_cannot_be_read_is_not_called_missing_and_keeps_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_is_told_that_its_git_server_does_not_answer() {
+async fn a_function_reports_that_its_git_server_does_not_answer() {
     let (mut world, server) = world().await;
     // A port that is taken, and where nobody listens.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -167,7 +167,7 @@ async fn a_function_is_told_that_its_git_server_does_not_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_is_told_what_its_git_secret_lacks() {
+async fn a_function_reports_what_its_git_secret_lacks() {
     let (mut world, server) = world().await;
     server.require("u", "right");
     // Nobody asks again but those who are told of the Secret.
@@ -185,7 +185,7 @@ async fn a_function_is_told_what_its_git_secret_lacks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whose_address_and_credentials_do_not_fit_is_told_so_before_a_secret_is_asked_for() {
+async fn an_address_that_does_not_fit_its_credentials_is_reported_before_the_secret_is_read() {
     let (mut world, server) = world().await;
     server.require("u", "token");
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/repository.yaml");
@@ -220,7 +220,7 @@ async fn whose_address_and_credentials_do_not_fit_is_told_so_before_a_secret_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_is_told_which_commits_its_digits_may_mean() {
+async fn a_function_reports_the_commits_of_an_ambiguous_abbreviation() {
     let (mut world, server) = world().await;
     let (one, two) = world.remote.twins(ObjectType::Commit);
     world.remote.refer("refs/heads/one", one);
@@ -241,7 +241,7 @@ async fn a_function_is_told_which_commits_its_digits_may_mean() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_is_told_that_its_repository_is_too_large() {
+async fn a_function_reports_that_its_repository_is_too_large() {
     let (mut world, server) = world().await;
     let small = world.remote.head();
     let mut random = fastrand::Rng::with_seed(1);

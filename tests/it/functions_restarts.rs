@@ -152,7 +152,7 @@ async fn a_base_image_of_its_own_that_comes_changes_and_goes_is_one_build_each_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_function_leaves_to_the_presets_is_not_written_into_it_and_other_presets_build_nothing() {
+async fn defaults_of_presets_are_not_written_into_a_function_and_other_presets_build_nothing() {
     let mut world = World::with_functions().await;
     let builds = world.builds();
     world.start();
@@ -204,7 +204,7 @@ async fn what_a_function_leaves_to_the_presets_is_not_written_into_it_and_other_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_finished_job_whose_time_is_over_goes_and_nothing_is_built_again() {
+async fn an_expired_job_is_deleted_and_nothing_is_built_again() {
     let mut world = World::with_functions().await;
     let builds = world.builds();
     world.start();

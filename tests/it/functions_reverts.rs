@@ -25,7 +25,7 @@ async fn held_up(world: &World, kind: Kind, patch: Value, condition: &str, begin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_that_cannot_be_put_back_is_told_until_it_is() {
+async fn a_child_that_cannot_be_reverted_is_reported_until_it_is() {
     let world = World::running(inline("1")).await;
     let source = json!({"data": {"source": "evil"}});
     held_up(&world, CONFIG_MAPS, source, "ConfigurationReady", "ApplyFailed: ConfigMap").await;
@@ -49,7 +49,7 @@ fn edit_pods(world: &World, patch: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_put_in_the_place_of_ours_makes_way_for_it() {
+async fn a_conflicting_field_of_a_child_is_removed() {
     let mut spec = inline("1");
     spec["env"] = json!([{"name": "A", "value": "1"}]);
     let mut world = World::running(spec).await;

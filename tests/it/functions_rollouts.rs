@@ -94,7 +94,7 @@ fn serving(world: &World, name: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_fails_while_a_function_is_rolled_out_and_proxies_hear_of_it_late() {
+async fn no_request_fails_during_a_rollout_with_slow_proxies() {
     let mut world = World::with_node(|node| {
         node.endpoint_delay = LATE;
         // The servers wait as long as they do by default.

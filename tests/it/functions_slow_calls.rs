@@ -20,7 +20,7 @@ fn restarts(world: &World, function: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_that_loads_or_answers_slowly_is_not_started_again() {
+async fn a_slow_function_is_not_restarted() {
     let mut world = World::with_processes().await;
     world.start();
     let millis = SLOW.as_millis();

@@ -67,7 +67,7 @@ async fn wrote(codes: &[u16]) -> (Vec<Vec<(String, u64)>>, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_that_is_refused_for_a_moment_is_written_in_the_end_and_nothing_else_twice() {
+async fn a_refused_status_is_written_later_and_nothing_else_twice() {
     let (calm, conflict, unavailable, both) =
         tokio::join!(wrote(&[]), wrote(&[409]), wrote(&[503]), wrote(&[409, 503, 409]));
     assert_eq!(calm.1, 2, "one Job for each source");
@@ -79,7 +79,7 @@ async fn a_status_that_is_refused_for_a_moment_is_written_in_the_end_and_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_whose_answer_is_lost_is_not_taken_for_unwritten_for_ever() {
+async fn a_status_whose_answer_is_lost_is_recognised_as_written() {
     let mut world = World::with_functions().await;
     world.start();
     world.function("hello", inline("1"));

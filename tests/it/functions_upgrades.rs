@@ -57,7 +57,7 @@ fn has_target(world: &World) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_with_other_settings_changes_what_stands_once_each_and_builds_nothing() {
+async fn an_agent_with_other_settings_changes_each_child_once_and_builds_nothing() {
     let mut world = World::with_functions().await;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "functions"}});
     world.create("v1", "serviceaccounts", NAMESPACE, account);
@@ -169,7 +169,7 @@ fn check(events: &mut Subscription, before: &Value, source: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_state_of_the_status_says_of_a_generation_what_was_so_of_another() {
+async fn no_status_mixes_two_generations() {
     let world = World::running(inline("0")).await;
     world.quiet().await;
     // Also where a pass ends early, because something is not written.

@@ -40,7 +40,7 @@ fn memory(world: &World, function: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_preset_that_does_not_exist_is_told_once_and_the_function_runs_with_the_default_one() {
+async fn an_unknown_preset_is_reported_once_and_the_default_one_is_used() {
     let mut world = World::with_functions().await;
     let object = json!({
         "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "spec": inline("1"),
@@ -82,7 +82,7 @@ async fn a_preset_that_does_not_exist_is_told_once_and_the_function_runs_with_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_that_is_odd_is_told_and_the_function_runs() {
+async fn every_warning_is_reported_and_the_function_runs() {
     let mut world = World::with_functions().await;
     let spec = json!({
         "runtime": "python38", "source": "def main(event, context): pass", "minReplicas": 1, "maxReplicas": 1,

@@ -83,7 +83,7 @@ fn create(world: &World, namespace: &str, numbers: std::ops::Range<usize>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_what_others_keep_in_a_namespace_nothing_is_sent_to_the_agent() {
+async fn foreign_objects_of_a_namespace_are_not_sent_to_the_agent() {
     let mut world = World::with_functions().await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     world.create("v1", "namespaces", "", namespace);

@@ -42,7 +42,7 @@ fn repository_uses(world: &World, spec: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_repository_of_others_is_no_reason_to_ask_a_remote_again() {
+async fn a_change_of_another_git_repository_causes_no_lookup() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     server.require("robot", "right-pass");
     world.start();
@@ -81,7 +81,7 @@ async fn a_server_that_cannot_be_reached_is_named_and_a_corrected_address_works_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_failed_does_not_have_a_remote_without_answers_asked_without_pause() {
+async fn a_failed_object_does_not_cause_lookups_of_a_silent_remote() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     let of_a = Refusal { verb: "apply".into(), resource: "configmaps".into(), name: "a".into(), ..Refusal::default() };
     world.levers().fail_next(Refusal { code: 403, reason: "Forbidden".into(), times: 1000, ..of_a });
@@ -105,7 +105,7 @@ async fn an_object_that_failed_does_not_have_a_remote_without_answers_asked_with
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_password_is_said_and_the_corrected_secret_works_at_once() {
+async fn a_wrong_password_is_reported_and_the_corrected_secret_works_at_once() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     server.require("robot", "right-pass");
     password(&world, "wrong-pass-81723");
@@ -132,7 +132,7 @@ async fn a_missing_secret_is_named_and_works_once_it_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_that_may_not_be_read_is_told_from_a_missing_one_and_works_once_it_may() {
+async fn a_forbidden_secret_is_not_reported_as_missing_and_works_once_it_may_be_read() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     server.require("robot", "right-pass");
     password(&world, "right-pass");
@@ -146,7 +146,7 @@ async fn a_secret_that_may_not_be_read_is_told_from_a_missing_one_and_works_once
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stalls_or_lies_changes_nothing_of_what_was_applied() {
+async fn a_stalling_or_lying_server_does_not_change_applied_objects() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     world.start();
     world.ready("demo").await;
@@ -181,7 +181,7 @@ async fn a_server_that_stalls_or_lies_changes_nothing_of_what_was_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_applied_is_enforced_by_a_new_agent_that_cannot_reach_git() {
+async fn a_new_agent_without_git_enforces_applied_objects() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     world.start();
     world.ready("demo").await;

@@ -187,7 +187,7 @@ async fn handed_over_and_killed() -> (World, Remote, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_handed_over_and_has_our_label_again_is_given_up_once_that_is_put_right() {
+async fn a_handed_over_object_with_our_label_is_released_once_it_is_corrected() {
     let (mut world, _other, wanted) = handed_over_and_killed().await;
     world.edit(
         "v1",

@@ -35,7 +35,7 @@ async fn healthy(world: &World, beginning: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_that_stands_still_is_told_and_so_is_that_it_goes_on() {
+async fn stuck_work_is_reported_and_so_is_its_recovery() {
     let mut world = World::with_functions().await;
     world.listen = Some(free_address());
     // Far shorter than the wait that every request ends by; the default is far longer.
@@ -58,7 +58,7 @@ async fn work_that_stands_still_is_told_and_so_is_that_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_are_away_are_no_reason_to_start_again() {
+async fn unreachable_servers_do_not_restart_the_agent() {
     let mut world = World::with_functions().await;
     world.listen = Some(free_address());
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");

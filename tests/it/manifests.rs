@@ -68,7 +68,7 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
 }
 
 #[test]
-fn lead_webhooks_to_the_agent() {
+fn route_webhooks_to_the_agent() {
     let documents = built();
     let service = &find(&documents, "Service", "mainstay-receivers")["spec"];
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
@@ -84,7 +84,7 @@ fn lead_webhooks_to_the_agent() {
 }
 
 #[test]
-fn install_the_host_keys_that_the_program_brings_along() {
+fn install_the_built_in_host_keys() {
     let documents = built();
     let config_map = find(&documents, "ConfigMap", "mainstay-known-hosts");
     assert_eq!(config_map["metadata"]["namespace"], "mainstay-system");

@@ -193,7 +193,7 @@ fn install(server: &SshServer) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_pipe_installs_what_follows_a_private_repository_as_soon_as_its_key_is_known_there() {
+async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_key_is_added() {
     let shell = Shell::new().await;
     let mut remote = shop();
     let server = SshServer::start(remote.root()).await;
@@ -285,7 +285,7 @@ async fn one_pipe_installs_what_follows_a_private_repository_as_soon_as_its_key_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn uninstalling_leaves_what_was_applied_and_nothing_that_waits_for_an_agent() {
+async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
     let shell = Shell::new().await;
     let checked = shell.try_run(&format!("mainstay check -n {HOME}")).await;
     assert_eq!(checked.code, 2);

@@ -106,7 +106,7 @@ async fn a_foreign_label_alone_is_no_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_kubectl_apply_left_in_labels_annotations_data_and_env_goes_at_adoption() {
+async fn items_that_kubectl_apply_left_are_removed_at_adoption() {
     let mut world = World::new().await;
     let kubectl = "kubectl-client-side-apply";
     let map = json!({

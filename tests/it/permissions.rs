@@ -47,7 +47,7 @@ fn deployment() -> &'static str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_agent_may_do_all_that_it_does() {
+async fn the_agent_has_all_permissions_that_it_uses() {
     let mut world = with_permissions(&[]);
     let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\nrules:\n- {apiGroups: [''], \
                 resources: [pods], verbs: [get]}\n";
@@ -98,7 +98,7 @@ async fn the_agent_needs_no_more_than_its_own_role_for_functions_and_its_bookkee
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_agent_may_see_that_there_is_room_again_in_a_quota() {
+async fn the_agent_may_watch_quotas() {
     let world = refused(with_permissions(&["mainstay-applies"])).await;
     world.levers().clear_faults();
     world.delete("v1", "resourcequotas", "small");

@@ -168,7 +168,7 @@ async fn prune_disabled_on_the_live_object_keeps_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prune_off_keeps_what_leaves_and_no_longer_reverts_it() {
+async fn prune_off_keeps_removed_objects_and_no_longer_reverts_them() {
     let mut world = with_maps(3, json!({"prune": false})).await;
     world.remote.remove("01.yaml");
     world.commit("demo", "one goes").await;

@@ -41,7 +41,7 @@ impl Place {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_are_told_apart() {
+async fn refusals_are_reported_by_kind() {
     let place = Place::new().await;
     let denied = "RegistryAuthorization: ";
     place.check(Method::POST, "/uploads/", Fault::Status(401), denied, "answered 401 to these credentials").await;
@@ -56,7 +56,7 @@ async fn refusals_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_passes_is_tried_again() {
+async fn temporary_failures_are_retried() {
     let place = Place::new().await;
     place.front.fail(Method::PATCH, "/uploads/", Fault::Status(503), 1);
     place.front.fail(Method::PUT, "/manifests/", Fault::Status(500), 2);
@@ -64,7 +64,7 @@ async fn what_passes_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lies_about_digests_are_noticed() {
+async fn wrong_digests_are_detected() {
     let place = Place::new().await;
     let again = "Registry, again: ";
     place
@@ -77,7 +77,7 @@ async fn lies_about_digests_are_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_base_that_is_not_what_its_digest_says_is_refused() {
+async fn a_base_image_with_a_wrong_digest_is_refused() {
     let place = Place::new().await;
     let digest = place.push().await;
     for (part, inside) in
@@ -94,7 +94,7 @@ async fn a_base_that_is_not_what_its_digest_says_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blobs_that_the_registry_forgets_are_sent_again() {
+async fn lost_blobs_are_pushed_again() {
     let place = Place::new().await;
     assert!(place.push().await.starts_with("sha256:"));
     place.build.write("workspace/src/handler.js", "another");
@@ -158,7 +158,7 @@ async fn slow_registries_end_a_build_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_of_strangers_are_not_trusted() {
+async fn unknown_certificates_are_not_trusted() {
     let registry = DockerRegistry::start(Served::Safely).await;
     let build = Build::new().registry(&format!("https://{}", registry.host()));
     let name = format!("{}/ns-fn:t", registry.host());

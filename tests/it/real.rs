@@ -106,7 +106,7 @@ async fn online_boutique_is_the_same_through_kubectl_and_through_a_git_sync() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_kubectl_does_to_online_boutique_is_put_back_and_told() {
+async fn every_kubectl_change_to_online_boutique_is_reverted_and_reported() {
     let Some(directory) = data("online-boutique") else { return };
     let files = manifests(&directory);
     let world = synced(&files).await;

@@ -44,7 +44,7 @@ async fn followed_in(mut world: World) -> (World, GitServer, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_push_is_applied_at_once_with_one_lookup_for_all_who_follow_it() {
+async fn a_push_is_applied_at_once_with_one_lookup_for_all_consumers() {
     let (mut world, server, url) = followed().await;
     world.sync("again", json!({"gitRepository": "shop", "baseDir": "/objects", "interval": "10m", "suspend": true}));
     world.git_function("hello", "/hello");
@@ -66,7 +66,7 @@ async fn a_push_is_applied_at_once_with_one_lookup_for_all_who_follow_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_that_names_nothing_that_is_followed_wakes_nobody() {
+async fn a_delivery_about_an_unknown_repository_causes_no_lookup() {
     let (mut world, server, url) = followed().await;
     let mut other = Origin::new();
     other.file("objects/b.yaml", config_map("b", "1")).commit("one");
@@ -165,7 +165,7 @@ async fn a_push_does_not_disturb_a_server_that_asks_to_be_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_token_has_a_new_path_and_the_old_one_is_nobodys() {
+async fn a_new_token_changes_the_path_and_the_old_path_is_not_found() {
     let (mut world, server, old) = followed().await;
     let body = push(&server.url(NAME), MAIN);
     assert_eq!(deliver(&old, TOKEN, &body).await.0, 200);
@@ -200,7 +200,7 @@ async fn a_new_token_has_a_new_path_and_the_old_one_is_nobodys() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_knows_the_path_wakes_a_generic_receiver() {
+async fn a_generic_receiver_accepts_every_request_to_its_path() {
     let (mut world, _server, _) = followed().await;
     world.receiver("any", json!({"type": "generic", "repositories": ["shop"]}));
     let url = world.receiver_url("any").await;
@@ -238,7 +238,7 @@ async fn a_receiver_that_cannot_be_read_harms_only_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_does_not_lead_asks_for_the_delivery_again() {
+async fn an_agent_that_does_not_lead_requests_redelivery() {
     let mut world = World::new().await;
     world.set_secret("hook", json!({"token": TOKEN}));
     world.receiver("hook", json!({}));

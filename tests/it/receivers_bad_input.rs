@@ -100,7 +100,7 @@ async fn each_bad_delivery_is_refused_with_its_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_holds_the_bodies_of_one_receiver_does_not_hold_up_another() {
+async fn slow_bodies_of_one_receiver_do_not_delay_another() {
     let (mut world, url) = receiving(64).await;
     world.receiver("other", json!({}));
     let other = world.receiver_url("other").await;
@@ -183,7 +183,7 @@ async fn clients_that_send_slowly_are_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_send_nothing_keep_nobody_out() {
+async fn silent_clients_do_not_block_others() {
     let (mut world, url) = receiving(4).await;
     let address = url.strip_prefix("http://").unwrap().split_once('/').unwrap().0;
     let own = world.listen.unwrap();

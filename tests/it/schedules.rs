@@ -457,7 +457,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn random_schedules_end_in_exactly_what_the_branch_says() {
+fn random_schedules_converge_to_the_branch() {
     let (first, count) = (number("MAINSTAY_SEED", 1), number("MAINSTAY_SCHEDULES", 100));
     let next = AtomicU64::new(first);
     let failures = Mutex::new(Vec::new());

@@ -44,7 +44,7 @@ fn function(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mirror_stays_as_long_as_a_git_sync_or_a_function_reads_it() {
+async fn a_mirror_stays_as_long_as_a_git_sync_or_function_uses_it() {
     let (mut world, server) = both().await;
     let sent = |server: &GitServer| server.take_counts().bytes_out;
     assert!(sent(&server) > LARGE, "the clone");
@@ -76,7 +76,7 @@ async fn a_mirror_stays_as_long_as_a_git_sync_or_a_function_reads_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mirror_that_lost_its_last_reader_while_no_agent_ran_goes_when_all_readers_are_known_again() {
+async fn a_mirror_without_consumers_is_removed_after_a_restart() {
     let (mut world, _server) = both().await;
     let mut other = Origin::new();
     other.file("hello/handler.js", "other").commit("one");

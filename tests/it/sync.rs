@@ -23,7 +23,7 @@ async fn a_commit_is_applied_changed_and_pruned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_status_is_as_kubectl_wait_wants_it() {
+async fn the_status_works_with_kubectl_wait() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
     world.synced(json!({})).await;
@@ -61,7 +61,7 @@ fn version_of(world: &World, config_map: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn order_comes_from_what_objects_are_and_not_from_file_names() {
+async fn objects_are_ordered_by_kind_and_not_by_file_name() {
     let mut world = World::new().await;
     let inside = |document: String| document.replace("metadata:\n", "metadata:\n  namespace: mainstay-tests-shop\n");
     let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: r, namespace: mainstay-tests-shop}\n\
@@ -122,7 +122,7 @@ async fn a_definition_and_its_objects_come_in_one_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unknown_kind_is_named_and_known_as_soon_as_somebody_defines_it() {
+async fn an_unknown_kind_is_reported_and_applied_once_it_is_defined() {
     let mut world = World::new().await;
     let widget = "apiVersion: mainstay-tests.example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
     world.remote.file("a.yaml", config_map("a", "1")).file("w.yaml", widget).commit("one");
@@ -262,7 +262,7 @@ async fn a_first_sync_lists_each_kind_once_and_reads_no_object() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_changed_costs_nothing_and_one_file_costs_its_objects_and_two() {
+async fn an_unchanged_commit_costs_no_request_and_a_changed_file_costs_its_objects_and_two() {
     let mut world = World::new().await;
     for i in 0..30 {
         world.remote.file(&format!("{i}.yaml"), config_map(&format!("map-{i}"), "1"));

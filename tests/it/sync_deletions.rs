@@ -46,7 +46,7 @@ async fn deleting_a_sync_leaves_its_objects_without_our_label_and_ownership_and_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleting_a_sync_with_on_delete_prune_deletes_what_the_guards_let_go() {
+async fn deleting_a_sync_with_on_delete_prune_deletes_within_the_guards() {
     let mut world = World::new().await;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n";
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).file("n.yaml", namespace);
@@ -121,7 +121,7 @@ async fn a_namespace_with_a_git_sync_can_be_deleted_without_an_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_sync_leaves_behind_while_no_agent_runs_is_nobodys() {
+async fn objects_of_a_sync_that_is_deleted_without_an_agent_belong_to_nobody() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
     world.synced(json!({})).await;

@@ -44,7 +44,7 @@ async fn an_agent_works_where_a_streaming_list_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_cannot_be_watched_is_told_by_the_git_syncs_that_have_objects_of_it() {
+async fn a_kind_that_cannot_be_watched_is_reported_by_the_git_syncs_with_such_objects() {
     let mut world = World::new().await;
     world.remote.file("maps/a.yaml", config_map("a", "1"));
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
@@ -65,7 +65,7 @@ async fn a_kind_that_cannot_be_watched_is_told_by_the_git_syncs_that_have_object
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn git_repositories_that_cannot_be_read_are_not_said_to_be_missing() {
+async fn unreadable_git_repositories_are_not_reported_as_missing() {
     let mut world = World::new().await;
     with_a(&mut world);
     for verb in ["watch", "list"] {
@@ -80,7 +80,7 @@ async fn git_repositories_that_cannot_be_read_are_not_said_to_be_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_whose_storage_only_begins_is_asked_again_until_it_answers() {
+async fn a_kind_whose_storage_is_initialising_is_retried() {
     let definition = r"apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.mainstay-tests.example.org}

@@ -14,7 +14,7 @@ use crate::{
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happens_while_a_watch_is_cut_is_seen() {
+async fn changes_during_a_watch_outage_are_seen() {
     let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     for round in 0..3 {
         world.server.embedded().store().end_watches(None);
@@ -26,7 +26,7 @@ async fn what_happens_while_a_watch_is_cut_is_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happens_before_a_compaction_is_found_by_listing() {
+async fn changes_before_a_compaction_are_found_by_a_list() {
     let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     let store = world.server.embedded().store();
     // The watch may not be opened again before all is forgotten.
@@ -47,7 +47,7 @@ async fn what_happens_before_a_compaction_is_found_by_listing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sync_that_went_while_nobody_could_tell_is_noticed_and_lets_go() {
+async fn a_sync_that_was_deleted_during_a_watch_outage_releases_its_objects() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;

@@ -135,7 +135,7 @@ async fn an_override_is_for_one_commit_and_is_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_commit_waits_too_and_a_problem_in_it_is_told_at_once() {
+async fn the_first_commit_waits_and_its_problems_are_reported_at_once() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", "a: [1\nb: 2\n").commit("one");
     world.sync("demo", json!({"windows": closed()}));
@@ -148,7 +148,7 @@ async fn the_first_commit_waits_too_and_a_problem_in_it_is_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_changes_nothing_here_waits_for_nothing() {
+async fn a_commit_without_changes_does_not_wait() {
     let mut world = World::new().await;
     world.remote.file("web/a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({"baseDir": "/web", "windows": closed_for(0)})).await;
@@ -159,7 +159,7 @@ async fn a_commit_that_changes_nothing_here_waits_for_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_window_that_cannot_be_read_opens_nothing_and_says_where() {
+async fn an_invalid_window_holds_commits_back_and_is_reported() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     let wrong = json!([{"kind": "Allow", "schedule": "0 9 * * 1-5 2027", "duration": "8h"}]);
     world.change("demo", json!({"windows": wrong})).await;
@@ -176,7 +176,7 @@ async fn a_window_that_cannot_be_read_opens_nothing_and_says_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scheduled_time_looks_the_remote_up() {
+async fn a_scheduled_time_triggers_a_lookup() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.change("demo", json!({"schedule": "* * * * *"})).await;
     world.remote.file("a.yaml", config_map("a", "2")).commit("two");

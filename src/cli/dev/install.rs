@@ -47,8 +47,8 @@ async fn apply(
     name: &str,
     object: &impl Serialize,
 ) -> Result<(), Error> {
-    let mut body =
-        serde_json::to_value(object).map_err(|cause| Error::Understand { what: format!("{} {name}", kind.kind), cause })?;
+    let mut body = serde_json::to_value(object)
+        .map_err(|cause| Error::Understand { what: format!("{} {name}", kind.kind), cause })?;
     if let (Some(namespace), Some(metadata)) = (namespace, body["metadata"].as_object_mut()) {
         metadata.insert("namespace".into(), Value::from(namespace));
     }

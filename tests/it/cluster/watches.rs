@@ -38,7 +38,7 @@ fn watch(cluster: &Cluster) -> BoxStream<'static, WatchEvent> {
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_is_there_and_what_changes() {
+async fn a_watch_reports_existing_objects_and_changes() {
     let (_server, cluster) = server();
     apply(&cluster, "a", "1").await;
     let mut events = watch(&cluster);
@@ -124,7 +124,7 @@ async fn serve_again(server: &EmbeddedCluster, address: SocketAddr) -> devcluste
 }
 
 #[tokio::test]
-async fn a_server_with_another_history_is_told_anew() {
+async fn a_server_with_another_history_is_listed_again() {
     let (old, _) = server();
     let serving = old.serve(([127, 0, 0, 1], 0).into(), None).await.expect("served");
     let address = serving.address();
@@ -145,7 +145,7 @@ async fn a_server_with_another_history_is_told_anew() {
 }
 
 #[tokio::test]
-async fn forgotten_history_is_told_anew() {
+async fn expired_history_is_listed_again() {
     let (server, cluster) = server();
     apply(&cluster, "a", "1").await;
     let mut events = watch(&cluster);
@@ -213,7 +213,7 @@ async fn a_streaming_list_that_hangs_is_read_in_pages_and_watched() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_open_again_after_a_trouble_says_so() {
+async fn a_watch_reports_that_it_has_recovered() {
     let (server, cluster) = server();
     let mut events = watch(&cluster);
     assert_eq!(words(&mut events, 2).await, ["begin", "synced"]);

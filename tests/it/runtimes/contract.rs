@@ -112,7 +112,7 @@ fn dependencies_are_found_where_a_build_puts_them() {
 }
 
 #[test]
-fn data_is_what_the_content_type_says() {
+fn the_content_type_decides_how_data_is_parsed() {
     let node = Server::start(MANY[0].0, MANY[0].1, &[]);
     let data = |kind: &str, body: &str| node.post(kind, body).body;
     assert_eq!(data("application/json", r#"{"a":1}"#), r#"{"kind":"object","data":{"a":1}}"#);

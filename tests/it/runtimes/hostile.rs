@@ -33,7 +33,7 @@ fn a_loop_after_the_answer_ends_the_process_too() {
 }
 
 #[test]
-fn what_blocks_outside_of_javascript_ends_the_process() {
+fn blocking_native_code_ends_the_process() {
     let source = "exports.main = () => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0) }";
     let mut server = Server::start("nodejs22", source, &[("FUNC_TIMEOUT", "1")]);
     assert_eq!(server.get("/").short(), "408 Request Timeout");
@@ -92,7 +92,7 @@ fn a_function_that_ends_the_process_is_named_in_the_log() {
 }
 
 #[test]
-fn what_fails_behind_the_functions_back_is_logged_and_survived() {
+fn background_failures_are_logged_and_survived() {
     let source = "exports.main = () => {
         setTimeout(() => { throw new Error('detached') }, 1);
         Promise.reject(new Error('unhandled'));

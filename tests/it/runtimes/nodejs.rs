@@ -76,7 +76,7 @@ fn every_kind_of_result_has_its_body_and_type() {
 
 /// What Express 4.22.3 answers to the same handlers, recorded.
 #[test]
-fn the_response_does_what_express_does() {
+fn the_response_behaves_like_that_of_express() {
     let server = handlers(
         r#"send: (q, s) => { s.send('<b>hé</b>') }, bytes: (q, s) => { s.send(Buffer.from('abc')) },
         json: (q, s) => { s.status(201).json({ a: 1 }) }, plain: (q, s) => { s.type('text').send('plain') },
@@ -157,7 +157,7 @@ fn the_response_does_what_express_does() {
 
 /// What Express 4.22.3 shows of the same requests, recorded.
 #[test]
-fn the_request_is_what_express_makes_of_it() {
+fn the_request_behaves_like_that_of_express() {
     let server = handlers(
         "fields: (q) => [q.method, q.originalUrl, q.path, q.hostname, q.protocol, q.secure, q.xhr, q.subdomains, q.ip,
             q.ips, q.fresh, q.get('X-Test'), q.header('referrer')],
@@ -240,7 +240,7 @@ fn state_of_the_module_lasts_from_call_to_call() {
 }
 
 #[test]
-fn a_function_that_cannot_be_loaded_is_told_in_the_log_and_probes_go_on() {
+fn a_function_that_cannot_be_loaded_is_logged_and_probes_succeed() {
     for (source, said) in [
         ("exports.main = (", "SyntaxError"),
         ("require('no-such-package')", "no-such-package"),

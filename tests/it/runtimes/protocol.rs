@@ -137,7 +137,7 @@ fn encoded_bodies_are_decoded_within_the_limit() {
 }
 
 #[test]
-fn what_is_not_http_is_refused() {
+fn invalid_http_is_refused() {
     for (runtime, source) in ECHO {
         let mut server = Server::start(runtime, source, &[]);
         let long = format!("GET / HTTP/1.1\r\nHost: x\r\nX-Long: {}\r\n\r\n", "x".repeat(20_000));
@@ -196,7 +196,7 @@ fn termination_lets_calls_in_flight_finish() {
 }
 
 #[test]
-fn who_comes_before_proxies_have_heard_of_the_end_is_answered() {
+fn late_requests_during_termination_are_answered() {
     for (runtime, source) in ECHO {
         let mut server = Server::start(runtime, source, &[("FUNC_DRAIN_DELAY", "3600")]);
         let mut kept = server.connect();

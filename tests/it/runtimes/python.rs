@@ -83,7 +83,7 @@ fn every_kind_of_result_has_its_body_and_type() {
 
 /// What Bottle 0.13.4 shows of the same requests, recorded; except that values are in UTF-8 throughout.
 #[test]
-fn the_request_is_what_bottle_makes_of_it() {
+fn the_request_behaves_like_that_of_bottle() {
     let server = handlers(
         "'fields': lambda q, e: {'f': [q.method, q.path, q.query_string, q.url, q.content_type, q.content_length, q.is_xhr,
             q.auth, q.remote_addr, q.remote_route, q.chunked, q.get_header('x-test'), q.headers['X-TEST']]},
@@ -167,7 +167,7 @@ fn state_of_the_module_is_shared_by_all_calls() {
 }
 
 #[test]
-fn a_function_that_cannot_be_loaded_ends_the_process_and_says_why() {
+fn a_function_that_cannot_be_loaded_ends_the_process_with_the_reason() {
     for (source, said) in [
         ("def main(", "SyntaxError"),
         ("import no_such_package", "No module named 'no_such_package'"),

@@ -64,7 +64,7 @@ async fn a_commit_in_the_history_is_found_whatever_the_server_can_leave_out() {
 }
 
 #[tokio::test]
-async fn what_was_found_is_not_looked_for_again() {
+async fn a_found_commit_is_not_searched_again() {
     let (mut origin, commits) = heavy();
     origin.commit("tip");
     let mut bench = Bench::new(origin).await;
@@ -108,7 +108,7 @@ async fn a_branch_or_tag_of_this_name_comes_first() {
 }
 
 #[tokio::test]
-async fn what_several_commits_begin_with_is_refused_with_what_to_write_instead() {
+async fn an_ambiguous_abbreviation_is_refused_with_the_candidates() {
     let origin = small();
     let (one, two) = origin.twins(ObjectType::Commit);
     origin.refer("refs/heads/one", one);
@@ -153,7 +153,7 @@ async fn a_file_whose_id_begins_alike_does_not_matter() {
 }
 
 #[tokio::test]
-async fn what_no_commit_begins_with_is_looked_for_again_when_the_remote_has_changed() {
+async fn an_unknown_abbreviation_is_searched_again_when_the_remote_has_changed() {
     let mut origin = small();
     origin.branch("dev");
     let absent = origin.commit("to come");

@@ -26,7 +26,7 @@ async fn a_corrected_password_works_at_once() {
 }
 
 #[tokio::test]
-async fn credentials_stand_in_no_file_of_a_mirror() {
+async fn credentials_are_in_no_file_of_a_mirror() {
     let bench = Bench::new(small()).await;
     bench.server.require("robot", "s3cret-token");
     let url = bench.server.url(NAME).replace("http://", "http://robot:s3cret-token@");

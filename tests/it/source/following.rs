@@ -49,7 +49,7 @@ async fn a_changed_file_among_many_is_all_that_is_sent() {
 }
 
 #[tokio::test]
-async fn what_a_repository_held_before_is_not_brought_however_large_it_was() {
+async fn history_is_not_fetched() {
     let mut origin = Origin::new();
     // Bytes that no packing makes smaller.
     let mut noise = fastrand::Rng::with_seed(7);
@@ -173,7 +173,7 @@ async fn links_and_submodules_are_entries_and_never_followed() {
 }
 
 #[tokio::test]
-async fn one_question_serves_all_who_ask_at_the_same_time() {
+async fn one_lookup_serves_concurrent_requests() {
     let mut origin = small();
     origin.branch("dev").commit("dev");
     let bench = Bench::new(origin).await;
@@ -192,7 +192,7 @@ async fn one_question_serves_all_who_ask_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_with_what_there_is() {
+async fn a_missing_reference_is_reported_with_the_existing_ones() {
     let mut bench = Bench::new(small()).await;
     bench.origin.branch("dev");
     assert!(bench.sync("dev").await.is_ok());

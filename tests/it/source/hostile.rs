@@ -39,7 +39,7 @@ async fn every_bad_answer_is_a_named_failure() {
 }
 
 #[tokio::test]
-async fn a_server_that_lies_about_its_references_is_found_out() {
+async fn wrong_references_of_a_server_are_detected() {
     let mut origin = small();
     origin.tag_file("file", "a.yaml");
     let bench = Bench::new(origin).await;

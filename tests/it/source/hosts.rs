@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_host_that_wants_to_be_left_alone_is_not_asked_about_its_other_repositories() {
+async fn retry_after_holds_for_all_repositories_of_a_host() {
     let bench = Bench::new(small()).await;
     let (main, other) = (Reference::parse("main").unwrap(), anonymous(&bench.server.url("other.git")));
     bench.server.fail(On::Everything, Fault::RetryAfter(3000));

@@ -37,7 +37,7 @@ async fn local_repositories_are_read_where_that_is_allowed_and_watched() {
 }
 
 #[tokio::test]
-async fn commits_of_the_git_program_in_a_work_tree_are_noticed() {
+async fn commits_of_git_in_a_work_tree_are_detected() {
     let directory = tempfile::tempdir().unwrap();
     let git = |arguments: &[&str], at: &Path| {
         let mut command = std::process::Command::new("git");

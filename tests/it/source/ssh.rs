@@ -144,7 +144,7 @@ async fn a_key_is_read_in_every_usual_form_and_place() {
 }
 
 #[tokio::test]
-async fn says_what_is_wrong_with_the_key() {
+async fn reports_an_invalid_key() {
     let bench = SshBench::new().await;
     let (good, locked) = (bench.key("good", "ed25519", &[]), bench.key("locked", "ed25519", &["-N", "right"]));
     let url = bench.server.url(NAME);
@@ -184,7 +184,7 @@ async fn says_what_is_wrong_with_the_key() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_more_than_the_key_is_told_from_one_that_refuses_it() {
+async fn a_server_that_wants_more_than_the_key_is_reported_as_such() {
     let bench = SshBench::new().await;
     let key = bench.key("key", "ed25519", &[]);
     bench.server.want_two_keys();
@@ -299,7 +299,7 @@ async fn a_host_key_that_changed_is_refused_until_the_secret_says_so_too() {
 }
 
 #[tokio::test]
-async fn says_what_is_wrong_with_the_server() {
+async fn reports_an_invalid_ssh_server() {
     let bench = SshBench::new().await;
     let key = bench.key("key", "ed25519", &[]);
     let known = bench.server.known_hosts(ALL);

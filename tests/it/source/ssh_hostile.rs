@@ -55,7 +55,7 @@ async fn a_server_that_falls_silent_anywhere_is_left_by_its_deadline() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_before_it_lets_us_in_is_bounded() {
+async fn output_of_a_server_before_authentication_is_bounded() {
     // No deadline may come before the bound does.
     let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     let check = async |words: Vec<u8>, expected: &str| {
@@ -84,7 +84,7 @@ fn public(bench: &SshBench) -> (String, Reference) {
 }
 
 #[tokio::test]
-async fn what_a_server_says_after_its_last_answer_is_bounded() {
+async fn output_of_a_server_after_its_last_answer_is_bounded() {
     let (bench, remote) = bench().await;
     let (public, main) = public(&bench);
     bench.server.authorize_nobody();

@@ -73,7 +73,7 @@ async fn many_lookups_at_once_use_few_connections_whatever_the_server_allows_on_
 }
 
 #[tokio::test]
-async fn a_connection_that_the_server_ended_is_replaced_and_nobody_notices() {
+async fn a_connection_that_the_server_closed_is_replaced_silently() {
     let (bench, _, remotes) = bench(1).await;
     look_up(&bench, &remotes[0]).await;
     for round in 1..5 {
@@ -84,7 +84,7 @@ async fn a_connection_that_the_server_ended_is_replaced_and_nobody_notices() {
 }
 
 #[tokio::test]
-async fn a_failure_on_a_new_connection_is_told_and_not_tried_again() {
+async fn a_failure_on_a_new_connection_is_reported_without_retry() {
     let (bench, _, remotes) = bench(1).await;
     look_up(&bench, &remotes[0]).await;
     bench.server.take_connections();
@@ -131,7 +131,7 @@ async fn a_connection_goes_with_the_last_repository_that_may_use_it() {
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_uses_is_closed() {
+async fn an_idle_connection_is_closed() {
     let (bench, _, remotes) = bench_with(1, |settings| settings.deadlines.idle = Duration::from_millis(200)).await;
     look_up(&bench, &remotes[0]).await;
     until_ended(&bench, 1).await;

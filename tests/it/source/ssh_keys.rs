@@ -93,7 +93,7 @@ async fn a_key_that_takes_too_much_work_to_open_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_derivation_that_is_none_is_refused_before_it_is_tried() {
+async fn an_invalid_key_derivation_is_refused_before_it_runs() {
     let bench = SshBench::new().await;
     for cost in [0, 1, 3] {
         check(&bench, &pem(ENCRYPTED, "", &scrypt(cost)), DAMAGED).await;
@@ -116,7 +116,7 @@ async fn a_second_key_in_the_text_is_never_opened_in_place_of_the_first() {
 }
 
 #[tokio::test]
-async fn nothing_may_stand_around_a_key() {
+async fn text_around_a_key_is_refused() {
     let bench = SshBench::new().await;
     let good = bench.key("good", "ed25519", &[]);
     check(&bench, &format!("a line\n{good}"), ALONE).await;

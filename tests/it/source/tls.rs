@@ -129,7 +129,7 @@ async fn a_client_certificate_opens_a_repository() {
 }
 
 #[tokio::test]
-async fn says_what_a_handshake_failed_at() {
+async fn reports_why_a_handshake_failed() {
     let other_name = TlsBench::new(|ca| ca.server("git.example.org")).await;
     let (class, said) = other_name.refused(&[("ca.crt", &other_name.ca.pem())]).await;
     assert_eq!(class, Class::Denied);
