@@ -43,7 +43,7 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Where deliveries of webhooks come in, if anywhere.
     pub receive: Option<Receive>,
-    /// What clients of health, metrics and webhooks may cost.
+    /// Limits for clients of health, metrics and webhooks.
     pub limits: Limits,
     /// Git.
     pub source: source::Settings,

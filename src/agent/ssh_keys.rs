@@ -4,7 +4,8 @@
 //! two agents one makes the key, and a key that somebody stored is never replaced.
 //! Invariant: nothing of a key is logged but its public fingerprint.
 //!
-//! Deliberately absent: Secrets of other namespaces. Whoever may read a tenant's Secrets must not read a key of the agent.
+//! Deliberately absent: Secrets of other namespaces. Users who may read a tenant's Secrets must not be able to read a key of
+//! the agent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -35,7 +35,7 @@ type Reader<'a> = dyn FnMut(&str) -> Result<Vec<u8>, Error> + 'a;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inputs(pub(super) Tree);
 
-/// What has to be installed.
+/// The dependencies to install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// Nothing: no package manager is needed.

@@ -11,7 +11,7 @@ use super::error::{Attempt, Error};
 use super::kind::Kind;
 use super::request::Call;
 
-/// What happens to the objects that the deleted one owns.
+/// The propagation policy: the fate of the objects that the deleted one owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
     /// They are deleted afterwards.

@@ -45,7 +45,7 @@ struct AggregatedEvent {
     pending: bool,
 }
 
-/// What is known of the Event object.
+/// The known state of the Event object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     /// It was not sent.
@@ -78,7 +78,7 @@ pub(super) enum How {
 pub(super) struct Aggregator {
     reporter: Reporter,
     series: HashMap<AggregationKey, AggregatedEvent>,
-    /// What waits to be written, by namespace, the one whose turn it is first.
+    /// Events to write, by namespace; the next namespace is first.
     pending: VecDeque<(String, VecDeque<AggregationKey>)>,
     /// How many of them are about which object.
     waiting: HashMap<Key, usize>,
@@ -194,7 +194,7 @@ impl Aggregator {
         }
     }
 
-    /// What is to be written now, the oldest of each namespace in turn; what must wait stays.
+    /// Takes the Events that may be written now, the oldest of each namespace in turn.
     pub(super) fn due(&mut self, now: Instant) -> Option<Write> {
         // Asked with every Event that comes: who waits because there are too many is not looked at for each.
         if !self.altogether.has_one(now) {

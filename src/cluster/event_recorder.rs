@@ -133,7 +133,8 @@ impl EventWriter {
         let sending = send(self.cluster.clone(), self.events.clone(), write.clone());
         let mut sending = std::pin::pin!(tokio::time::timeout(DEADLINE, sending));
         let result = loop {
-            // What comes meanwhile is sorted at once: the queue knows no namespaces, and must not fill.
+            // Events that arrive meanwhile are aggregated at once: the channel is not fair between namespaces, and must not
+            // fill.
             tokio::select! {
                 result = &mut sending => break result,
                 Some(event) = self.queue.recv() => self.add(event),

@@ -44,7 +44,7 @@ pub struct Kind {
     pub preferred: bool,
 }
 
-/// What tells kinds apart: group, version and kind.
+/// Identity of a kind: group, version and kind.
 pub type KindId = (Arc<str>, Arc<str>, Arc<str>);
 
 /// The scope of a kind.
@@ -94,7 +94,7 @@ impl Kind {
         &*self.group == group && &*self.version == version && &*self.kind == kind
     }
 
-    /// What tells it apart from other kinds.
+    /// Its group, version and kind.
     pub fn id(&self) -> KindId {
         (Arc::clone(&self.group), Arc::clone(&self.version), Arc::clone(&self.kind))
     }

@@ -89,7 +89,7 @@ struct ObservedLease {
     at: Instant,
 }
 
-/// What to do about the Lease.
+/// The next step for the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseAction {
     /// Take it: it is free or expired.

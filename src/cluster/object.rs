@@ -14,7 +14,7 @@ use serde_json::{Error, Map, Value};
 
 use super::kind::Kind;
 
-/// What was made of an object.
+/// The result of decoding an object.
 #[derive(Debug)]
 pub(super) enum Read {
     /// All of it.

@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 16 << 20;
 /// Annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What one line says.
+/// The content of one line.
 #[derive(Debug)]
 pub(super) enum Decoded {
     /// An object was added, was changed, or was there.

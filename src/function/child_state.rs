@@ -33,7 +33,7 @@ pub struct ChildIdentity {
     pub version: String,
     /// Whether it is being deleted.
     pub terminating: bool,
-    /// What an earlier agent applied, if that is known.
+    /// The state that an earlier agent applied, if known.
     pub standing: Option<AppliedConfiguration>,
 }
 

@@ -1,4 +1,4 @@
-//! What all Functions of an agent share.
+//! The state that all Functions of an agent share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 /// The newest state of one Function; `None` once it is gone.
 pub type Input = watch::Receiver<Option<Arc<Function>>>;
 
-/// What all Functions of an agent share.
+/// The state that all Functions of an agent share.
 pub struct Context {
     /// The one writer of managed objects.
     pub writer: Writer,
@@ -44,7 +44,7 @@ pub struct Context {
     pub settings: Settings,
     /// Registry and Git credentials.
     pub secrets: Arc<Secrets>,
-    /// Who is woken by a push.
+    /// The consumers that a push wakes.
     pub pushes: Arc<Pushes>,
     /// Changes when every remote has to be polled now.
     pub poll_now: watch::Sender<u64>,

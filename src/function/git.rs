@@ -197,7 +197,7 @@ pub(super) async fn tree(
     let last = last.filter(|last| last.location == *location);
     let source = context.source.for_namespace(&location.namespace);
     let found = source.lookup(remote, &reference, max_age).await?;
-    // What is built is this tree, wherever the Job finds it.
+    // The Job builds this tree, from whichever commit it fetches it.
     source.verify(remote, &found).await?;
     let head = found.commit.to_string();
     if let Some(last) = last.filter(|last| last.head == head) {

@@ -2,7 +2,7 @@
 //!
 //! The rules are those of the API's `resource.Quantity`. Sums are not needed here, so there are none.
 
-/// What the API says about text that is no quantity.
+/// The message of the API server for an invalid quantity.
 pub(super) const RULE: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMG]*[-+]?[0-9]*)$'";
 

@@ -87,7 +87,7 @@ impl Settings {
             let outcome = match VARIABLES.iter().find(|(known, _)| *known == name) {
                 Some(_) if value.is_empty() => Ok(()),
                 Some((_, set)) => set(&mut settings, value.trim()),
-                // Whoever may read Jobs sees the value, so a login is not passed on.
+                // Everybody who may read Jobs sees the value, so credentials are not passed on.
                 None if PROXIES.contains(&&*name) && !value.is_empty() && !value.contains('@') => {
                     settings.proxies.push((name.clone(), value));
                     Ok(())

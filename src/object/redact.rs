@@ -13,7 +13,7 @@ const MAX_SCANNED: usize = 64 * 1024;
 const WITHHELD: &str = "(the server's text is withheld: it may quote the Secret)";
 /// Replaces a value.
 const CUT: &str = "…";
-/// What API servers write before a value.
+/// Texts that API servers write before a value.
 const MARKERS: &[&str] =
     &["Invalid value: ", "Unsupported value: ", "Duplicate value: ", "Not found: ", "{Value:", "Value:\""];
 

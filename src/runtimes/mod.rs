@@ -22,7 +22,7 @@ pub const CODE_DIR_ENV: &str = "KUBELESS_INSTALL_VOLUME";
 /// The runtime of a Function that names none, unless the settings say otherwise.
 pub const DEFAULT: &str = "nodejs22";
 
-/// What a function is written in.
+/// The language of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     /// JavaScript on Node.js.
@@ -36,7 +36,7 @@ pub enum Language {
 pub struct ServerFile {
     /// Path below [`SERVER_DIR`], with `/` between its parts.
     pub path: &'static str,
-    /// What is in it.
+    /// Its content.
     pub contents: &'static [u8],
 }
 

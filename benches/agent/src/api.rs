@@ -1,4 +1,4 @@
-//! What the measurement reads and writes of Mainstay's API, by its names on the wire.
+//! The parts of Mainstay's API that the measurement reads and writes, by their names on the wire.
 //!
 //! Deliberately absent: the specs, which are written as JSON, as users write them.
 
@@ -16,13 +16,13 @@ pub(crate) const RESOURCE: &str = "serverless.kyma-project.io/resource";
 /// Value of [`RESOURCE`] on pods that serve.
 pub(crate) const DEPLOYMENT: &str = "deployment";
 
-/// What is read of a GitSync.
+/// The fields of a GitSync that are read.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
 #[kube(group = "mainstay.dev", version = "v1alpha1", kind = "GitSync", namespaced)]
 #[kube(status = "GitSyncStatus", schema = "disabled")]
 pub(crate) struct GitSyncSpec {}
 
-/// What is read of a GitSync's status.
+/// The fields of a GitSync's status that are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GitSyncStatus {
@@ -36,13 +36,13 @@ pub(crate) struct GitSyncStatus {
 #[kube(schema = "disabled")]
 pub(crate) struct GitRepositorySpec {}
 
-/// What is read of a Function.
+/// The fields of a Function that are read.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
 #[kube(group = "serverless.kyma-project.io", version = "v1alpha1", kind = "Function", namespaced)]
 #[kube(status = "FunctionStatus", schema = "disabled")]
 pub(crate) struct FunctionSpec {}
 
-/// What is read of a Function's status.
+/// The fields of a Function's status that are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct FunctionStatus {
@@ -54,7 +54,7 @@ pub(crate) struct FunctionStatus {
     pub(crate) tree: Option<String>,
 }
 
-/// What is read of a condition.
+/// The fields of a condition that are read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Condition {
     /// Its type.

@@ -20,7 +20,7 @@ pub(super) enum Counters {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests(BTreeMap<(String, String), u64>);
 
-/// What the embedded server answers.
+/// The response of the embedded server.
 #[derive(Deserialize)]
 struct Counted {
     requests: Vec<Count>,
@@ -67,7 +67,7 @@ fn from_metrics(text: &str) -> Requests {
 }
 
 impl Requests {
-    /// What came after `earlier`, without watches and the Lease.
+    /// The difference to `earlier`, without watches and the Lease.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let rows = self.0.iter().filter(|((verb, resource), _)| verb != "watch" && !resource.starts_with("leases"));
         let rows = rows.map(|(what, count)| (what.clone(), count - earlier.0.get(what).unwrap_or(&0)));

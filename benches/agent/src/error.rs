@@ -1,8 +1,8 @@
-//! What the measurement attempted in vain.
+//! Failures of the measurement.
 
 use std::io;
 
-/// What the measurement attempted in vain.
+/// A failed attempt of the measurement.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant says what it is in its message")]
 pub enum Error {

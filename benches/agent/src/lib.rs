@@ -64,7 +64,7 @@ pub struct Arguments {
     idle: u64,
 }
 
-/// What was measured.
+/// The result of the measurement.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// A Markdown table with a row per situation.

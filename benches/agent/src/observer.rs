@@ -1,4 +1,4 @@
-//! What becomes of objects, seen through a watch of its own: when each has reached which state.
+//! Observes objects through a watch of its own: when each has reached which state.
 //!
 //! The moment of an event's arrival stands for the moment at which the server answered the write: it comes no earlier
 //! than the write, and on one machine a fraction of a millisecond later.
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::Error;
 
-/// What an event says of an object.
+/// The observed state of an object.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// Name of the object.
@@ -75,7 +75,7 @@ impl Observer {
     }
 
     /// Waits until each of these objects (name and state) was seen in its state by an event that came after the last
-    /// [`Self::forget`]. Returns when each was first seen so; whoever is missing at the deadline is an error.
+    /// [`Self::forget`]. Returns when each was first seen so; an object that is missing at the deadline is an error.
     pub(super) async fn all(
         &mut self,
         mut wanted: HashMap<String, String>,

@@ -38,7 +38,7 @@ impl Process {
     ) -> Result<Self, Error> {
         let mut command = Command::new(std::env::current_exe().map_err(Error::Start)?);
         command.args(arguments).current_dir(directory);
-        // What the agent says at `info` is of no interest here, and there is a lot of it.
+        // The many messages of the agent at `info` are not needed here.
         command.env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".into()));
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         Self::spawn(command)

@@ -1,9 +1,9 @@
-//! What the measurement is told of the program that runs it.
+//! The parameters that the measuring program gets from the product.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-/// What the measurement is told of the program that runs it, which is also the one that is measured.
+/// Parameters from the program that runs the measurement and is measured.
 #[derive(Clone, Debug)]
 pub struct Product {
     /// The definitions that the agent needs, in the order to apply them.

@@ -1,4 +1,4 @@
-//! What is being measured, for people.
+//! Prints what is being measured.
 
 use std::io::{self, Write as _};
 

@@ -1,4 +1,4 @@
-//! What every measurement stands on: a cluster, the agent as a process of its own, a client, and counts of requests.
+//! The setup of every measurement: a cluster, the agent as a process of its own, a client, and counts of requests.
 
 use std::{
     ffi::OsString,
@@ -28,7 +28,7 @@ use crate::Product;
 
 /// Namespace of the agent.
 pub(super) const NAMESPACE: &str = "mainstay-bench";
-/// Who the measurement's own writes are by.
+/// Field manager of the measurement's own writes.
 pub(super) const MANAGER: &str = "mainstay-bench";
 /// Most that anything may take.
 pub(super) const DEADLINE: Duration = Duration::from_mins(5);

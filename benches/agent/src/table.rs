@@ -9,7 +9,7 @@ use super::counters::Requests;
 
 /// One measured situation.
 pub(super) struct Row {
-    /// What happened.
+    /// The measured situation.
     pub situation: String,
     /// How long it took.
     pub wall: String,
@@ -21,7 +21,7 @@ pub(super) struct Row {
     pub peak_mib: f64,
     /// Processor time of the agent during it.
     pub processor_seconds: f64,
-    /// What was promised.
+    /// The target.
     pub targets: Vec<Target>,
 }
 

@@ -17,7 +17,7 @@ const RANGE_SIZE: u32 = (1 << 16) - 2;
 /// Node ports.
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
-/// What is held.
+/// The allocated addresses and ports.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     ips: BTreeSet<String>,
@@ -49,7 +49,7 @@ impl Addresses {
     }
 }
 
-/// What one write has taken so far.
+/// The allocations of one write.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     addresses: &'a Mutex<Addresses>,

@@ -26,7 +26,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::watch::Receiver;
 
-/// Who writes.
+/// The author of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Field manager.
@@ -42,7 +42,7 @@ impl Caller {
     }
 }
 
-/// What is to be done.
+/// The operation.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Read an object or a subresource.
@@ -71,7 +71,7 @@ pub struct Call {
     pub name: String,
     /// `status`, `scale`, `finalize`; empty for the object.
     pub subresource: String,
-    /// What is to be done.
+    /// The operation.
     pub action: Action,
 }
 
@@ -208,7 +208,7 @@ pub struct Subscription {
     cursor: u64,
 }
 
-/// What happened since the last look.
+/// Events since the last read.
 #[derive(Debug)]
 pub struct Batch {
     /// Events, oldest first; at least one unless some were missed.
@@ -218,7 +218,7 @@ pub struct Batch {
 }
 
 impl Subscription {
-    /// What has happened and was not read yet, without waiting.
+    /// The unread events, without waiting.
     pub fn take(&mut self) -> Batch {
         self.signal.borrow_and_update();
         let Ok((events, _)) = self.server.store().events_after(None, self.cursor, 1024) else {

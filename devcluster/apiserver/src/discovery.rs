@@ -78,7 +78,7 @@ fn resource_item(kind: &Kind) -> Value {
     item
 }
 
-/// What changes when objects of a kind are stored in another version.
+/// A hash that changes when objects of a kind are stored in another version.
 fn storage_version_hash(kind: &Kind) -> String {
     let (group, version) = kind.storage_api_version.split_once('/').unwrap_or(("", &kind.storage_api_version));
     let digest = Sha256::digest(format!("{group}/{version}/{}", kind.kind));

@@ -1,4 +1,4 @@
-//! What is served beside the Kubernetes API, such as an image registry.
+//! Services beside the Kubernetes API on the same listener, such as an image registry.
 
 use std::{fmt, io, net::SocketAddr};
 

@@ -79,7 +79,7 @@ impl Fault {
     }
 }
 
-/// What a request asks for.
+/// The attributes of a request that faults match.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// Verb as in [`Fault::verb`].

@@ -23,7 +23,7 @@ const MAX_BYTES: usize = 96 << 20;
 /// How long events are remembered at most.
 const MAX_AGE: Duration = Duration::from_mins(10);
 
-/// What happened to an object, before any selector.
+/// An event of an object, before any selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It appeared.
@@ -52,7 +52,7 @@ pub struct Event {
     pub rv: u64,
     /// Name of the storage.
     pub storage: Arc<str>,
-    /// Whose write.
+    /// The author of the write.
     pub key: Key,
     /// The object before, absent when it is new.
     pub old: Option<Arc<Stored>>,
@@ -76,7 +76,7 @@ impl Event {
         Self { rv, storage, key, old, new, at, farewell: OnceLock::new(), line: OnceLock::new() }
     }
 
-    /// What happened.
+    /// The type of the event.
     pub fn change(&self) -> Change {
         match (&self.old, &self.new) {
             (None, _) => Change::Added,

@@ -54,7 +54,7 @@ impl Drop for Serving {
     }
 }
 
-/// Who may ask.
+/// The clients that are accepted.
 #[derive(Debug)]
 struct Guard {
     token: Option<String>,

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// What a client accepts.
+/// The media types that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The object or list itself.
@@ -29,7 +29,7 @@ pub enum Form {
     Table(Include),
 }
 
-/// What a route of a built-in kind can answer with.
+/// The representations that a route of a built-in kind offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// One object.

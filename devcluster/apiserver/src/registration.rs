@@ -26,7 +26,7 @@ const KIND: &str = "CustomResourceDefinition";
 /// Keeps a definition until its objects are gone.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// What is to be done once a write is stored.
+/// Follow-up work once a write is stored.
 #[must_use]
 pub(crate) enum Registration {
     /// Nothing: the object defines no kind.

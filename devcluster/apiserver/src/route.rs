@@ -6,7 +6,7 @@
 //!
 //! Deliberately absent: whether the thing exists (the type table knows).
 
-/// What a path names.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// `/api`, `/apis`: all groups. The core group has the first, the others the second.

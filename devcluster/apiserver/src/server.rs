@@ -43,7 +43,7 @@ pub struct Options {
     pub service_network: Option<Ipv4Addr>,
     /// Runs pods; absent: every pod is simulated.
     pub kubelet: Option<Arc<dyn Kubelet>>,
-    /// What is served beside the Kubernetes API.
+    /// Services beside the Kubernetes API.
     pub extension: Option<Arc<dyn Extension>>,
 }
 
@@ -106,7 +106,7 @@ impl Server {
         self.0.table.read().clone()
     }
 
-    /// What it was made with.
+    /// Its options.
     pub fn options(&self) -> &Options {
         &self.0.options
     }
@@ -116,12 +116,12 @@ impl Server {
         &self.0.faults
     }
 
-    /// What is served beside the Kubernetes API at a path, if it is.
+    /// The service beside the Kubernetes API at a path.
     pub fn extension(&self, path: &str) -> Option<&dyn Extension> {
         self.0.options.extension.as_deref().filter(|extension| extension.serves(path))
     }
 
-    /// What signs the tokens of ServiceAccounts; `None` when the machine has no randomness.
+    /// Signer of the tokens of ServiceAccounts; `None` if the machine has no randomness.
     pub(crate) fn signer(&self) -> Option<&Signer> {
         // Made when it is first wanted: most clusters never sign anything.
         self.0.signer.get_or_init(Signer::new).as_ref()

@@ -54,7 +54,7 @@ impl Snapshot {
     }
 }
 
-/// What a write is based on.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// There must be no such object.
@@ -67,7 +67,7 @@ pub enum Base {
 #[derive(Debug)]
 pub struct Raced(pub Option<Arc<Stored>>);
 
-/// What readers of a storage are woken with.
+/// The signal that wakes readers of a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signal {
     /// Resource version of the last event.

@@ -26,7 +26,7 @@ type Target = (String, String);
 /// The controller of HorizontalPodAutoscalers.
 #[derive(Default)]
 pub(super) struct Autoscalers {
-    /// What each autoscaler scales, and the autoscalers of a target.
+    /// The target of each autoscaler, and the autoscalers of each target.
     targets: HashMap<Key, Target>,
     autoscalers: HashMap<Target, BTreeSet<Key>>,
 }
@@ -102,7 +102,7 @@ impl Controller for Autoscalers {
     }
 }
 
-/// What an autoscaler scales.
+/// The target of an autoscaler.
 struct Found {
     subject: Subject,
     scale: Value,
@@ -122,14 +122,14 @@ fn target(client: &Client, namespace: &str, reference: &Value) -> Result<Found, 
     Ok(Found { subject, scale: scale::of(&kind, &object) })
 }
 
-/// What is to become of the replicas.
+/// The decision about the replicas.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     /// The target was scaled to zero by hand.
     Nothing,
     /// So many, for this reason.
     Scaled(i64, &'static str),
-    /// What the metrics say.
+    /// The recommendation of the metrics.
     Measured,
 }
 
@@ -254,7 +254,7 @@ impl Outcome {
 /// A metric that cannot be had.
 struct Missing {
     reason: &'static str,
-    /// What failed.
+    /// The failure.
     what: String,
     why: String,
 }

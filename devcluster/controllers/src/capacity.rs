@@ -27,7 +27,7 @@ pub(super) fn misfit(client: &Client, pod: &Value) -> Option<String> {
     Some(format!("0/1 nodes are available: {}. {PREEMPTION}", lacking.join(", ")))
 }
 
-/// What keeps a pod away from a node: that it is cordoned, or a taint.
+/// The reason why a pod cannot be placed on a node: it is cordoned, or tainted.
 fn kept_away(node: &Value, pod: &Value) -> Option<&'static str> {
     let cordoned = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
     if node["spec"]["unschedulable"] == true && !tolerates(pod, &cordoned) {

@@ -1,4 +1,4 @@
-//! What a controller is: events in, objects to reconcile out, one reconcile at a time.
+//! The interface of a controller: events in, objects to reconcile out, one reconcile at a time.
 
 use std::time::{Duration, Instant};
 

@@ -176,7 +176,7 @@ fn status(
     status
 }
 
-/// What a budget says that could not be counted: nothing may go.
+/// The status of a budget whose pods could not be counted: no disruption is allowed.
 fn failed(budget: &Value, why: &str, now: &Value) -> Value {
     let mut status = budget["status"].clone();
     status["disruptionsAllowed"] = 0.into();

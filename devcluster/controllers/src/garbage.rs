@@ -22,7 +22,7 @@ use devcluster_apiserver::verbs::delete::Propagation;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Who depends on whom.
+/// The graph of owners and dependents.
 #[derive(Default)]
 pub(super) struct Garbage {
     dependents: HashMap<String, HashSet<Subject>>,
@@ -139,7 +139,7 @@ fn kind_of(client: &Client, reference: &Value) -> Option<Arc<devcluster_apiserve
     client.kind_named(reference["apiVersion"].as_str()?, reference["kind"].as_str()?)
 }
 
-/// What is known of an owner.
+/// The known state of an owner.
 #[derive(PartialEq, Eq)]
 enum Owner {
     /// It is there, or nobody can tell.

@@ -115,7 +115,7 @@ fn deadline(client: &Client, job: &Value) -> Option<i64> {
     Some((limit + start.as_second() - client.now().as_second()).max(0))
 }
 
-/// What one look at a Job finds.
+/// The observed state of a Job.
 struct Round<'a> {
     active: Vec<&'a Value>,
     terminating: usize,

@@ -166,7 +166,7 @@ fn unschedulable(client: &Client, subject: &Subject, pod: &Value, why: &str) {
     client.set_status("kube-scheduler", subject, pod, status);
 }
 
-/// What the scheduler calls itself.
+/// Source of the scheduler's Events.
 const SCHEDULER: &str = "default-scheduler";
 
 fn place(client: &Client, subject: &Subject, pod: &Value) {
@@ -177,7 +177,7 @@ fn place(client: &Client, subject: &Subject, pod: &Value) {
     }
 }
 
-/// What the kubelet says of a placed pod.
+/// The kubelet's status of a placed pod.
 fn status(client: &Client, pod: &Value, outcome: &Outcome) -> Value {
     let restarts = text(pod, "/spec/restartPolicy") == "Always";
     let ended = match outcome {

@@ -28,7 +28,7 @@ struct End {
     message: Option<String>,
 }
 
-/// What becomes of one container.
+/// The outcome of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate<'a> {
     /// It ends with a code and a message.
@@ -63,7 +63,7 @@ impl SimulatedOutcome {
         self.ends.iter().map(|end| end.code).find(|code| *code != 0).unwrap_or(0)
     }
 
-    /// What becomes of a container once the pod has come to its end.
+    /// The outcome of a container of a terminated pod.
     pub(super) fn fate(&self, name: &str, init: bool) -> Fate<'_> {
         let own = self.ends.iter().find(|end| end.container == name);
         let failed = self.ends.iter().position(|end| end.code != 0);

@@ -22,7 +22,7 @@ pub enum Error {
     BranchMoved {
         /// The recorded commit.
         commit: Commit,
-        /// What was found instead.
+        /// The files that were found instead.
         why: &'static str,
     },
     /// Only the user can fix it.

@@ -302,7 +302,7 @@ fn backoff(first: Duration, attempt: i64, retry: bool) -> Duration {
     Backoff::new(first, MAX_RETRY_DELAY).delay(u32::try_from(attempt).unwrap_or(u32::MAX))
 }
 
-/// What preceded an attempt.
+/// The reason of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     /// The previous image was gone: dependencies are installed anew.

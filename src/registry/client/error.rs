@@ -31,7 +31,7 @@ pub enum Fault {
     Timeout {
         /// The deadline.
         after: Duration,
-        /// What took so long.
+        /// The operation that timed out.
         what: &'static str,
     },
     /// 401 or 403.
@@ -63,13 +63,13 @@ pub enum Fault {
     /// The bytes do not match their digest.
     #[error("{what} has not the digest that was asked for")]
     Digest {
-        /// What was read or stored.
+        /// The blob or manifest that was read or stored.
         what: &'static str,
     },
     /// An answer is too large.
     #[error("{what} is longer than {limit} bytes")]
     TooLarge {
-        /// What was read.
+        /// The blob or manifest that was read.
         what: &'static str,
         /// The limit.
         limit: u64,

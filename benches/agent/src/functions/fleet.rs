@@ -1,4 +1,4 @@
-//! What many Functions cost the agent: to build them all, to do nothing, to build one, to start again.
+//! The cost of many Functions for the agent: building all of them, idling, building one, restarting.
 //!
 //! Their pods are simulated by the embedded cluster: build pods report a digest made of their arguments, and pods that
 //! serve are ready at once. What the agent does is real, and so is the Git server.
@@ -38,7 +38,7 @@ const IN_FLIGHT: usize = 16;
 const BUILDER: &str = "mainstay-bench/builder";
 /// A registry that nobody talks to.
 const REGISTRY: &str = "registry.example:5000";
-/// What their last container reports.
+/// The report of their last container.
 const REPORT: &str = r#"{"digest":"{digest}","seconds":0.1}"#;
 /// All that may be created and ready in the promised time.
 const PROMISED: Duration = Duration::from_secs(60);

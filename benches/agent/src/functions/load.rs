@@ -91,7 +91,7 @@ impl Load {
         self.commit("change one function")
     }
 
-    /// What Git calls the present content of a Function's directory.
+    /// Tree id of the current content of a Function's directory.
     pub(super) fn tree(&self, number: usize) -> Result<String, Error> {
         let found = git2::Repository::open(&self.directory).and_then(|repository| {
             let tree = repository.head()?.peel_to_tree()?;

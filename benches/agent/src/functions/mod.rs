@@ -1,4 +1,4 @@
-//! What Functions cost: how fast they are built, how fast they answer, and what many of them cost the agent.
+//! The cost of Functions: how fast they are built, how fast they answer, and how much many of them cost the agent.
 //!
 //! Building and answering are measured where pods are processes and images are in a registry; what many cost, where
 //! pods are simulated, so that the machine's time is the agent's.

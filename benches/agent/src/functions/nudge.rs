@@ -1,4 +1,4 @@
-//! Makes the agent look at Git now, as whoever does not want to wait would.
+//! Makes the agent look up Git at once, as an impatient user would.
 
 use kube::{
     Api,

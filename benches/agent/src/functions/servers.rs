@@ -1,4 +1,4 @@
-//! What is served: a hello-world in each language, and a plain server to compare with.
+//! The measured servers: a hello-world in each language, and a plain server for comparison.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 use super::{Error, process::Process, stand::free_port};
 use crate::api::Runtime;
 
-/// What a function of Node.js does.
+/// Source of the function for Node.js.
 const HELLO_JS: &str = "module.exports = { main: function (event, context) { return 'Hello World!'; } };\n";
 /// The same in Python.
 const HELLO_PY: &str = "def main(event, context):\n    return 'Hello World!'\n";

@@ -1,4 +1,4 @@
-//! What remotes cost: many that are polled each minute over HTTP and SSH, one with many references, one with many files,
+//! The cost of remotes: many that are polled each minute over HTTP and SSH, one with many references, one with many files,
 //! and a large one.
 //!
 //! Deliberately absent: time on the network; both servers are on loopback, and what they answer is counted in bytes.

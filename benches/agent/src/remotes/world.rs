@@ -1,4 +1,4 @@
-//! What remotes are measured with: a cluster, the agent, both Git servers, and who sees what was applied.
+//! The setup for measuring remotes: a cluster, the agent, both Git servers, and an observer of applied objects.
 
 use std::{
     collections::HashMap,

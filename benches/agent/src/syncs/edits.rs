@@ -1,4 +1,4 @@
-//! What people do to the objects of a GitSync by hand.
+//! Manual edits of the objects of a GitSync.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{Error, load::Load};
 use crate::api::SYNC_LABEL;
 
-/// What is done to an object.
+/// The kind of edit.
 #[derive(Clone, Copy)]
 pub(super) enum Blow {
     Edit,

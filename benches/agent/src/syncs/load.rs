@@ -50,7 +50,7 @@ impl Load {
         format!("load-{number:06}")
     }
 
-    /// What the branch says of `data.revision`.
+    /// Value of `data.revision` in the branch.
     pub(super) fn revision(&self, number: usize) -> String {
         self.revisions[number].to_string()
     }

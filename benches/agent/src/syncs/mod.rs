@@ -1,4 +1,4 @@
-//! What a GitSync costs: a local repository of many ConfigMaps, followed by the agent.
+//! The cost of a GitSync: a local repository of many ConfigMaps, followed by the agent.
 
 mod edits;
 mod load;

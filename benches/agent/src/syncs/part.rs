@@ -1,4 +1,4 @@
-//! What of a GitSync is measured.
+//! The parts of the measurement of GitSyncs.
 
 /// Some of the situations; the first sync comes before each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -44,7 +44,7 @@ const STORMS_EACH: usize = 3;
 /// Objects of the other owner, and how often each may be edited: more often, and it would count as fought over.
 const OTHERS: usize = 200;
 const EDITS_EACH: usize = 4;
-/// What the branch says of the other owner's objects.
+/// Value of the other owner's objects in the branch.
 const REVISION: &str = "0";
 
 /// Measures storms on these objects and those that follow, each after as many plain applies: in turns, for whatever else

@@ -1,4 +1,4 @@
-//! What a GitSync is measured with: the load, who sees it, and requests for a sync.
+//! The setup for measuring a GitSync: the load, its observers, and requests for a sync.
 
 use std::{
     collections::HashMap,
@@ -98,7 +98,7 @@ impl World {
         numbers.into_iter().map(|number| (Load::name(number), self.load.revision(number))).collect()
     }
 
-    /// The load, as whoever edits by hand sees it.
+    /// The load, for the client that edits it.
     pub(super) fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.stand.client.clone(), load::NAMESPACE)
     }

@@ -15,7 +15,8 @@ use crate::{server::Server, status::Status};
 use http::{HeaderMap, header};
 use std::collections::BTreeMap;
 
-/// Who asks, after impersonation. 401 for a token that is not accepted, 403 for an impersonation that is not allowed.
+/// The user of a request, after impersonation. 401 for a token that is not accepted, 403 for an impersonation that is
+/// not allowed.
 pub fn authenticate(server: &Server, headers: &HeaderMap) -> Result<User, Status> {
     let user = bearer(server, headers)?;
     impersonate(server, user, headers)
@@ -33,7 +34,7 @@ fn bearer(server: &Server, headers: &HeaderMap) -> Result<User, Status> {
     }
     match tokens::check(server, token, server.now()) {
         Ok(accepted) if accepted.audiences.iter().any(|audience| audience == ISSUER) => Ok(accepted.user),
-        // Whoever reached the server without RBAC may do everything, whatever else they carry.
+        // Without RBAC, every client may do everything.
         Err(Rejected::Unknown) if !server.options().rbac => Ok(User::default()),
         Ok(_) | Err(Rejected::Invalid(_) | Rejected::Unknown) => Err(unauthorized()),
     }

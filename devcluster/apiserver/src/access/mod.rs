@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! Authentication and authorization.
 //!
 //! [`authenticate`] turns a request's credentials into a [`User`], [`tokens`] signs and checks the tokens of
 //! ServiceAccounts, [`rules`] is the arithmetic of RBAC rules, [`rbac`] asks the roles in the store, and [`escalation`]

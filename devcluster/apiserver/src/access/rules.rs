@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What someone wants to do.
+/// The attributes of a request that rules judge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `get`, `list`, `create`, …; for paths the HTTP method in lower case.

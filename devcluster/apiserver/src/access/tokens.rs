@@ -5,7 +5,7 @@
 //! Invariant: a token that this server accepts was signed by it, has not expired, and its ServiceAccount (and the Pod,
 //! Secret or Node that it is bound to) is still the same one.
 //!
-//! Whoever wants to check a token elsewhere finds the public key at `/openid/v1/jwks`.
+//! Other programs can verify tokens with the public key at `/openid/v1/jwks`.
 
 use super::user::User;
 use crate::{server::Server, store::Key};
@@ -20,7 +20,7 @@ const LEEWAY: i64 = 60;
 /// A token that was accepted.
 #[derive(Clone, Debug)]
 pub struct Accepted {
-    /// Whose it is.
+    /// Its user.
     pub user: User,
     /// For whom.
     pub audiences: Vec<String>,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The name of whoever talks to the server without credentials.
+/// The user name of clients without credentials.
 pub const ADMIN: &str = "admin";
 /// The group of those who may do everything.
 pub const MASTERS: &str = "system:masters";
@@ -12,7 +12,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 /// The prefix of the names of ServiceAccounts.
 pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// Who asks.
+/// The user of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// Name.
@@ -21,12 +21,12 @@ pub struct User {
     pub uid: String,
     /// Groups.
     pub groups: Vec<String>,
-    /// What else authentication knows.
+    /// Additional attributes from authentication.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Default for User {
-    /// The administrator: whoever talks to the server without credentials.
+    /// The administrator: the user of clients without credentials.
     fn default() -> Self {
         Self {
             name: ADMIN.to_owned(),

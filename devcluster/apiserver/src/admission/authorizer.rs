@@ -26,7 +26,7 @@ enum Asked {
     Decision(rbac::Decision),
 }
 
-/// What an expression holds of the authorizer.
+/// A value of the authorizer in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Authorizer {
     user: User,
@@ -47,7 +47,7 @@ impl Opaque for Authorizer {
 
 type Target = This<Arc<dyn Opaque>>;
 
-/// What a function is called on.
+/// The receiver of a function call.
 fn on(This(target): &Target) -> Result<&Authorizer, ExecutionError> {
     target.downcast_ref().ok_or_else(unfit)
 }

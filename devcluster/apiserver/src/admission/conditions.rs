@@ -62,7 +62,7 @@ fn evaluate(
         .map(|(name, _)| name)
         .collect();
     let mut context = Context::with_env(ENVIRONMENT.clone());
-    // What is not there has no fields.
+    // An absent object has no fields.
     let known = |value: Option<Value>| value_of(&value.unwrap_or_default());
     context.add_variable_from_value("object", known(object));
     context.add_variable_from_value("oldObject", known(old));

@@ -34,7 +34,7 @@ impl<'a> Course<'a> {
         let mut settings = settings.clone();
         settings.admit = hooks::any(server);
         if settings.admit {
-            // What the server makes up must be the same each time that the write is computed.
+            // Generated values must be the same each time that the write is computed.
             settings.uid = Some(metadata::new_uid());
             settings.seed = Some(fastrand::u64(..));
         }

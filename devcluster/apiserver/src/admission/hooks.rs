@@ -67,7 +67,7 @@ pub(crate) fn all(server: &Server, mutating: bool) -> Vec<Hook> {
 /// A write, as rules and selectors see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write<'a> {
-    /// What is written.
+    /// The written object.
     pub(crate) target: &'a Target,
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
     pub(crate) operation: &'static str,
@@ -94,11 +94,11 @@ pub(crate) fn concerned(
     object: Option<&Value>,
 ) -> Result<Option<Arc<Kind>>, Status> {
     let kind = &write.target.kind;
-    // Whoever configures webhooks can always repair them.
+    // Webhook configurations themselves are exempt, so that they can always be repaired.
     if kind.group == GROUP {
         return Ok(None);
     }
-    // What has no metadata, such as the options of a connection, has no labels to select by.
+    // An object without metadata, such as the options of a connection, has no labels to select by.
     let labels = |object: Option<&Value>| {
         object.filter(|object| object["metadata"].is_object()).map(|object| object["metadata"]["labels"].clone())
     };

@@ -28,13 +28,13 @@ use crate::status::Status;
 use serde_json::Value;
 use std::{collections::HashMap, sync::Arc};
 
-/// What identifies a question within one request.
+/// Identity of an admission review within one request.
 pub(crate) type Digest = [u8; 32];
 
 /// A call that has to be made before a write can go on.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What identifies it.
+    /// Its identity.
     pub(crate) digest: Digest,
     /// Whom to ask.
     pub(crate) client: Value,
@@ -46,7 +46,7 @@ pub struct Question {
     pub(crate) review: Value,
 }
 
-/// What a webhook said.
+/// The answer of a webhook.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said {
     /// Whether the write may go on.

@@ -19,7 +19,7 @@ const LABELLED: &str = "pods";
 /// Events that are read from the log at once.
 const BATCH: usize = 1024;
 
-/// What some objects have in common.
+/// A property that groups objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Group {
     /// The UID of their controller.

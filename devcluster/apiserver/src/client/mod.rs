@@ -183,7 +183,7 @@ impl Client {
     pub fn delete(&self, subject: &Subject, seen: &Value, propagation: Option<Propagation>, grace: Option<i64>) {
         let uid = seen["metadata"]["uid"].as_str().map(str::to_owned);
         let options = DeleteOptions { propagation, grace, uid, ..DeleteOptions::default() };
-        // What is already gone or was replaced needs no deletion any more.
+        // An object that is deleted or replaced needs no deletion.
         let _ = self.call(CONTROLLER, subject, "", Action::Delete(options));
     }
 
@@ -245,7 +245,7 @@ impl Client {
     }
 }
 
-/// What an event is about.
+/// The object of an event.
 fn reference(about: &Value) -> Value {
     let metadata = &about["metadata"];
     json!({

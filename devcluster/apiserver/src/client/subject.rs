@@ -1,4 +1,4 @@
-//! What a controller works on.
+//! The object that a controller works on.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the columns of Tables mean, in the words of a real server.
+//! Descriptions of the columns of Tables, in the words of a real server.
 //!
 //! Deliberately absent: the columns themselves.
 

@@ -7,7 +7,7 @@ use super::{
     infer::{BOOL, Declared, STRING, Type, type_of},
 };
 
-/// What a condition may name.
+/// The variables of a condition.
 pub(crate) const SCOPE: Scope<'_> = Scope {
     variables: &["object", "oldObject", "request", "namespaceObject", "authorizer"],
     functions: &[

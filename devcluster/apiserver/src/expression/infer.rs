@@ -61,7 +61,7 @@ impl Type {
     }
 }
 
-/// What is declared besides the standard library.
+/// Declarations besides the standard library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Declared {
     /// The type of a variable.
@@ -189,7 +189,7 @@ impl Inference<'_> {
         let (range, start) = (self.of(&comprehension.iter_range)?, self.of(&comprehension.accu_init)?);
         let item = match range {
             Type::List(item) => *item,
-            // Whoever goes through a map meets its keys.
+            // Iterating over a map yields its keys.
             Type::Map(_) => STRING,
             _ => Type::Dyn,
         };

@@ -32,7 +32,7 @@ pub(crate) static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// What an expression may name besides the standard library.
+/// The variables and functions of an expression besides the standard library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
     /// Variables.

@@ -1,4 +1,4 @@
-//! What a PodDisruptionBudget says of itself: whether pods may be evicted now.
+//! The status of a PodDisruptionBudget: whether pods may be evicted now.
 
 use crate::object::conditions;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the server knows of kinds: the table of types, and the behaviour of the built-in ones.
+//! Kinds: the table of types, and the behaviour of the built-in ones.
 
 pub mod disruption;
 pub mod hooks;

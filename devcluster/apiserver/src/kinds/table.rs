@@ -45,7 +45,7 @@ pub struct ScalePaths {
     pub selector: Option<String>,
 }
 
-/// What only kinds from a CustomResourceDefinition have.
+/// Properties of kinds from a CustomResourceDefinition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Custom {
     /// Name of the definition.

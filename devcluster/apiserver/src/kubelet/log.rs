@@ -11,7 +11,7 @@ pub trait ContainerLog: Send + Sync {
     /// attempt.
     fn read(&self, previous: bool) -> Option<(Vec<u8>, Position)>;
 
-    /// What was written since, and whether more may come.
+    /// The output since then, and whether more may follow.
     fn more(&self, position: &mut Position) -> (Vec<u8>, bool);
 
     /// Wakes when there may be more to read.
@@ -39,7 +39,7 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// What was written, with the end of the line if it was one.
+    /// The written text, with the line feed if it ended a line.
     pub fn text(&self) -> Vec<u8> {
         let mut text = self.piece.to_vec();
         if self.whole {

@@ -1,4 +1,4 @@
-//! What the API server asks of the kubelet: the logs of containers, and commands beside them.
+//! Requests of the API server to the kubelet: the logs of containers, and commands beside them.
 //!
 //! A real API server asks over HTTPS; here the kubelet is a value in the same process. Without one, and for pods that it
 //! does not run, the server answers as simulated containers would ([`crate::service`]).
@@ -77,12 +77,12 @@ pub fn condition(pod: &Value, now: &Value, kind: &str, state: Result<(), (&str, 
     condition
 }
 
-/// What stands for an image.
+/// The id of an image.
 pub fn image_id(image: &str) -> String {
     format!("{image}@sha256:{}", hex::encode(Sha256::digest(image)))
 }
 
-/// What stands for a container of a pod.
+/// The id of a container of a pod.
 pub fn container_id(pod: &Value, name: &str) -> String {
     let digest = Sha256::digest(format!("{}/{name}", text(pod, "/metadata/uid")));
     format!("devcluster://{}", hex::encode(digest))

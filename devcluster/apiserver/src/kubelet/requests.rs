@@ -1,10 +1,10 @@
-//! What pods ask of the node.
+//! Resource requests of pods.
 
 use serde_json::Value;
 
 use crate::kinds::hooks::quantity;
 
-/// What the containers of a pod ask for together, or the largest of those that run one after the other before them.
+/// The request of a pod: the sum of its containers, or the largest of its init containers if that is more.
 pub fn asked(pod: &Value, name: &str) -> i128 {
     let of = |list: &str, stays: bool| {
         let containers = pod["spec"][list].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What an applier is told when others own the fields it would change.
+//! The conflict response when others own the fields that an apply would change.
 
 use serde_json::Value;
 

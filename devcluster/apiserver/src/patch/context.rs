@@ -1,8 +1,8 @@
-//! Who writes what, where: what every patch must know of its write.
+//! The context of a write that every patch needs: author, object and endpoint.
 
 use crate::schema::Schema;
 
-/// Who writes what, where.
+/// Author, object and endpoint of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplyContext<'a> {
     /// Schema of the object in `api_version`.

@@ -14,7 +14,7 @@ pub(crate) enum Operation {
     Update,
 }
 
-/// What one manager owns.
+/// The fields that one manager owns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub manager: String,

@@ -1,4 +1,4 @@
-//! Ownership after every write that is not an apply: whoever changes a path owns it from then on.
+//! Ownership after every write that is not an apply: the manager that changes a path owns it from then on.
 //!
 //! Invariant: an object whose managedFields are empty stays untracked until the next apply, unless it is being created.
 

@@ -21,7 +21,7 @@ use crate::{
 /// Attempts to write a quota that others write as well.
 const ATTEMPTS: usize = 20;
 
-/// What a write takes from one quota.
+/// The usage that a write adds to one quota.
 #[derive(Debug)]
 pub(crate) struct Charge {
     quota: String,

@@ -1,4 +1,4 @@
-//! What a pod takes of a quota, and what it must say for that.
+//! The usage of a quota by a pod, and the fields that the pod must set for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(super) fn takes(resource: &str) -> bool {
         || extended()
 }
 
-/// What a pod takes that has not come to its end.
+/// The usage of a pod that has not terminated.
 pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     if has_ended(pod, now) { Amounts::new() } else { named(&total(pod, "requests"), &total(pod, "limits")) }
 }
@@ -70,7 +70,7 @@ fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
     usage
 }
 
-/// What the containers of a pod ask for together, or the largest of those that run one after the other before them.
+/// The request of a pod: the sum of its containers, or the largest of its init containers if that is more.
 fn total(pod: &Value, list: &str) -> Amounts {
     let of = |containers: &str, stays: bool| -> Vec<Amounts> {
         let containers = pod["spec"][containers].as_array().into_iter().flatten();

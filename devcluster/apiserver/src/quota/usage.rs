@@ -1,4 +1,4 @@
-//! What objects take of quotas, under the names that quotas have for it.
+//! The usage of quotas by objects, under the resource names of quotas.
 //!
 //! Deliberately absent: what exceeds a quota (`admission`).
 

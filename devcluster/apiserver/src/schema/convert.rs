@@ -73,7 +73,7 @@ fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
-/// What Go calls the kind of a value that was read from JSON.
+/// Go's name for the kind of a JSON value.
 fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nil",

@@ -1,4 +1,4 @@
-//! What a custom resource's schema demands of values, beyond their type.
+//! Constraints of a custom resource's schema on values, beyond their type.
 //!
 //! Deliberately absent: how the demands are checked (`validate`) and how rules are evaluated (`rules`).
 

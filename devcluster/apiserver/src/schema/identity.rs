@@ -1,4 +1,4 @@
-//! What an item of a list was before a change, found by its keys.
+//! The old state of a list item, found by its keys.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What objects look like: the recorded types of the built-in kinds and the structural schemas of custom resources,
+//! Schemas of objects: the recorded types of the built-in kinds and the structural schemas of custom resources,
 //! in one form that decoding, defaulting, validation and the patches walk.
 //!
 //! ```text

@@ -24,7 +24,7 @@ pub struct Schema {
 /// One type in the arena.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// What values look like.
+    /// The type of values.
     pub shape: Shape,
     /// Default of the field, or of the type where it stands.
     pub default: Option<Value>,
@@ -39,7 +39,7 @@ pub(crate) struct Node {
     pub facets: Option<Box<Facets>>,
 }
 
-/// What values of a type look like.
+/// The structure of a type.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
     /// Anything, with structure taken from the value: maps are merged by key, lists are atomic.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::expression::{Scope, compile};
 use crate::status::Cause;
 
-/// What a rule may name.
+/// The variables of a rule.
 const SCOPE: Scope<'_> = Scope { variables: &["self", "oldSelf"], functions: &[] };
 
 /// One rule of a schema node.

@@ -109,7 +109,7 @@ pub(super) fn any_below(view: View<'_>, value: &Value) -> bool {
 pub(super) fn check(view: View<'_>, value: &Value, old: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
     let unchanged = old == Some(value);
     if let Some(facets) = view.node.facets.as_deref().filter(|_| !value.is_null()) {
-        // What did not change is only judged by rules about changes.
+        // Unchanged values are judged only by transition rules.
         let due = facets.rules.iter().filter(|rule| !unchanged || rule.transition);
         causes.extend(due.filter_map(|rule| rule.check(view, value, old, path)));
     }

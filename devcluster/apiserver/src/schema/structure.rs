@@ -12,7 +12,7 @@ use crate::status::Cause;
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 /// Combinations of schemas; inside them only values may be judged, nothing described.
 const COMBINED: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// What describes instead of judging.
+/// Keywords that describe and do not validate.
 const DESCRIBING: [&str; 6] = ["type", "default", "additionalProperties", "nullable", "description", "title"];
 
 /// Judges a version's schema.

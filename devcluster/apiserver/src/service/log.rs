@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::status::Status;
 use crate::verbs::{self, Target};
 
-/// What is wanted of a log.
+/// The options of a request for a log.
 struct Wanted {
     since: Option<String>,
     tail: Option<usize>,

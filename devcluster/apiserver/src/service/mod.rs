@@ -192,7 +192,7 @@ fn legacy_openapi(accept: &str) -> Response<Body> {
     response
 }
 
-/// What OpenID providers say of themselves.
+/// The OpenID discovery document.
 fn issuer(asked: &Asked) -> serde_json::Value {
     let host = asked.header(header::HOST);
     serde_json::json!({

@@ -40,7 +40,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         kind: kind.clone(),
         namespace: address.namespace,
         name: address.name,
-        // What lies below a proxy is the path of a request to a pod.
+        // The rest of the path is that of a request to a pod.
         subresource: if kind.subresource("proxy").is_some() && proxy::is_proxy(&address.subresource) {
             "proxy".to_owned()
         } else {
@@ -114,7 +114,7 @@ fn unknown(server: &Server, address: &Address, asked: &Asked) -> Response<Body> 
     if own { respond::status(&respond::no_such_resource()) } else { respond::page_not_found() }
 }
 
-/// What clients of a deprecated kind are told.
+/// The warning for clients of a deprecated kind.
 fn deprecation(kind: &Kind) -> Option<String> {
     if (kind.api_version.as_str(), kind.plural.as_str()) == ("v1", "endpoints") {
         return Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned());
@@ -122,10 +122,10 @@ fn deprecation(kind: &Kind) -> Option<String> {
     kind.custom.as_ref().and_then(|custom| custom.deprecation.clone())
 }
 
-/// What is asked, as roles speak of it.
+/// The attributes of a request for authorization.
 fn request_of(target: &Target, verb: &str, asked: &Asked) -> Request {
     let collection = matches!(verb, "list" | "watch" | "deletecollection");
-    // Who selects one object by its name asks for that one.
+    // A field selector for one name is a request for that object.
     let named = asked.query.text("fieldSelector").strip_prefix("metadata.name=").unwrap_or_default();
     let named = named.trim_start_matches('=');
     let name = if collection && !named.contains(',') { named } else { &target.name };
@@ -402,7 +402,7 @@ async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> 
         decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?.0
     };
     delete::is_options(&body)?;
-    // Who sends a body has said everything in it.
+    // With a body, the query is ignored.
     let said = if asked.body.is_empty() { asked.query.clone() } else { Query::default() };
     let options = DeleteOptions::parse(&body, &said)?;
     let settings = Settings {

@@ -16,7 +16,7 @@ pub(crate) const REFUSED: u32 = 3;
 /// A stream that nobody wants to go on.
 pub(crate) const CANCELLED: u32 = 5;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     /// Bytes of a stream.

@@ -1,4 +1,4 @@
-//! What clients say about a connection to a pod, as an object: webhooks judge it before the connection is made.
+//! The options of a connection to a pod as an object, which webhooks judge before the connection is opened.
 //!
 //! Deliberately absent: the connections (`service::stream`).
 

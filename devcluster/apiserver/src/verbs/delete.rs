@@ -20,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Instant};
 
-/// What happens to the dependents of a deleted object.
+/// The propagation policy for the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     /// They are deleted after it.
@@ -31,10 +31,10 @@ pub enum Propagation {
     Orphan,
 }
 
-/// What a client says about a deletion.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// What happens to the dependents; absent: what the kind does by default.
+    /// The propagation policy; absent: the default of the kind.
     pub propagation: Option<Propagation>,
     /// Seconds until a pod is gone.
     pub grace: Option<i64>,
@@ -146,7 +146,7 @@ impl DeleteOptions {
     }
 }
 
-/// What became of an object.
+/// The result of a deletion.
 #[derive(Clone, Debug)]
 pub enum Deleted {
     /// It is gone; holds its last state.

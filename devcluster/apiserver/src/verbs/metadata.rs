@@ -66,7 +66,7 @@ pub(crate) fn marked_by_client(old: &Value, new: &Value) -> Vec<Cause> {
         let given = &new["metadata"][field];
         if !given.is_null() && old["metadata"][field].is_null() {
             let cause = Cause::invalid(format!("metadata.{field}"), given, "field is immutable");
-            // What holds for all kinds looks at it, and then each kind does again.
+            // Reported twice, as by a real server: once by the validation of all kinds, and once by that of the kind.
             causes.extend([cause.clone(), cause]);
         }
     }

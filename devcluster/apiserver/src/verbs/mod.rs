@@ -1,4 +1,4 @@
-//! What clients may ask of objects: one file per verb, one path through the store for all kinds.
+//! The verbs of the API: one file per verb, one path through the store for all kinds.
 //!
 //! [`create`], [`update`], [`patch`] and [`delete`] compute a new state from the live one and hand it to the store with
 //! the version it is based on; [`read`] and [`watch`] answer from snapshots and the event log. [`decode`] is where
@@ -68,7 +68,7 @@ impl Target {
     }
 }
 
-/// What to do with fields the schema does not know.
+/// The handling of fields that are not in the schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     /// Refuse them.
@@ -85,7 +85,7 @@ pub enum FieldValidation {
 pub struct Settings {
     /// Everything but storing.
     pub dry_run: bool,
-    /// What to do with unknown fields.
+    /// The handling of unknown fields.
     pub validation: FieldValidation,
     /// Fields that the body has twice; treated like unknown ones.
     pub duplicate_fields: Vec<String>,
@@ -95,19 +95,19 @@ pub struct Settings {
     pub force: bool,
     /// The moment of the request, RFC 3339 with seconds.
     pub now: String,
-    /// Who asks.
+    /// The user.
     pub user: User,
     /// The uid of what is made; absent: chance decides.
     pub uid: Option<String>,
-    /// What names are generated from; absent: chance.
+    /// The seed of generated names; absent: random.
     pub(crate) seed: Option<u64>,
     /// Whether the name was generated.
     pub(crate) generated: bool,
-    /// What the client says about the write, as webhooks are told.
+    /// The options of the write, as they are sent to webhooks.
     pub(crate) options: serde_json::Map<String, Value>,
     /// Whether webhooks are asked.
     pub(crate) admit: bool,
-    /// What they have answered.
+    /// The answers of webhooks.
     pub(crate) answers: Answers,
 }
 

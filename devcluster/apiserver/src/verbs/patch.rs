@@ -125,7 +125,7 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let cause = Cause::invalid("metadata.uid", &given.into(), "field is immutable");
-    // What holds for all kinds looks at it, and then each kind does again.
+    // Reported twice, as by a real server: once by the validation of all kinds, and once by that of the kind.
     let causes = vec![cause.clone(), cause];
     Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, causes))
 }
@@ -176,7 +176,7 @@ fn first_apply(
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why).into());
     }
-    // Who applies to an object that is there need not name it, who creates one must.
+    // The name may be omitted when the object exists, but not when apply creates it.
     write::same_name(target, config)?;
     let mut new = patch::apply(cx, None, config)?;
     addressed(target, &mut new);

@@ -17,7 +17,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What a client says about a list or watch.
+/// The options of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
     /// Which objects.

@@ -44,7 +44,7 @@ pub fn answer(server: &Server, target: &Target, user: &User, mut body: Value) ->
         body["metadata"]["creationTimestamp"] = stamp(server.now()).into();
     }
     if kind.plural == "selfsubjectrulesreviews" {
-        // What was asked is not told again.
+        // The request is not repeated in the response.
         body["spec"] = json!({});
     }
     body["status"] = status;

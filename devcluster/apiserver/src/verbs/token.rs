@@ -95,7 +95,7 @@ fn head(body: &Value) -> Result<(), Status> {
     )))
 }
 
-/// What the token is bound to besides its account, as its claims name it.
+/// The object that the token is bound to, as in its claims.
 fn bound_to(server: &Server, target: &Target, bound: &Value) -> Result<Vec<(&'static str, Value)>, Status> {
     if bound.is_null() {
         return Ok(Vec::new());

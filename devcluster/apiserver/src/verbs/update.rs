@@ -215,7 +215,7 @@ pub(crate) fn remove(server: &Server, target: &Target, live: &Live) -> bool {
     true
 }
 
-/// What the endpoint and the kind keep of the live object.
+/// Fields of the live object that the endpoint and the kind keep.
 fn prepare(target: &Target, old: &Value, new: &mut Value, reservation: &mut Reservation<'_>) -> Vec<Cause> {
     let kind = &*target.kind;
     match (target.subresource.as_str(), kind.custom.is_some()) {

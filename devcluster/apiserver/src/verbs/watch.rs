@@ -32,7 +32,7 @@ const PIECE: usize = 64 << 10;
 /// Longest `timeoutSeconds` that is honoured.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
-/// What a client says about a watch, besides what it says about lists.
+/// The options of a watch besides those of a list.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     /// Selector and resource version.
@@ -75,7 +75,7 @@ struct Watcher {
     signal: Receiver<Signal>,
     epoch: u64,
     initial: VecDeque<Arc<Stored>>,
-    /// What to say after the initial objects.
+    /// Whether a bookmark follows the initial objects.
     announce: bool,
     /// The last resource version that was read.
     cursor: u64,

@@ -1,4 +1,4 @@
-//! What all writes share: the checks of the path and the version, defaults, validation, and who becomes the manager.
+//! The common part of all writes: the checks of path and version, defaults, validation, and the field manager.
 //!
 //! [`stored_by_server`] is how the server itself writes, without the checks that clients meet.
 
@@ -47,7 +47,7 @@ pub(crate) fn complete(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// What the kind itself says about an object.
+/// Validation by the kind.
 pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     if kind.custom.is_some() {
         let mut causes = hooks::validate_metadata(object, old, NameRule::Subdomain, Finalizers::Any);
@@ -61,7 +61,7 @@ pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<
     causes
 }
 
-/// What `patch` must know of a write.
+/// The context of a write for `patch`.
 pub(crate) fn context<'a>(
     kind: &'a Kind,
     settings: &'a Settings,

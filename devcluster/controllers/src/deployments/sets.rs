@@ -9,7 +9,7 @@ use devcluster_apiserver::object::{conditions, count, text};
 
 /// Storage of ReplicaSets.
 pub(super) const SETS: &str = "replicasets.apps";
-/// Who reports about Deployments.
+/// Source of Events about Deployments.
 pub(super) const SOURCE: &str = "deployment-controller";
 /// Label that tells the pods of one template from those of another.
 pub(super) const HASH: &str = "pod-template-hash";

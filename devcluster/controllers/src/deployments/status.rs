@@ -1,4 +1,4 @@
-//! What a Deployment says of itself: counts, and the conditions Available and Progressing.
+//! The status of a Deployment: counts, and the conditions Available and Progressing.
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// How long to wait before something is tried again that no event announces.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What a container tells its pod.
+/// Messages from a container to its pod.
 #[derive(Debug)]
 pub(super) enum News {
     /// It does something else now; with the number of its restarts.
@@ -357,7 +357,7 @@ fn last_written(path: &Path) -> String {
     if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from)
         && file.metadata().is_ok_and(|metadata| metadata.is_file())
     {
-        // What cannot be read is as if it had not been written.
+        // An unreadable message counts as none.
         let _ = file.take(LONGEST_MESSAGE as u64).read_to_end(&mut written);
     }
     String::from_utf8_lossy(&written).into_owned()

@@ -1,4 +1,4 @@
-//! What the parts of a node share.
+//! The context that the parts of a node share.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::kubelet::Node;
 use devcluster_apiserver::client::Client;
 use devcluster_apiserver::server::Server;
 
-/// What everything on a node works with: the API server, a client of it, and the node itself.
+/// The API server, a client of it, and the node itself.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) server: Server,

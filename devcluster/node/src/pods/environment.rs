@@ -12,7 +12,7 @@ use serde_json::Value;
 use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::text;
 
-/// What variables can be made of.
+/// Sources of the values of variables.
 pub(super) struct Facts<'a> {
     pub(super) pod: &'a Value,
     pub(super) address: String,

@@ -1,4 +1,4 @@
-//! What an image brings: files and words.
+//! The parts of an image that a container uses: files and configuration.
 //!
 //! An image of the embedded registry is unpacked into a directory that all of its containers share; its files cannot be
 //! written there. A host image brings nothing but its programs.
@@ -16,7 +16,7 @@ use super::paths::Paths;
 use super::unpacked::Files;
 use crate::registry::{self, Lookup};
 
-/// What a container has of its image.
+/// The parts of an image that a container uses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image {
     /// As the status of a container says it.

@@ -1,4 +1,4 @@
-//! What containers write, kept on disk and read again.
+//! The output of containers, stored on disk and read again.
 //!
 //! Lines are stored as [`devcluster_apiserver::kubelet::log`] says. A log that has grown too large begins anew and keeps one
 //! predecessor.

@@ -1,4 +1,4 @@
-//! What a node is given.
+//! The options of a node.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct NodeOptions {
     /// Variables for every container, below those of its pod. `{podIP}` becomes the pod's address, `{terminationLog}`
     /// the file for its termination message; a path that the container has a mount for becomes the place of that.
     pub env: Vec<(String, String)>,
-    /// What a pod may write, in bytes, whatever its volumes allow; 4 GiB.
+    /// Limit of the bytes that a pod may write, even if its volumes allow more; 4 GiB.
     pub pod_disk: u64,
     /// How long Services still lead to a pod that is being deleted, as the proxies of a cluster do until they have heard
     /// of it; not at all.

@@ -265,7 +265,7 @@ impl Life {
             tokio::select! {
                 Some((index, news)) = self.news.recv() => {
                     self.hear(index, news);
-                    // What has been told at once is written at once.
+                    // Messages that have arrived together are written together.
                     while let Ok((index, news)) = self.news.try_recv() {
                         self.hear(index, news);
                     }

@@ -27,7 +27,7 @@ use devcluster_apiserver::object::text;
 const EAGER: Duration = Duration::from_millis(20);
 const LONGEST_EAGER: Duration = Duration::from_secs(1);
 
-/// What the probes of a container have found out.
+/// The results of the probes of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It has started.
@@ -198,7 +198,7 @@ impl Probe {
     }
 
     async fn pass(&self, started: &watch::Sender<bool>, tell: &mpsc::Sender<Verdict>) {
-        // Who does not listen any more has no container any more.
+        // Without a receiver, the container is gone.
         match self.kind {
             Kind::Startup => {
                 started.send_replace(true);

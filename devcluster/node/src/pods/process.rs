@@ -30,12 +30,12 @@ pub(super) struct Program {
     pub(super) directory: PathBuf,
 }
 
-/// What a program reads.
+/// Standard input of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     /// Nothing.
     Empty,
-    /// What is written to a pipe.
+    /// The input is written to a pipe.
     Piped,
 }
 

@@ -1,4 +1,4 @@
-//! What a container runs: the words of its pod and its image become a program of this machine.
+//! The program of a container: command and arguments of pod and image become a program of this machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,7 +68,7 @@ pub(super) fn program(
     let name = words.remove(0);
     let host_image = ctx.node().host_image(text(container, "/image"));
     let search = env.get("PATH").cloned().unwrap_or_default();
-    // What is not found is not started, and that is the end of an attempt.
+    // A program that is not found ends the attempt.
     let path = find(&name, host_image, &paths, &search).unwrap_or_else(|| PathBuf::from(&name));
     let directory = match text(container, "/workingDir") {
         "" => image.directory.as_str(),

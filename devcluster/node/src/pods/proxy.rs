@@ -39,12 +39,12 @@ pub(super) struct Proxy {
     services: HashMap<Key, Listened>,
 }
 
-/// What is listened on for a Service: as long as this is there.
+/// The listeners of a Service, open until this is dropped.
 struct Listened {
     address: Ipv4Addr,
     ports: Vec<u16>,
     tasks: Vec<JoinHandle<()>>,
-    /// What was said about a port that cannot be listened on.
+    /// The message about a port that cannot be bound.
     failed: Option<String>,
 }
 

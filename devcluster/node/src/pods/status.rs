@@ -26,7 +26,7 @@ pub(super) struct Ended {
     pub(super) id: String,
 }
 
-/// What a container does.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It does not run, for a reason.
@@ -37,7 +37,7 @@ pub(super) enum State {
     Ended(Ended),
 }
 
-/// What is known of a container.
+/// The known status of a container.
 #[derive(Clone, Debug)]
 pub(super) struct Container {
     pub(super) name: String,
@@ -80,7 +80,7 @@ impl Container {
     }
 }
 
-/// What is known of a pod.
+/// The known status of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) address: Ipv4Addr,

@@ -56,7 +56,7 @@ struct Tree {
     root: PathBuf,
     bytes: u64,
     entries: u64,
-    /// What the present layer has written, which its own whiteouts do not hide.
+    /// Paths written by the current layer, which its own whiteouts do not hide.
     fresh: BTreeSet<PathBuf>,
     /// Symbolic links that were made; some of them may have been replaced since.
     links: Vec<PathBuf>,
@@ -356,7 +356,7 @@ mod tests {
         check(&[&["a/b", "a/b/up->../..", "x->a/b/up/../../.."]], out);
         check(&[&["x->a/b/up/../../..", "a/b", "a/b/up->../.."]], out);
         check(&[&["a/b/c", "x->a/b/c/../../.."], &["a/b/.wh.c=", "a/b/c->../.."]], out);
-        // What was meant is put back by the next layer.
+        // The next layer restores the file.
         check(&[&["a/b", "a/b/up->../..", "x->a/b/up/../../.."], &[".wh.x=", "a/b/.wh.up="]], Ok(&["a", "a/b"]));
         check(&[&["a->b", "b->a", "c->a/../.."]], out);
         check(&[&["a->b", "b->a"]], Ok(&["a->b", "b->a"]));

@@ -1,4 +1,4 @@
-//! What containers use of the machine, and what happens to those that use too much.
+//! Resource usage of containers, and the killing of those that exceed their limits.
 //!
 //! Memory and tasks are summed over a container's process group and its descendants twice a second; a container over
 //! its memory limit is killed as the kernel would have done it. The disk of a pod is measured now and then.
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Files of a pod that are measured; a pod with more of them uses too much.
 const MOST_FILES: usize = 1_000_000;
 
-/// What a container may use.
+/// The limits of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Bytes of memory.
@@ -40,7 +40,7 @@ impl Limits {
     }
 }
 
-/// What a container was killed for.
+/// The reason why a container was killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// It used more memory than its limit.
@@ -193,7 +193,7 @@ pub(super) async fn run(usage: &Usage) {
     }
 }
 
-/// What a pod has too much of on disk, in the words of an eviction.
+/// The disk limit that a pod exceeds, as the message of an eviction.
 pub(super) async fn disk(directory: PathBuf, volumes: Arc<Vec<Volume>>, most: u64) -> Option<String> {
     let measured = tokio::task::spawn_blocking(move || {
         for volume in volumes.iter() {
@@ -226,7 +226,7 @@ fn size(directory: &Path) -> u64 {
             if metadata.is_dir() {
                 open.push(entry.path());
             }
-            // What a sparse file says of its size costs nothing; its blocks do.
+            // The blocks of a file count, not its size, which may be sparse.
             bytes += metadata.blocks() * 512;
         }
     }

@@ -1,4 +1,4 @@
-//! What kills the containers when this process can no longer do it.
+//! A watchdog process that kills the containers when this process can no longer do it.
 //!
 //! A shell reads from a pipe which process groups live. The pipe ends with this process, even by SIGKILL; then the
 //! shell kills what still lives. Should the shell be killed as well, the files that name the groups are left, and the

@@ -8,7 +8,7 @@ pub(super) struct Refusal {
     pub(super) status: u16,
     pub(super) code: &'static str,
     pub(super) message: String,
-    /// What only the log of the server says: it names paths of its machine.
+    /// The cause, for the server's log only: it names local paths.
     pub(super) cause: Option<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What is not there is no error.
+/// A missing file is not an error.
 pub(super) fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Largest configuration of an image, in bytes.
 const MAX_CONFIG: u64 = 4 << 20;
 
-/// What became of a look for an image.
+/// The result of looking up an image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lookup {
     /// The reference names another registry.

@@ -105,7 +105,7 @@ impl Index {
     }
 }
 
-/// What a manifest needs to be there before it is taken.
+/// The blobs and manifests that must exist before a manifest is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needs {
     pub(super) media_type: String,

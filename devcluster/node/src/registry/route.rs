@@ -5,7 +5,7 @@ use super::{
     name::{Digest, Reference, Repository},
 };
 
-/// What a path names.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// `/v2/`.
@@ -25,7 +25,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// What kind of thing it is, as faults name it.
+    /// Its kind, as used by faults.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Root => "root",

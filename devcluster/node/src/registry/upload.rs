@@ -44,7 +44,7 @@ pub(super) struct Upload {
     pub(super) content: tokio::sync::Mutex<Content>,
 }
 
-/// What came in so far.
+/// The content received so far.
 #[derive(Debug)]
 pub(super) struct Content {
     file: fs::File,
@@ -83,7 +83,7 @@ impl Uploads {
         Ok(upload)
     }
 
-    /// What a former process left is of no use: nobody knows its digests.
+    /// Uploads of an earlier process are useless, because their digests are unknown.
     async fn prepare(&self) -> Result<(), Refusal> {
         absent(fs::remove_dir_all(&self.directory).await)?;
         Ok(fs::create_dir_all(&self.directory).await?)

@@ -1,4 +1,4 @@
-//! What Services of one cluster must not share: addresses and node ports.
+//! Allocation of the addresses and node ports of Services.
 
 /// Hands out what Services of one cluster must not share.
 pub trait Allocator {
@@ -12,7 +12,7 @@ pub trait Allocator {
     fn claim_node_port(&mut self, port: u16) -> bool;
 }
 
-/// What a Service holds of the cluster's addresses and ports; to be given back when it is deleted or updated.
+/// Addresses and ports of a Service, to be released when it is deleted or updated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Addresses of the service range.

@@ -68,7 +68,7 @@ pub(super) fn validate(api_version: &str, event: &Value, old: Option<&Value>, ca
     }
 }
 
-/// What holds in every version.
+/// Validation in every version.
 fn always(api_version: &str, event: &Value, causes: &mut Vec<Cause>) {
     let core = api_version == "v1";
     let (about, note, reporter) = if core {

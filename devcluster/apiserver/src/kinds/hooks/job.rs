@@ -251,7 +251,7 @@ fn zone_faults(zone: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a cron schedule.
+/// Validates a cron schedule.
 fn schedule_fault(schedule: &str) -> Option<String> {
     let schedule = match schedule.strip_prefix("TZ=").or_else(|| schedule.strip_prefix("CRON_TZ=")) {
         Some(_) => return Some("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned()),

@@ -19,7 +19,7 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// Who judges finalizers.
+/// The validation rule for finalizers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finalizers {
     /// Built-in kinds: `kubernetes`, `orphan`, `foregroundDeletion`, or qualified by a domain.
@@ -55,7 +55,7 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
     labels("metadata.labels", &metadata["labels"], &mut causes);
     annotations("metadata.annotations", &metadata["annotations"], &mut causes);
     if old.is_some() {
-        // What holds for all kinds looks at it, and then each kind does again.
+        // Reported twice, as by a real server: once by the validation of all kinds, and once by that of the kind.
         causes.extend_from_within(found..);
     }
     finalizer_names(metadata, finalizers, &mut causes);
@@ -68,7 +68,7 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            // What holds for all kinds looks at it, and then each kind does again.
+            // Reported twice, as by a real server: once by the validation of all kinds, and once by that of the kind.
             causes
                 .extend([Cause::forbidden("metadata.finalizers", &why), Cause::forbidden("metadata.finalizers", &why)]);
         }
@@ -128,7 +128,7 @@ pub(super) fn is_label(text: &str) -> bool {
         && bytes.iter().all(|b| outer(*b) || *b == b'-')
 }
 
-/// What is wrong with a DNS label of at most 63 bytes.
+/// Validates a DNS label of at most 63 bytes.
 pub(super) fn label_fault(text: &str) -> Option<String> {
     name_fault(text, NameRule::Label)
 }
@@ -180,7 +180,7 @@ pub(super) fn labels(field: &str, labels: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with the value of a label.
+/// Validates the value of a label.
 pub(crate) fn label_value_faults(text: &str) -> Vec<&'static str> {
     let mut faults = Vec::new();
     if text.len() > 63 {

@@ -202,7 +202,7 @@ pub(super) fn default_pod(pod: &mut Object) {
     }
 }
 
-/// What admission and the strategy add to a new Pod.
+/// Fields that admission and the strategy add to a new Pod.
 pub(super) fn prepare(pod: &mut Object) {
     let class = quality_of_service(pod.get("spec").unwrap_or(&Value::Null));
     let mut status = json!({"phase": "Pending", "qosClass": class});

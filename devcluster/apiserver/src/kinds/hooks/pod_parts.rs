@@ -124,7 +124,7 @@ fn resized(old: &[Value], new: &[Value]) -> Vec<Value> {
     old.iter().zip(new).map(merge).collect()
 }
 
-/// What is wrong with ephemeral containers in themselves.
+/// Validates ephemeral containers.
 fn ephemeral_containers(spec: &Value, causes: &mut Vec<Cause>) {
     let not = "cannot be set for an Ephemeral Container";
     let name_of = |container: &Value| text(container, &["name"]).to_owned();

@@ -1,4 +1,4 @@
-//! What is refused about pods and pod templates.
+//! Validation of pods and pod templates.
 
 use serde_json::Value;
 
@@ -97,7 +97,7 @@ pub(super) fn new_name<'a>(item: &'a Value, path: &str, others: &[&str], causes:
     name
 }
 
-/// What is wrong with a container, but for its name.
+/// Validates a container except for its name.
 pub(super) fn validate_container(container: &Value, path: &str, volumes: &[&str], causes: &mut Vec<Cause>) {
     if text(container, &["image"]).trim().is_empty() {
         causes.push(Cause::required(format!("{path}.image"), ""));
@@ -276,7 +276,7 @@ pub(super) fn immutable(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with the resize policies of a container.
+/// Validates the resize policies of a container.
 fn resize_policies(container: &Value, path: &str, restart: &str, causes: &mut Vec<Cause>) {
     let field = format!("{path}.resizePolicy");
     let mut seen: Vec<&str> = Vec::new();

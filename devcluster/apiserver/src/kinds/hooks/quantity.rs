@@ -72,7 +72,7 @@ impl Quantity {
     }
 }
 
-/// What the decoder says about text that is no quantity.
+/// The message of the decoder for an invalid quantity.
 pub(super) const NONSENSE: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 

@@ -1,4 +1,4 @@
-//! What definitions are allowed and what their schemas do to objects.
+//! Which definitions are accepted, and the effect of their schemas on objects.
 
 mod builtin;
 mod custom;

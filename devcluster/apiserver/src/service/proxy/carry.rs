@@ -64,7 +64,7 @@ pub(super) async fn carry(
             }
         };
         tokio::select! {
-            // However it ends, whoever reads the answer sees it.
+            // The reader of the response sees how it ends.
             _ = connection.with_upgrades() => {}
             () = ended => {}
         }

@@ -1,4 +1,4 @@
-//! What of a request and of its answer goes through a proxy: paths, headers and links.
+//! The parts of a request and its response that a proxy passes on: paths, headers and links.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -86,7 +86,7 @@ pub(super) fn of_answer(headers: &mut HeaderMap, links: &Links<'_>) {
     }
 }
 
-/// What links in answers are measured by.
+/// The base of links in responses.
 pub(super) struct Links<'a> {
     /// Path of the proxy.
     pub(super) root: &'a str,

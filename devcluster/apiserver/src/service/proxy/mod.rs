@@ -96,7 +96,7 @@ async fn pass_on(server: &Server, target: &Target, asked: &Asked, wanted: &str) 
     carry::carry(asked, address, &place, &headers::encoded(&path), is_upgrade, &links).await
 }
 
-/// Where a program has its root for whoever asks through the proxy.
+/// The root path of a program for clients of the proxy.
 fn root_of(target: &Target) -> String {
     let namespace =
         if target.namespace.is_empty() { String::new() } else { format!("namespaces/{}/", target.namespace) };

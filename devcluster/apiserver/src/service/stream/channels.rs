@@ -29,7 +29,7 @@ const ERROR: u8 = 3;
 /// The client says that it will write no more to the channel whose number follows.
 const CLOSE: u8 = 255;
 
-/// What a command tells its client.
+/// The messages from a command to its client.
 #[derive(Debug)]
 pub(super) enum Output {
     /// From its standard output.

@@ -29,7 +29,7 @@ const OPENING: Duration = Duration::from_secs(30);
 /// How long the output of a command that has ended may take to arrive.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What a client wants to see and write.
+/// The streams that a client requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     stdin: bool,
@@ -47,7 +47,7 @@ impl Options {
     }
 }
 
-/// What is wanted of a container.
+/// The operation on a container.
 #[derive(Clone, Debug)]
 pub(super) enum Command {
     /// These words are run.
@@ -203,7 +203,7 @@ async fn of_process(mut process: Box<dyn Process>, streams: Streams) -> Value {
         }
     };
     if !all_read {
-        // What has left the process group may hold the pipe; it is not waited for.
+        // A process that has left the process group may hold the pipe; do not wait for it.
         let _ = timeout(DRAIN, read).await;
     }
     ended(code)
@@ -224,7 +224,7 @@ async fn forward(
     }
 }
 
-/// What a container writes from now on.
+/// The output of a container from now on.
 async fn follow(log: Arc<dyn ContainerLog>, streams: Streams) {
     let mut changes = log.changes();
     let Some((_, mut position)) = log.read(false) else { return };
@@ -245,7 +245,7 @@ async fn follow(log: Arc<dyn ContainerLog>, streams: Streams) {
     }
 }
 
-/// What a simulated program does.
+/// The behaviour of a simulated program.
 async fn of_steps(steps: Vec<Step>, streams: Streams) -> Value {
     let Streams { mut stdin, output, options } = streams;
     for step in steps {

@@ -142,7 +142,7 @@ impl Pod {
             // A program that has closed its end needs no goodbye.
             let _ = writer.shutdown().await;
         };
-        // What the program has to say is carried to its end, whether the client has said all or not.
+        // The output of the program is forwarded completely, even if the client still sends.
         tokio::pin!(answered, asked);
         tokio::select! {
             () = &mut answered => {}

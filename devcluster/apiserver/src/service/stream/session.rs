@@ -22,7 +22,7 @@ const QUEUE: usize = 16;
 pub(super) struct Stream {
     pub(super) number: u32,
     pub(super) headers: Headers,
-    /// What the client writes; ends when it will write no more.
+    /// The input from the client; ends when the client closes it.
     pub(super) input: mpsc::Receiver<Bytes>,
     pub(super) output: Output,
 }
@@ -41,7 +41,7 @@ pub(super) struct Output {
     frames: mpsc::Sender<Out>,
 }
 
-/// What is to be written.
+/// The queued output.
 #[derive(Debug)]
 enum Out {
     Frame(Vec<u8>),
@@ -135,7 +135,7 @@ async fn read(
                     reader.read_exact(&mut piece).await?;
                     left -= piece.len();
                     if let Some(input) = &input {
-                        // Who reads no more has said so, or will.
+                        // A client that stops reading closes the session.
                         let _ = input.send(piece.into()).await;
                     }
                 }

@@ -1,4 +1,4 @@
-//! What the programs of a simulated container do: a handful of them, and a shell for one line.
+//! The programs of a simulated container: a handful, and a shell for one line.
 //!
 //! Nothing of this machine is run or read: a simulated pod is nowhere.
 //!

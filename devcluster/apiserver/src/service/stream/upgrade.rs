@@ -11,13 +11,13 @@ use crate::status::Status;
 /// A subprotocol, and how it is spoken.
 type Known = (&'static str, Upgrade);
 
-/// What `exec` and `attach` speak; the first that the client names wins.
+/// Subprotocols of `exec` and `attach`; the first one that the client offers is used.
 pub(super) const EXEC: &[Known] = &[
     ("v5.channel.k8s.io", Upgrade::Channels("v5.channel.k8s.io")),
     ("v4.channel.k8s.io", Upgrade::Channels("v4.channel.k8s.io")),
     ("v4.channel.k8s.io", Upgrade::Spdy("v4.channel.k8s.io")),
 ];
-/// What `portforward` speaks.
+/// Subprotocols of `portforward`.
 pub(super) const FORWARD: &[Known] = &[
     ("SPDY/3.1+portforward.k8s.io", Upgrade::Tunnel("SPDY/3.1+portforward.k8s.io")),
     ("portforward.k8s.io", Upgrade::Spdy("portforward.k8s.io")),

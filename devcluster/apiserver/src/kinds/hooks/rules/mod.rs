@@ -131,7 +131,7 @@ fn port_name(path: &str, value: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with an address.
+/// Validates an address.
 fn address_fault(text: &str) -> Option<&'static str> {
     if text.parse::<IpAddr>().is_ok() {
         return None;
@@ -188,7 +188,7 @@ impl Network {
     }
 }
 
-/// What is wrong with the text of a network.
+/// Validates a CIDR.
 fn network_fault(text: &str) -> Option<&'static str> {
     match Network::parse(text) {
         None => Some("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),

@@ -171,7 +171,7 @@ fn stateful_set(spec: &Value, causes: &mut Vec<Cause>) {
             whole["template"]["spec"]["volumes"] = volumes.into();
         }
         template(&whole, "StatefulSet", causes);
-        // What holds for templates looks at it, and then the kind does again.
+        // Reported twice, as by a real server: once by the validation of templates, and once by that of the kind.
         labels("spec.template.labels", found, causes);
     }
 }
