@@ -130,7 +130,7 @@ impl Server {
             subresource: call.subresource.clone(),
         };
         let options = match &call.action {
-            Action::Delete(options) => options.told(),
+            Action::Delete(options) => options.to_options(),
             _ => serde_json::Map::new(),
         };
         let settings = Settings {

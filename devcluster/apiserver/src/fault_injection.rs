@@ -127,7 +127,7 @@ pub struct Simulation {
 #[derive(Debug, Default)]
 pub struct FaultInjection {
     simulations: Mutex<BTreeMap<(String, String), Simulation>>,
-    told: watch::Sender<()>,
+    changed: watch::Sender<()>,
     /// With how often each has been met.
     faults: Mutex<Vec<(Fault, u32)>>,
     counts: Mutex<BTreeMap<(String, String, String), u64>>,
@@ -182,13 +182,13 @@ impl FaultInjection {
         let key = (image.to_owned(), container.to_owned());
         if simulations.len() < MAX_SIMULATIONS || simulations.contains_key(&key) {
             simulations.insert(key, simulation);
-            self.told.send_replace(());
+            self.changed.send_replace(());
         }
     }
 
     /// Wakes when it is told how containers end.
     pub fn simulations(&self) -> watch::Receiver<()> {
-        self.told.subscribe()
+        self.changed.subscribe()
     }
 
     /// Forgets all simulations; what was told of containers that run or have ended stays.
@@ -219,7 +219,7 @@ impl FaultInjection {
         let mut fired = self.fired.lock();
         if fired.len() < MAX_FAULTS {
             fired.insert((namespace.to_owned(), name.to_owned()));
-            self.told.send_replace(());
+            self.changed.send_replace(());
         }
     }
 

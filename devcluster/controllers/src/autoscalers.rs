@@ -73,7 +73,7 @@ impl Controller for Autoscalers {
                 queue.add_after(subject.clone(), AGAIN);
                 let mut outcome = Outcome::of(&autoscaler, &client.stamp());
                 outcome.lost(&why);
-                outcome.tell(client, subject, &autoscaler);
+                outcome.emit(client, subject, &autoscaler);
                 return;
             }
         };
@@ -98,7 +98,7 @@ impl Controller for Autoscalers {
                 outcome.unmeasured(subject.key.namespace(), metrics, current, &target.scale);
             }
         }
-        outcome.tell(client, subject, &autoscaler);
+        outcome.emit(client, subject, &autoscaler);
     }
 }
 
@@ -236,7 +236,7 @@ impl Outcome {
     }
 
     /// Writes the status and what goes with it, when it says something new.
-    fn tell(self, client: &Client, subject: &Subject, autoscaler: &Value) {
+    fn emit(self, client: &Client, subject: &Subject, autoscaler: &Value) {
         let mut known = autoscaler["status"].clone();
         if let Some(known) = known.as_object_mut() {
             known.entry("conditions").or_insert_with(|| json!([]));

@@ -120,7 +120,7 @@ fn create_set(client: &Client, subject: &Subject, deployment: &Value, sets: &Set
     match client.create(CONTROLLER, SETS, subject.key.namespace(), set) {
         Ok(set) => {
             if replicas > 0 {
-                rollout::tell_scaled(client, deployment, &set, 0, replicas);
+                rollout::emit_scaled(client, deployment, &set, 0, replicas);
             }
             let message = format!("Created new replica set \"{name}\"");
             announce(client, subject, deployment, revision, ("NewReplicaSetCreated", message));

@@ -113,7 +113,7 @@ fn status(
     remaining: &BTreeMap<String, usize>,
     holding: &BTreeMap<String, usize>,
 ) -> Value {
-    let told = |counts: &BTreeMap<String, usize>, what: &str| {
+    let listed = |counts: &BTreeMap<String, usize>, what: &str| {
         let parts: Vec<String> =
             counts.iter().map(|(name, n)| format!("{name} {what} {n} resource instances")).collect();
         parts.join(", ")
@@ -121,12 +121,12 @@ fn status(
     let content = if remaining.is_empty() {
         ("False", "ContentRemoved", "All content successfully removed".to_owned())
     } else {
-        ("True", "SomeResourcesRemain", format!("Some resources are remaining: {}", told(remaining, "has")))
+        ("True", "SomeResourcesRemain", format!("Some resources are remaining: {}", listed(remaining, "has")))
     };
     let finalizers = if holding.is_empty() {
         ("False", "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned())
     } else {
-        let message = format!("Some content in the namespace has finalizers remaining: {}", told(holding, "in"));
+        let message = format!("Some content in the namespace has finalizers remaining: {}", listed(holding, "in"));
         ("True", "SomeFinalizersRemain", message)
     };
     let fine = |reason: &'static str, message: &str| ("False", reason, message.to_owned());

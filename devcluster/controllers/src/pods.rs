@@ -354,18 +354,18 @@ pub(super) fn register_node(client: &Client) {
     client.update("kubelet", &subject, node);
     let Some(node) = client.get(&subject) else { return };
     let now = client.stamp();
-    let room = json!({"cpu": "64", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
+    let capacity = json!({"cpu": "64", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
     let mut status = node["status"].clone();
-    status["capacity"] = room.clone();
-    status["allocatable"] = room;
+    status["capacity"] = capacity.clone();
+    status["allocatable"] = capacity;
     status["addresses"] = json!([{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": NODE}]);
-    let told = [
+    let conditions = [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
     ];
-    status["conditions"] = told
+    status["conditions"] = conditions
         .into_iter()
         .map(|(kind, is, reason, message)| {
             json!({

@@ -55,9 +55,9 @@ fn impersonate(server: &Server, user: User, headers: &HeaderMap) -> Result<User,
         }
         let quoted: Vec<String> = groups.iter().map(|group| format!("{group:?}")).collect();
         let groups = if quoted.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", quoted.join(", ")) };
-        let told = if extra.is_empty() { "map[string][]string(nil)".to_owned() } else { format!("{extra:?}") };
+        let shown = if extra.is_empty() { "map[string][]string(nil)".to_owned() } else { format!("{extra:?}") };
         return Err(Status::bad_request(format!(
-            "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:[]string{groups}, Extra:{told}}} without \
+            "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:[]string{groups}, Extra:{shown}}} without \
              impersonating a user name"
         )));
     }

@@ -51,9 +51,9 @@ fn evaluate(
     let program = compile(expression, SCOPE)?;
     let mut parsed = program.expression().clone();
     walk::name_selection(&mut parsed, "authorizer", "requestResource");
-    let mut told = request.clone();
-    let (object, old) = match told.as_object_mut() {
-        Some(told) => (told.remove("object"), told.remove("oldObject")),
+    let mut rest = request.clone();
+    let (object, old) = match rest.as_object_mut() {
+        Some(rest) => (rest.remove("object"), rest.remove("oldObject")),
         None => (None, None),
     };
     let absent: Vec<&str> = [("object", &object), ("oldObject", &old)]
@@ -66,7 +66,7 @@ fn evaluate(
     let known = |value: Option<Value>| value_of(&value.unwrap_or_default());
     context.add_variable_from_value("object", known(object));
     context.add_variable_from_value("oldObject", known(old));
-    context.add_variable_from_value("request", value_of(&told));
+    context.add_variable_from_value("request", value_of(&rest));
     context.add_variable_from_value("namespaceObject", value_of(&json!({})));
     let place = Place::Resource {
         group: target.kind.group.clone(),

@@ -1,7 +1,7 @@
 //! Where a write meets the webhooks: their answers change it or refuse it.
 
 use super::{
-    Answer, Digest, Question, Said, Stop, conditions,
+    Answer, Digest, Question, Response, Stop, conditions,
     hooks::{self, Hook, Write},
     review,
 };
@@ -39,7 +39,7 @@ pub(crate) fn mutate(
                 continue;
             }
             let Some(answer) = settings.answers.get(&question.digest) else { return Err(Stop::Ask(vec![question])) };
-            let patch = judge(hook, answer)?.and_then(|said| said.patch);
+            let patch = judge(hook, answer)?.and_then(|response| response.patch);
             if let Some(patch) = patch.filter(|patch| patch.as_array().is_some_and(|p| !p.is_empty())) {
                 let Some(object) = object.as_deref_mut() else {
                     let why = "attempted to modify the object, which is not supported for this operation";
@@ -91,10 +91,10 @@ pub(crate) fn validate(
 }
 
 /// What a webhook said, if it counts; the refusal of a write otherwise.
-fn judge(hook: &Hook, answer: &Answer) -> Result<Option<Said>, Status> {
+fn judge(hook: &Hook, answer: &Answer) -> Result<Option<Response>, Status> {
     match answer {
-        Ok(said) if said.allowed => Ok(Some(said.clone())),
-        Ok(said) => Err(review::denied(&hook.name, &said.status)),
+        Ok(response) if response.allowed => Ok(Some(response.clone())),
+        Ok(response) => Err(review::denied(&hook.name, &response.status)),
         Err(_) if !hook.must_answer() => Ok(None),
         Err(why) => Err(internal(&format!("failed calling webhook {:?}: {why}", hook.name))),
     }

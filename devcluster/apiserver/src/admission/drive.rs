@@ -57,7 +57,7 @@ impl<'a> Course<'a> {
     fn learn(&mut self, questions: Vec<Question>, answers: Vec<Answer>) {
         let known = Arc::make_mut(&mut self.settings.answers);
         for (question, answer) in questions.into_iter().zip(answers) {
-            for warning in answer.iter().flat_map(|said| &said.warnings) {
+            for warning in answer.iter().flat_map(|response| &response.warnings) {
                 if !self.warnings.contains(warning) {
                     self.warnings.push(warning.clone());
                 }

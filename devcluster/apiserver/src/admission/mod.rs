@@ -48,7 +48,7 @@ pub struct Question {
 
 /// The answer of a webhook.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct Response {
     /// Whether the write may go on.
     pub(crate) allowed: bool,
     /// The Status of a refusal.
@@ -60,7 +60,7 @@ pub(crate) struct Said {
 }
 
 /// What became of a question; a failure is told in the words of a real server.
-pub(crate) type Answer = Result<Said, String>;
+pub(crate) type Answer = Result<Response, String>;
 
 /// The answers of one request so far.
 pub(crate) type Answers = Arc<HashMap<Digest, Answer>>;

@@ -1,7 +1,7 @@
 //! AdmissionReviews: how a write is put to a webhook, and how its answer is read.
 
 use super::{
-    Said,
+    Response,
     hooks::{Hook, Write},
 };
 use crate::{
@@ -74,7 +74,7 @@ fn options(settings: &Settings, write: &Write<'_>) -> Value {
 }
 
 /// Reads an answer. Fails in the words of a real server.
-pub(super) fn read(body: &[u8], review: &Value, mutating: bool) -> Result<Said, String> {
+pub(super) fn read(body: &[u8], review: &Value, mutating: bool) -> Result<Response, String> {
     let answer: Value = serde_json::from_slice(body).map_err(|error| {
         let what = error.to_string();
         let what = what.split(" at line").next().unwrap_or_default();
@@ -113,7 +113,7 @@ pub(super) fn read(body: &[u8], review: &Value, mutating: bool) -> Result<Said, 
     }
     let patch = if patch.is_empty() { None } else { Some(decode(patch)?) };
     let warnings = response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    Ok(Said {
+    Ok(Response {
         allowed: response["allowed"] == true,
         status: response["status"].clone(),
         patch,
@@ -152,7 +152,7 @@ pub(super) fn denied(name: &str, given: &Value) -> Status {
 mod tests {
     use super::*;
 
-    fn check(response: Value, mutating: bool) -> Result<Said, String> {
+    fn check(response: Value, mutating: bool) -> Result<Response, String> {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}});
         let answer = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});
         read(answer.to_string().as_bytes(), &review, mutating)
@@ -160,12 +160,15 @@ mod tests {
 
     #[test]
     fn reads_what_a_webhook_says() {
-        let said = check(
+        let response = check(
             json!({"uid": "u", "allowed": true, "warnings": ["w"], "patchType": "JSONPatch", "patch": STANDARD.encode("[]")}),
             true,
         );
-        let said = said.unwrap();
-        assert_eq!((said.allowed, said.warnings, said.patch), (true, vec!["w".to_owned()], Some(json!([]))));
+        let response = response.unwrap();
+        assert_eq!(
+            (response.allowed, response.warnings, response.patch),
+            (true, vec!["w".to_owned()], Some(json!([])))
+        );
     }
 
     #[test]

@@ -59,9 +59,9 @@ pub fn apply_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut 
     }
     if before != wanted && !others.is_empty() && !cx.force {
         // The conflict is one of the Scale, whose version and path the client knows.
-        let told: Vec<Entry> =
+        let owners: Vec<Entry> =
             others.iter().map(|e| Entry { api_version: SCALE_VERSION.to_owned(), ..e.clone() }).collect();
-        let conflicts: Vec<(&Entry, FieldSet)> = told.iter().map(|e| (e, leaf(&["spec", "replicas"]))).collect();
+        let conflicts: Vec<(&Entry, FieldSet)> = owners.iter().map(|e| (e, leaf(&["spec", "replicas"]))).collect();
         return Err(conflict::refuse(&conflicts));
     }
     let owners = separate(&mut entries, path, before == wanted);

@@ -22,11 +22,11 @@ pub(super) async fn answer(server: &Server, target: &Target, asked: &Asked) -> R
     let (body, duplicates) = body_of("Binding", asked, None)?;
     settings.duplicate_fields = duplicates;
     let bind = |settings: &Settings| binding::bind(server, target, settings, body.clone());
-    let (outcome, told) = admitted(server, &settings, bind).await;
+    let (outcome, warnings_of_webhooks) = admitted(server, &settings, bind).await;
     let outcome = outcome.map(|warnings| {
         let mut response = respond::json(201, binding::success().to_string().into());
         respond::warn(&mut response, &warnings);
         response
     });
-    Ok(answered(outcome, &told))
+    Ok(answered(outcome, &warnings_of_webhooks))
 }

@@ -56,8 +56,8 @@ pub(super) fn answer(server: &Server, name: &str, asked: &Asked) -> Response<Bod
             Ok(json!({}))
         }
         (&Method::POST, "simulate") => serde_json::from_slice::<Simulated>(&asked.body)
-            .map(|told| {
-                server.faults().simulate(&told.image.clone(), &told.container.clone(), told.simulation());
+            .map(|request| {
+                server.faults().simulate(&request.image.clone(), &request.container.clone(), request.simulation());
                 json!({})
             })
             .map_err(|e| Status::bad_request(format!("reading the simulation: {e}"))),

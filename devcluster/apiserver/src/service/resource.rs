@@ -403,12 +403,12 @@ async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> 
     };
     delete::is_options(&body)?;
     // With a body, the query is ignored.
-    let said = if asked.body.is_empty() { asked.query.clone() } else { Query::default() };
-    let options = DeleteOptions::parse(&body, &said)?;
+    let query = if asked.body.is_empty() { asked.query.clone() } else { Query::default() };
+    let options = DeleteOptions::parse(&body, &query)?;
     let settings = Settings {
         now: stamp(server.now()),
         dry_run: options.dry_run,
-        options: options.told(),
+        options: options.to_options(),
         user: asked.user.clone(),
         ..Settings::default()
     };
@@ -416,7 +416,7 @@ async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> 
         return remove_all(server, target, &settings, &options, asked).await;
     }
     let attempt = |settings: &Settings| delete::delete(server, target, settings, &options);
-    let (outcome, told) = admitted(server, &settings, attempt).await;
+    let (outcome, warnings_of_webhooks) = admitted(server, &settings, attempt).await;
     let outcome = outcome.map(|(deleted, warnings)| {
         let body: Bytes = match deleted {
             Deleted::Gone(value) if delete::answers_object(&target.kind) => value.to_string().into(),
@@ -427,7 +427,7 @@ async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> 
         respond::warn(&mut response, &warnings);
         response
     });
-    Ok(answered(outcome, &told))
+    Ok(answered(outcome, &warnings_of_webhooks))
 }
 
 async fn remove_all(

@@ -92,19 +92,19 @@ pub(super) fn settings(server: &Server, asked: &Asked, options: &str) -> Result<
         return refuse(Cause::new("FieldValueInvalid", "fieldManager", why));
     }
     let manager = if manager.is_empty() { "unknown" } else { manager };
-    let mut told = serde_json::Map::new();
+    let mut options = serde_json::Map::new();
     for name in ["fieldManager", "fieldValidation"] {
         if !asked.query.text(name).is_empty() {
-            told.insert(name.to_owned(), asked.query.text(name).into());
+            options.insert(name.to_owned(), asked.query.text(name).into());
         }
     }
     if dry_run {
-        told.insert("dryRun".to_owned(), json!(["All"]));
+        options.insert("dryRun".to_owned(), json!(["All"]));
     }
     Ok(Settings {
         dry_run,
         validation,
-        options: told,
+        options,
         manager: manager.to_owned(),
         now: stamp(server.now()),
         user: asked.user.clone(),

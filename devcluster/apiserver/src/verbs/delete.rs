@@ -119,10 +119,10 @@ pub(crate) fn is_options(body: &Value) -> Result<(), Status> {
 
 impl DeleteOptions {
     /// The options as webhooks are told.
-    pub(crate) fn told(&self) -> serde_json::Map<String, Value> {
-        let mut told = serde_json::Map::new();
+    pub(crate) fn to_options(&self) -> serde_json::Map<String, Value> {
+        let mut options = serde_json::Map::new();
         let mut put = |name: &str, value: Value| {
-            told.insert(name.to_owned(), value);
+            options.insert(name.to_owned(), value);
         };
         if let Some(grace) = self.grace {
             put("gracePeriodSeconds", grace.into());
@@ -142,7 +142,7 @@ impl DeleteOptions {
         if self.dry_run {
             put("dryRun", json!(["All"]));
         }
-        told
+        options
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn resize(client: &Client, deployment: &Value, set: &Value, replicas:
         return;
     }
     if old != replicas {
-        tell_scaled(client, deployment, set, old, replicas);
+        emit_scaled(client, deployment, set, old, replicas);
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn first_replicas(deployment: &Value, sets: &Sets) -> i64 {
 }
 
 /// Tells of a changed size.
-pub(super) fn tell_scaled(client: &Client, deployment: &Value, set: &Value, from: i64, to: i64) {
+pub(super) fn emit_scaled(client: &Client, deployment: &Value, set: &Value, from: i64, to: i64) {
     let direction = if to > from { "up" } else { "down" };
     let message = format!("Scaled {direction} replica set {} from {from} to {to}", text(set, "/metadata/name"));
     client.report(deployment, SOURCE, "Normal", "ScalingReplicaSet", &message);
@@ -95,8 +95,8 @@ pub(super) fn step(client: &Client, deployment: &Value, sets: &Sets) {
     let wanted = if size > replicas || !active_old || text(deployment, "/spec/strategy/type") != "RollingUpdate" {
         replicas
     } else {
-        let room = most(deployment) - sets.sum("/spec/replicas");
-        size + room.clamp(0, (replicas - size).max(0))
+        let headroom = most(deployment) - sets.sum("/spec/replicas");
+        size + headroom.clamp(0, (replicas - size).max(0))
     };
     let grew = wanted != size;
     resize(client, deployment, current, wanted);

@@ -84,7 +84,7 @@ pub(super) fn of(client: &Client, deployment: &Value, sets: &Sets) -> Value {
 fn progress(client: &Client, deployment: &Value, sets: &Sets, status: &Value, list: Vec<Value>) -> Vec<Value> {
     let deadline = &deployment["spec"]["progressDeadlineSeconds"];
     let now = client.stamp();
-    let said = list.iter().find(|c| c["type"] == "Progressing").cloned().unwrap_or_default();
+    let progressing = list.iter().find(|c| c["type"] == "Progressing").cloned().unwrap_or_default();
     if deadline.is_null() {
         return list.into_iter().filter(|c| c["type"] != "Progressing").collect();
     }
@@ -92,11 +92,12 @@ fn progress(client: &Client, deployment: &Value, sets: &Sets, status: &Value, li
         let message = "Deployment is paused";
         return put(&list, "Progressing", "Unknown", "DeploymentPaused", message, &now, Refresh::OnChange);
     }
-    if said["reason"] == "DeploymentPaused" {
+    if progressing["reason"] == "DeploymentPaused" {
         let message = "Deployment is resumed";
         return put(&list, "Progressing", "Unknown", "DeploymentResumed", message, &now, Refresh::OnChange);
     }
-    let rolled_out = status["replicas"] == status["updatedReplicas"] && said["reason"] == "NewReplicaSetAvailable";
+    let rolled_out =
+        status["replicas"] == status["updatedReplicas"] && progressing["reason"] == "NewReplicaSetAvailable";
     let Some(current) = sets.current.as_ref().filter(|_| !rolled_out) else { return list };
     let name = text(current, "/metadata/name");
     let replicas = count(deployment, "/spec/replicas");
@@ -112,7 +113,7 @@ fn progress(client: &Client, deployment: &Value, sets: &Sets, status: &Value, li
         let message = format!("ReplicaSet \"{name}\" is progressing.");
         return put(&list, "Progressing", "True", "ReplicaSetUpdated", &message, &now, Refresh::Always);
     }
-    if left(client, &said, deadline).is_some_and(|left| left <= 0) {
+    if left(client, &progressing, deadline).is_some_and(|left| left <= 0) {
         let message = format!("ReplicaSet \"{name}\" has timed out progressing.");
         return put(&list, "Progressing", "False", "ProgressDeadlineExceeded", &message, &now, Refresh::OnChange);
     }
@@ -120,20 +121,23 @@ fn progress(client: &Client, deployment: &Value, sets: &Sets, status: &Value, li
 }
 
 /// Seconds until a Deployment that says this has taken too long; `None` when it is done or has failed already.
-fn left(client: &Client, said: &Value, deadline: &Value) -> Option<i64> {
-    if said.is_null()
-        || matches!(text(said, "/reason"), "NewReplicaSetAvailable" | "ProgressDeadlineExceeded" | "DeploymentPaused")
+fn left(client: &Client, progressing: &Value, deadline: &Value) -> Option<i64> {
+    if progressing.is_null()
+        || matches!(
+            text(progressing, "/reason"),
+            "NewReplicaSetAvailable" | "ProgressDeadlineExceeded" | "DeploymentPaused"
+        )
     {
         return None;
     }
-    let since: Timestamp = text(said, "/lastUpdateTime").parse().ok()?;
+    let since: Timestamp = text(progressing, "/lastUpdateTime").parse().ok()?;
     Some(deadline.as_i64()? + since.as_second() - client.now().as_second())
 }
 
 /// When to see whether the Deployment takes too long.
 pub(super) fn deadline(client: &Client, status: &Value, deployment: &Value) -> Option<Duration> {
     let list = status["conditions"].as_array()?;
-    let said = list.iter().find(|c| c["type"] == "Progressing")?;
-    let left = left(client, said, &deployment["spec"]["progressDeadlineSeconds"])?;
+    let progressing = list.iter().find(|c| c["type"] == "Progressing")?;
+    let left = left(client, progressing, &deployment["spec"]["progressDeadlineSeconds"])?;
     Some(Duration::from_secs(u64::try_from(left.max(0)).unwrap_or(0)) + Duration::from_millis(200))
 }

@@ -3,7 +3,7 @@
 //! What keeps it from starting is said and tried again; what ends is started again as the pod's policy says, with the
 //! kubelet's growing delays.
 //!
-//! Deliberately absent: the pod's status, which is made of the [`News`] (`pod`).
+//! Deliberately absent: the pod's status, which is made of the [`Update`] (`pod`).
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -19,12 +19,12 @@ use tokio::task::JoinSet;
 
 use super::context::Context;
 use super::image::{self, Image};
-use super::logs::Book;
+use super::logs::StoredLog;
 use super::marks::Mark;
 use super::probes::seconds;
 use super::probes::{self, Probing, Verdict};
 use super::process::{Group, Program, code, command, run};
-use super::program::{Room, program};
+use super::program::{Sandbox, program};
 use super::status::{Ended, State};
 use super::usage::{Fault, Limits};
 use super::volumes::Volume;
@@ -48,7 +48,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// Messages from a container to its pod.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum Update {
     /// It does something else now; with the number of its restarts.
     State(State, i64),
     /// The identity of its image.
@@ -69,9 +69,9 @@ pub(super) struct Container {
     pub(super) spec: Value,
     /// Whether it may run again when it succeeds, and when it fails.
     pub(super) policy: Policy,
-    pub(super) room: Room,
+    pub(super) sandbox: Sandbox,
     pub(super) volumes: Arc<Vec<Volume>>,
-    pub(super) news: mpsc::Sender<(usize, News)>,
+    pub(super) updates: mpsc::Sender<(usize, Update)>,
     /// The grace of a pod that is to end.
     pub(super) stop: watch::Receiver<Option<Duration>>,
     /// Wakes when a ConfigMap or a Secret has changed.
@@ -95,7 +95,7 @@ impl Container {
     /// Runs the container until it will not run again or the pod is to end.
     pub(super) async fn run(mut self) {
         self.course().await;
-        self.tell(News::Over).await;
+        self.send(Update::Over).await;
     }
 
     async fn course(&mut self) {
@@ -106,7 +106,7 @@ impl Container {
             let begun = Instant::now();
             let ended = self.live(&program, restarts).await;
             let failed = ended.code != 0;
-            self.tell(News::State(State::Ended(ended), restarts)).await;
+            self.send(Update::State(State::Ended(ended), restarts)).await;
             let again = match self.policy {
                 Policy::Always => true,
                 Policy::OnFailure => failed,
@@ -141,7 +141,7 @@ impl Container {
             text(metadata, "/uid"),
         );
         self.event("Warning", "BackOff", &format!("Back-off restarting failed container {}", self.name()));
-        self.tell(News::State(State::Waiting("CrashLoopBackOff", message), restarts)).await;
+        self.send(Update::State(State::Waiting("CrashLoopBackOff", message), restarts)).await;
         self.pause(delay).await
     }
 
@@ -149,9 +149,9 @@ impl Container {
         text(&self.spec, "/name")
     }
 
-    async fn tell(&self, news: News) {
+    async fn send(&self, update: Update) {
         // A pod that no longer listens is gone, and this task with it.
-        let _ = self.news.send((self.index, news)).await;
+        let _ = self.updates.send((self.index, update)).await;
     }
 
     fn event(&self, kind: &str, reason: &str, message: &str) {
@@ -168,7 +168,7 @@ impl Container {
 
     /// The program, as soon as it can be had; `None` when the pod is to end before.
     async fn prepare(&mut self, restarts: i64) -> Option<Program> {
-        let mut said = String::new();
+        let mut reported = String::new();
         loop {
             if self.stop.borrow().is_some() {
                 return None;
@@ -176,8 +176,8 @@ impl Container {
             self.objects.borrow_and_update();
             let (reason, message) = match image::ready(&self.ctx, text(&self.spec, "/image")).await {
                 Ok(image) => {
-                    self.tell(News::Image(image.id.clone())).await;
-                    match program(&self.ctx, &self.pod, &self.spec, &self.room, &self.volumes, &image) {
+                    self.send(Update::Image(image.id.clone())).await;
+                    match program(&self.ctx, &self.pod, &self.spec, &self.sandbox, &self.volumes, &image) {
                         Ok(program) => {
                             self.image = Some(image);
                             return Some(program);
@@ -189,17 +189,17 @@ impl Container {
             };
             let state = State::Waiting(reason, message.clone());
             // A missing image is told once, and then that it is awaited: who follows the pod hears of no change.
-            if reason != "ErrImagePull" || said != message {
-                self.tell(News::State(state, restarts)).await;
+            if reason != "ErrImagePull" || reported != message {
+                self.send(Update::State(state, restarts)).await;
             }
-            if said != message {
+            if reported != message {
                 self.event("Warning", "Failed", &format!("Error: {message}"));
-                said.clone_from(&message);
+                reported.clone_from(&message);
             }
             if reason == "ErrImagePull" {
                 let image = text(&self.spec, "/image");
                 let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {message}");
-                self.tell(News::State(State::Waiting("ImagePullBackOff", message), restarts)).await;
+                self.send(Update::State(State::Waiting("ImagePullBackOff", message), restarts)).await;
                 // Pushes are no events here; what is tried costs a look at one file.
                 if !self.pause(LOOK_AGAIN).await {
                     return None;
@@ -219,8 +219,9 @@ impl Container {
         let begun = Timestamp::now();
         let id = format!("devcluster://{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
         let mut ended = Ended { code: 128, reason: "StartError", message: String::new(), begun, over: begun, id };
-        let book = self.ctx.node.books.open(text(&self.pod, "/metadata/uid"), self.name(), self.room.directory.clone());
-        let fresh = book.begin().and_then(|()| std::fs::write(&self.room.termination, ""));
+        let log =
+            self.ctx.node.logs.open(text(&self.pod, "/metadata/uid"), self.name(), self.sandbox.directory.clone());
+        let fresh = log.begin().and_then(|()| std::fs::write(&self.sandbox.termination, ""));
         let mark = Mark::new(&self.ctx.node().directory());
         let mut program = program.clone();
         program.env.push(mark.variable());
@@ -229,7 +230,7 @@ impl Container {
         let (mut group, stdout, stderr) = match started {
             Ok(started) => started,
             Err(error) => {
-                book.end();
+                log.end();
                 ended.message = match error.kind() {
                     ErrorKind::NotFound => format!("exec: {:?}: executable file not found in $PATH", program.name),
                     _ => format!("exec: {:?}: {error}", program.name),
@@ -239,11 +240,11 @@ impl Container {
             }
         };
         let mut output = JoinSet::new();
-        let (out, err) = (book.clone(), book.clone());
+        let (out, err) = (log.clone(), log.clone());
         output.spawn(async move { out.keep("stdout", stdout).await });
         output.spawn(async move { err.keep("stderr", stderr).await });
         self.event("Normal", "Started", &format!("Started container {}", self.name()));
-        self.tell(News::State(State::Running(begun, ended.id.clone()), restarts)).await;
+        self.send(Update::State(State::Running(begun, ended.id.clone()), restarts)).await;
         let listed = self.ctx.node.running.list(text(&self.pod, "/metadata/uid"), self.name(), program);
         let fault = self.watch_over(&mut group, program).await;
         drop(listed);
@@ -254,9 +255,9 @@ impl Container {
         // A process that left its group may hold the pipe; it is not waited for.
         let _ = tokio::time::timeout(DRAIN, drained).await;
         drop(output);
-        book.end();
+        log.end();
         ended.reason = if ended.code == 0 { "Completed" } else { "Error" };
-        ended.message = self.message(&book, ended.code);
+        ended.message = self.message(&log, ended.code);
         if let Some(fault) = fault {
             ended.reason = fault.reason();
             if !fault.message().is_empty() {
@@ -269,12 +270,12 @@ impl Container {
     /// Probes and limits, until the container has ended or has been ended; answers what it was killed for.
     async fn watch_over(&mut self, group: &mut Group, program: &Program) -> Option<Fault> {
         let watched = self.ctx.node().usage.watch(group.id(), Limits::of(&self.spec, self.ctx.node().options.tasks));
-        let mut probing = Probing::start(&self.ctx, &self.spec, self.room.address, program);
+        let mut probing = Probing::start(&self.ctx, &self.spec, self.sandbox.address, program);
         if probing.nothing_to_start() {
-            self.tell(News::Started).await;
+            self.send(Update::Started).await;
         }
         if probing.nothing_to_await() {
-            self.tell(News::Ready(true)).await;
+            self.send(Update::Ready(true)).await;
         }
         loop {
             tokio::select! {
@@ -285,19 +286,19 @@ impl Container {
                     return Some(fault);
                 }
                 grace = stopped(&mut self.stop) => {
-                    self.tell(News::Ready(false)).await;
+                    self.send(Update::Ready(false)).await;
                     self.end(group, program, grace).await;
                     return None;
                 }
                 verdict = probing.next() => match verdict {
-                    Verdict::Started => self.tell(News::Started).await,
-                    Verdict::Ready(ready) => self.tell(News::Ready(ready)).await,
+                    Verdict::Started => self.send(Update::Started).await,
+                    Verdict::Ready(ready) => self.send(Update::Ready(ready)).await,
                     Verdict::Failed(message) => self.event("Warning", "Unhealthy", &message),
                     Verdict::Dead(probe) => {
                         let name = self.name();
                         let message = format!("Container {name} failed {probe} probe, will be restarted");
                         self.event("Normal", "Killing", &message);
-                        self.tell(News::Ready(false)).await;
+                        self.send(Update::Ready(false)).await;
                         let grace = count(&self.pod, "/spec/terminationGracePeriodSeconds");
                         self.end(group, program, seconds(grace.try_into().unwrap_or(30))).await;
                         return None;
@@ -333,17 +334,17 @@ impl Container {
             if let Err(why) = run(&self.ctx.node.watchdog, &command, LONGEST_BACKOFF).await {
                 self.event("Warning", "FailedPreStopHook", &format!("PreStopHook failed: {why}"));
             }
-        } else if let Err(why) = probes::ask(hook, &self.spec, self.room.address, LONGEST_BACKOFF).await {
+        } else if let Err(why) = probes::ask(hook, &self.spec, self.sandbox.address, LONGEST_BACKOFF).await {
             self.event("Warning", "FailedPreStopHook", &format!("PreStopHook failed: {why}"));
         }
     }
 
     /// The termination message.
-    fn message(&self, book: &Book, code: i64) -> String {
-        let written = last_written(&self.room.termination);
+    fn message(&self, log: &StoredLog, code: i64) -> String {
+        let written = last_written(&self.sandbox.termination);
         let falls_back = text(&self.spec, "/terminationMessagePolicy") == "FallbackToLogsOnError";
         if written.is_empty() && falls_back && code != 0 {
-            return book.last_words(LAST_LINES, LAST_BYTES);
+            return log.last_words(LAST_LINES, LAST_BYTES);
         }
         written
     }

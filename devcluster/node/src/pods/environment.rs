@@ -13,7 +13,7 @@ use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::text;
 
 /// Sources of the values of variables.
-pub(super) struct Facts<'a> {
+pub(super) struct ValueSources<'a> {
     pub(super) pod: &'a Value,
     pub(super) address: String,
     pub(super) host: String,
@@ -33,18 +33,18 @@ pub(super) struct Variable {
 }
 
 /// The variables of a container as its pod says them; what is missing as `Err`, in the kubelet's words.
-pub(super) fn resolve(container: &Value, facts: &Facts<'_>) -> Result<Vec<Variable>, String> {
+pub(super) fn resolve(container: &Value, values: &ValueSources<'_>) -> Result<Vec<Variable>, String> {
     let mut found: Vec<Variable> = Vec::new();
     for source in container["envFrom"].as_array().into_iter().flatten() {
         let prefix = text(source, "/prefix");
-        for (name, value, secret) in whole(source, facts)? {
+        for (name, value, secret) in whole(source, values)? {
             set(&mut found, Variable { name: format!("{prefix}{name}"), value, secret });
         }
     }
     for entry in container["env"].as_array().into_iter().flatten() {
         let name = text(entry, "/name").to_owned();
         if let Some(source) = entry.get("valueFrom").filter(|source| source.is_object()) {
-            if let Some((value, secret)) = from(source, container, facts)? {
+            if let Some((value, secret)) = from(source, container, values)? {
                 set(&mut found, Variable { name, value, secret });
             }
         } else {
@@ -61,12 +61,12 @@ fn set(found: &mut Vec<Variable>, variable: Variable) {
 }
 
 /// All entries of the object that an `envFrom` names.
-fn whole(source: &Value, facts: &Facts<'_>) -> Result<Vec<(String, String, bool)>, String> {
+fn whole(source: &Value, values: &ValueSources<'_>) -> Result<Vec<(String, String, bool)>, String> {
     let (kind, field) =
         if source["secretRef"].is_object() { ("secret", "secretRef") } else { ("configmap", "configMapRef") };
     let name = text(source, &format!("/{field}/name")).to_owned();
     let secret = kind == "secret";
-    let object = if secret { (facts.secret)(&name) } else { (facts.config_map)(&name) };
+    let object = if secret { (values.secret)(&name) } else { (values.config_map)(&name) };
     let Some(object) = object else {
         let optional = source[field]["optional"] == true;
         return if optional { Ok(Vec::new()) } else { Err(format!("{kind} \"{name}\" not found")) };
@@ -87,12 +87,12 @@ fn entry(value: &Value, secret: bool) -> Option<String> {
 }
 
 /// The value that a `valueFrom` leads to, and whether it is secret; `None` when it is optional and missing.
-fn from(source: &Value, container: &Value, facts: &Facts<'_>) -> Result<Option<(String, bool)>, String> {
+fn from(source: &Value, container: &Value, values: &ValueSources<'_>) -> Result<Option<(String, bool)>, String> {
     if source["fieldRef"].is_object() {
-        return Ok(Some((field(text(source, "/fieldRef/fieldPath"), facts), false)));
+        return Ok(Some((field(text(source, "/fieldRef/fieldPath"), values), false)));
     }
     if source["resourceFieldRef"].is_object() {
-        return Ok(Some((resource(&source["resourceFieldRef"], container, facts), false)));
+        return Ok(Some((resource(&source["resourceFieldRef"], container, values), false)));
     }
     let secret = source["secretKeyRef"].is_object();
     let (kind, shown, reference) = if secret {
@@ -102,7 +102,7 @@ fn from(source: &Value, container: &Value, facts: &Facts<'_>) -> Result<Option<(
     };
     let (name, key) = (text(reference, "/name"), text(reference, "/key"));
     let optional = reference["optional"] == true;
-    let object = if secret { (facts.secret)(name) } else { (facts.config_map)(name) };
+    let object = if secret { (values.secret)(name) } else { (values.config_map)(name) };
     let Some(object) = object else {
         return if optional { Ok(None) } else { Err(format!("{kind} \"{name}\" not found")) };
     };
@@ -110,22 +110,22 @@ fn from(source: &Value, container: &Value, facts: &Facts<'_>) -> Result<Option<(
         Some(value) => Ok(Some((value, secret))),
         None if optional => Ok(None),
         None => {
-            let namespace = text(facts.pod, "/metadata/namespace");
+            let namespace = text(values.pod, "/metadata/namespace");
             Err(format!("couldn't find key {key} in {shown} {namespace}/{name}"))
         }
     }
 }
 
 /// A field of the pod.
-pub(super) fn field(path: &str, facts: &Facts<'_>) -> String {
-    let pod = facts.pod;
+pub(super) fn field(path: &str, values: &ValueSources<'_>) -> String {
+    let pod = values.pod;
     let entry = |list: &str| -> Option<String> {
         let key = path.strip_prefix(&format!("metadata.{list}['"))?.strip_suffix("']")?;
         Some(pod["metadata"][list][key].as_str().unwrap_or_default().to_owned())
     };
     match path {
-        "status.podIP" | "status.podIPs" => facts.address.clone(),
-        "status.hostIP" | "status.hostIPs" => facts.host.clone(),
+        "status.podIP" | "status.podIPs" => values.address.clone(),
+        "status.hostIP" | "status.hostIPs" => values.host.clone(),
         _ => entry("labels").or_else(|| entry("annotations")).unwrap_or_else(|| {
             let pointer = format!("/{}", path.replace('.', "/"));
             text(pod, &pointer).to_owned()
@@ -134,10 +134,10 @@ pub(super) fn field(path: &str, facts: &Facts<'_>) -> String {
 }
 
 /// A limit or request of a container, in units of the divisor; the node's capacity where it has none.
-fn resource(reference: &Value, container: &Value, facts: &Facts<'_>) -> String {
+fn resource(reference: &Value, container: &Value, values: &ValueSources<'_>) -> String {
     let (list, name) = text(reference, "/resource").split_once('.').unwrap_or_default();
     let wanted = text(reference, "/containerName");
-    let containers = facts.pod["spec"]["containers"].as_array().into_iter().flatten();
+    let containers = values.pod["spec"]["containers"].as_array().into_iter().flatten();
     let named = containers.into_iter().find(|c| !wanted.is_empty() && c["name"] == wanted).unwrap_or(container);
     let divisor = hooks::quantity(&reference["divisor"]).filter(|divisor| *divisor > 0).unwrap_or(1_000_000_000);
     let given = hooks::quantity(&named["resources"][list][name]);
@@ -194,14 +194,14 @@ mod tests {
         });
         let map = Arc::new(json!({"data": {"A": "a", "B": "b"}}));
         let hidden = Arc::new(json!({"data": {"PASSWORD": "cHc="}}));
-        let facts = Facts {
+        let values = ValueSources {
             pod: &pod,
             address: "127.2.0.1".into(),
             host: "127.0.0.1".into(),
             config_map: &|name| (name == "map").then(|| map.clone()),
             secret: &|name| (name == "hidden").then(|| hidden.clone()),
         };
-        let found = resolve(container, &facts)?;
+        let found = resolve(container, &values)?;
         Ok(found.iter().map(|v| format!("{}={}{}", v.name, v.value, if v.secret { " secret" } else { "" })).collect())
     }
 

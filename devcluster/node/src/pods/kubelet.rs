@@ -15,7 +15,7 @@ use devcluster_apiserver::kubelet::{ContainerLog, Kubelet, Process};
 use devcluster_apiserver::store::Key;
 
 use super::exec::{self, Running};
-use super::logs::Books;
+use super::logs::StoredLogs;
 use super::options::{HostImage, NodeOptions};
 use super::slot::Slot;
 use super::unpacked::Images;
@@ -28,7 +28,7 @@ pub struct Node {
     pub(super) options: NodeOptions,
     pub(super) registry: Option<Arc<Registry>>,
     pub(super) slot: Slot,
-    pub(super) books: Books,
+    pub(super) logs: StoredLogs,
     pub(super) running: Arc<Running>,
     pub(super) watchdog: Arc<Watchdog>,
     pub(super) usage: Usage,
@@ -52,7 +52,7 @@ impl Node {
             options,
             registry,
             slot,
-            books: Books::default(),
+            logs: StoredLogs::default(),
             running: Arc::default(),
             watchdog,
             usage: Usage::default(),
@@ -109,7 +109,7 @@ impl Kubelet for Node {
     }
 
     fn log(&self, uid: &str, container: &str) -> Option<Arc<dyn ContainerLog>> {
-        self.books.of(uid, container).map(|book| book as Arc<dyn ContainerLog>)
+        self.logs.of(uid, container).map(|log| log as Arc<dyn ContainerLog>)
     }
 
     fn exec(&self, uid: &str, container: &str, words: &[String]) -> Result<Box<dyn Process>, String> {

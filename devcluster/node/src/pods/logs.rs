@@ -26,25 +26,27 @@ const LONGEST: usize = 16 << 10;
 
 /// The logs of all containers of a node, by the pod's uid and the container's name.
 #[derive(Debug, Default)]
-pub(super) struct Books(Mutex<HashMap<(String, String), Arc<Book>>>);
+pub(super) struct StoredLogs(Mutex<HashMap<(String, String), Arc<StoredLog>>>);
 
-impl Books {
+impl StoredLogs {
     /// The book of a container, opened when there is none yet.
-    pub(super) fn open(&self, uid: &str, container: &str, directory: PathBuf) -> Arc<Book> {
-        let mut books = self.0.lock();
-        books.entry((uid.to_owned(), container.to_owned())).or_insert_with(|| Arc::new(Book::new(directory))).clone()
+    pub(super) fn open(&self, uid: &str, container: &str, directory: PathBuf) -> Arc<StoredLog> {
+        let mut logs = self.0.lock();
+        logs.entry((uid.to_owned(), container.to_owned()))
+            .or_insert_with(|| Arc::new(StoredLog::new(directory)))
+            .clone()
     }
 
     /// The book of a container that has one.
-    pub(super) fn of(&self, uid: &str, container: &str) -> Option<Arc<Book>> {
+    pub(super) fn of(&self, uid: &str, container: &str) -> Option<Arc<StoredLog>> {
         self.0.lock().get(&(uid.to_owned(), container.to_owned())).cloned()
     }
 
     /// Forgets the books of a pod; who reads one comes to its end.
     pub(super) fn forget(&self, uid: &str) {
-        self.0.lock().retain(|(pod, _), book| {
+        self.0.lock().retain(|(pod, _), log| {
             if pod == uid {
-                book.end();
+                log.end();
             }
             pod != uid
         });
@@ -53,7 +55,7 @@ impl Books {
 
 /// The logs of one container: that of the present attempt and that of the one before.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct StoredLog {
     directory: PathBuf,
     state: Mutex<State>,
     /// Grows with every line and with the end of an attempt.
@@ -72,7 +74,7 @@ struct State {
     rotations: u64,
 }
 
-impl Book {
+impl StoredLog {
     fn new(directory: PathBuf) -> Self {
         Self { directory, state: Mutex::default(), changed: watch::Sender::new(0) }
     }
@@ -161,7 +163,7 @@ impl Book {
     }
 }
 
-impl ContainerLog for Book {
+impl ContainerLog for StoredLog {
     fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -214,10 +216,10 @@ fn tail(path: &Path, offset: u64) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn book() -> (tempfile::TempDir, Arc<Book>) {
+    fn log() -> (tempfile::TempDir, Arc<StoredLog>) {
         let directory = tempfile::tempdir().unwrap();
-        let book = Books::default().open("u", "c", directory.path().to_owned());
-        (directory, book)
+        let log = StoredLogs::default().open("u", "c", directory.path().to_owned());
+        (directory, log)
     }
 
     fn texts(stored: &[u8]) -> String {
@@ -226,42 +228,42 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_this_attempt_and_the_one_before() {
-        let (_directory, book) = book();
-        assert!(book.read(false).is_none());
+        let (_directory, log) = log();
+        assert!(log.read(false).is_none());
         for text in ["one\n", "two\ntwo", "three\n"] {
-            book.begin().unwrap();
-            book.keep("stdout", text.as_bytes()).await;
-            book.end();
+            log.begin().unwrap();
+            log.keep("stdout", text.as_bytes()).await;
+            log.end();
         }
-        assert_eq!(texts(&book.read(false).unwrap().0), "three\n");
-        assert_eq!(texts(&book.read(true).unwrap().0), "two\ntwo\n");
-        assert_eq!(fs::read_dir(&book.directory).unwrap().count(), 2);
+        assert_eq!(texts(&log.read(false).unwrap().0), "three\n");
+        assert_eq!(texts(&log.read(true).unwrap().0), "two\ntwo\n");
+        assert_eq!(fs::read_dir(&log.directory).unwrap().count(), 2);
     }
 
     #[tokio::test]
     async fn a_reader_follows_to_the_end_of_the_attempt() {
-        let (_directory, book) = book();
-        book.begin().unwrap();
-        book.keep("stdout", &b"a\n"[..]).await;
-        let (_, mut position) = book.read(false).unwrap();
-        book.keep("stderr", &b"b\n"[..]).await;
-        let (more, open) = book.more(&mut position);
+        let (_directory, log) = log();
+        log.begin().unwrap();
+        log.keep("stdout", &b"a\n"[..]).await;
+        let (_, mut position) = log.read(false).unwrap();
+        log.keep("stderr", &b"b\n"[..]).await;
+        let (more, open) = log.more(&mut position);
         assert_eq!((texts(&more), open), ("b\n".to_owned(), true));
-        book.end();
-        let (more, open) = book.more(&mut position);
+        log.end();
+        let (more, open) = log.more(&mut position);
         assert_eq!((texts(&more), open), (String::new(), false));
     }
 
     #[tokio::test]
     async fn endless_output_costs_little_disk() {
-        let (directory, book) = book();
-        book.begin().unwrap();
+        let (directory, log) = log();
+        log.begin().unwrap();
         let line = vec![b'x'; 3 * LONGEST];
         for _ in 0..400 {
-            book.keep("stdout", &line[..]).await;
+            log.keep("stdout", &line[..]).await;
         }
         let used: u64 = fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
         assert!(used <= 2 * FULL, "{used}");
-        assert!(book.last_words(80, 2048).len() <= 2048);
+        assert!(log.last_words(80, 2048).len() <= 2048);
     }
 }

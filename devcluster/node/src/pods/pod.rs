@@ -15,11 +15,11 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::container::{Container, News, Policy};
+use super::container::{Container, Policy, Update};
 use super::context::Context;
-use super::environment::Facts;
+use super::environment::ValueSources;
 use super::probes::seconds;
-use super::program::Room;
+use super::program::Sandbox;
 use super::status::{self, State, View};
 use super::tokens::Tokens;
 use super::volumes::{self, Volume};
@@ -56,7 +56,7 @@ pub(super) async fn live(
     // Nothing of the pod runs any more once its tasks are dropped.
     drop(life);
     closed(orders).await;
-    ctx.node.books.forget(&uid);
+    ctx.node.logs.forget(&uid);
     ctx.node().addresses.lock().remove(&uid);
     ctx.node().slot.give_back(address);
     let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(directory)).await;
@@ -98,8 +98,8 @@ struct Life {
     directory: PathBuf,
     view: View,
     tasks: JoinSet<()>,
-    news: mpsc::Receiver<(usize, News)>,
-    tell: mpsc::Sender<(usize, News)>,
+    updates: mpsc::Receiver<(usize, Update)>,
+    sender: mpsc::Sender<(usize, Update)>,
     stop: watch::Sender<Option<Duration>>,
     objects: watch::Receiver<u64>,
     tokens: Tokens,
@@ -134,7 +134,7 @@ impl Life {
         let begun = text(&pod, "/status/startTime").parse().unwrap_or_else(|_| Timestamp::now());
         let count = containers.len();
         let view = View { address, host: slot::HOST, begun, prepared: false, containers, ended: None, over: false };
-        let (tell, news) = mpsc::channel(64);
+        let (sender, updates) = mpsc::channel(64);
         let subject = Subject::new("pods", text(&pod, "/metadata/namespace"), text(&pod, "/metadata/name"));
         let tokens = Tokens::new(&ctx.server, &pod);
         Self {
@@ -144,8 +144,8 @@ impl Life {
             directory,
             view,
             tasks: JoinSet::new(),
-            news,
-            tell,
+            updates,
+            sender,
             stop: watch::Sender::new(None),
             objects,
             tokens,
@@ -179,7 +179,7 @@ impl Life {
 
     /// The pod's volumes, as soon as they can be had; `None` when it is deleted before.
     async fn volumes(&mut self, orders: &mut watch::Receiver<Arc<Value>>) -> Option<Vec<Volume>> {
-        let mut said = String::new();
+        let mut reported = String::new();
         loop {
             if is_terminating(&orders.borrow_and_update()) {
                 return None;
@@ -189,9 +189,9 @@ impl Life {
                 Ok(volumes) => return Some(volumes),
                 Err(message) => message,
             };
-            if said != message {
+            if reported != message {
                 self.ctx.client.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
-                said = message;
+                reported = message;
             }
             tokio::select! {
                 _ = orders.changed() => {}
@@ -207,13 +207,14 @@ impl Life {
             made.map_err(|e| format!("Failed to create pod sandbox: {e}"))?;
         }
         let claims = self.ctx.node().directory().join("claims");
-        self.with_facts(|facts| volumes::lay_out(&self.directory.join("volumes"), &claims, facts, &self.tokens))
+        self.with_values(|values| volumes::lay_out(&self.directory.join("volumes"), &claims, values, &self.tokens))
     }
 
     /// Brings the files of ConfigMaps and Secrets up to date.
     fn refresh(&mut self) {
         self.objects.borrow_and_update();
-        let refreshed = self.with_facts(|facts| volumes::refresh(&self.directory.join("volumes"), facts, &self.tokens));
+        let refreshed =
+            self.with_values(|values| volumes::refresh(&self.directory.join("volumes"), values, &self.tokens));
         if let Err(error) = refreshed {
             let message = format!("MountVolume.SetUp failed: {error}");
             self.ctx.client.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
@@ -228,18 +229,19 @@ impl Life {
         };
         let all = ["initContainers", "containers"].into_iter().filter_map(|list| self.pod["spec"][list].as_array());
         let containers: Vec<&Value> = all.flatten().filter(may_run).collect();
-        if let Err(error) = self.with_facts(|facts| volumes::settle_secrets(volumes, &containers, facts, &self.tokens))
+        if let Err(error) =
+            self.with_values(|values| volumes::settle_secrets(volumes, &containers, values, &self.tokens))
         {
             let message = format!("MountVolume.SetUp failed: {error}");
             self.ctx.client.report(&self.pod, "kubelet", "Warning", "FailedMount", &message);
         }
     }
 
-    fn with_facts<T>(&self, f: impl FnOnce(&Facts<'_>) -> T) -> T {
+    fn with_values<T>(&self, f: impl FnOnce(&ValueSources<'_>) -> T) -> T {
         let namespace = self.subject.key.namespace();
         let config_map = |name: &str| self.ctx.server.object("v1", "configmaps", namespace, name);
         let secret = |name: &str| self.ctx.server.object("v1", "secrets", namespace, name);
-        f(&Facts {
+        f(&ValueSources {
             pod: &self.pod,
             address: self.view.address.to_string(),
             host: self.view.host.to_string(),
@@ -263,11 +265,11 @@ impl Life {
             }
             let stopping = self.stop.borrow().is_some();
             tokio::select! {
-                Some((index, news)) = self.news.recv() => {
-                    self.hear(index, news);
+                Some((index, update)) = self.updates.recv() => {
+                    self.receive(index, update);
                     // Messages that have arrived together are written together.
-                    while let Ok((index, news)) = self.news.try_recv() {
-                        self.hear(index, news);
+                    while let Ok((index, update)) = self.updates.try_recv() {
+                        self.receive(index, update);
                     }
                     self.launch_next(volumes);
                     self.settle_secrets(volumes);
@@ -318,16 +320,16 @@ impl Life {
         let grace = grace(&orders.borrow());
         self.stop.send_replace(Some(grace));
         while !self.over.iter().zip(&self.launched).all(|(over, launched)| *over || !launched) {
-            let Some((index, news)) = self.news.recv().await else { return };
-            self.hear(index, news);
+            let Some((index, update)) = self.updates.recv().await else { return };
+            self.receive(index, update);
             self.publish();
         }
     }
 
-    fn hear(&mut self, index: usize, news: News) {
+    fn receive(&mut self, index: usize, update: Update) {
         let container = &mut self.view.containers[index];
-        match news {
-            News::State(state, restarts) => {
+        match update {
+            Update::State(state, restarts) => {
                 if let State::Ended(ended) = &container.state {
                     container.last = Some(ended.clone());
                 }
@@ -337,10 +339,10 @@ impl Life {
                 container.state = state;
                 container.restarts = restarts;
             }
-            News::Image(id) => container.image_id = id,
-            News::Ready(ready) => container.ready = ready,
-            News::Started => container.started = true,
-            News::Over => self.over[index] = true,
+            Update::Image(id) => container.image_id = id,
+            Update::Ready(ready) => container.ready = ready,
+            Update::Started => container.started = true,
+            Update::Over => self.over[index] = true,
         }
     }
 
@@ -393,14 +395,14 @@ impl Life {
             _ => Policy::Always,
         };
         let directory = self.directory.join("containers").join(&container.name);
-        let room = Room {
+        let sandbox = Sandbox {
             termination: directory.join("termination-log"),
             home: self.directory.join("home"),
             temporary: self.directory.join("tmp"),
             address: self.view.address,
             directory,
         };
-        if let Err(error) = fs::create_dir_all(&room.directory) {
+        if let Err(error) = fs::create_dir_all(&sandbox.directory) {
             // The container says what it misses when it is started.
             tracing::warn!(%error, "the directory of a container");
         }
@@ -412,9 +414,9 @@ impl Life {
             pod: self.pod.clone(),
             spec,
             policy,
-            room,
+            sandbox,
             volumes: volumes.clone(),
-            news: self.tell.clone(),
+            updates: self.sender.clone(),
             stop: self.stop.subscribe(),
             objects: self.objects.clone(),
             image: None,

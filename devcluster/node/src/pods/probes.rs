@@ -69,7 +69,7 @@ pub(super) struct Probing {
 impl Probing {
     /// Begins to ask.
     pub(super) fn start(ctx: &Context, container: &Value, address: Ipv4Addr, program: &Program) -> Self {
-        let (tell, verdicts) = mpsc::channel(16);
+        let (sender, verdicts) = mpsc::channel(16);
         let startup = container["startupProbe"].is_object();
         let (started, _) = watch::channel(!startup);
         let mut workers = JoinSet::new();
@@ -86,7 +86,7 @@ impl Probing {
                     program: program.clone(),
                     kind,
                 };
-                workers.spawn(probe.ask_on(begun, started.clone(), tell.clone()));
+                workers.spawn(probe.ask_on(begun, started.clone(), sender.clone()));
             }
         }
         let readiness = container["readinessProbe"].is_object();
@@ -140,7 +140,7 @@ impl Probe {
         ask(&self.spec, &self.container, self.address, most).await
     }
 
-    async fn ask_on(self, begun: Instant, started: watch::Sender<bool>, tell: mpsc::Sender<Verdict>) {
+    async fn ask_on(self, begun: Instant, started: watch::Sender<bool>, sender: mpsc::Sender<Verdict>) {
         if self.kind != Kind::Startup && started.subscribe().wait_for(|started| *started).await.is_err() {
             return;
         }
@@ -163,7 +163,7 @@ impl Probe {
                     (successes, failures) = (successes + 1, 0);
                     if !passed && successes >= self.threshold("successThreshold", 1) {
                         passed = true;
-                        self.pass(&started, &tell).await;
+                        self.pass(&started, &sender).await;
                         if self.kind == Kind::Startup {
                             return;
                         }
@@ -175,15 +175,15 @@ impl Probe {
                     if failures == 1 || last {
                         let name = self.kind.name();
                         let message = format!("{}{} probe failed: {why}", name[..1].to_uppercase(), &name[1..]);
-                        let _ = tell.send(Verdict::Failed(message)).await;
+                        let _ = sender.send(Verdict::Failed(message)).await;
                     }
                     if last && self.kind != Kind::Readiness {
-                        let _ = tell.send(Verdict::Dead(self.kind.name())).await;
+                        let _ = sender.send(Verdict::Dead(self.kind.name())).await;
                         return;
                     }
                     if last && passed {
                         passed = false;
-                        let _ = tell.send(Verdict::Ready(false)).await;
+                        let _ = sender.send(Verdict::Ready(false)).await;
                     }
                 }
                 Err(_) => successes = 0,
@@ -197,18 +197,18 @@ impl Probe {
         }
     }
 
-    async fn pass(&self, started: &watch::Sender<bool>, tell: &mpsc::Sender<Verdict>) {
+    async fn pass(&self, started: &watch::Sender<bool>, sender: &mpsc::Sender<Verdict>) {
         // Without a receiver, the container is gone.
         match self.kind {
             Kind::Startup => {
                 started.send_replace(true);
-                let _ = tell.send(Verdict::Started).await;
+                let _ = sender.send(Verdict::Started).await;
                 if !self.container["readinessProbe"].is_object() {
-                    let _ = tell.send(Verdict::Ready(true)).await;
+                    let _ = sender.send(Verdict::Ready(true)).await;
                 }
             }
             Kind::Readiness => {
-                let _ = tell.send(Verdict::Ready(true)).await;
+                let _ = sender.send(Verdict::Ready(true)).await;
             }
             Kind::Liveness => {}
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::context::Context;
-use super::environment::{Facts, Variable, expand, resolve};
+use super::environment::{ValueSources, Variable, expand, resolve};
 use super::image::Image;
 use super::options::HostImage;
 use super::paths::Paths;
@@ -20,7 +20,7 @@ use devcluster_apiserver::object::text;
 
 /// Where a container lives.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(super) struct Sandbox {
     /// Its own directory.
     pub(super) directory: PathBuf,
     /// The file for its termination message.
@@ -36,7 +36,7 @@ pub(super) fn program(
     ctx: &Context,
     pod: &Value,
     container: &Value,
-    room: &Room,
+    sandbox: &Sandbox,
     volumes: &[Volume],
     image: &Image,
 ) -> Result<Program, String> {
@@ -44,10 +44,11 @@ pub(super) fn program(
     let config_map = |name: &str| ctx.server.object("v1", "configmaps", namespace, name);
     let secret = |name: &str| ctx.server.object("v1", "secrets", namespace, name);
     let host = HOST.to_string();
-    let facts = Facts { pod, address: room.address.to_string(), host, config_map: &config_map, secret: &secret };
-    let variables = resolve(container, &facts)?;
+    let values =
+        ValueSources { pod, address: sandbox.address.to_string(), host, config_map: &config_map, secret: &secret };
+    let variables = resolve(container, &values)?;
     let mut paths = mounts(container, volumes, |text| expand(text, &variables))?;
-    paths.add(text(container, "/terminationMessagePath"), room.termination.clone());
+    paths.add(text(container, "/terminationMessagePath"), sandbox.termination.clone());
     image.add_to(&mut paths);
     let own = |list: &str| -> Vec<String> {
         let words = container[list].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -64,7 +65,7 @@ pub(super) fn program(
     if words.is_empty() {
         return Err("no command specified".to_owned());
     }
-    let env = environment(ctx, pod, room, &variables, image, &paths);
+    let env = environment(ctx, pod, sandbox, &variables, image, &paths);
     let name = words.remove(0);
     let host_image = ctx.node().host_image(text(container, "/image"));
     let search = env.get("PATH").cloned().unwrap_or_default();
@@ -74,7 +75,7 @@ pub(super) fn program(
         "" => image.directory.as_str(),
         given => given,
     };
-    let directory = paths.place(directory).unwrap_or_else(|| room.home.clone());
+    let directory = paths.place(directory).unwrap_or_else(|| sandbox.home.clone());
     fs::create_dir_all(&directory).map_err(|e| format!("the working directory: {e}"))?;
     let args = words.iter().map(|word| paths.rewrite(word)).collect();
     Ok(Program { path, name, args, env: env.into_iter().collect(), directory })
@@ -84,14 +85,14 @@ pub(super) fn program(
 fn environment(
     ctx: &Context,
     pod: &Value,
-    room: &Room,
+    sandbox: &Sandbox,
     variables: &[Variable],
     image: &Image,
     paths: &Paths,
 ) -> BTreeMap<String, String> {
     let shown = |path: &Path| path.to_string_lossy().into_owned();
     let options = &ctx.node().options;
-    let temporary = paths.place("/tmp").unwrap_or_else(|| room.temporary.clone());
+    let temporary = paths.place("/tmp").unwrap_or_else(|| sandbox.temporary.clone());
     let mut env: BTreeMap<String, String> = BTreeMap::from([
         ("TMPDIR".to_owned(), shown(&temporary)),
         ("HOSTNAME".to_owned(), text(pod, "/metadata/name").to_owned()),
@@ -100,25 +101,25 @@ fn environment(
     for (name, value) in &image.env {
         set(name, paths.rewrite(value));
     }
-    let termination = shown(&room.termination);
+    let termination = shown(&sandbox.termination);
     for (name, value) in &options.env {
         let value = paths.rewrite(value);
         // These are places of this machine already.
-        set(name, value.replace("{podIP}", &room.address.to_string()).replace("{terminationLog}", &termination));
+        set(name, value.replace("{podIP}", &sandbox.address.to_string()).replace("{terminationLog}", &termination));
     }
     for variable in variables {
         // A path in a Secret is data, not a place.
         let value = if variable.secret { variable.value.clone() } else { paths.rewrite(&variable.value) };
         set(&variable.name, value);
     }
-    let said = |name: &str| {
+    let configured = |name: &str| {
         let variable = variables.iter().find(|variable| variable.name == name).map(|v| v.value.clone());
         variable.or_else(|| image.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()))
     };
     // The home that an image names is somebody's on this machine.
-    let home = said("HOME").and_then(|home| paths.place(&home)).unwrap_or_else(|| room.home.clone());
+    let home = configured("HOME").and_then(|home| paths.place(&home)).unwrap_or_else(|| sandbox.home.clone());
     env.insert("HOME".to_owned(), shown(&home));
-    let search = said("PATH").map(|list| {
+    let search = configured("PATH").map(|list| {
         let places = list.split(':').filter_map(|entry| paths.place(entry)).map(|place| shown(&place) + ":");
         places.collect::<String>()
     });

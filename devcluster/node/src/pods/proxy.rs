@@ -91,7 +91,7 @@ impl Proxy {
         if self.services.get(key).is_some_and(same) {
             return;
         }
-        let said = self.services.remove(key).and_then(|known| known.failed.clone());
+        let reported = self.services.remove(key).and_then(|known| known.failed.clone());
         let mut listened = Listened { address, ports: ports.clone(), tasks: Vec::new(), failed: None };
         let mut urls = Vec::new();
         let mut moved = false;
@@ -109,7 +109,7 @@ impl Proxy {
                 }
                 Err(error) => {
                     let message = format!("cannot listen on {address}:{port}: {error}");
-                    if said.as_ref() != Some(&message) {
+                    if reported.as_ref() != Some(&message) {
                         self.ctx.client.report(&service, "kube-proxy", "Warning", "FailedToListen", &message);
                     }
                     listened.failed = Some(message);
@@ -118,11 +118,11 @@ impl Proxy {
         }
         self.ctx.node().urls.lock().insert(key.clone(), urls.clone());
         self.services.insert(key.clone(), listened);
-        let said = service["metadata"]["annotations"][URL].as_str();
-        let say = urls.first().filter(|_| moved).map(String::as_str);
-        if said != say {
+        let published = service["metadata"]["annotations"][URL].as_str();
+        let address = urls.first().filter(|_| moved).map(String::as_str);
+        if published != address {
             let subject = Subject::new("services", key.namespace(), key.name());
-            self.ctx.client.merge("kube-proxy", &subject, json!({"metadata": {"annotations": {URL: say}}}));
+            self.ctx.client.merge("kube-proxy", &subject, json!({"metadata": {"annotations": {URL: address}}}));
         }
     }
 
@@ -161,9 +161,9 @@ fn listen(address: Ipv4Addr, port: u16) -> io::Result<(TcpListener, u16)> {
 
 async fn accept(ctx: Context, key: Key, port: u16, listener: TcpListener) {
     let turn = Arc::new(AtomicUsize::new(fastrand::usize(..1024)));
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((client, _)) => {
                 let (ctx, key, turn) = (ctx.clone(), key.clone(), turn.clone());

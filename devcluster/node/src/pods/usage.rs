@@ -74,7 +74,7 @@ pub(super) struct Usage(Arc<Mutex<HashMap<i32, Entry>>>);
 #[derive(Debug)]
 struct Entry {
     limits: Limits,
-    tell: watch::Sender<Option<Fault>>,
+    sender: watch::Sender<Option<Fault>>,
 }
 
 /// A container that is looked after as long as this is there.
@@ -105,8 +105,8 @@ impl Drop for Watched {
 impl Usage {
     /// Looks after a process group.
     pub(super) fn watch(&self, group: i32, limits: Limits) -> Watched {
-        let (tell, fault) = watch::channel(None);
-        self.0.lock().insert(group, Entry { limits, tell });
+        let (sender, fault) = watch::channel(None);
+        self.0.lock().insert(group, Entry { limits, sender });
         Watched { all: self.0.clone(), group, fault }
     }
 
@@ -127,10 +127,10 @@ impl Usage {
         for (group, (memory, tasks)) in sums {
             let Some(entry) = all.get(&group) else { continue };
             if entry.limits.memory.is_some_and(|most| memory > most) {
-                entry.tell.send_replace(Some(Fault::Memory));
+                entry.sender.send_replace(Some(Fault::Memory));
             } else if tasks > entry.limits.tasks {
                 let message = format!("{tasks} processes and threads, where {} are allowed", entry.limits.tasks);
-                entry.tell.send_replace(Some(Fault::Tasks(message)));
+                entry.sender.send_replace(Some(Fault::Tasks(message)));
             }
         }
     }

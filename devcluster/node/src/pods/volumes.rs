@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::environment::{Facts, field};
+use super::environment::{ValueSources, field};
 use super::paths::Paths;
 use super::tokens::Tokens;
 use devcluster_apiserver::kinds::hooks;
@@ -39,18 +39,18 @@ pub(super) struct Volume {
 pub(super) fn lay_out(
     directory: &Path,
     claims: &Path,
-    facts: &Facts<'_>,
+    values: &ValueSources<'_>,
     tokens: &Tokens,
 ) -> Result<Vec<Volume>, String> {
-    let volumes = facts.pod["spec"]["volumes"].as_array().into_iter().flatten();
-    volumes.map(|volume| lay_out_one(directory, claims, volume, facts, tokens)).collect()
+    let volumes = values.pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.map(|volume| lay_out_one(directory, claims, volume, values, tokens)).collect()
 }
 
 fn lay_out_one(
     directory: &Path,
     claims: &Path,
     volume: &Value,
-    facts: &Facts<'_>,
+    values: &ValueSources<'_>,
     tokens: &Tokens,
 ) -> Result<Volume, String> {
     let name = text(volume, "/name").to_owned();
@@ -65,9 +65,9 @@ fn lay_out_one(
         if claim.contains('/') || matches!(claim, "." | "..") {
             return Err(failed(format!("persistentvolumeclaim \"{claim}\" not found")));
         }
-        place = claims.join(text(facts.pod, "/metadata/namespace")).join(claim);
+        place = claims.join(text(values.pod, "/metadata/namespace")).join(claim);
         make_open(&place).map_err(|e| failed(e.to_string()))?;
-    } else if let Some(files) = files(volume, facts, tokens).map_err(failed)? {
+    } else if let Some(files) = files(volume, values, tokens).map_err(failed)? {
         if is_secret(volume) {
             secret = Some(files);
         } else {
@@ -101,10 +101,10 @@ pub(super) fn follows_objects(volume: &Value) -> bool {
 }
 
 /// The files of a volume that is made of objects; `None` for other kinds of volume.
-fn files(volume: &Value, facts: &Facts<'_>, tokens: &Tokens) -> Result<Option<BTreeMap<String, File>>, String> {
+fn files(volume: &Value, values: &ValueSources<'_>, tokens: &Tokens) -> Result<Option<BTreeMap<String, File>>, String> {
     let projected = &volume["projected"];
     if !projected.is_object() {
-        return of_object(volume, facts);
+        return of_object(volume, values);
     }
     let mut all = BTreeMap::new();
     for source in projected["sources"].as_array().into_iter().flatten() {
@@ -122,22 +122,22 @@ fn files(volume: &Value, facts: &Facts<'_>, tokens: &Tokens) -> Result<Option<BT
                 one[kind]["defaultMode"] = projected["defaultMode"].clone();
             }
         }
-        all.extend(of_object(&one, facts)?.unwrap_or_default());
+        all.extend(of_object(&one, values)?.unwrap_or_default());
     }
     Ok(Some(all))
 }
 
 /// The files of one ConfigMap, Secret or the pod itself.
-fn of_object(volume: &Value, facts: &Facts<'_>) -> Result<Option<BTreeMap<String, File>>, String> {
+fn of_object(volume: &Value, values: &ValueSources<'_>) -> Result<Option<BTreeMap<String, File>>, String> {
     if volume["downwardAPI"].is_object() {
-        return Ok(Some(downward(&volume["downwardAPI"], facts)));
+        return Ok(Some(downward(&volume["downwardAPI"], values)));
     }
     let (source, name, kind, object) = if volume["configMap"].is_object() {
         let name = text(volume, "/configMap/name");
-        (&volume["configMap"], name, "configmap", (facts.config_map)(name))
+        (&volume["configMap"], name, "configmap", (values.config_map)(name))
     } else if volume["secret"].is_object() {
         let name = text(volume, "/secret/secretName");
-        (&volume["secret"], name, "secret", (facts.secret)(name))
+        (&volume["secret"], name, "secret", (values.secret)(name))
     } else {
         return Ok(None);
     };
@@ -180,7 +180,7 @@ fn of_object(volume: &Value, facts: &Facts<'_>) -> Result<Option<BTreeMap<String
     Ok(Some(chosen))
 }
 
-fn downward(source: &Value, facts: &Facts<'_>) -> BTreeMap<String, File> {
+fn downward(source: &Value, values: &ValueSources<'_>) -> BTreeMap<String, File> {
     let items = source["items"].as_array().into_iter().flatten();
     items
         .map(|item| {
@@ -188,11 +188,11 @@ fn downward(source: &Value, facts: &Facts<'_>) -> BTreeMap<String, File> {
             let list = path.strip_prefix("metadata.").filter(|list| matches!(*list, "labels" | "annotations"));
             let value = match list {
                 Some(list) => {
-                    let all = facts.pod["metadata"][list].as_object().into_iter().flatten();
+                    let all = values.pod["metadata"][list].as_object().into_iter().flatten();
                     let lines = all.map(|(key, value)| format!("{key}={:?}", value.as_str().unwrap_or_default()));
                     lines.collect::<Vec<_>>().join("\n")
                 }
-                None => field(path, facts),
+                None => field(path, values),
             };
             (text(item, "/path").to_owned(), (value.into_bytes(), 0o644))
         })
@@ -249,7 +249,7 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
 pub(super) fn settle_secrets(
     volumes: &[Volume],
     containers: &[&Value],
-    facts: &Facts<'_>,
+    values: &ValueSources<'_>,
     tokens: &Tokens,
 ) -> io::Result<()> {
     let mounts = || containers.iter().flat_map(|c| c["volumeMounts"].as_array().into_iter().flatten());
@@ -260,10 +260,10 @@ pub(super) fn settle_secrets(
         if is_there && !is_wanted {
             fs::remove_dir_all(&volume.place)?;
         } else if is_wanted && !is_there {
-            let spec = facts.pod["spec"]["volumes"].as_array().into_iter().flatten();
+            let spec = values.pod["spec"]["volumes"].as_array().into_iter().flatten();
             let spec = spec.into_iter().find(|spec| spec["name"] == volume.name.as_str());
             // A Secret that is gone by now is what it was when the pod was made ready.
-            let now = spec.and_then(|spec| files(spec, facts, tokens).ok().flatten());
+            let now = spec.and_then(|spec| files(spec, values, tokens).ok().flatten());
             write(&volume.place, now.as_ref().unwrap_or(before))?;
         }
     }
@@ -271,11 +271,11 @@ pub(super) fn settle_secrets(
 }
 
 /// Writes anew what has changed of ConfigMaps and Secrets; what is missing now stays as it was.
-pub(super) fn refresh(directory: &Path, facts: &Facts<'_>, tokens: &Tokens) -> io::Result<()> {
-    for volume in facts.pod["spec"]["volumes"].as_array().into_iter().flatten() {
+pub(super) fn refresh(directory: &Path, values: &ValueSources<'_>, tokens: &Tokens) -> io::Result<()> {
+    for volume in values.pod["spec"]["volumes"].as_array().into_iter().flatten() {
         let place = directory.join(text(volume, "/name"));
         if fs::symlink_metadata(&place).is_ok()
-            && let Ok(Some(files)) = files(volume, facts, tokens)
+            && let Ok(Some(files)) = files(volume, values, tokens)
             && !holds(&place, &files)
         {
             write(&place, &files)?;

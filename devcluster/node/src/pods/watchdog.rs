@@ -57,18 +57,18 @@ impl Watchdog {
         if let Err(error) = fs::write(self.directory.join(group.to_string()), begun) {
             tracing::warn!(%error, "a process group is not on record");
         }
-        self.tell(&format!("+{group}\n"));
+        self.send(&format!("+{group}\n"));
     }
 
     /// Forgets a group that is dead.
     pub(super) fn remove(&self, group: Pid) {
         let group = group.as_raw_nonzero();
-        self.tell(&format!("-{group}\n"));
+        self.send(&format!("-{group}\n"));
         // Whatever is wrong with the directory was said when the file was written.
         let _ = fs::remove_file(self.directory.join(group.to_string()));
     }
 
-    fn tell(&self, line: &str) {
+    fn send(&self, line: &str) {
         let mut shell = self.shell.lock();
         if shell.is_none() {
             *shell = spawn(&self.mark).map_err(|error| tracing::warn!(%error, "no watchdog over processes")).ok();

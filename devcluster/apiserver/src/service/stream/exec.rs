@@ -99,7 +99,7 @@ async fn over_spdy(io: Io, options: Options, stdin: mpsc::Sender<Bytes>, mut res
                 && stdin.send(bytes).await.is_ok()
             {}
         };
-        let told = async {
+        let notified = async {
             while let Some(output) = results.recv().await {
                 let (name, bytes) = match &output {
                     Output::Stdout(bytes) => ("stdout", bytes.clone()),
@@ -125,7 +125,7 @@ async fn over_spdy(io: Io, options: Options, stdin: mpsc::Sender<Bytes>, mut res
                 error.output.close().await;
             }
         };
-        tokio::join!(forwarded, told);
+        tokio::join!(forwarded, notified);
     };
     tokio::select! {
         ended = session::run(io, send) => if let Err(error) = ended {
