@@ -34,7 +34,7 @@ pub struct ChildIdentity {
     /// Whether it is being deleted.
     pub terminating: bool,
     /// The state that an earlier agent applied, if known.
-    pub standing: Option<AppliedConfiguration>,
+    pub last_applied: Option<AppliedConfiguration>,
 }
 
 /// The progress of a Job.
@@ -189,7 +189,7 @@ pub fn identity(live: &Value) -> ChildIdentity {
         uid: text(live, "/metadata/uid").to_owned(),
         version: text(live, "/metadata/resourceVersion").to_owned(),
         terminating: live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()),
-        standing: None,
+        last_applied: None,
     }
 }
 

@@ -136,7 +136,7 @@ impl Cache {
         let (uid, mut child) = read(child_kind, live)?;
         if let Child::Plain(_, identity) | Child::Deployment(Deployment { identity, .. }) = &mut child {
             let is_kept = !identity.terminating && !is_added_to(children::reserved(child_kind), live);
-            identity.standing = AppliedConfiguration::of(live).filter(|_| is_kept);
+            identity.last_applied = AppliedConfiguration::of(live).filter(|_| is_kept);
         }
         Some(self.insert_child(uid, child))
     }

@@ -241,10 +241,10 @@ impl Performer<'_> {
 
     /// Whether an earlier agent already applied the object like this; then it is managed without a write.
     async fn is_applied(&self, put: &Put) -> bool {
-        let (Some((uid, standing)), Some(version)) = (&put.standing, &put.version) else { return false };
+        let (Some((uid, last_applied)), Some(version)) = (&put.last_applied, &put.version) else { return false };
         let desired = &put.desired;
         // A newer state that was seen meanwhile was not managed yet.
-        self.context.writer.keep_applied(self.owner, desired, uid, standing).await
+        self.context.writer.keep_applied(self.owner, desired, uid, last_applied).await
             && self.context.cache.is_at(put.child_kind, self.namespace, self.uid, &desired.key.name, version)
     }
 

@@ -155,7 +155,7 @@ pub struct Put {
     /// Its resource version, if it is known to exist and to be ours.
     pub version: Option<String>,
     /// Its UID and what an earlier agent applied, if that is known.
-    pub standing: Option<(String, AppliedConfiguration)>,
+    pub last_applied: Option<(String, AppliedConfiguration)>,
     /// The condition that it belongs to.
     pub condition: Type,
     /// The condition's reasons after creation and after a change.
@@ -346,11 +346,12 @@ fn put(
     }
     let (condition, reasons) = update;
     let version = known.map(|identity| identity.version.clone());
-    let standing = known.and_then(|identity| Some((identity.uid.clone(), identity.standing?)));
+    let last_applied = known.and_then(|identity| Some((identity.uid.clone(), identity.last_applied?)));
     let serves = condition == Type::Running && serving::goes_on(resolved, observed);
     // Without a new image, the old one serves, whatever is written to the other children.
     let outdated = condition == Type::Running && (serves || decision.image.is_none());
-    let put = Put { child_kind, desired, version, standing, condition, reasons, outdated, serves, note: String::new() };
+    let put =
+        Put { child_kind, desired, version, last_applied, condition, reasons, outdated, serves, note: String::new() };
     decision.steps.push(Step::Put(Box::new(put)));
     true
 }

@@ -52,7 +52,7 @@ impl Controller for Jobs {
 
     fn reconcile(&mut self, client: &Client, subject: &Subject, queue: &mut Queue<'_>) {
         let job = client.get(subject);
-        release_strays(client, subject, job.as_deref());
+        release_foreign_pods(client, subject, job.as_deref());
         let Some(job) = job else { return };
         if is_terminating(&job) {
             return;
@@ -80,7 +80,7 @@ impl Controller for Jobs {
 }
 
 /// Pods of Jobs that are gone or going lose the finalizer that nobody counts any more.
-fn release_strays(client: &Client, subject: &Subject, job: Option<&Value>) {
+fn release_foreign_pods(client: &Client, subject: &Subject, job: Option<&Value>) {
     if job.is_some_and(|job| !is_terminating(job)) {
         return;
     }

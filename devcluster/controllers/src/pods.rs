@@ -134,18 +134,18 @@ enum Outcome {
 
 impl Outcome {
     fn of(pod: &Value) -> Self {
-        let wished = text(pod, "/metadata/annotations/devcluster.dev~1outcome");
+        let outcome = text(pod, "/metadata/annotations/devcluster.dev~1outcome");
         let mut images = pod["spec"]["containers"].as_array().into_iter().flatten().map(|c| text(c, "/image"));
         let unknown = |image: &str| {
             let host = image.split('/').next().unwrap_or_default().split(':').next().unwrap_or_default();
             image.contains('/') && host.ends_with(".invalid")
         };
-        match wished {
+        match outcome {
             "pending" => Self::Pending,
             "never-ready" => Self::NeverReady,
             "image-pull-backoff" => Self::NoImage,
             "crash-loop" => Self::CrashLoop,
-            _ => match wished.strip_prefix("exit:").and_then(|code| code.parse().ok()) {
+            _ => match outcome.strip_prefix("exit:").and_then(|code| code.parse().ok()) {
                 Some(code) => Self::Exit(code),
                 None if images.any(unknown) => Self::NoImage,
                 None => Self::Fine,

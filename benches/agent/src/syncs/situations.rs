@@ -46,7 +46,7 @@ pub(super) async fn all(world: &mut World, only: Option<Part>, idle_seconds: u64
         progress("edits at once");
         rows.push(storm::burst(world, 3 * sample % objects).await?);
         progress("edits of another owner");
-        rows.push(storm::bystander(world, (3 * sample + storm::TOUCHED) % objects).await?);
+        rows.push(storm::bystander(world, (3 * sample + storm::EDITED) % objects).await?);
     }
     if is_wanted(Part::Restarts) {
         progress("restart");

@@ -35,7 +35,7 @@ const IN_FLIGHT: usize = 32;
 const BURSTS: usize = 5;
 const BETWEEN: Duration = Duration::from_secs(6);
 /// Objects that were edited then: none is edited so often that it would count as fought over.
-pub(super) const TOUCHED: usize = BURSTS * BURST;
+pub(super) const EDITED: usize = BURSTS * BURST;
 /// How often the storm comes while single edits are made: often enough for some hundred of them, of which a p99 is not
 /// the one that took longest.
 const STORMS: usize = 40;
@@ -64,7 +64,7 @@ pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error>
         tokio::time::sleep(BETWEEN).await;
     }
     let [plain, slowest, whole] = [plain, slowest, whole].map(|times| Latencies::of(times).percentile(0.5));
-    let told = format!(
+    let measured = format!(
         "{} for the slowest, {} since the first edit; {count} plain applies {}",
         duration(slowest),
         duration(whole),
@@ -74,7 +74,7 @@ pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error>
     let situation = format!(
         "{count} edits at once by {IN_FLIGHT} connections, each until it is put back; medians of {BURSTS} storms"
     );
-    world.stand.row(mark, situation, told, targets).await
+    world.stand.row(mark, situation, measured, targets).await
 }
 
 /// How long the slowest revert took since its edit, and the last one since the first edit.
@@ -164,7 +164,7 @@ pub(super) async fn bystander(world: &mut World, first: usize) -> Result<Row, Er
     let latencies = Latencies::new(pairs.iter().copied());
     let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
     let applies = Latencies::new(plain);
-    let told = format!(
+    let measured = format!(
         "p50 {}, p99 {}; a plain apply meanwhile p50 {}, p99 {}",
         duration(p50),
         duration(p99),
@@ -174,7 +174,7 @@ pub(super) async fn bystander(world: &mut World, first: usize) -> Result<Row, Er
     let edits = pairs.len();
     let situation = format!("{edits} edits of another owner's objects, one by one, while {count} such storms come");
     let targets = |_: &super::counters::Requests| vec![Target::new("p99 ≤ 50 ms", p99 <= Duration::from_millis(50))];
-    world.stand.row(mark, situation, told, targets).await
+    world.stand.row(mark, situation, measured, targets).await
 }
 
 /// Adds the other owner: a GitSync of a repository of its own.

@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: connections that are kept, and proxies.
 
-use super::{Answer, Question, review, trust};
+use super::{Answer, WebhookCall, review, trust};
 use crate::{server::Server, store::Key, verbs::text};
 use bytes::Bytes;
 use http::{Request, Uri, header};
@@ -21,13 +21,13 @@ const MAX_ANSWER: usize = 3 << 20;
 const MAX_QUOTED: usize = 2048;
 
 /// Asks a webhook.
-pub(super) async fn ask(server: &Server, question: &Question, uid: String) -> Answer {
-    let mut review = question.review.clone();
+pub(super) async fn ask(server: &Server, webhook_call: &WebhookCall, uid: String) -> Answer {
+    let mut review = webhook_call.review.clone();
     review["request"]["uid"] = uid.into();
-    let place = Place::of(server, &question.client, question.timeout)
+    let place = Place::of(server, &webhook_call.client, webhook_call.timeout)
         .map_err(|why| format!("failed to call webhook: {why}"))?;
     let failed = |why: String| format!("failed to call webhook: Post \"{}\": {why}", place.shown);
-    let limit = Duration::from_secs(question.timeout);
+    let limit = Duration::from_secs(webhook_call.timeout);
     let posted = tokio::time::timeout(limit, post(&place, review.to_string())).await;
     let Posted { code, plain, body } =
         posted.map_err(|_| failed("context deadline exceeded".to_owned()))?.map_err(|failure| match failure {
@@ -40,7 +40,7 @@ pub(super) async fn ask(server: &Server, question: &Question, uid: String) -> An
         let text = if plain { text } else { "unknown".to_owned() };
         return Err(format!("failed to call webhook: {}", unsuccessful(code, &text)));
     }
-    review::read(&body, &review, question.mutating)
+    review::read(&body, &review, webhook_call.mutating)
 }
 
 /// Why an answer that is no success cannot be used.

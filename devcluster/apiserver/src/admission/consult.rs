@@ -1,7 +1,7 @@
 //! Where a write meets the webhooks: their answers change it or refuse it.
 
 use super::{
-    Answer, Digest, Question, Response, Stop, conditions,
+    Answer, Digest, Response, Stop, WebhookCall, conditions,
     hooks::{self, Hook, Write},
     review,
 };
@@ -34,11 +34,13 @@ pub(crate) fn mutate(
                 continue;
             }
             let Some(kind) = hooks::concerned(server, hook, write, object.as_deref())? else { continue };
-            let question = question(settings, hook, round, write, &kind, object.as_deref());
-            if !conditions::hold(server, settings, hook, write.target, &question.review["request"])? {
+            let webhook_call = webhook_call(settings, hook, round, write, &kind, object.as_deref());
+            if !conditions::hold(server, settings, hook, write.target, &webhook_call.review["request"])? {
                 continue;
             }
-            let Some(answer) = settings.answers.get(&question.digest) else { return Err(Stop::Ask(vec![question])) };
+            let Some(answer) = settings.answers.get(&webhook_call.digest) else {
+                return Err(Stop::Ask(vec![webhook_call]));
+            };
             let patch = judge(hook, answer)?.and_then(|response| response.patch);
             if let Some(patch) = patch.filter(|patch| patch.as_array().is_some_and(|p| !p.is_empty())) {
                 let Some(object) = object.as_deref_mut() else {
@@ -71,19 +73,19 @@ pub(crate) fn validate(
     let mut asked = Vec::new();
     for hook in hooks::all(server, false) {
         if let Some(kind) = hooks::concerned(server, &hook, write, object)? {
-            let question = question(settings, &hook, 0, write, &kind, object);
-            if conditions::hold(server, settings, &hook, write.target, &question.review["request"])? {
-                asked.push((hook, question));
+            let webhook_call = webhook_call(settings, &hook, 0, write, &kind, object);
+            if conditions::hold(server, settings, &hook, write.target, &webhook_call.review["request"])? {
+                asked.push((hook, webhook_call));
             }
         }
     }
-    let open: Vec<Question> =
+    let open: Vec<WebhookCall> =
         asked.iter().filter(|(_, q)| !settings.answers.contains_key(&q.digest)).map(|(_, q)| q.clone()).collect();
     if !open.is_empty() {
         return Err(Stop::Ask(open));
     }
-    for (hook, question) in &asked {
-        if let Some(answer) = settings.answers.get(&question.digest) {
+    for (hook, webhook_call) in &asked {
+        if let Some(answer) = settings.answers.get(&webhook_call.digest) {
             judge(hook, answer)?;
         }
     }
@@ -105,18 +107,18 @@ pub(super) fn internal(why: &str) -> Status {
     Status::internal(format!("Internal error occurred: {why}")).because(Cause::new("", "", why))
 }
 
-fn question(
+fn webhook_call(
     settings: &Settings,
     hook: &Hook,
     round: u8,
     write: &Write<'_>,
     kind: &Kind,
     object: Option<&Value>,
-) -> Question {
+) -> WebhookCall {
     let seen = |object: Option<&Value>| object.map_or(Value::Null, |object| as_seen(write, kind, object));
     let (object, old) = (seen(object), seen(write.old));
     let review = review::request(settings, hook, write, kind, object, old);
-    Question {
+    WebhookCall {
         digest: digest(hook, round, &review),
         client: hook.value["clientConfig"].clone(),
         mutating: hook.mutating,

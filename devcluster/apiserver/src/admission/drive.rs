@@ -4,7 +4,7 @@
 //! and blocks the caller's until the answers are there. A webhook that is served by the very runtime thread that is
 //! blocked so can only time out.
 
-use super::{Answer, Question, Stop, call, hooks};
+use super::{Answer, Stop, WebhookCall, call, hooks};
 use crate::{
     server::Server,
     status::Status,
@@ -26,7 +26,7 @@ struct Course<'a> {
 
 enum Next<T> {
     Done(Result<T, Status>),
-    Ask(Vec<Question>),
+    Ask(Vec<WebhookCall>),
 }
 
 impl<'a> Course<'a> {
@@ -50,25 +50,25 @@ impl<'a> Course<'a> {
                 let why = "the object changed each time that its webhooks had been asked";
                 Next::Done(Err(Status::new(409, "Conflict", why)))
             }
-            Err(Stop::Ask(questions)) => Next::Ask(questions),
+            Err(Stop::Ask(webhook_calls)) => Next::Ask(webhook_calls),
         }
     }
 
-    fn learn(&mut self, questions: Vec<Question>, answers: Vec<Answer>) {
+    fn learn(&mut self, webhook_calls: Vec<WebhookCall>, answers: Vec<Answer>) {
         let known = Arc::make_mut(&mut self.settings.answers);
-        for (question, answer) in questions.into_iter().zip(answers) {
+        for (webhook_call, answer) in webhook_calls.into_iter().zip(answers) {
             for warning in answer.iter().flat_map(|response| &response.warnings) {
                 if !self.warnings.contains(warning) {
                     self.warnings.push(warning.clone());
                 }
             }
-            known.insert(question.digest, answer);
+            known.insert(webhook_call.digest, answer);
         }
     }
 }
 
-async fn ask_all(server: &Server, questions: &[Question]) -> Vec<Answer> {
-    join_all(questions.iter().map(|question| call::ask(server, question, metadata::new_uid()))).await
+async fn ask_all(server: &Server, webhook_calls: &[WebhookCall]) -> Vec<Answer> {
+    join_all(webhook_calls.iter().map(|webhook_call| call::ask(server, webhook_call, metadata::new_uid()))).await
 }
 
 /// Does a write, and answers what the webhooks want the client to be warned of.
@@ -81,9 +81,9 @@ pub(crate) async fn admitted<T>(
     loop {
         match course.step(&mut attempt) {
             Next::Done(outcome) => return (outcome, course.warnings),
-            Next::Ask(questions) => {
-                let answers = ask_all(course.server, &questions).await;
-                course.learn(questions, answers);
+            Next::Ask(webhook_calls) => {
+                let answers = ask_all(course.server, &webhook_calls).await;
+                course.learn(webhook_calls, answers);
             }
         }
     }
@@ -99,21 +99,21 @@ pub(crate) fn admitted_here<T>(
     loop {
         match course.step(&mut attempt) {
             Next::Done(outcome) => return outcome,
-            Next::Ask(questions) => {
-                let answers = away(server, &questions);
-                course.learn(questions, answers);
+            Next::Ask(webhook_calls) => {
+                let answers = away(server, &webhook_calls);
+                course.learn(webhook_calls, answers);
             }
         }
     }
 }
 
 /// Asks on a thread of its own.
-fn away(server: &Server, questions: &[Question]) -> Vec<Answer> {
+fn away(server: &Server, webhook_calls: &[WebhookCall]) -> Vec<Answer> {
     let ask = || {
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-                Some(runtime.block_on(ask_all(server, questions)))
+                Some(runtime.block_on(ask_all(server, webhook_calls)))
             });
             asking.join().ok().flatten()
         })
@@ -123,5 +123,5 @@ fn away(server: &Server, questions: &[Question]) -> Vec<Answer> {
     // Where there are other threads, they take over the tasks of this one.
     let answers = if many { tokio::task::block_in_place(ask) } else { ask() };
     let failed = || Err("failed to call webhook: no thread could be started".to_owned());
-    answers.unwrap_or_else(|| questions.iter().map(|_| failed()).collect())
+    answers.unwrap_or_else(|| webhook_calls.iter().map(|_| failed()).collect())
 }

@@ -1,7 +1,7 @@
 //! Admission webhooks: other programs change and judge writes before they are stored.
 //!
 //! A verb computes a write and comes to the place where a webhook has its say. It has the answer among those that were
-//! given to it, or it stops with the [`Question`]. Nothing is held meanwhile: [`drive`] asks, outside of every lock, and
+//! given to it, or it stops with the [`WebhookCall`]. Nothing is held meanwhile: [`drive`] asks, outside of every lock, and
 //! lets the verb compute the write again from the live object, this time with the answer. When somebody else wrote in
 //! between, the question is another one and is asked again. So the verbs stay free of waiting.
 //!
@@ -33,7 +33,7 @@ pub(crate) type Digest = [u8; 32];
 
 /// A call that has to be made before a write can go on.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct WebhookCall {
     /// Its identity.
     pub(crate) digest: Digest,
     /// Whom to ask.
@@ -59,7 +59,7 @@ pub(crate) struct Response {
     pub(crate) warnings: Vec<String>,
 }
 
-/// What became of a question; a failure is told in the words of a real server.
+/// The result of a webhook call; a failure is a message in the words of a real server.
 pub(crate) type Answer = Result<Response, String>;
 
 /// The answers of one request so far.
@@ -71,7 +71,7 @@ pub enum Stop {
     /// It is refused.
     Refused(Status),
     /// These have to be asked first.
-    Ask(Vec<Question>),
+    Ask(Vec<WebhookCall>),
 }
 
 impl From<Status> for Stop {

@@ -68,10 +68,10 @@ pub(crate) fn compile(source: &str, scope: Scope<'_>) -> Result<Program, String>
     walk::binders(program.expression(), &mut bound);
     let types = ["int", "uint", "double", "string", "bool", "bytes", "list", "map", "null_type", "type"];
     let spaces = ["math", "strings", "lists", "optional"];
-    let mut stray = references.variables().into_iter().filter(|v| {
+    let mut unknown = references.variables().into_iter().filter(|v| {
         !scope.variables.contains(v) && !types.contains(v) && !spaces.contains(v) && !bound.iter().any(|b| b == v)
     });
-    match stray.next() {
+    match unknown.next() {
         Some(name) => Err(located(source, at_word(source, name), &undeclared(name))),
         None => Ok(program),
     }

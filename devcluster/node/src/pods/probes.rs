@@ -218,10 +218,10 @@ impl Probe {
 /// Asks over the network, as `httpGet`, `tcpSocket` or `grpc` say.
 pub(super) async fn ask(handler: &Value, container: &Value, address: Ipv4Addr, most: Duration) -> Result<(), String> {
     let get = &handler["httpGet"];
-    let question = [get, &handler["tcpSocket"], &handler["grpc"]].into_iter().find(|question| question.is_object());
-    let Some(question) = question else { return Err("the probe asks nothing".to_owned()) };
-    let port = port(&question["port"], container).ok_or("the port of the probe is unknown")?;
-    let host = match text(question, "/host") {
+    let target = [get, &handler["tcpSocket"], &handler["grpc"]].into_iter().find(|target| target.is_object());
+    let Some(target) = target else { return Err("the probe asks nothing".to_owned()) };
+    let port = port(&target["port"], container).ok_or("the port of the probe is unknown")?;
+    let host = match text(target, "/host") {
         "" => address.to_string(),
         given => given.to_owned(),
     };

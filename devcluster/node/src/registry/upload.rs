@@ -39,7 +39,7 @@ pub(super) struct Upload {
     pub(super) id: String,
     repository: Repository,
     path: PathBuf,
-    touched: Mutex<Instant>,
+    used_at: Mutex<Instant>,
     /// Held by the request that writes.
     pub(super) content: tokio::sync::Mutex<Content>,
 }
@@ -76,7 +76,7 @@ impl Uploads {
             id: id.clone(),
             repository: repository.clone(),
             path,
-            touched: Mutex::new(Instant::now()),
+            used_at: Mutex::new(Instant::now()),
             content: tokio::sync::Mutex::new(content),
         });
         self.open.lock().insert(id, upload.clone());
@@ -91,7 +91,7 @@ impl Uploads {
 
     fn take_stale(&self) -> Vec<Arc<Upload>> {
         let mut open = self.open.lock();
-        let stale = |upload: &Upload| upload.last_touched().elapsed() > IDLE && upload.content.try_lock().is_ok();
+        let stale = |upload: &Upload| upload.last_used().elapsed() > IDLE && upload.content.try_lock().is_ok();
         open.extract_if(.., |_, upload| stale(upload)).map(|(_, upload)| upload).collect()
     }
 
@@ -99,7 +99,7 @@ impl Uploads {
     pub(super) fn find(&self, repository: &Repository, id: &str) -> Result<Arc<Upload>, Refusal> {
         let found = self.open.lock().get(id).filter(|upload| upload.repository == *repository).cloned();
         let upload = found.ok_or_else(Refusal::upload_unknown)?;
-        *upload.touched.lock() = Instant::now();
+        *upload.used_at.lock() = Instant::now();
         Ok(upload)
     }
 
@@ -116,8 +116,8 @@ impl Upload {
         &self.path
     }
 
-    fn last_touched(&self) -> Instant {
-        *self.touched.lock()
+    fn last_used(&self) -> Instant {
+        *self.used_at.lock()
     }
 }
 

@@ -262,10 +262,10 @@ fn misfits_are_500_with_the_converters_words() {
     }
     let bogus = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, bogus: 1}";
     Story::config_map().refused("m", bogus, 500, &format!("{prefix}.bogus: field not declared in schema"));
-    let doubled = DEPLOYMENT.replace("- {name: a,", "- {name: a}\n      - {name: a,");
+    let duplicate = DEPLOYMENT.replace("- {name: a,", "- {name: a}\n      - {name: a,");
     Story::of("apps/v1", "Deployment").refused(
         "m",
-        &doubled,
+        &duplicate,
         500,
         "failed to create typed patch object (/d; apps/v1, Kind=Deployment): \
          .spec.template.spec.containers: duplicate entries for key [name=\"a\"]",

@@ -104,7 +104,7 @@ fn item_that_another_applied_too_loses_only_our_fields() {
 }
 
 #[test]
-fn ports_are_told_apart_by_their_defaulted_protocol() {
+fn ports_differ_by_their_defaulted_protocol() {
     let mut story = Story::of("v1", "Pod");
     story.apply("m", &pod("[{name: c, ports: [{containerPort: 53}]}]"));
     story.apply("n", &pod("[{name: c, ports: [{containerPort: 53, protocol: UDP}]}]"));

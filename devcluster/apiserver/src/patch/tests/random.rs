@@ -46,8 +46,9 @@ fn resolves(view: View<'_>, value: &Value, set: &FieldSet) -> bool {
         if let Element::Field(name) = step {
             let child = view.key(name).map_or(View::any(), |(child, _)| child);
             // An owned list that was emptied is left out, and stays owned.
-            let emptied = below.children.is_empty() && matches!(child.node.shape, Shape::Array(_) | Shape::Object(_));
-            return value.get(name).map_or(emptied, |value| resolves(child, value, below));
+            let is_empty_container =
+                below.children.is_empty() && matches!(child.node.shape, Shape::Array(_) | Shape::Object(_));
+            return value.get(name).map_or(is_empty_container, |value| resolves(child, value, below));
         }
         let Shape::Array(array) = &view.node.shape else { return false };
         let mut items = value.as_array().into_iter().flatten();

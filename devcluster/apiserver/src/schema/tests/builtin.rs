@@ -58,7 +58,7 @@ spec:
 }
 
 #[test]
-fn wrong_types_are_told_as_the_decoder_tells_them() {
+fn wrong_types_are_reported_as_by_the_decoder() {
     let cases = [
         (
             "v1",
