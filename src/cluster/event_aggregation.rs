@@ -103,7 +103,7 @@ impl Aggregator {
     /// Takes note of an Event. `now` and `time` are the same moment on two clocks.
     pub(super) fn add(&mut self, event: Event, now: Instant, time: Timestamp) {
         let identity = event.identity();
-        if !self.series.contains_key(&identity) && !self.has_room(&identity.key, now) {
+        if !self.series.contains_key(&identity) && !self.make_room(&identity.key, now) {
             self.dropped += 1;
             return;
         }
@@ -129,15 +129,15 @@ impl Aggregator {
         }
     }
 
-    /// Whether another series of an object may be remembered.
-    fn has_room(&mut self, key: &Key, now: Instant) -> bool {
+    /// Makes room for another series of an object; returns whether there is any.
+    fn make_room(&mut self, key: &Key, now: Instant) -> bool {
         if self.waiting.get(key).is_some_and(|waiting| *waiting >= MAX_PENDING) {
             return false;
         }
         let namespace = namespace_of(key);
         // Where all of them wait to be written, there is nothing to forget. In a storm that is so for each of thousands.
         if self.pending.iter().map(|(_, waiting)| waiting.len()).sum::<usize>() >= MAX_AGGREGATED {
-            return self.makes_way_for(namespace);
+            return self.drop_of_largest(namespace);
         }
         if self.series.len() >= MAX_AGGREGATED {
             self.forget(now);
@@ -145,7 +145,7 @@ impl Aggregator {
         if self.series.len() >= MAX_AGGREGATED {
             self.forget_written_of_largest();
         }
-        self.series.len() < MAX_AGGREGATED || self.makes_way_for(namespace)
+        self.series.len() < MAX_AGGREGATED || self.drop_of_largest(namespace)
     }
 
     /// Forgets what the namespace of which the most is remembered has written: what comes again is written as a new
@@ -160,8 +160,8 @@ impl Aggregator {
         self.series.retain(|identity, series| series.pending || namespace_of(&identity.key) != largest);
     }
 
-    /// Whether the namespace of which the most waits gives the place of its newest one to another namespace.
-    fn makes_way_for(&mut self, namespace: &str) -> bool {
+    /// Drops the newest waiting Event of the namespace with the most, if that is not `namespace`; returns whether it did.
+    fn drop_of_largest(&mut self, namespace: &str) -> bool {
         let waiting = |(_, waiting): &&mut (String, VecDeque<AggregationKey>)| waiting.len();
         let own = self.pending.iter().find(|(waiting, _)| waiting == namespace).map_or(0, |(_, own)| own.len());
         let Some((_, largest)) = self.pending.iter_mut().max_by_key(waiting) else { return false };
@@ -196,8 +196,8 @@ impl Aggregator {
 
     /// Takes the Events that may be written now, the oldest of each namespace in turn.
     pub(super) fn due(&mut self, now: Instant) -> Option<Write> {
-        // Asked with every Event that comes: who waits because there are too many is not looked at for each.
-        if !self.altogether.has_one(now) {
+        // Called for every new Event: without a token, the waiting ones are not searched.
+        if !self.altogether.refill(now).has_token() {
             return None;
         }
         for _ in 0..self.pending.len() {
@@ -221,7 +221,7 @@ impl Aggregator {
         for _ in 0..waiting.len() {
             let identity = waiting.pop_front()?;
             let bucket = self.buckets.entry(identity.key.clone()).or_insert(PER_OBJECT);
-            if bucket.has_one(now) {
+            if bucket.refill(now).has_token() {
                 bucket.take();
                 return Some(identity);
             }
@@ -287,7 +287,7 @@ impl Aggregator {
     /// Forgets series that have ended, and buckets that are full.
     fn forget(&mut self, now: Instant) {
         self.series.retain(|_, series| series.pending || now.duration_since(series.last) <= AGGREGATION_WINDOW);
-        self.buckets.retain(|_, bucket| !bucket.is_full(now));
+        self.buckets.retain(|_, bucket| !bucket.refill(now).is_full());
     }
 }
 
@@ -330,12 +330,16 @@ impl Bucket {
         Self { size, per_second, tokens: size, since: None }
     }
 
-    fn has_one(&mut self, now: Instant) -> bool {
+    fn refill(&mut self, now: Instant) -> &mut Self {
         if let Some(since) = self.since {
             let grown = now.duration_since(since).as_secs_f64() * self.per_second;
             self.tokens = (self.tokens + grown).min(self.size);
         }
         self.since = Some(now);
+        self
+    }
+
+    fn has_token(&self) -> bool {
         self.tokens >= 1.0
     }
 
@@ -343,8 +347,8 @@ impl Bucket {
         self.tokens -= 1.0;
     }
 
-    fn is_full(&mut self, now: Instant) -> bool {
-        self.has_one(now) && self.tokens >= self.size
+    fn is_full(&self) -> bool {
+        self.tokens >= self.size
     }
 }
 

@@ -37,7 +37,10 @@ pub(super) struct Waiting {
 impl Quotas {
     /// Starts to wait for the quotas of a namespace.
     pub(super) fn wait(&self, namespace: &str) -> Waiting {
-        let raised = self.waiting.lock().entry(namespace.to_owned()).or_default().subscribe();
+        let mut waiting = self.waiting.lock();
+        waiting.retain(|_, sender| sender.receiver_count() > 0);
+        let raised = waiting.entry(namespace.to_owned()).or_default().subscribe();
+        drop(waiting);
         self.begun.notify_one();
         Waiting { raised, next: Instant::now() }
     }
@@ -70,9 +73,7 @@ impl Quotas {
 
     /// Whether a Function waits.
     fn is_awaited(&self) -> bool {
-        let mut waiting = self.waiting.lock();
-        waiting.retain(|_, sender| sender.receiver_count() > 0);
-        !waiting.is_empty()
+        self.waiting.lock().values().any(|sender| sender.receiver_count() > 0)
     }
 }
 

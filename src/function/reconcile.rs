@@ -86,7 +86,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 () = stop.cancelled() => return,
                 changed = input.changed() => if changed.is_err() { return },
                 () = notifier.notified() => {}
-                () = drifted.notified() => if !(task.may_resume() | task.fails_otherwise()) { continue },
+                () = drifted.notified() => if !(task.forget_resumed() | task.fails_otherwise()) { continue },
                 // A change of another object costs only this comparison.
                 _ = repositories.changed() => if Some(task.repository_of(&function)) == repository { continue },
                 () = task.others_changed() => {}
@@ -247,8 +247,8 @@ impl Task {
         self.report(&function, &reconciled).await;
     }
 
-    /// Whether break glass ended for a changed child.
-    fn may_resume(&mut self) -> bool {
+    /// Forgets changed children whose break glass has ended; returns whether there were any.
+    fn forget_resumed(&mut self) -> bool {
         let (waiting, writer) = (self.paused.len(), &self.context.writer);
         self.paused.retain(|key| writer.is_paused(key));
         self.paused.len() < waiting

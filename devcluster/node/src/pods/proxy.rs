@@ -211,7 +211,7 @@ fn backends(ctx: &Context, key: &Key, port: u16) -> Vec<(Ipv4Addr, u16)> {
     let any = service["spec"]["publishNotReadyAddresses"] == true;
     let pods = ctx.server.objects("v1", "pods", Some(key.namespace()));
     let pods = pods.iter().filter(|pod| hooks::selects(&labels, &pod["metadata"]["labels"]));
-    let pods = pods.filter(|pod| any || is_true(pod, "Ready") && !is_terminating(pod) || is_unheard_of(ctx, pod));
+    let pods = pods.filter(|pod| any || is_true(pod, "Ready") && !is_terminating(pod) || keep_route(ctx, pod));
     pods.filter_map(|pod| {
         let address: Ipv4Addr = text(pod, "/status/podIP").parse().ok().filter(|ip| ctx.node().slot.is_pod(*ip))?;
         Some((address, number(&target, pod)?))
@@ -219,8 +219,9 @@ fn backends(ctx: &Context, key: &Key, port: u16) -> Vec<(Ipv4Addr, u16)> {
     .collect()
 }
 
-/// Whether the proxy has not heard yet that a pod is being deleted.
-fn is_unheard_of(ctx: &Context, pod: &Value) -> bool {
+/// Whether a terminating pod keeps its route for now, as with a proxy that learns of the deletion late. Records when it was
+/// first seen terminating.
+fn keep_route(ctx: &Context, pod: &Value) -> bool {
     let delay = ctx.node().options.endpoint_delay;
     if delay.is_zero() || !is_terminating(pod) {
         return false;
