@@ -271,8 +271,8 @@ pub struct WindowOverride {
     pub window: String,
     /// Field manager that set the annotation, or `unknown`.
     pub who: String,
-    /// User that the annotation names, as `mainstay sync` writes it. It is not verified: the audit log of the API server has
-    /// the authenticated user.
+    /// The user who asked for it by the annotation's own account, as `mainstay sync` writes it. Nothing proves that: the API
+    /// server's audit log knows who it was.
     #[serde(default)]
     pub claimed_user: Option<String>,
     /// Time at which it was applied.
