@@ -34,8 +34,8 @@
 //!
 //! # The way of a commit
 //!
-//! 1. [`gitsync::run`] is the task of one GitSync: it waits for its interval, a push ([`receiver`]),
-//!    a request or a change, and makes an attempt.
+//! 1. [`gitsync::run`] is the task of one GitSync: it waits for its interval, a push ([`receiver`]), a request or a change,
+//!    and makes an attempt: it observes (2 to 5), decides (6), performs (7, 8) and reports (9, 10).
 //! 2. [`Source::lookup`](source::Source::lookup) resolves the reference, with one request for all consumers of the remote.
 //! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems.

@@ -44,7 +44,7 @@ pub struct Context {
     pub limits: manifest::Limits,
     /// Namespaces whose GitSyncs may touch everything.
     pub trusted: Vec<String>,
-    /// Called for everything worth telling; must not block.
+    /// Called with every message; must not block.
     pub announce: Box<Announce>,
     /// Notifies when every remote is to be looked up now.
     pub look_now: watch::Sender<u64>,

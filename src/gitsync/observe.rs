@@ -42,7 +42,8 @@ type Seen = HashMap<Key, Live>;
 type Unseen = Vec<(HashSet<Key>, Error)>;
 
 impl Task {
-    /// The remote of the GitRepository, and whether it is known what its commits must be signed by. From now on the Secrets that it names are followed, and no others.
+    /// The remote of the GitRepository, and whether it is known what its commits must be signed by. From now on the Secrets
+    /// that it names are followed, and no others.
     pub(super) async fn remote(
         &mut self,
         sync: &GitSync,

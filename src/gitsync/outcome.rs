@@ -59,6 +59,11 @@ impl Outcome {
     pub(super) fn is_clean(&self) -> bool {
         matches!(self, Self::Applied { failures, pruning: 0, .. } if failures.is_empty())
     }
+
+    /// Whether another round follows: deletions are under way, or an inventory was put together.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self, Self::Applied { pruning: 1.., .. } | Self::Applied { note: Some(_), .. })
+    }
 }
 
 /// What a status is made from.

@@ -34,7 +34,7 @@ impl Attempt<'_> {
             writer.put_stage(&owner, steps.clone(), applied).await;
         }
         if tally.has_definitions {
-            self.context.registry.tell();
+            self.context.registry.notify();
         }
         self.state.failed.add_refused(plan);
         self.await_break_glass(plan);
@@ -169,8 +169,8 @@ impl Attempt<'_> {
         let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
         self.state.applied = Some((commit, candidate.desired.tree));
         let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
-        let restarted = said.as_deref() == Some(&commit.to_string()) && tally.touched() == 0;
-        if (new && !restarted) || tally.touched() > 0 {
+        let restarted = said.as_deref() == Some(&commit.to_string()) && tally.affected() == 0;
+        if (new && !restarted) || tally.affected() > 0 {
             let message = Message::CommitApplied {
                 subject: self.owner.clone(),
                 commit: commit.to_string(),
@@ -207,7 +207,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn touched(&self) -> usize {
+    fn affected(&self) -> usize {
         self.created + self.changed + self.pruned
     }
 }

@@ -21,7 +21,6 @@ use super::registry;
 use super::resolve::{Directory, ResolvedSync};
 use super::sync_state::SyncState;
 use crate::api::git_sync::GitSyncStatus;
-use crate::api::names::REQUESTED_AT;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::Class;
 use crate::managed::Policy;
@@ -31,7 +30,7 @@ use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Referenc
 
 /// Conflicts in a row that are nobody's concern.
 const CONFLICTS: u32 = 5;
-/// Failed attempts after which something that is awaited is worth telling.
+/// Failed attempts after which a message says what is awaited.
 const AWAITED: u32 = 3;
 
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
@@ -118,7 +117,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
 pub(super) struct Task {
     pub(super) context: Arc<Context>,
     pub(super) owner: Owner,
-    consumer: Consumer,
+    pub(super) consumer: Consumer,
     pub(super) label: Arc<str>,
     pub(super) state: SyncState,
     /// The Secrets that the repository names.
@@ -139,7 +138,7 @@ pub(super) struct Task {
     /// The GitSync as it was read then.
     resolved: Option<Result<ResolvedSync, Refused>>,
     /// When the last attempt began.
-    last_try: Option<Timestamp>,
+    pub(super) last_try: Option<Timestamp>,
     /// A request that is being acted on.
     pub(super) request: Option<String>,
     pub(super) next_look: Instant,
@@ -208,7 +207,11 @@ impl Task {
             if changed {
                 self.resolved = Some(ResolvedSync::of(sync));
             }
-            self.try_once(sync, repository.as_deref(), changed).await;
+            let began = Timestamp::now();
+            let (is_requested, is_due) = (self.note_request(sync), self.is_due(began));
+            let is_forced = changed || is_requested || is_due;
+            let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
+            self.after(sync, attempted, began);
             self.postpone_untried(now);
         }
         self.report(sync).await;
@@ -236,74 +239,12 @@ impl Task {
         }
     }
 
-    /// Makes an attempt and remembers how it ended.
-    async fn try_once(&mut self, sync: &GitSync, repository: Option<&GitRepository>, changed: bool) {
-        let interval = sync.spec.interval.0.max(Duration::from_secs(1));
-        let asked = sync.metadata.annotations.as_ref().and_then(|a| a.get(REQUESTED_AT)).cloned();
-        let handled = self.status.as_ref().or(sync.status.as_ref()).and_then(|s| s.last_handled_request.clone());
-        let requested = asked.is_some() && asked != handled;
-        let began = Timestamp::now();
-        let now_due = self.last_try.replace(began).is_some_and(|last| self.is_due(last, began));
-        let max_age = if requested || changed || now_due { Duration::ZERO } else { interval.mul_f64(0.8) };
-        if requested {
-            self.forget_waits();
-        }
-        let outcome = self.outcome_of(sync, repository, max_age).await;
-        // Where nothing can be told now that could be told later, it is waited for.
-        let may_tell = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
-        if !outcome.as_ref().is_err_and(may_tell) && self.secrets.are_settled() {
-            self.context.source.resolved(&self.consumer);
-        }
-        self.context.registry.update(&self.owner, |row| row.tried = true);
-        let request = asked.filter(|_| requested);
-        if request != self.request {
-            self.failed_writes = 0;
-        }
-        self.request = request;
-        match outcome {
-            Ok(outcome) => {
-                self.look_after(interval, outcome.as_ref());
-                if let Some(outcome) = outcome {
-                    self.tell_failures(&outcome);
-                    self.outcome = Some(outcome);
-                } else if matches!(
-                    self.outcome,
-                    Some(Outcome::Refused { .. } | Outcome::Suspended { .. } | Outcome::Frozen { .. })
-                ) {
-                    // Nothing is to do, and what kept us from seeing that is over.
-                    self.outcome = None;
-                }
-            }
-            Err(refused) => self.refuse(&refused, interval),
-        }
-        self.look_at_next_time(sync, began);
-    }
-
-    fn refuse(&mut self, refused: &Refused, interval: Duration) {
-        self.back_off(refused, interval);
-        if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
-            // Someone else wrote first: that says nothing yet.
-            return;
-        }
-        let outcome = refused.outcome();
-        if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
-            // Objects that are created together arrive one after the other: the status says what is awaited, no message
-            // is sent.
-            if self.failures_in_a_row == AWAITED {
-                self.outcome = None;
-                self.tell_failures(&outcome);
-            }
-        } else {
-            self.tell_failures(&outcome);
-        }
-        self.outcome = Some(outcome);
-    }
-
-    async fn outcome_of(
+    /// Makes an attempt. `None`: nothing was to do.
+    async fn try_once(
         &mut self,
         sync: &GitSync,
         repository: Option<&GitRepository>,
-        max_age: Duration,
+        is_forced: bool,
     ) -> Result<Option<Outcome>, Refused> {
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
@@ -333,6 +274,9 @@ impl Task {
         let (remote, trusted) = remote?;
         let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync));
         let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
+        // A lookup that another consumer of the remote made lately will do, unless something asks for a new one.
+        let max_age =
+            if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
         let mut attempt = self.attempt(sync);
         let attempted = match resolved {
             Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,
@@ -344,6 +288,26 @@ impl Task {
             attempt.keep_what_was_applied(&remote, &directory).await;
         }
         attempted
+    }
+
+    pub(super) fn refuse(&mut self, refused: &Refused, interval: Duration) {
+        self.back_off(refused, interval);
+        if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
+            // Someone else wrote first: that says nothing yet.
+            return;
+        }
+        let outcome = refused.outcome();
+        if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
+            // Objects that are created together arrive one after the other: the status says what is awaited, no message
+            // is sent.
+            if self.failures_in_a_row == AWAITED {
+                self.outcome = None;
+                self.emit_failures(&outcome);
+            }
+        } else {
+            self.emit_failures(&outcome);
+        }
+        self.outcome = Some(outcome);
     }
 }
 

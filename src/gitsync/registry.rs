@@ -73,7 +73,7 @@ impl Registry {
         look(&mut View { rows: &mut rows, own })
     }
 
-    /// Changes the own row and, if that made a difference, tells everyone.
+    /// Changes the own row and, if that made a difference, wakes all GitSyncs.
     pub fn update(&self, own: &Owner, change: impl FnOnce(&mut Row)) {
         let changed = self.with(own, |view| {
             let row = view.own();
@@ -82,7 +82,7 @@ impl Registry {
             *row != before
         });
         if changed {
-            self.tell();
+            self.notify();
         }
     }
 
@@ -105,8 +105,8 @@ impl Registry {
         let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
     }
 
-    /// Tells everyone that something came that they may have waited for.
-    pub fn tell(&self) {
+    /// Wakes all GitSyncs: something came that they may have waited for.
+    pub fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
@@ -118,7 +118,7 @@ impl Registry {
     /// The GitSync is gone.
     pub fn remove(&self, own: &Owner) {
         self.rows.lock().remove(own);
-        self.tell();
+        self.notify();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reports an attempt: what a GitSync's status says of it, when that is written, and what failed and is worth telling.
+//! Reports an attempt: what a GitSync's status says of it, when that is written, and the messages about what failed.
 //!
 //! Invariant: a status is written at most once per 5 s; a request by annotation is answered at once.
 //! Invariant: a status that the server refuses is written less and less often.
@@ -28,7 +28,7 @@ const HEALTH_GRACE: Duration = Duration::from_millis(700);
 const COOLING: Duration = Duration::from_secs(15);
 
 impl Task {
-    pub(super) fn tell_failures(&self, outcome: &Outcome) {
+    pub(super) fn emit_failures(&self, outcome: &Outcome) {
         if self.outcome.as_ref() == Some(outcome) {
             return;
         }

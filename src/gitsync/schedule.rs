@@ -11,7 +11,8 @@ use super::outcome::{Outcome, Refused};
 use super::reconcile::Task;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
-use crate::failure::{Backoff, jitter};
+use crate::api::names::REQUESTED_AT;
+use crate::failure::{Backoff, Class, jitter};
 
 /// How long changes of objects are gathered before the status is looked at.
 const GATHER: Duration = Duration::from_millis(20);
@@ -59,12 +60,25 @@ impl Task {
         }
     }
 
-    /// Somebody asks for a sync because something may have been put right.
-    pub(super) fn forget_waits(&mut self) {
+    /// Notes the request for a sync that the annotation makes; whether there is one that is not answered yet. Something may
+    /// have been put right, so what failed is tried again.
+    pub(super) fn note_request(&mut self, sync: &GitSync) -> bool {
+        let asked = sync.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REQUESTED_AT));
+        let status = self.status.as_ref().or(sync.status.as_ref());
+        let handled = status.and_then(|status| status.last_handled_request.as_ref());
+        let request = asked.filter(|asked| Some(*asked) != handled).cloned();
+        if request != self.request {
+            self.failed_writes = 0;
+        }
+        self.request = request;
+        if self.request.is_none() {
+            return false;
+        }
         self.state.failed.retry_all(Instant::now());
         if matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. })) {
             self.context.writer.cluster().kinds_changed();
         }
+        true
     }
 
     /// How long until deletions that are under way are looked at again.
@@ -73,19 +87,36 @@ impl Task {
         DELETING.delay(self.rounds)
     }
 
-    /// After an attempt that was not refused.
-    pub(super) fn look_after(&mut self, interval: Duration, outcome: Option<&Outcome>) {
-        self.failures_in_a_row = 0;
-        self.next_look = Instant::now() + jitter(interval, fastrand::f64());
-        let Some(outcome) = outcome else { return };
-        // Deletions are under way, an inventory was put together, or what was given up still has our label: there is
-        // another round to come.
-        let goes_on = matches!(outcome, Outcome::Applied { pruning: 1.., .. } | Outcome::Applied { note: Some(_), .. });
-        if goes_on || self.state.still_labelled {
-            self.next_look = (Instant::now() + self.deletion_wait()).min(self.next_look);
-        } else {
-            self.rounds = 0;
+    /// What follows from an attempt that `began` then: what the status says of it, and when the next one is made.
+    pub(super) fn after(&mut self, sync: &GitSync, attempted: Result<Option<Outcome>, Refused>, began: Timestamp) {
+        // A failure that passes says nothing of the remote: its consumer is still waited for.
+        let passes = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
+        if !attempted.as_ref().is_err_and(passes) && self.secrets.are_settled() {
+            self.context.source.resolved(&self.consumer);
         }
+        self.context.registry.update(&self.owner, |row| row.tried = true);
+        let interval = sync.spec.interval.0.max(Duration::from_secs(1));
+        match attempted {
+            Err(refused) => self.refuse(&refused, interval),
+            Ok(outcome) => {
+                self.failures_in_a_row = 0;
+                self.next_look = Instant::now() + jitter(interval, fastrand::f64());
+                if let Some(outcome) = outcome {
+                    // What was given up still has our label, or there is another round to come.
+                    if outcome.goes_on() || self.state.still_labelled {
+                        self.next_look = (Instant::now() + self.deletion_wait()).min(self.next_look);
+                    } else {
+                        self.rounds = 0;
+                    }
+                    self.emit_failures(&outcome);
+                    self.outcome = Some(outcome);
+                } else if !matches!(self.outcome, Some(Outcome::Applied { .. })) {
+                    // Nothing is to do, and what kept us from seeing that is over.
+                    self.outcome = None;
+                }
+            }
+        }
+        self.look_at_next_time(sync, began);
     }
 
     /// Objects that were due when the last attempt began, `then`, and that it did not come to wait for the next one.
@@ -118,9 +149,10 @@ impl Task {
         }
     }
 
-    /// Whether the remote has to be asked although it was asked not long ago: a scheduled time has come since, a window
-    /// has opened, or a suspension has ended.
-    pub(super) fn is_due(&self, last: Timestamp, now: Timestamp) -> bool {
+    /// Whether the remote has to be asked `now` although it was asked not long ago: since the last attempt a scheduled time
+    /// has come, a window has opened, or a suspension has ended.
+    pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
+        let Some(last) = self.last_try.replace(now) else { return false };
         let Some(resolved) = self.resolved() else { return false };
         match self.outcome {
             Some(Outcome::Frozen { .. }) if resolved.windows.is_open(now) => true,

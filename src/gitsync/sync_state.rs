@@ -29,7 +29,7 @@ pub(super) struct SyncState {
     pub(super) paused: HashSet<Key>,
     /// Something is awaited from another GitSync.
     pub(super) awaits_others: bool,
-    /// Something that another GitSync lists still carries our label. Nobody tells when that one has put it right.
+    /// Something that another GitSync lists still carries our label. No event comes when that one has put it right.
     pub(super) still_labelled: bool,
     /// The commit that was seen last, and when.
     pub(super) seen: Option<(Commit, Instant)>,

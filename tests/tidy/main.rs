@@ -360,6 +360,7 @@ const RENAMED: &[&str] = &[
     "src/drift",
     "src/failure",
     "src/function",
+    "src/gitsync",
     "src/listener.rs",
     "src/liveness.rs",
     "src/managed",
