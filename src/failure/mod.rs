@@ -31,6 +31,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
 /// The shortest delay of a status that could not be written.
 const MIN_STATUS_DELAY: Duration = Duration::from_secs(5);
+const MAX_STATUS_DELAY: Duration = Duration::from_secs(60);
 /// A status that the server finds invalid may be valid with another version of the definition.
 const INVALID_STATUS: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(600));
 
@@ -62,11 +63,16 @@ impl Class {
         Some(Backoff::new(base, cap))
     }
 
-    /// How long a status waits that could not be written this many times in a row (from 1): as its class says, but at
-    /// least 5 s, and no less than the server's `Retry-After`.
+    /// How long a status waits that could not be written this many times in a row (from 1): as its class says, but 5 s at
+    /// least and a minute at most (half a minute if no server has refused it), so that whoever mends the cause soon sees
+    /// that. No less than the server's `Retry-After`.
     pub fn status_delay(self, failures: u32, retry_after: Option<Duration>, chance: f64) -> Duration {
         let backoff = self.backoff().unwrap_or(INVALID_STATUS);
-        backoff.jittered(failures, chance).max(MIN_STATUS_DELAY).max(retry_after.unwrap_or_default())
+        let most = match self {
+            Self::Invalid | Self::Denied | Self::Bug => MAX_STATUS_DELAY,
+            Self::NotReady | Self::Unavailable | Self::Conflict => MAX_STATUS_DELAY / 2,
+        };
+        backoff.jittered(failures, chance).clamp(MIN_STATUS_DELAY, most).max(retry_after.unwrap_or_default())
     }
 }
 
@@ -110,9 +116,9 @@ mod tests {
     #[test]
     fn a_status_that_is_refused_again_and_again_is_written_less_and_less_often() {
         let delays = |class: Class| [1, 2, 3, 4, 5, 6, 7, 8, 20].map(|n| class.status_delay(n, None, 0.5).as_secs());
-        assert_eq!(delays(Class::Unavailable), [5, 5, 5, 8, 16, 32, 64, 120, 120]);
-        assert_eq!(delays(Class::Denied), [10, 20, 40, 80, 160, 300, 300, 300, 300]);
-        assert_eq!(delays(Class::Invalid), [30, 60, 120, 240, 480, 600, 600, 600, 600]);
+        assert_eq!(delays(Class::Unavailable), [5, 5, 5, 8, 16, 30, 30, 30, 30]);
+        assert_eq!(delays(Class::Denied), [10, 20, 40, 60, 60, 60, 60, 60, 60]);
+        assert_eq!(delays(Class::Invalid), [30, 60, 60, 60, 60, 60, 60, 60, 60]);
         assert_eq!(delays(Class::Conflict), [5; 9]);
         let asked = Some(Duration::from_secs(50));
         assert_eq!(Class::Unavailable.status_delay(1, asked, 0.0), Duration::from_secs(50), "the server says so");
