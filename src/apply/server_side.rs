@@ -75,7 +75,7 @@ impl Writer {
         };
         // An apply that leaves a reserved field to others is taken, and is not what is wanted: there is no use in it.
         let is_added_to = seen.is_some_and(|live| reserved::is_added_to(reserved, live));
-        let held_back = !is_added_to && self.holds_back(desired, seen);
+        let held_back = collisions == Collisions::MakeWay && !is_added_to && self.holds_back(desired, seen);
         let (before, who, grounds) = (None, None, Vec::new());
         let mut way = Way { desired, body, seen, collisions, held_back, may_help: false, before, who, grounds };
         if let Some(live) = seen.filter(|_| !held_back) {

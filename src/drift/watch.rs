@@ -73,14 +73,16 @@ impl Drift {
         let (mut waiting, mut limit) = (Fair::default(), Limit::default());
         tasks.spawn(self.clone().follow_autoscalers(stop.clone()).map(|()| Ended::Other));
         loop {
-            let allowed = limit.allowed(Instant::now());
+            // One time for both: what may not begin yet is waited for.
+            let now = Instant::now();
+            let allowed = limit.allowed(now);
             let begin = std::iter::from_fn(|| waiting.pop(allowed)).collect::<Vec<_>>();
             self.writer.set_reverts(waiting.in_flight(), !waiting.is_empty());
             for (owner, (key, generation)) in begin {
                 let writer = self.writer.clone();
                 tasks.spawn(async move { Ended::Revert(owner, writer.revert(&key, generation).await) });
             }
-            let pause = limit.pause(Instant::now());
+            let pause = limit.pause(now);
             let follow_up = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(follow_up) = follow_ups.next() => follow_up,
