@@ -25,6 +25,10 @@ pub(super) struct Arguments {
     /// Directory of the Git mirrors; only this process may write there
     #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
     data: PathBuf,
+    /// What all Git mirrors together may occupy, such as 900Mi or 5Gi: those that were used longest ago go when there is no room for
+    /// another one. Leave 256Mi of the volume free, for what is being unpacked
+    #[arg(long, value_name = "SIZE", default_value = "1792Mi", value_parser = bytes)]
+    mirror_budget: u64,
     /// Identity of this agent in the Lease, unique among processes, such as the pod's uid; by default one that is stored in the data
     /// directory
     #[arg(long, value_name = "NAME", env = "MAINSTAY_IDENTITY")]
@@ -52,6 +56,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let identity = arguments.identity.map_or_else(|| LeaseIdentity::of(&arguments.data), LeaseIdentity::given);
     let mut source = source::Settings::new(arguments.data);
     source.allow_local = arguments.allow_local;
+    source.budget = arguments.mirror_budget;
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,
@@ -70,8 +75,33 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
+/// Bytes, such as `900Mi` or `5Gi`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
+    let read = units.iter().find_map(|(unit, bits)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(1 << bits)
+    });
+    read.filter(|bytes| *bytes > 0).ok_or_else(|| "write a size such as 900Mi or 5Gi".to_owned())
+}
+
 /// The environment. Variables that are not UTF-8 are converted lossily: no setting accepts them, and none is ignored.
 fn variables() -> impl Iterator<Item = (String, String)> {
     let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_sizes() {
+        for (text, expected) in [("1Ki", Some(1 << 10)), ("1792Mi", Some(1792 << 20)), ("5Gi", Some(5 << 30))] {
+            assert_eq!(bytes(text).ok(), expected, "{text}");
+        }
+        for text in ["", "5", "0Gi", "-1Gi", "1.5Gi", "5 Gi", "5GB", "99999999999Ti"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
 }

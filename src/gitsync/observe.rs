@@ -185,7 +185,7 @@ impl Attempt<'_> {
         let base_dir = directory.base_dir.clone();
         let decoded = snapshot
             .blocking(move |snapshot| {
-                let listing = snapshot.entries(&base_dir)?;
+                let listing = snapshot.listing(&base_dir, manifest::reads)?;
                 manifest::decode(&listing, &mut |entry| snapshot.read(entry), &memory, &limits)
             })
             .await??;

@@ -142,6 +142,11 @@ fn not_a_file(kind: EntryKind) -> Option<&'static str> {
     }
 }
 
+/// Whether a file with this path may be read.
+pub fn reads(path: &str) -> bool {
+    is_manifest(path) || path.rsplit('/').next() == Some(names::IGNORE_FILE)
+}
+
 fn is_manifest(path: &str) -> bool {
     path.rsplit_once('.').is_some_and(|(_, extension)| matches!(extension, "yaml" | "yml" | "json"))
 }

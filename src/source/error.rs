@@ -3,6 +3,7 @@
 //! Invariant: no text holds a credential: addresses are shown without user, password and query, server messages only if
 //! they do not repeat the credentials, and bodies of answers are never quoted.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -346,6 +347,36 @@ pub enum Fault {
     /// The mirrors' directory cannot be used.
     #[error("the directory of the mirrors cannot be used")]
     Disk(#[source] std::io::Error),
+    /// The volume of the mirrors has no room.
+    #[error(
+        "the volume of the mirrors is full; give it more room, or lower `--mirror-budget` of the agent below its size"
+    )]
+    DiskFull,
+    /// The mirrors in use leave no room.
+    #[error(
+        "the Git mirrors in use and this one need more than the {} MiB that all mirrors may have; raise `--mirror-budget` of \
+         the agent, and the volume with it",
+        budget >> 20
+    )]
+    NoRoom {
+        /// Bytes of all mirrors.
+        budget: u64,
+    },
+    /// A commit or directory as the remote has it does not read.
+    #[error("the repository itself is damaged ({what}); `git fsck` finds it, and a new commit without it is applied")]
+    Broken {
+        /// The damage.
+        what: String,
+    },
+    /// The server did not send an object that a commit names, or another kind of object.
+    #[error(
+        "the server left something of the commit out ({what}); `git fsck` finds it in the repository, and the mirror is fetched \
+         anew once an hour"
+    )]
+    Lacking {
+        /// What is missing.
+        what: String,
+    },
     /// A local path is not a repository, or may not be read.
     #[error("{why}")]
     LocalUnusable {
@@ -406,6 +437,12 @@ fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
     }
 }
 
+/// The system's text of an error, without its number.
+fn system_message(error: rustix::io::Errno) -> String {
+    let text = io::Error::from(error).to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
 fn missing_hint(default_branch: Option<&str>, empty: bool) -> String {
     match (default_branch, empty) {
         (_, true) => "; the repository is empty".into(),
@@ -435,6 +472,25 @@ fn some(commits: &[Commit]) -> String {
 }
 
 impl Fault {
+    /// An error of the mirrors' directory.
+    pub(super) fn disk(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Self::DiskFull,
+            _ => Self::Disk(error),
+        }
+    }
+
+    /// A libgit2 error of the mirrors' directory.
+    pub(super) fn storage(error: git2::Error) -> Self {
+        // libgit2 ends its message with that of the system.
+        let is_full = |kind: rustix::io::Errno| error.message().ends_with(&system_message(kind));
+        if [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT, rustix::io::Errno::FBIG].into_iter().any(is_full) {
+            Self::DiskFull
+        } else {
+            Self::Disk(io::Error::other(error.message().to_owned()))
+        }
+    }
+
     /// A libgit2 error that is not about an object of a mirror.
     pub(super) fn git(error: git2::Error) -> Self {
         Self::Local { what: error.message().to_owned() }
@@ -459,6 +515,7 @@ impl Fault {
             | Self::HistoryTooLarge { .. }
             | Self::MissingCommit
             | Self::NotCommit
+            | Self::Broken { .. }
             | Self::MissingDirectory => Class::Invalid,
             Self::MissingSecret => Class::NotReady,
             Self::Denied { .. } | Self::WebPage | Self::Certificate { .. } | Self::ProxyDenied | Self::App { .. } => {
@@ -476,6 +533,9 @@ impl Fault {
             | Self::Corrupt { .. }
             | Self::Pack { .. }
             | Self::Disk(_)
+            | Self::DiskFull
+            | Self::NoRoom { .. }
+            | Self::Lacking { .. }
             | Self::Local { .. }
             | Self::Watch { .. } => Class::Unavailable,
             Self::Ssh(fault) => fault.class(),

@@ -2,86 +2,106 @@
 //!
 //! A mirror is a directory of generations, each a bare repository that only grows. A damaged or too large mirror gets a
 //! new generation; the old one is removed with the last [`Snapshot`](super::Snapshot) that reads from it. The file
-//! `held` lists the commits whose files are complete.
+//! `held` lists the commits whose files are complete, and the packs that they are in; its time of modification tells when
+//! the mirror was used last, to the hour.
 //!
-//! Invariant: a commit is added to `held` only after its pack is indexed, so a process killed at any time leaves a
-//! mirror that is either good or not used.
+//! Invariant: a commit is added to `held` only after its pack is indexed, and `held` is what is removed first, so a process
+//! killed at any time leaves a mirror that is either good or not used.
 //! Invariant: nothing on the disk names an address or holds a credential: the directory's name is a digest over the
 //! remote's identity and a random salt in the same directory.
 //! Deliberately not here: references (the remote is asked) and history (only the files of a commit matter).
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::error::Fault;
 use super::id::{Commit, Id};
+use super::integrity;
 use super::objects::Objects;
+use super::spool::PackSpool;
+use super::storage::Storage;
 use super::transport::History;
 
 /// Commits that are sent to the server as `have`, so that it sends only the difference.
 const MAX_HAVES: usize = 16;
-const HELD: &str = "held";
+/// Name of the list of what a generation holds.
+pub(super) const HELD: &str = "held";
+/// First word of a line about a pack.
+const PACK_LINE: &str = "pack ";
+/// The time of a use is written down after so long.
+const USED_WITHIN: Duration = Duration::from_secs(3600);
+/// What a remote has left out of its packs is asked for anew after so long.
+const LACKING_FOR: Duration = Duration::from_secs(3600);
+/// Bytes that libgit2 adds to a pack at a time. It writes into mapped memory beyond the end of the file after making sure of
+/// room for the last page only: with more than a page, a full disk would end the process.
+const PAGE: usize = 4096;
+/// Bytes of an index for each object of its pack, at most.
+const INDEX_BYTES: u64 = 40;
+/// Packs that had the right checksums are not read again for so long.
+const INTACT_FOR: Duration = Duration::from_secs(600);
 const SALT: &str = "salt";
 /// Extension of a mirror's directory.
 pub(super) const MIRROR: &str = "git";
-
-/// Generations that this process has open: no other user may use or remove them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OpenGenerations(Arc<Mutex<HashSet<PathBuf>>>);
-
-impl OpenGenerations {
-    /// Whether a generation of the mirror at `root` is open.
-    pub(super) fn has_any_of(&self, root: &Path) -> bool {
-        self.0.lock().iter().any(|path| path.starts_with(root))
-    }
-}
 
 /// All generations of one remote.
 #[derive(Debug)]
 pub(super) struct Mirror {
     root: PathBuf,
-    open: OpenGenerations,
+    storage: Storage,
     number: u64,
     current: Option<Arc<Generation>>,
+    /// What is wrong with what was found on the disk, and so was removed.
+    damage: Option<String>,
 }
 
 impl Mirror {
     /// Finds the latest generation of the mirror for `identity` under `directory`, and removes the others unless they
     /// are `open` in this process.
-    pub(super) fn find(directory: &Path, identity: &[u8; 32], open: &OpenGenerations) -> Result<Self, Fault> {
-        make_directory(directory).map_err(Fault::Disk)?;
-        let salt = salt(directory).map_err(Fault::Disk)?;
+    pub(super) fn find(directory: &Path, identity: &[u8; 32], storage: &Storage) -> Result<Self, Fault> {
+        make_directory(directory).map_err(Fault::disk)?;
+        storage.load(directory).map_err(Fault::disk)?;
+        let salt = salt(directory).map_err(Fault::disk)?;
         let root = directory.join(name(&salt, identity));
-        make_directory(&root).map_err(Fault::Disk)?;
+        make_directory(&root).map_err(Fault::disk)?;
         let mut numbers: Vec<u64> = fs::read_dir(&root)
-            .map_err(Fault::Disk)?
+            .map_err(Fault::disk)?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .collect();
         numbers.sort_unstable();
         let number = numbers.last().copied().unwrap_or(0);
-        let mut current = None;
+        let (mut current, mut damage) = (None, None);
         for number in numbers.into_iter().rev() {
             let path = root.join(number.to_string());
-            if open.0.lock().contains(&path) {
+            if storage.is_open(&path) {
                 continue;
             }
-            match read_held(&path) {
-                Some(held) if current.is_none() && !held.is_empty() => {
-                    current = Some(Arc::new(Generation::new(path, held, open.clone())));
+            if current.is_none() {
+                match Generation::find(path.clone(), storage) {
+                    Ok(Some(found)) => {
+                        current = Some(Arc::new(found));
+                        continue;
+                    }
+                    Ok(None) => {}
+                    Err(found) => damage = Some(found),
                 }
-                _ => remove(&path),
             }
+            storage.remove(&path);
         }
-        Ok(Self { root, open: open.clone(), number, current })
+        Ok(Self { root, storage: storage.clone(), number, current, damage })
+    }
+
+    /// What was wrong with the mirror on the disk; once.
+    pub(super) fn take_damage(&mut self) -> Option<String> {
+        self.damage.take()
     }
 
     pub(super) fn current(&self) -> Option<Arc<Generation>> {
@@ -89,9 +109,24 @@ impl Mirror {
     }
 
     /// The path of the next generation, for [`Generation::create`].
-    pub(super) fn next(&mut self) -> (PathBuf, OpenGenerations) {
+    pub(super) fn next(&mut self) -> (PathBuf, Storage) {
         self.number += 1;
-        (self.root.join(self.number.to_string()), self.open.clone())
+        (self.root.join(self.number.to_string()), self.storage.clone())
+    }
+
+    /// Directory of the current generation, if nobody reads from it.
+    pub(super) fn unread(&self) -> Option<PathBuf> {
+        // Whoever reads from it has it from here, and the mirror is locked.
+        let current = self.current.as_ref().filter(|current| Arc::strong_count(current) == 1);
+        current.map(|current| current.path.clone())
+    }
+
+    /// Removes the current generation now if nobody reads from it, and otherwise when another one is adopted.
+    pub(super) fn take_unread(&mut self) -> Option<Arc<Generation>> {
+        self.unread()?;
+        let current = self.current.take()?;
+        current.retire();
+        Some(current)
     }
 
     /// Makes `generation` the current one; the previous one is removed with its last reader.
@@ -108,7 +143,8 @@ impl Mirror {
     pub(super) fn retire(self) {
         match self.current {
             Some(current) => current.retire(),
-            None => remove(&self.root),
+            // Succeeds only if there is no other generation.
+            None => drop(fs::remove_dir(&self.root)),
         }
     }
 }
@@ -118,26 +154,68 @@ impl Mirror {
 pub(super) struct Generation {
     path: PathBuf,
     held: Mutex<Vec<(Id, History)>>,
+    /// The packs that it must have.
+    packs: Mutex<BTreeSet<String>>,
     suspect: AtomicBool,
     retired: AtomicBool,
-    open: OpenGenerations,
+    /// When this process began to use it.
+    opened: Instant,
+    /// When its packs were last found to be as they were written.
+    intact: Mutex<Option<Instant>>,
+    /// The last use that was written down.
+    used: Mutex<Option<SystemTime>>,
+    storage: Storage,
 }
 
 impl Generation {
-    fn new(path: PathBuf, held: Vec<(Id, History)>, open: OpenGenerations) -> Self {
-        open.0.lock().insert(path.clone());
-        let (suspect, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { path, held: Mutex::new(held), suspect, retired, open }
+    fn new(path: PathBuf, held: Vec<(Id, History)>, packs: BTreeSet<String>, storage: Storage) -> Self {
+        storage.open(&path);
+        Self {
+            path,
+            held: Mutex::new(held),
+            packs: Mutex::new(packs),
+            suspect: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            opened: Instant::now(),
+            intact: Mutex::new(None),
+            used: Mutex::new(None),
+            storage,
+        }
+    }
+
+    /// The generation in this directory; `None` if it never became complete.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn find(path: PathBuf, storage: &Storage) -> Result<Option<Self>, String> {
+        let text = match fs::read_to_string(path.join(HELD)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("its list of commits: {error}")),
+        };
+        let (commits, packs) = read_held(&text).ok_or_else(|| "its list of commits does not read".to_owned())?;
+        let directory = path.join("objects/pack");
+        let there = integrity::packs(&directory).map_err(|error| format!("its packs: {error}"))?;
+        if packs.difference(&there).next().is_some() {
+            return Err("a pack is missing".to_owned());
+        }
+        // What a killed process left there; if it cannot be removed, it does no harm.
+        let _ = integrity::remove_unfinished(&directory);
+        storage.measure_generation(&path);
+        Ok(Some(Self::new(path, commits, packs, storage.clone())))
     }
 
     /// Creates an empty one. Until it is adopted, it is removed with its last user.
-    pub(super) fn create((path, open): (PathBuf, OpenGenerations)) -> Result<Self, Fault> {
-        let generation = Self::new(path, Vec::new(), open);
+    pub(super) fn create((path, storage): (PathBuf, Storage)) -> Result<Self, Fault> {
+        let generation = Self::new(path, Vec::new(), BTreeSet::new(), storage);
         generation.retire();
-        make_directory(&generation.path).map_err(Fault::Disk)?;
-        let made = git2::Repository::init_bare(&generation.path);
-        made.map_err(|error| Fault::Disk(io::Error::other(error.message().to_owned())))?;
+        make_directory(&generation.pack_directory()).map_err(Fault::disk)?;
+        generation.storage.measure_generation(&generation.path);
         Ok(generation)
+    }
+
+    fn pack_directory(&self) -> PathBuf {
+        self.path.join("objects/pack")
     }
 
     /// Marks it as damaged: the next fetch creates a new one.
@@ -169,18 +247,67 @@ impl Generation {
         Objects::open(&self.path.join("objects"))
     }
 
-    /// An unnamed file in this generation's directory for an incoming pack.
-    pub(super) fn spool(&self) -> Result<File, Fault> {
-        tempfile::tempfile_in(&self.path).map_err(Fault::Disk)
+    /// Its directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// It is used now.
+    pub(super) fn set_used(&self, now: SystemTime) {
+        if let Some(mirror) = self.path.parent() {
+            self.storage.set_used(mirror, now);
+        }
+        let mut used = self.used.lock();
+        let is_recent = |at: SystemTime| now.duration_since(at).is_ok_and(|since| since < USED_WITHIN);
+        if used.is_none_or(|at| !is_recent(at)) {
+            // If that fails, the mirror is only taken for one that was used longer ago.
+            let file = File::options().write(true).open(self.path.join(HELD));
+            let _ = file.and_then(|file| file.set_modified(now));
+            *used = Some(now);
+        }
+    }
+
+    /// Whose fault it is that something cannot be read: the disk's, and then the next fetch creates a new generation, or the
+    /// remote's, which never sent it.
+    pub(super) fn blame(&self, what: String) -> Fault {
+        if !self.is_intact() {
+            self.mark_damaged();
+            return Fault::Corrupt { what };
+        }
+        if self.opened.elapsed() > LACKING_FOR {
+            self.mark_damaged();
+        }
+        Fault::Lacking { what }
+    }
+
+    /// Whether its packs are as they were written.
+    pub(super) fn is_intact(&self) -> bool {
+        let mut intact = self.intact.lock();
+        if intact.is_some_and(|at| at.elapsed() < INTACT_FOR) {
+            return true;
+        }
+        let packs = self.packs.lock().clone();
+        let is_intact = integrity::damage(&self.pack_directory(), &packs).is_none();
+        *intact = is_intact.then(Instant::now);
+        is_intact
     }
 
     /// Adds the objects of a pack, and completes a thin pack with ours. Ends by `until`.
-    pub(super) fn index(&self, mut pack: File, until: Instant) -> Result<(), Fault> {
-        let damaged = |text: &str| Fault::Pack { what: text.to_owned() };
-        let objects = self.objects()?;
-        let directory = self.path.join("objects/pack");
-        let mut indexer = git2::Indexer::new(Some(objects.odb()), &directory, 0, false)
-            .map_err(|error| Fault::Disk(io::Error::other(error.message().to_owned())))?;
+    pub(super) fn index(&self, mut pack: PackSpool, until: Instant) -> Result<(), Fault> {
+        let indexed = self.add_pack(&mut pack, until);
+        // Before the room for it is given back.
+        self.storage.measure_generation(&self.path);
+        indexed
+    }
+
+    fn add_pack(&self, pack: &mut PackSpool, until: Instant) -> Result<(), Fault> {
+        let (objects, bases) = pack.sizes();
+        let has_packs = self.size()?.1 > 0;
+        let bases = if has_packs { bases } else { 0 };
+        pack.secure(objects.saturating_mul(INDEX_BYTES).saturating_add(bases), &self.path)?;
+        let database = self.objects()?;
+        let mut indexer =
+            git2::Indexer::new(Some(database.odb()), &self.pack_directory(), 0, false).map_err(Fault::storage)?;
         let late = Arc::new(AtomicBool::new(false));
         let noticed = Arc::clone(&late);
         indexer.progress(move |_| {
@@ -188,18 +315,19 @@ impl Generation {
             noticed.store(!in_time, Ordering::Relaxed);
             in_time
         });
-        pack.rewind().map_err(Fault::Disk)?;
-        let mut piece = vec![0; 64 << 10];
+        let mut piece = [0; PAGE];
         let written = loop {
-            let length = pack.read(&mut piece).map_err(Fault::Disk)?;
-            if length == 0 {
-                break Ok(());
-            }
-            if let Err(error) = indexer.write_all(&piece[..length]) {
-                break Err(damaged(&error.to_string()));
+            match pack.read(&mut piece) {
+                Ok(0) => break Ok(()),
+                Ok(length) => {
+                    if let Err(error) = indexer.write_all(&piece[..length]) {
+                        break Err(refused(error));
+                    }
+                }
+                Err(error) => break Err(Fault::disk(error)),
             }
         };
-        let done = written.and_then(|()| indexer.commit().map_err(|error| damaged(error.message())));
+        let done = written.and_then(|()| indexer.commit().map_err(unindexed));
         if late.load(Ordering::Relaxed) {
             return Err(Fault::Pack { what: "unpacking it timed out".to_owned() });
         }
@@ -208,19 +336,22 @@ impl Generation {
 
     /// Records that it has all files of the commit.
     pub(super) fn add_commit(&self, commit: Commit, history: History) -> Result<(), Fault> {
+        let mut packs = self.packs.lock();
+        packs.extend(integrity::packs(&self.pack_directory()).map_err(Fault::disk)?);
         let mut held = self.held.lock();
         held.retain(|(id, _)| *id != commit.0);
         held.push((commit.0, history));
-        let lines: Vec<_> = held.iter().map(|(id, history)| format!("{id} {}\n", word(*history))).collect();
+        let commits = held.iter().map(|(id, history)| format!("{id} {}\n", word(*history)));
+        let lines: String = commits.chain(packs.iter().map(|pack| format!("{PACK_LINE}{pack}\n"))).collect();
         let fresh = self.path.join("held.new");
-        fs::write(&fresh, lines.concat()).and_then(|()| fs::rename(&fresh, self.path.join(HELD))).map_err(Fault::Disk)
+        fs::write(&fresh, lines).and_then(|()| fs::rename(&fresh, self.path.join(HELD))).map_err(Fault::disk)
     }
 
     /// Bytes and packs on the disk.
     pub(super) fn size(&self) -> Result<(u64, usize), Fault> {
         let (mut bytes, mut packs) = (0, 0);
-        for entry in fs::read_dir(self.path.join("objects/pack")).map_err(Fault::Disk)? {
-            let entry = entry.map_err(Fault::Disk)?;
+        for entry in fs::read_dir(self.pack_directory()).map_err(Fault::disk)? {
+            let entry = entry.map_err(Fault::disk)?;
             // A file that disappears meanwhile does not count.
             bytes += entry.metadata().map_or(0, |metadata| metadata.len());
             packs += usize::from(entry.path().extension().is_some_and(|extension| extension == "pack"));
@@ -232,11 +363,27 @@ impl Generation {
 impl Drop for Generation {
     fn drop(&mut self) {
         if self.retired.load(Ordering::Relaxed) {
-            remove(&self.path);
+            self.storage.remove(&self.path);
             // Succeeds only for the last user.
             let _ = self.path.parent().map(fs::remove_dir);
         }
-        self.open.0.lock().remove(&self.path);
+        self.storage.close(&self.path);
+    }
+}
+
+/// Why libgit2 did not take a piece of a pack.
+fn refused(error: io::Error) -> Fault {
+    match error.into_inner().map(|inner| inner.downcast::<git2::Error>()) {
+        Some(Ok(error)) => unindexed(*error),
+        _ => Fault::Pack { what: "it cannot be unpacked".to_owned() },
+    }
+}
+
+/// Why libgit2 did not index a pack.
+fn unindexed(error: git2::Error) -> Fault {
+    match error.class() {
+        git2::ErrorClass::Os => Fault::storage(error),
+        _ => Fault::Pack { what: error.message().to_owned() },
     }
 }
 
@@ -247,20 +394,23 @@ fn word(history: History) -> &'static str {
     }
 }
 
-/// The commits of a generation; `None` if the list is missing or unreadable.
-fn read_held(path: &Path) -> Option<Vec<(Id, History)>> {
-    let text = fs::read_to_string(path.join(HELD)).ok()?;
-    let line = |line: &str| {
+/// The commits and the packs of a generation; `None` if the list is unreadable.
+fn read_held(text: &str) -> Option<(Vec<(Id, History)>, BTreeSet<String>)> {
+    let (mut commits, mut packs) = (Vec::new(), BTreeSet::new());
+    for line in text.lines() {
+        if let Some(pack) = line.strip_prefix(PACK_LINE) {
+            packs.insert(pack.to_owned());
+            continue;
+        }
         let (id, word) = line.split_once(' ')?;
-        let history = if word == "whole" { History::Whole } else { History::Left };
-        Some((Id::parse(id.as_bytes())?, history))
-    };
-    text.lines().map(line).collect()
-}
-
-/// If the removal fails, the next process tries again.
-fn remove(path: &Path) {
-    let _ = fs::remove_dir_all(path);
+        let history = match word {
+            "whole" => History::Whole,
+            "left" => History::Left,
+            _ => return None,
+        };
+        commits.push((Id::parse(id.as_bytes())?, history));
+    }
+    (!commits.is_empty()).then_some((commits, packs))
 }
 
 fn make_directory(path: &Path) -> io::Result<()> {
@@ -309,8 +459,8 @@ mod tests {
         digit.to_string().repeat(40).parse().unwrap()
     }
 
-    fn find(directory: &Path, identity: u8, open: &OpenGenerations) -> Mirror {
-        Mirror::find(directory, &[identity; 32], open).unwrap()
+    fn find(directory: &Path, identity: u8, storage: &Storage) -> Mirror {
+        Mirror::find(directory, &[identity; 32], storage).unwrap()
     }
 
     fn grow(mirror: &mut Mirror) -> Arc<Generation> {
@@ -323,21 +473,21 @@ mod tests {
     #[test]
     fn keeps_complete_commits_across_restarts_and_drops_incomplete_ones() {
         let directory = tempfile::tempdir().unwrap();
-        let mut mirror = find(directory.path(), 1, &OpenGenerations::default());
+        let mut mirror = find(directory.path(), 1, &Storage::new(u64::MAX));
         drop(grow(&mut mirror));
         let incomplete = mirror.next().0;
         fs::create_dir(&incomplete).unwrap();
         drop(mirror);
-        let mirror = find(directory.path(), 1, &OpenGenerations::default());
+        let mirror = find(directory.path(), 1, &Storage::new(u64::MAX));
         assert!(mirror.current().unwrap().holds(commit('a')));
         assert!(!incomplete.exists());
-        assert!(find(directory.path(), 2, &OpenGenerations::default()).current().is_none());
+        assert!(find(directory.path(), 2, &Storage::new(u64::MAX)).current().is_none());
     }
 
     #[test]
     fn an_old_generation_stays_until_its_last_reader_is_gone() {
         let directory = tempfile::tempdir().unwrap();
-        let open = OpenGenerations::default();
+        let open = Storage::new(u64::MAX);
         let mut mirror = find(directory.path(), 1, &open);
         let old = grow(&mut mirror);
         let current = grow(&mut mirror);

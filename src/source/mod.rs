@@ -20,6 +20,7 @@ mod access_fault;
 mod address;
 mod ancestry;
 mod auth;
+mod budget;
 mod connection;
 mod consumers;
 mod error;
@@ -28,6 +29,8 @@ mod git_address;
 mod github_app;
 mod hosts;
 mod id;
+#[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
+mod integrity;
 mod judgements;
 mod key_pair;
 mod known_hosts;
@@ -52,15 +55,20 @@ mod remote;
 #[expect(clippy::disallowed_methods, reason = "the host keys are waited for, with a deadline")]
 mod remotes;
 mod repositories;
+#[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
+mod room;
 #[expect(clippy::disallowed_methods, reason = "the search of a history has a deadline")]
 mod search;
 mod secret_field;
 mod settings;
 mod shared_host_keys;
 mod snapshot;
+mod spool;
 mod ssh_address;
 mod ssh_fault;
 mod ssh_key;
+#[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
+mod storage;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod sweep;
 mod tls;

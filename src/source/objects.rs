@@ -54,7 +54,7 @@ impl Objects {
             return Err(Fault::NotCommit);
         }
         let bytes = self.raw_commit(commit)?;
-        read_commit(&bytes).map(Some).ok_or_else(|| damaged("a commit without a tree"))
+        read_commit(&bytes).map(Some).ok_or_else(|| broken("a commit without a tree"))
     }
 
     /// Parents of the commit; `None` if the object does not exist.
@@ -124,8 +124,15 @@ impl Objects {
         Ok(Some(at))
     }
 
-    /// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path.
-    pub(super) fn walk(&self, root: Id, prefix: &str, limits: &Limits) -> Result<Vec<Entry>, Fault> {
+    /// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path. Only entries whose path
+    /// `is_read` says so get their size, because that touches their object.
+    pub(super) fn walk(
+        &self,
+        root: Id,
+        prefix: &str,
+        limits: &Limits,
+        is_read: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Entry>, Fault> {
         let mut entries = Vec::new();
         let mut seen = 0;
         let mut open = vec![(prefix.to_owned(), root, 0)];
@@ -157,6 +164,7 @@ impl Objects {
                 };
                 let size = match kind {
                     EntryKind::Submodule => 0,
+                    _ if !is_read(&path) => 0,
                     _ => self.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
                 };
                 entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable });
@@ -196,8 +204,14 @@ impl Objects {
     }
 }
 
+/// It is not there, or not what it was: whose fault that is, the mirror knows.
 fn damaged(what: &str) -> Fault {
     Fault::Corrupt { what: what.to_owned() }
+}
+
+/// It is what its id says, so the remote has it like that.
+fn broken(what: &str) -> Fault {
+    Fault::Broken { what: what.to_owned() }
 }
 
 fn read_commit(bytes: &[u8]) -> Option<CommitInfo> {
@@ -241,7 +255,7 @@ impl<'a> Iterator for TreeItems<'a> {
         }
         let item = tree_item(self.0);
         self.0 = item.as_ref().map_or(&[][..], |(_, rest)| rest);
-        Some(item.map(|(item, _)| item).ok_or_else(|| damaged("a directory that does not read")))
+        Some(item.map(|(item, _)| item).ok_or_else(|| broken("a directory that does not read")))
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
@@ -19,11 +19,12 @@ use super::fair_queue::Tenant;
 use super::hosts::Hosts;
 use super::id::Commit;
 use super::judgements::Judgements;
-use super::mirror::{Mirror, OpenGenerations};
+use super::mirror::Mirror;
 use super::permits::{Permits, TenantPermits};
 use super::pinning::PinRequest;
 use super::poll::Poll;
 use super::remote::Remote;
+use super::storage::Storage;
 use super::transport::{
     self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
 };
@@ -50,7 +51,7 @@ pub(super) struct Inner {
     tokens: AppTokens,
     ssh: Ssh,
     pub(super) hosts: Hosts,
-    pub(super) open: OpenGenerations,
+    pub(super) storage: Storage,
     pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
     pub(super) consumers: Mutex<Consumers>,
     /// Whether the remotes of all consumers are known.
@@ -93,6 +94,8 @@ pub(super) struct State {
     lane: LanePlace,
     /// Its HTTP client, if the usual one does not do.
     client: ClientPlace,
+    /// When a mirror that was intact was fetched anew, because what the server sent did not fit to it.
+    pub(super) renewed: Mutex<Option<Instant>>,
     /// Held while the mirror changes.
     pub(super) mirror: tokio::sync::Mutex<Option<Mirror>>,
 }
@@ -110,7 +113,8 @@ impl Source {
     /// Uses neither disk nor network yet.
     pub fn new(settings: Settings) -> Self {
         let permits = Permits::new(settings.permits);
-        let (open, remotes, consumers) = (OpenGenerations::default(), Mutex::default(), Mutex::default());
+        let (remotes, consumers) = (Mutex::default(), Mutex::default());
+        let storage = Storage::new(settings.budget);
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
         let consumers_known = watch::Sender::new(false);
         let names = Names::new(settings.hosts.clone());
@@ -125,7 +129,7 @@ impl Source {
             tokens,
             ssh,
             hosts: Hosts::default(),
-            open,
+            storage,
             remotes,
             consumers,
             consumers_known,

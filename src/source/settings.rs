@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const PERMITS: usize = 8;
+const MIB: u64 = 1 << 20;
+/// Leaves 256 MiB of the volume in `manifests/` for what a pack needs while it is unpacked.
+const BUDGET: u64 = 1792 * MIB;
 /// Threads that remotes may hold at the same time with the usual settings.
 pub const MAX_THREADS: usize = PERMITS + super::transport::THREADS;
 
@@ -18,6 +21,8 @@ pub struct Settings {
     pub allow_local: bool,
     /// Addresses of hosts for which the resolver is not asked, as with Git's `http.curloptResolve`.
     pub hosts: HashMap<String, IpAddr>,
+    /// Bytes of all mirrors together: those that were used longest ago go when there is no room for another one.
+    pub budget: u64,
     /// Size limits per remote.
     pub limits: Limits,
     /// Deadlines per remote.
@@ -34,6 +39,7 @@ impl Settings {
             directory: directory.into(),
             allow_local: false,
             hosts: HashMap::new(),
+            budget: BUDGET,
             limits: Limits::default(),
             deadlines: Deadlines::default(),
             permits: PERMITS,
@@ -66,14 +72,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        const MIB: u64 = 1 << 20;
         Self {
             advertisement_bytes: 32 * MIB,
-            pack_bytes: 256 * MIB,
+            pack_bytes: 1152 * MIB,
             pack_objects: 500_000,
             object_bytes: 64 * MIB,
-            unpacked_bytes: 2048 * MIB,
-            mirror_bytes: 512 * MIB,
+            unpacked_bytes: 4096 * MIB,
+            mirror_bytes: 1408 * MIB,
             mirror_packs: 64,
             file_bytes: 16 * MIB,
             entries: 100_000,

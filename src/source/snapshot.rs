@@ -100,10 +100,16 @@ impl Snapshot {
 
     /// All entries of the directory, recursively, ordered by path. Blocks.
     pub fn entries(&self, base_dir: &BaseDir) -> Result<Vec<Entry>, Error> {
+        self.listing(base_dir, |_| true)
+    }
+
+    /// The same for somebody who reads only some of the files: the others have the size 0, and need not be there. So a
+    /// directory with very many other files costs little. Blocks.
+    pub fn listing(&self, base_dir: &BaseDir, is_read: impl Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
         let inner = &self.inner;
         let walked = inner.objects.directory(inner.root, base_dir).and_then(|directory| {
             let directory = directory.ok_or(Fault::MissingDirectory)?;
-            inner.objects.walk(directory, base_dir.path(), &inner.limits)
+            inner.objects.walk(directory, base_dir.path(), &inner.limits, is_read)
         });
         walked.map_err(|cause| self.unread(base_dir.to_string(), cause))
     }
@@ -128,9 +134,10 @@ impl Snapshot {
     }
 
     fn unread(&self, path: String, cause: Fault) -> Error {
-        if let (Fault::Corrupt { .. }, Some(generation)) = (&cause, &self.inner.generation) {
-            generation.mark_damaged();
-        }
+        let cause = match (cause, &self.inner.generation) {
+            (Fault::Corrupt { what }, Some(generation)) => generation.blame(what),
+            (cause, _) => cause,
+        };
         Error::Read { path, commit: self.commit, cause: Arc::new(cause) }
     }
 }

@@ -1,12 +1,13 @@
 //! Fetches commits into mirrors, and opens them there.
 //!
 //! Invariant: a mirror is changed under its lock; a commit that is in the mirror costs no request.
-//! Invariant: a damaged or too large mirror is replaced, never repaired.
+//! Invariant: a damaged or too large mirror is replaced, never repaired; a remote that serves damage is not cloned for each
+//! attempt.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::MutexGuard;
 
@@ -20,10 +21,13 @@ use super::reference::ResolvedRef;
 use super::remote::Remote;
 use super::remotes::{Source, State};
 use super::snapshot::Snapshot;
+use super::spool::PackSpool;
 use super::transport::{self, Files, History, Negotiated, PackRequest};
 
 /// Maximum number of branches that are requested together if a server does not send a commit by its id.
 const BRANCHES: usize = 1000;
+/// A server whose packs do not fit to an intact mirror is asked for everything once in so long.
+const RENEW_AFTER: Duration = Duration::from_secs(3600);
 
 impl Source {
     /// A snapshot of the commit that was found, from the mirror or fetched now. If the remote asks for signatures, it is
@@ -64,23 +68,59 @@ impl Source {
                 // A tag that leads to a commit which came by another way may still be missing.
                 Ok(Some(snapshot)) if self.has_tag(remote, found, &snapshot).await? => return Ok(snapshot),
                 Ok(Some(_)) => {}
-                Ok(None) | Err(Fault::Corrupt { .. }) => usable = None,
+                // It was read before it was recorded.
+                Ok(None) | Err(Fault::Corrupt { .. }) => {
+                    generation.mark_damaged();
+                    report_damage(remote, &format!("commit {} does not read", found.commit));
+                    usable = None;
+                }
                 Err(other) => return Err(other),
             }
         }
         self.inner.fetches.fetch_add(1, Ordering::Relaxed);
+        let mut kept = None;
         if let Some(generation) = usable {
             match self.fetch_into(&state, remote, found, &generation, until).await {
                 // A thin pack on damaged objects of ours looks damaged itself.
-                Err(Fault::Pack { .. } | Fault::Corrupt { .. } | Fault::Incomplete) => {}
+                Err(fault @ (Fault::Pack { .. } | Fault::Corrupt { .. } | Fault::Incomplete)) => {
+                    kept = self.renew(&state, remote, generation, fault).await?;
+                }
                 other => return other,
             }
+        }
+        // What is damaged or too large leaves its room to the next one.
+        if let Some(old) = mirror.take_unread() {
+            self.shared(remote).run(move || drop(old)).await?;
         }
         let fresh = self.fresh(remote, mirror).await?;
         let snapshot = self.fetch_into(&state, remote, found, &fresh, until).await?;
         self.check_size(remote, &fresh).await?;
         mirror.adopt(fresh);
+        drop(kept);
         Ok(snapshot)
+    }
+
+    /// What came did not fit to the mirror: if that is as it was written, it is kept, and the remote may be asked for
+    /// everything unless that was tried lately.
+    async fn renew(
+        &self,
+        state: &State,
+        remote: &Remote,
+        generation: Arc<Generation>,
+        fault: Fault,
+    ) -> Result<Option<Arc<Generation>>, Fault> {
+        let looker = Arc::clone(&generation);
+        if !self.shared(remote).run(move || looker.is_intact()).await? {
+            generation.mark_damaged();
+            report_damage(remote, "what a fetch builds on does not read");
+            return Ok(None);
+        }
+        let (now, mut renewed) = (Instant::now(), state.renewed.lock());
+        if renewed.is_some_and(|at| now.duration_since(at) < RENEW_AFTER) {
+            return Err(fault);
+        }
+        *renewed = Some(now);
+        Ok(Some(generation))
     }
 
     /// Whether the snapshot has the tag object that is needed of the remote, if one is.
@@ -101,8 +141,11 @@ impl Source {
         let mut held = state.mirror.lock().await;
         if held.is_none() {
             let (directory, identity) = (self.inner.settings.directory.clone(), remote.identity());
-            let open = self.inner.open.clone();
-            *held = Some(self.shared(remote).run(move || Mirror::find(&directory, &identity, &open)).await??);
+            let storage = self.inner.storage.clone();
+            let found = self.shared(remote).run(move || Mirror::find(&directory, &identity, &storage)).await??;
+            if let Some(damage) = held.insert(found).take_damage() {
+                report_damage(remote, &damage);
+            }
         }
         Ok(held)
     }
@@ -212,17 +255,16 @@ impl Source {
         until: Instant,
     ) -> Result<BTreeSet<Id>, Fault> {
         let limits = self.inner.settings.limits;
-        let spooler = Arc::clone(generation);
-        let file = self.shared(remote).run(move || spooler.spool()).await??;
+        let into = PackSpool::new(generation.path(), self.room());
         let wire = self.wire(remote)?;
         let delivered = async {
             let credentials = self.opened(remote, &wire).await?;
-            let delivered = transport::fetch_pack(&wire, negotiated, &credentials, asked, &limits, file).await;
+            let delivered = transport::fetch_pack(&wire, negotiated, &credentials, asked, &limits, into).await;
             delivered.map_err(|fault| self.refused(remote, &credentials, fault))
         };
         let delivered = transport::on_behalf_of(&self.tenant, delivered).await?;
         let indexer = Arc::clone(generation);
-        self.shared(remote).run(move || indexer.index(delivered.file, until)).await??;
+        self.shared(remote).run(move || indexer.index(delivered.pack, until)).await??;
         Ok(delivered.shallow)
     }
 
@@ -244,9 +286,18 @@ impl Source {
         objects: impl FnOnce() -> Result<Objects, Fault> + Send + 'static,
     ) -> Result<Option<Snapshot>, Fault> {
         let (limits, own) = (self.inner.settings.limits, self.own());
-        let opened = move || Snapshot::open(objects()?, commit, generation, limits, own);
+        let opened = move || {
+            if let Some(generation) = &generation {
+                generation.set_used(SystemTime::now());
+            }
+            Snapshot::open(objects()?, commit, generation, limits, own)
+        };
         self.shared(remote).run(opened).await?
     }
+}
+
+fn report_damage(remote: &Remote, what: &str) {
+    tracing::warn!(url = %remote.url, what, "the Git mirror was damaged on the disk; it is fetched anew");
 }
 
 fn history_of(commit: Commit, shallow: &BTreeSet<Id>) -> History {

@@ -44,6 +44,18 @@ fn install_in_one_namespace_with_a_service_account_that_may_act() {
 }
 
 #[test]
+fn leave_room_on_the_volume_beside_the_mirrors() {
+    let documents = built();
+    let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"]["spec"];
+    let arguments = pod["containers"][0]["args"].as_array().unwrap();
+    let budget = mainstay::source::Settings::new("").budget;
+    assert!(arguments.contains(&format!("--mirror-budget={}Mi", budget >> 20).into()), "{arguments:?}");
+    let volume = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "data").unwrap();
+    assert_eq!(volume["emptyDir"]["sizeLimit"], format!("{}Gi", (budget + (256 << 20)) >> 30));
+    assert!(mainstay::source::Limits::default().mirror_bytes < budget);
+}
+
+#[test]
 fn run_the_agent_within_its_limits_and_without_privileges() {
     let documents = built();
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"]["spec"];

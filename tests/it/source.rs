@@ -21,8 +21,11 @@ use crate::support::{
 };
 
 mod abbreviated;
+mod budget;
 mod credentials;
 mod daemon;
+mod damage;
+mod disk_full;
 mod following;
 mod github_app;
 mod hostile;

@@ -1,12 +1,10 @@
-//! Requests commits with or without their files, and receives the pack into a file.
+//! Requests commits with or without their files, and receives the pack into a spool.
 //!
 //! The pack is checked piece by piece as it arrives ([`Scan`]), so that a decompression bomb is refused before it is
 //! unpacked.
 //! Invariant: server messages are shown shortened, in one line, and not at all if they repeat the credentials.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Write as _;
 
 use super::Wire;
 use super::advertisement::{self, Capabilities};
@@ -19,6 +17,7 @@ use super::words::clean;
 use crate::source::error::Fault;
 use crate::source::id::Id;
 use crate::source::ref_list::RefNames;
+use crate::source::spool::PackSpool;
 use crate::source::{Credentials, Limits};
 
 /// Bytes that are collected before a blocking thread checks and writes them.
@@ -58,19 +57,19 @@ pub(in crate::source) enum History {
 /// A received pack.
 #[derive(Debug)]
 pub(in crate::source) struct ReceivedPack {
-    pub(in crate::source) file: File,
+    pub(in crate::source) pack: PackSpool,
     /// Commits whose history was omitted.
     pub(in crate::source) shallow: BTreeSet<Id>,
 }
 
-/// Fetches a pack into `file`.
+/// Fetches a pack into `into`.
 pub(in crate::source) async fn fetch_pack(
     wire: &Wire<'_>,
     known: &Negotiated,
     credentials: &Credentials,
     asked: &PackRequest,
     limits: &Limits,
-    file: File,
+    into: PackSpool,
 ) -> Result<ReceivedPack, Fault> {
     // 5 % more than the pack, for packet lengths and progress.
     let limit = limits.pack_bytes.saturating_add(limits.pack_bytes / 20).saturating_add(64 << 10);
@@ -85,7 +84,7 @@ pub(in crate::source) async fn fetch_pack(
         Wire::Ssh(ssh) => on_stream(ssh.open(credentials, limit_of_stream).await?, asked).await?,
         Wire::Git(git) => on_stream(Body::git(git.open().await?, limit_of_stream, git.silence), asked).await?,
     };
-    let delivered = receive(&mut body, limits, file).await?;
+    let delivered = receive(&mut body, limits, into).await?;
     body.finish();
     Ok(delivered)
 }
@@ -147,8 +146,8 @@ fn request(capabilities: Capabilities, asked: &PackRequest) -> Vec<u8> {
 }
 
 /// Both versions answer with lines, then with the pack in side bands: 1 is the pack, 2 progress, 3 an error.
-async fn receive(body: &mut Body, limits: &Limits, file: File) -> Result<ReceivedPack, Fault> {
-    let mut spool = Spool { sink: Some((Scan::new(*limits), file)), piece: Vec::new(), started: false };
+async fn receive(body: &mut Body, limits: &Limits, into: PackSpool) -> Result<ReceivedPack, Fault> {
+    let mut spool = Checked { sink: Some((Scan::new(*limits), into)), piece: Vec::new(), started: false };
     let mut shallow = BTreeSet::new();
     loop {
         let data = match body.packet().await? {
@@ -169,7 +168,7 @@ async fn receive(body: &mut Body, limits: &Limits, file: File) -> Result<Receive
             },
         }
     }
-    Ok(ReceivedPack { file: spool.finish().await?, shallow })
+    Ok(ReceivedPack { pack: spool.finish().await?, shallow })
 }
 
 enum Line {
@@ -202,14 +201,14 @@ impl Line {
 }
 
 /// Collects pieces; a blocking thread checks and writes them.
-struct Spool {
+struct Checked {
     /// `None` while a blocking thread uses it.
-    sink: Option<(Scan, File)>,
+    sink: Option<(Scan, PackSpool)>,
     piece: Vec<u8>,
     started: bool,
 }
 
-impl Spool {
+impl Checked {
     async fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.started = true;
         self.piece.extend_from_slice(bytes);
@@ -217,28 +216,29 @@ impl Spool {
     }
 
     async fn write(&mut self) -> Result<(), Fault> {
-        let (mut scan, mut file) = self.sink.take().ok_or(Fault::Stopped)?;
+        let (mut scan, mut pack) = self.sink.take().ok_or(Fault::Stopped)?;
         let mut piece = std::mem::take(&mut self.piece);
         let work = tokio::task::spawn_blocking(move || {
             scan.feed(&piece)?;
-            file.write_all(&piece).map_err(Fault::Disk)?;
+            pack.write(&piece)?;
             piece.clear();
-            Ok::<_, Fault>((scan, file, piece))
+            Ok::<_, Fault>((scan, pack, piece))
         });
-        let (scan, file, piece) = work.await.map_err(|_| Fault::Stopped)??;
-        self.sink = Some((scan, file));
+        let (scan, pack, piece) = work.await.map_err(|_| Fault::Stopped)??;
+        self.sink = Some((scan, pack));
         self.piece = piece;
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<File, Fault> {
+    async fn finish(mut self) -> Result<PackSpool, Fault> {
         if !self.started {
             return Err(Fault::Incomplete);
         }
         self.write().await?;
-        let (scan, file) = self.sink.take().ok_or(Fault::Stopped)?;
-        scan.finish()?;
-        Ok(file)
+        let (scan, mut pack) = self.sink.take().ok_or(Fault::Stopped)?;
+        let (objects, bases) = scan.finish()?;
+        pack.finish(objects, bases)?;
+        Ok(pack)
     }
 }
 

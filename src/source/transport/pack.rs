@@ -22,8 +22,11 @@ pub(super) struct Scan {
     state: State,
     /// Bytes of the pack so far.
     position: u64,
+    objects: u32,
     objects_left: u32,
     unpacked: u64,
+    /// Bytes of the objects that deltas name by their ids.
+    bases: u64,
     object: Object,
     inflate: Decompress,
     scratch: Vec<u8>,
@@ -65,8 +68,10 @@ impl Scan {
             limits,
             state: State::Header(Vec::with_capacity(12)),
             position: 0,
+            objects: 0,
             objects_left: 0,
             unpacked: 0,
+            bases: 0,
             object: Object::default(),
             inflate: Decompress::new(true),
             scratch: vec![0; 64 << 10],
@@ -92,9 +97,10 @@ impl Scan {
         Ok(())
     }
 
-    /// Checks that the pack is complete.
-    pub(super) fn finish(self) -> Result<(), Fault> {
-        if self.state == State::End { Ok(()) } else { Err(damaged("it ends too early")) }
+    /// Checks that the pack is complete. Returns the number of its objects, and at most how many bytes the objects outside
+    /// have that it builds on.
+    pub(super) fn finish(self) -> Result<(u64, u64), Fault> {
+        if self.state == State::End { Ok((self.objects.into(), self.bases)) } else { Err(damaged("it ends too early")) }
     }
 
     fn byte(&mut self, byte: u8) -> Result<(), Fault> {
@@ -148,6 +154,7 @@ impl Scan {
             return Err(damaged("it is not a pack of version 2"));
         }
         self.objects_left = number(8);
+        self.objects = self.objects_left;
         if self.objects_left > self.limits.pack_objects {
             let limit = self.limits.pack_objects.into();
             return Err(Fault::TooLarge { what: "the number of objects in the pack", limit });
@@ -236,6 +243,9 @@ impl Scan {
             self.fits(base)?;
             self.fits(result)?;
             size = size.saturating_add(result);
+            if self.object.kind == 7 {
+                self.bases = self.bases.saturating_add(base);
+            }
         }
         self.unpacked = self.unpacked.saturating_add(size);
         if self.unpacked > self.limits.unpacked_bytes {
@@ -311,7 +321,7 @@ mod tests {
         let limits = Limits { object_bytes: 1 << 20, unpacked_bytes: 4 << 20, pack_objects: 10, ..Limits::default() };
         let mut scan = Scan::new(limits);
         bytes.chunks(piece).try_for_each(|piece| scan.feed(piece))?;
-        scan.finish()
+        scan.finish().map(drop)
     }
 
     #[track_caller]

@@ -248,6 +248,19 @@ impl Remote {
         pack.to_vec()
     }
 
+    /// A pack of the newest commit and its files, all in the root, without the file at `path`.
+    pub(crate) fn pack_without(&self, path: &str) -> Vec<u8> {
+        let commit = self.repository.find_commit(self.tip().unwrap()).unwrap();
+        let files = self.files.iter().filter(|(name, _)| *name != path).map(|(_, (_, id))| *id);
+        let mut builder = self.repository.packbuilder().unwrap();
+        for id in [commit.id(), commit.tree_id()].into_iter().chain(files) {
+            builder.insert_object(id, None).unwrap();
+        }
+        let mut pack = git2::Buf::new();
+        builder.write_buf(&mut pack).unwrap();
+        pack.to_vec()
+    }
+
     /// Sets a configuration value of the repository (`uploadpack.allowAnySHA1InWant`).
     pub(crate) fn configure(&mut self, key: &str, value: &str) -> &mut Self {
         self.repository.config().unwrap().set_str(key, value).unwrap();
@@ -257,11 +270,16 @@ impl Remote {
     /// Commits what no client would: the next commit's files, and beside them in the root one more entry of this name,
     /// written without any check. Returns the commit's id.
     pub(crate) fn forged(&mut self, name: &str) -> String {
+        self.forged_as("100644", name)
+    }
+
+    /// The same with an entry of this mode.
+    pub(crate) fn forged_as(&mut self, mode: &str, name: &str) -> String {
         let honest = self.commit("honest");
         let tree = self.repository.find_commit(Oid::from_str(&honest).unwrap()).unwrap().tree_id();
         let database = self.repository.odb().unwrap();
         let mut bytes = database.read(tree).unwrap().data().to_vec();
-        bytes.extend([b"100644 ", name.as_bytes(), b"\0"].concat());
+        bytes.extend([mode.as_bytes(), b" ", name.as_bytes(), b"\0"].concat());
         bytes.extend(self.repository.blob(b"forged").unwrap().as_bytes());
         let tree = database.write(ObjectType::Tree, &bytes).unwrap();
         let person = "Somebody <somebody@example.org> 1700000000 +0000";

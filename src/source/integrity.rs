@@ -1,0 +1,91 @@
+//! Whether the packs of a mirror are on the disk as they were written. Everything here blocks.
+//!
+//! A file that a commit names and that cannot be read is the fault of the disk or of the remote: the remote chose it if
+//! every pack is there and has its checksum.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read as _};
+use std::path::Path;
+
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
+
+/// Length of a checksum.
+const SUM: usize = 20;
+const PIECE: usize = 64 << 10;
+const PACK: &str = "pack";
+const INDEX: &str = "idx";
+
+/// The packs in a directory that have an index, without their extensions.
+pub(super) fn packs(directory: &Path) -> io::Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).filter(|stem| is_name(stem));
+        if let Some(name) = name
+            && path.extension().is_some_and(|end| end == PACK)
+            && path.with_extension(INDEX).is_file()
+        {
+            found.insert(name.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// Removes what is left of packs whose reception was interrupted.
+pub(super) fn remove_unfinished(directory: &Path) -> io::Result<()> {
+    let finished = packs(directory)?;
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let is_finished = path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| finished.contains(stem));
+        if !is_finished {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Why the packs are not as they were written; `None` if they are.
+pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> Option<String> {
+    packs.iter().find_map(|name| {
+        let pack = directory.join(name).with_extension(PACK);
+        let index = pack.with_extension(INDEX);
+        match (checked(&pack), checked(&index)) {
+            (Err(error), _) => Some(format!("a pack: {error}")),
+            (_, Err(error)) => Some(format!("the index of a pack: {error}")),
+            // An index ends with the checksum of its pack and its own.
+            (Ok((sum, _)), Ok((_, before))) if sum != before => Some("a pack and its index differ".to_owned()),
+            _ => None,
+        }
+    })
+}
+
+/// The checksum at the end of a file, and the bytes before that, if it is right.
+fn checked(path: &Path) -> io::Result<([u8; SUM], [u8; SUM])> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let wrong = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+    let content = length.checked_sub(SUM as u64).filter(|content| *content >= SUM as u64);
+    let content = content.ok_or_else(|| wrong("it is cut off"))?;
+    let mut reader = BufReader::new(file);
+    let mut hash = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    let mut piece = vec![0; PIECE];
+    let mut left = content - SUM as u64;
+    while left > 0 {
+        let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        reader.read_exact(&mut piece[..length])?;
+        hash.update(&piece[..length]);
+        left -= length as u64;
+    }
+    let mut before = [0; SUM];
+    reader.read_exact(&mut before)?;
+    hash.update(&before);
+    let mut sum = [0; SUM];
+    reader.read_exact(&mut sum)?;
+    if hash.finish().as_ref() == sum { Ok((sum, before)) } else { Err(wrong("its checksum is wrong")) }
+}
+
+fn is_name(stem: &str) -> bool {
+    stem.strip_prefix("pack-")
+        .is_some_and(|sum| sum.len() == 2 * SUM && sum.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
