@@ -17,6 +17,7 @@ mod counters;
 mod error;
 mod functions;
 mod git_server;
+mod memory_limit;
 mod observer;
 mod process;
 mod product;

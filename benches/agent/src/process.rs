@@ -81,6 +81,11 @@ impl Process {
         self.child.kill().await.map_err(Error::Start)
     }
 
+    /// Its id.
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
     /// Processor time used since it started.
     pub(super) fn processor_seconds(&self) -> Result<f64, Error> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.id)).map_err(Error::Measure)?;

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::{
     Error,
     counters::{Counters, Requests},
+    memory_limit::MemoryLimit,
     process::Process,
     table::{Row, Target},
 };
@@ -46,6 +47,8 @@ pub(super) struct Stand {
     port: u16,
     environment: Vec<(OsString, OsString)>,
     agent: Option<Process>,
+    /// The limit of the agent's memory, if it has one.
+    limit: Option<MemoryLimit>,
     pub client: Client,
     counters: Counters,
     /// Most memory that the agent may have at any moment, in MiB.
@@ -81,6 +84,7 @@ impl Stand {
             port,
             environment: Vec::new(),
             agent: None,
+            limit: None,
             client,
             counters,
             memory,
@@ -107,6 +111,14 @@ impl Stand {
         let ready = agent.answers(&format!("http://127.0.0.1:{}/readyz", self.port)).await?;
         self.agent = Some(agent);
         Ok(ready)
+    }
+
+    /// Lets the agent have this much memory from now on, in a cgroup if this machine has them; whether it has.
+    pub(super) fn limit_memory(&mut self, mib: u32) -> bool {
+        self.memory = f64::from(mib);
+        let process = self.agent.as_ref().map(Process::id);
+        self.limit = process.and_then(|process| MemoryLimit::set(process, mib.into()));
+        self.limit.is_some()
     }
 
     /// Whether an agent was started and not killed.

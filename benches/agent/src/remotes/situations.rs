@@ -20,6 +20,8 @@ const BRANCHES: usize = 20_000;
 const FILES: usize = 50_000;
 /// Files of the large repository, of 1 MiB each.
 const LARGE_FILES: usize = 1024;
+/// Memory of the pod in `manifests/`.
+const POD_MIB: u32 = 160;
 /// One-file commits; the processor time of a process is told in hundredths of a second.
 const COMMITS: u32 = 20;
 /// Lookups among many references.
@@ -169,14 +171,18 @@ async fn many_files(world: &mut World) -> Result<Row, Error> {
     world.stand.row(mark, situation, duration(start.elapsed() / COMMITS), |_| targets).await
 }
 
+/// In a cgroup, the file cache counts as well: the agent is killed if it needs more.
 async fn large_repository(world: &mut World) -> Result<Row, Error> {
     let name = "large";
     world.repository(name)?.commit_with_noise(0, LARGE_FILES)?;
+    let place = if world.stand.limit_memory(POD_MIB) { "in" } else { "not in" };
     let (mark, asked, start) = (world.stand.mark().await?, world.http.counts(), Instant::now());
     world.follow(name, Over::Http, NEVER).await?;
     let reached = world.reach([name.to_owned()], 0).await?;
     let fetched = world.http.counts().since(asked).bytes >> 20;
-    let situation =
-        format!("first fetch of a repository of {LARGE_FILES} MiB, until it is applied: {fetched} MiB fetched");
+    let situation = format!(
+        "first fetch of a repository of {LARGE_FILES} MiB, until it is applied, {place} a cgroup of {POD_MIB} MiB: {fetched} MiB \
+         fetched"
+    );
     world.stand.row(mark, situation, duration(until_last(start, &reached)), |_| Vec::new()).await
 }
