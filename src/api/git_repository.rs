@@ -39,6 +39,10 @@ pub struct GitRepositorySpec {
     /// Which keys of its SSH server are trusted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub host_keys: HostKeyPolicy,
+    /// Whether submodules are fetched as well, and theirs, as `.gitmodules` names them. The credentials are sent to
+    /// submodules on the same server only. By default a submodule under `baseDir` is a problem.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub submodules: bool,
 }
 
 /// Which keys of an SSH server are trusted.

@@ -109,6 +109,8 @@ pub struct InGit {
     pub proxy: Option<PathBuf>,
     /// Host keys for all repositories, in the format of `known_hosts`; `None` for those that this program brings along.
     pub known_hosts: Option<String>,
+    /// Whether submodules are fetched as well.
+    pub submodules: bool,
     /// Whether local repositories are allowed.
     pub allow_local: bool,
 }

@@ -70,6 +70,9 @@ struct Fetch {
     /// Host keys for all repositories, in the format of known_hosts, instead of the built-in ones
     #[arg(long, value_name = "LINES", requires = "url")]
     known_hosts: Option<String>,
+    /// Also fetch submodules
+    #[arg(long, requires = "url")]
+    submodules: bool,
     /// Also read local repositories
     #[arg(long)]
     allow_local: bool,
@@ -146,6 +149,7 @@ fn in_git(arguments: &Fetch) -> Result<InGit, source::Error> {
         auth: arguments.auth.zip(arguments.credentials.clone()),
         proxy: arguments.proxy.clone(),
         known_hosts: arguments.known_hosts.clone(),
+        submodules: arguments.submodules,
         allow_local: arguments.allow_local,
     })
 }

@@ -56,6 +56,8 @@ pub struct Access {
     /// The host keys that hold for all repositories, and the one that is pinned, in the format of `known_hosts`, as far as
     /// they are about this host; `None` if those that the builder brings along hold.
     pub known_hosts: Option<String>,
+    /// Whether submodules are fetched as well.
+    pub submodules: bool,
 }
 
 /// Why the source cannot be read.
@@ -174,6 +176,7 @@ pub(super) async fn remote(
         secret: spec.auth.as_ref().map(|auth| (auth.kind, auth.secret_name.clone())),
         proxy: spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.clone()),
         known_hosts: known_hosts.map(|lines| lines.join("\n")),
+        submodules: spec.submodules,
     };
     let mut verification = None;
     if let Some(verify) = &spec.verify {
@@ -181,7 +184,7 @@ pub(super) async fn remote(
         verification =
             Verification::new(Some(verify), known.verify.as_ref().and_then(Known::data)).map_err(unusable)?;
     }
-    Ok((Remote { url, credentials, connection, verification }, access))
+    Ok((Remote { url, credentials, connection, verification, submodules: spec.submodules }, access))
 }
 
 /// The tree that the reference resolves to, by a lookup that is at most `max_age` old. `last` is the previous result.

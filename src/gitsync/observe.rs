@@ -66,7 +66,7 @@ impl Task {
             access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
         }
         let source::Access { credentials, connection } = access;
-        let mut remote = Remote { url, credentials, connection, verification: None };
+        let mut remote = Remote { url, credentials, connection, verification: None, submodules: spec.submodules };
         let verification = match (&spec.verify, &known.verify) {
             (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
                 .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),

@@ -11,12 +11,15 @@ use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use super::ignore::Ignored;
-use super::kustomize::Directories;
+use super::kustomize::{self, Directories};
 use super::limits::{Deadline, larger_than};
 use super::{DecodeCache, Limits, Problem, file};
 use crate::api::names;
 use crate::object::{Key, Names, Object, Place};
 use crate::source::{self, Entry, EntryKind};
+
+/// How a file begins whose content is in Git LFS.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n";
 
 /// The decoded content of a commit.
 #[derive(Debug, Default)]
@@ -55,8 +58,7 @@ pub fn decode(
         if kustomizations.contains(&entry.path) {
             continue;
         }
-        if let Some(what) = not_a_file(entry.kind) {
-            let hint = "put the files themselves there, or name it in .mainstayignore";
+        if let Some((what, hint)) = not_a_file(entry.kind) {
             decoded.problems.push(Problem::new(Place::file(&*entry.path), what, Some(hint)));
             continue;
         }
@@ -74,7 +76,17 @@ pub fn decode(
             decoded.objects.extend(objects);
             continue;
         }
-        let found = file::read(&path, read(entry)?, limits.documents.saturating_sub(documents), limits, &mut shared);
+        let content = read(entry)?;
+        if content.starts_with(LFS_POINTER) {
+            let hint = "commit the file itself (`git lfs migrate export --include=...`), or name it in .mainstayignore";
+            decoded.problems.push(Problem::new(
+                Place::file(path),
+                "the file is kept in Git LFS, which is not fetched",
+                Some(hint),
+            ));
+            continue;
+        }
+        let found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
         documents += found.documents;
         if found.problems.is_empty() {
             cache.insert(entry.id, &path, &found.objects);
@@ -134,17 +146,24 @@ fn takes_too_long(entry: &Entry) -> Problem {
     Problem::new(Place::file(&*entry.path), "timed out while reading the files, at this one", Some(hint))
 }
 
-fn not_a_file(kind: EntryKind) -> Option<&'static str> {
+/// What is wrong with what is no file, and what to do.
+fn not_a_file(kind: EntryKind) -> Option<(&'static str, &'static str)> {
     match kind {
         EntryKind::File => None,
-        EntryKind::Symlink => Some("symbolic links are not followed"),
-        EntryKind::Submodule => Some("submodules are not fetched"),
+        EntryKind::Symlink => {
+            Some(("symbolic links are not followed", "put the files themselves there, or name it in .mainstayignore"))
+        }
+        EntryKind::Submodule => Some((
+            "the submodule is not fetched",
+            "let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore",
+        )),
     }
 }
 
-/// Whether a file with this path may be read.
+/// Whether it matters that there is a file with this path.
 pub fn reads(path: &str) -> bool {
-    is_manifest(path) || path.rsplit('/').next() == Some(names::IGNORE_FILE)
+    let name = path.rsplit('/').next().unwrap_or_default();
+    is_manifest(path) || name == names::IGNORE_FILE || kustomize::NAMES.contains(&name)
 }
 
 fn is_manifest(path: &str) -> bool {

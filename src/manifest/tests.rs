@@ -193,7 +193,7 @@ fn says_that_kustomizations_links_and_submodules_are_not_followed() {
         "\
 a/kustomization.yaml: kustomizations are not built yet (point baseDir at plain manifests, or name the directory in .mainstayignore)
 c: symbolic links are not followed (put the files themselves there, or name it in .mainstayignore)
-e: submodules are not fetched (put the files themselves there, or name it in .mainstayignore)"
+e: the submodule is not fetched (let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore)"
     );
 }
 

@@ -81,6 +81,16 @@ impl RemoteUrl {
         }
     }
 
+    /// What is spoken with the server.
+    pub(super) fn scheme(&self) -> &str {
+        match &self.0.place {
+            Place::Http(url) => url.scheme(),
+            Place::Ssh(_) => "ssh",
+            Place::Git(_) => "git",
+            Place::Local(_) => "file",
+        }
+    }
+
     /// The host in lower case, without port; `None` of a local repository.
     pub fn host(&self) -> Option<&str> {
         match &self.0.place {

@@ -101,6 +101,15 @@ pub enum Error {
         #[source]
         cause: Arc<Fault>,
     },
+    /// A submodule of a commit cannot be fetched.
+    #[error("fetch the submodule {path}")]
+    Submodule {
+        /// Its path in the repository that it is in.
+        path: String,
+        /// The cause.
+        #[source]
+        cause: Arc<Error>,
+    },
     /// A local repository cannot be watched.
     #[error("watch the repository in {}", path.display())]
     Watch {
@@ -120,6 +129,7 @@ impl Error {
     /// The cause.
     pub fn fault(&self) -> &Fault {
         match self {
+            Self::Submodule { cause, .. } => cause.fault(),
             Self::Parse { cause, .. }
             | Self::Authenticate { cause }
             | Self::Proxy { cause }

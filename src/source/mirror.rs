@@ -28,13 +28,11 @@ use super::id::{Commit, Id};
 use super::integrity;
 use super::objects::Objects;
 use super::spool::PackSpool;
-use super::storage::Storage;
+use super::storage::{HELD, MIRROR, Storage};
 use super::transport::History;
 
 /// Commits that are sent to the server as `have`, so that it sends only the difference.
 const MAX_HAVES: usize = 16;
-/// Name of the list of what a generation holds.
-pub(super) const HELD: &str = "held";
 /// First word of a line about a pack.
 const PACK_LINE: &str = "pack ";
 /// The time of a use is written down after so long.
@@ -49,8 +47,9 @@ const INDEX_BYTES: u64 = 40;
 /// Packs that had the right checksums are not read again for so long.
 const INTACT_FOR: Duration = Duration::from_secs(600);
 const SALT: &str = "salt";
-/// Extension of a mirror's directory.
-pub(super) const MIRROR: &str = "git";
+
+/// Commits whose files are complete, and how much of their history is there.
+type HeldCommits = Vec<(Id, History)>;
 
 /// All generations of one remote.
 #[derive(Debug)]
@@ -153,7 +152,7 @@ impl Mirror {
 #[derive(Debug)]
 pub(super) struct Generation {
     path: PathBuf,
-    held: Mutex<Vec<(Id, History)>>,
+    held: Mutex<HeldCommits>,
     /// The packs that it must have.
     packs: Mutex<BTreeSet<String>>,
     suspect: AtomicBool,
@@ -168,7 +167,7 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    fn new(path: PathBuf, held: Vec<(Id, History)>, packs: BTreeSet<String>, storage: Storage) -> Self {
+    fn new(path: PathBuf, held: HeldCommits, packs: BTreeSet<String>, storage: Storage) -> Self {
         storage.open(&path);
         Self {
             path,
@@ -238,7 +237,7 @@ impl Generation {
     }
 
     /// The latest commits whose files it has.
-    pub(super) fn haves(&self) -> Vec<(Id, History)> {
+    pub(super) fn haves(&self) -> HeldCommits {
         let held = self.held.lock();
         held.iter().rev().take(MAX_HAVES).copied().collect()
     }
@@ -269,7 +268,7 @@ impl Generation {
 
     /// Whose fault it is that something cannot be read: the disk's, and then the next fetch creates a new generation, or the
     /// remote's, which never sent it.
-    pub(super) fn blame(&self, what: String) -> Fault {
+    pub(super) fn attribute(&self, what: String) -> Fault {
         if !self.is_intact() {
             self.mark_damaged();
             return Fault::Corrupt { what };
@@ -373,9 +372,10 @@ impl Drop for Generation {
 
 /// Why libgit2 did not take a piece of a pack.
 fn refused(error: io::Error) -> Fault {
-    match error.into_inner().map(|inner| inner.downcast::<git2::Error>()) {
-        Some(Ok(error)) => unindexed(*error),
-        _ => Fault::Pack { what: "it cannot be unpacked".to_owned() },
+    let inner = error.into_inner().and_then(|inner| inner.downcast::<git2::Error>().ok());
+    match inner {
+        Some(error) => unindexed(*error),
+        None => Fault::Pack { what: "it cannot be unpacked".to_owned() },
     }
 }
 
@@ -395,7 +395,7 @@ fn word(history: History) -> &'static str {
 }
 
 /// The commits and the packs of a generation; `None` if the list is unreadable.
-fn read_held(text: &str) -> Option<(Vec<(Id, History)>, BTreeSet<String>)> {
+fn read_held(text: &str) -> Option<(HeldCommits, BTreeSet<String>)> {
     let (mut commits, mut packs) = (Vec::new(), BTreeSet::new());
     for line in text.lines() {
         if let Some(pack) = line.strip_prefix(PACK_LINE) {

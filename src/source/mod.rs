@@ -55,7 +55,6 @@ mod remote;
 #[expect(clippy::disallowed_methods, reason = "the host keys are waited for, with a deadline")]
 mod remotes;
 mod repositories;
-#[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod room;
 #[expect(clippy::disallowed_methods, reason = "the search of a history has a deadline")]
 mod search;
@@ -69,7 +68,8 @@ mod ssh_fault;
 mod ssh_key;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod storage;
-#[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
+mod submodule_fetch;
+mod submodules;
 mod sweep;
 mod tls;
 #[expect(clippy::disallowed_methods, reason = "a fetch has a deadline")]

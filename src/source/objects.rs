@@ -124,8 +124,22 @@ impl Objects {
         Ok(Some(at))
     }
 
-    /// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path. Only entries whose path
-    /// `is_read` says so get their size, because that touches their object.
+    /// The file, link or submodule at a path under the tree `root`.
+    pub(super) fn entry(&self, root: Id, path: &BaseDir) -> Result<Option<(EntryKind, Id)>, Fault> {
+        let (parent, name) = path.split();
+        let Some(directory) = self.directory(root, &parent)? else { return Ok(None) };
+        let bytes = self.tree(directory)?;
+        for item in TreeItems(&bytes) {
+            let item = item?;
+            if item.name == name.as_bytes() {
+                return Ok(item.kind.entry().map(|kind| (kind, item.id)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path. Files that
+    /// are not read are left out, and nothing of them is looked at.
     pub(super) fn walk(
         &self,
         root: Id,
@@ -153,18 +167,13 @@ impl Objects {
                     return Err(Fault::TooLarge { what: "a path in bytes", limit: PATH_BYTES as u64 });
                 }
                 let path = if prefix.is_empty() { name.into_owned() } else { format!("{prefix}/{name}") };
-                let kind = match item.kind {
-                    ItemKind::Directory => {
-                        open.push((path, item.id, depth + 1));
-                        continue;
-                    }
-                    ItemKind::File => EntryKind::File,
-                    ItemKind::Symlink => EntryKind::Symlink,
-                    ItemKind::Submodule => EntryKind::Submodule,
+                let Some(kind) = item.kind.entry() else {
+                    open.push((path, item.id, depth + 1));
+                    continue;
                 };
                 let size = match kind {
                     EntryKind::Submodule => 0,
-                    _ if !is_read(&path) => 0,
+                    EntryKind::File if !is_read(&path) => continue,
                     _ => self.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
                 };
                 entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable });
@@ -234,6 +243,18 @@ enum ItemKind {
     Directory,
     Symlink,
     Submodule,
+}
+
+impl ItemKind {
+    /// What it is in a listing; `None` if it is a directory.
+    fn entry(self) -> Option<EntryKind> {
+        match self {
+            Self::Directory => None,
+            Self::File => Some(EntryKind::File),
+            Self::Symlink => Some(EntryKind::Symlink),
+            Self::Submodule => Some(EntryKind::Submodule),
+        }
+    }
 }
 
 struct TreeItem<'a> {

@@ -226,6 +226,12 @@ impl BaseDir {
         &self.0
     }
 
+    /// The directory above, and the last part; both are empty for the root.
+    pub(super) fn split(&self) -> (Self, &str) {
+        let (above, name) = self.0.rsplit_once('/').unwrap_or(("", &self.0));
+        (Self(above.into()), name)
+    }
+
     /// The path's parts.
     pub(super) fn parts(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|part| !part.is_empty())

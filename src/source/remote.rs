@@ -22,12 +22,14 @@ pub struct Remote {
     pub connection: Connection,
     /// What its commits must be signed by; `None` if they need not be. The mirror is the same for all.
     pub verification: Option<Arc<Verification>>,
+    /// Whether the submodules of a commit are fetched with it, and theirs.
+    pub submodules: bool,
 }
 
 impl Remote {
     /// A remote whose connection is made with nothing special.
     pub fn new(url: RemoteUrl, credentials: Credentials) -> Self {
-        Self { url, credentials, connection: Connection::default(), verification: None }
+        Self { url, credentials, connection: Connection::default(), verification: None, submodules: false }
     }
 
     /// The same remote for whoever wants what was verified, and applied, before.

@@ -1,5 +1,6 @@
 //! A commit of a remote, ready to be read.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::objects::Objects;
 use super::permits::TenantPermits;
 use super::reference::BaseDir;
 use super::settings::Limits;
+use super::submodules;
 
 /// A commit with its files, immutable. Cheap to clone; keeps the mirror that it reads from.
 #[derive(Clone)]
@@ -20,6 +22,17 @@ pub struct Snapshot {
     /// First line of its message, at most 200 characters.
     pub subject: Arc<str>,
     inner: Arc<Inner>,
+    /// Its submodules that were fetched, by their paths.
+    submodules: Arc<BTreeMap<String, Snapshot>>,
+}
+
+/// A submodule of a commit that `.gitmodules` knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SubmoduleLink {
+    pub(super) path: String,
+    /// As it is written in `.gitmodules`.
+    pub(super) address: String,
+    pub(super) commit: Commit,
 }
 
 struct Inner {
@@ -53,7 +66,7 @@ pub enum EntryKind {
     File,
     /// A symbolic link; its content is its target, and it is never followed.
     Symlink,
-    /// A submodule, which is never fetched.
+    /// A submodule that was not fetched.
     Submodule,
 }
 
@@ -69,7 +82,7 @@ impl Snapshot {
         let Some(info) = objects.commit(commit)? else { return Ok(None) };
         let inner = Inner { root: info.tree, objects, generation, limits, share };
         inner.objects.directory(inner.root, &BaseDir::root())?;
-        Ok(Some(Self { commit, subject: info.subject.into(), inner: Arc::new(inner) }))
+        Ok(Some(Self { commit, subject: info.subject.into(), inner: Arc::new(inner), submodules: Arc::default() }))
     }
 
     /// How the commit is related to one that was followed before, as far as the mirror shows that. Blocks.
@@ -91,11 +104,48 @@ impl Snapshot {
     /// Tree id of a directory; `None` if the directory does not exist.
     pub async fn tree(&self, base_dir: &BaseDir) -> Result<Option<TreeId>, Error> {
         let base_dir = base_dir.clone();
-        self.blocking(move |snapshot| {
-            let found = snapshot.inner.objects.directory(snapshot.inner.root, &base_dir);
-            found.map(|id| id.map(TreeId)).map_err(|cause| snapshot.unread(base_dir.to_string(), cause))
+        self.blocking(move |snapshot| snapshot.tree_at(&base_dir)).await?
+    }
+
+    fn tree_at(&self, base_dir: &BaseDir) -> Result<Option<TreeId>, Error> {
+        if let Some((_, submodule, rest)) = self.submodule_at(base_dir.path()) {
+            return submodule.tree_at(&BaseDir::parse(rest)?);
+        }
+        let found = self.inner.objects.directory(self.inner.root, base_dir);
+        found.map(|id| id.map(TreeId)).map_err(|cause| self.unread(base_dir.to_string(), cause))
+    }
+
+    /// The submodules that `.gitmodules` knows. Blocks.
+    pub(super) fn submodules(&self) -> Result<Vec<SubmoduleLink>, Error> {
+        let (objects, root) = (&self.inner.objects, self.inner.root);
+        let unread = |cause| self.unread(submodules::FILE.to_owned(), cause);
+        let file = objects.entry(root, &BaseDir::parse(submodules::FILE)?).map_err(unread)?;
+        let Some((EntryKind::File, id)) = file else { return Ok(Vec::new()) };
+        let text = objects.blob(BlobId(id), submodules::FILE_BYTES).map_err(unread)?;
+        let mut links = Vec::new();
+        for (path, address) in submodules::read(&String::from_utf8_lossy(&text))? {
+            let path = BaseDir::parse(&path)?;
+            let found = objects.entry(root, &path).map_err(unread)?;
+            // A path that is listed and is no submodule means nothing.
+            if let Some((EntryKind::Submodule, id)) = found {
+                links.push(SubmoduleLink { path: path.path().to_owned(), address, commit: Commit(id) });
+            }
+        }
+        Ok(links)
+    }
+
+    /// The same snapshot with these submodules.
+    pub(super) fn with_submodules(self, submodules: BTreeMap<String, Self>) -> Self {
+        Self { submodules: Arc::new(submodules), ..self }
+    }
+
+    /// The submodule that a path leads to or into, its path, and the path within it.
+    fn submodule_at<'p>(&self, path: &'p str) -> Option<(&str, &Self, &'p str)> {
+        self.submodules.iter().find_map(|(own, submodule)| {
+            let rest = path.strip_prefix(own.as_str())?;
+            let rest = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
+            Some((own.as_str(), submodule, rest))
         })
-        .await?
     }
 
     /// All entries of the directory, recursively, ordered by path. Blocks.
@@ -103,15 +153,47 @@ impl Snapshot {
         self.listing(base_dir, |_| true)
     }
 
-    /// The same for somebody who reads only some of the files: the others have the size 0, and need not be there. So a
-    /// directory with very many other files costs little. Blocks.
+    /// The same without the files that nobody reads: they cost nothing, and need not be there. Blocks.
     pub fn listing(&self, base_dir: &BaseDir, is_read: impl Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
+        self.list(base_dir, &is_read)
+    }
+
+    fn list(&self, base_dir: &BaseDir, is_read: &dyn Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
+        if let Some((path, submodule, rest)) = self.submodule_at(base_dir.path()) {
+            return submodule.list_below(path, &BaseDir::parse(rest)?, is_read);
+        }
         let inner = &self.inner;
         let walked = inner.objects.directory(inner.root, base_dir).and_then(|directory| {
             let directory = directory.ok_or(Fault::MissingDirectory)?;
             inner.objects.walk(directory, base_dir.path(), &inner.limits, is_read)
         });
-        walked.map_err(|cause| self.unread(base_dir.to_string(), cause))
+        let walked = walked.map_err(|cause| self.unread(base_dir.to_string(), cause))?;
+        if self.submodules.is_empty() {
+            return Ok(walked);
+        }
+        let mut entries = Vec::with_capacity(walked.len());
+        for entry in walked {
+            match self.submodules.get(&entry.path) {
+                Some(submodule) => entries.extend(submodule.list_below(&entry.path, &BaseDir::root(), is_read)?),
+                None => entries.push(entry),
+            }
+            if entries.len() > inner.limits.entries {
+                let limit = inner.limits.entries as u64;
+                let what = "the number of files and directories";
+                return Err(self.unread(base_dir.to_string(), Fault::TooLarge { what, limit }));
+            }
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
+    }
+
+    /// The entries of a submodule, whose paths begin with its own.
+    fn list_below(&self, own: &str, base_dir: &BaseDir, is_read: &dyn Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
+        let mut entries = self.list(base_dir, &|path| is_read(&format!("{own}/{path}")))?;
+        for entry in &mut entries {
+            entry.path = format!("{own}/{}", entry.path);
+        }
+        Ok(entries)
     }
 
     /// A file's content, or the target of a link. Blocks.
@@ -119,8 +201,12 @@ impl Snapshot {
     /// # Errors
     /// If it is larger than [`Limits::file_bytes`], or the mirror is damaged; the next fetch then replaces the mirror.
     pub fn read(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
-        let read = self.inner.objects.blob(entry.id, self.inner.limits.file_bytes);
-        read.map_err(|cause| self.unread(entry.path.clone(), cause))
+        let (mut holder, mut path) = (self, entry.path.as_str());
+        while let Some((_, submodule, rest)) = holder.submodule_at(path) {
+            (holder, path) = (submodule, rest);
+        }
+        let read = holder.inner.objects.blob(entry.id, holder.inner.limits.file_bytes);
+        read.map_err(|cause| holder.unread(path.to_owned(), cause))
     }
 
     /// Runs blocking `work` with a permit of the namespace that fetched the snapshot.
@@ -135,7 +221,7 @@ impl Snapshot {
 
     fn unread(&self, path: String, cause: Fault) -> Error {
         let cause = match (cause, &self.inner.generation) {
-            (Fault::Corrupt { what }, Some(generation)) => generation.blame(what),
+            (Fault::Corrupt { what }, Some(generation)) => generation.attribute(what),
             (cause, _) => cause,
         };
         Error::Read { path, commit: self.commit, cause: Arc::new(cause) }

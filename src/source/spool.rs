@@ -2,38 +2,40 @@
 //! Everything here blocks.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::error::Fault;
-use super::room::Room;
+
+/// Takes room for more bytes, and gives all of it back when it is dropped.
+type TakeRoom = Box<dyn FnMut(u64) -> Result<(), Fault> + Send>;
 
 /// Bytes of a file.
 const SEGMENT: u64 = 16 << 20;
 
 /// A received pack.
-#[derive(Debug)]
 pub(super) struct PackSpool {
     directory: PathBuf,
     segments: VecDeque<File>,
     /// Bytes of the last file.
     last: u64,
-    room: Room,
+    room: TakeRoom,
     objects: u64,
     bases: u64,
 }
 
 impl PackSpool {
     /// An empty one in `directory`.
-    pub(super) fn new(directory: &Path, room: Room) -> Self {
-        let directory = directory.to_owned();
+    pub(super) fn new(directory: &Path, take_room: impl FnMut(u64) -> Result<(), Fault> + Send + 'static) -> Self {
+        let (directory, room) = (directory.to_owned(), Box::new(take_room));
         Self { directory, segments: VecDeque::new(), last: SEGMENT, room, objects: 0, bases: 0 }
     }
 
     /// Appends the next bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        self.room.take(bytes.len() as u64)?;
+        (self.room)(bytes.len() as u64)?;
         if self.last >= SEGMENT {
             self.segments.push_back(tempfile::tempfile_in(&self.directory).map_err(Fault::disk)?);
             self.last = 0;
@@ -47,7 +49,7 @@ impl PackSpool {
     /// The pack is complete: the number of its objects, and the bytes of the objects outside that it builds on.
     pub(super) fn finish(&mut self, objects: u64, bases: u64) -> Result<(), Fault> {
         (self.objects, self.bases) = (objects, bases);
-        self.segments.iter_mut().try_for_each(|segment| segment.rewind()).map_err(Fault::disk)
+        self.segments.iter_mut().try_for_each(File::rewind).map_err(Fault::disk)
     }
 
     /// The number of its objects, and the bytes of the objects outside that it builds on.
@@ -57,7 +59,7 @@ impl PackSpool {
 
     /// Makes sure of room for more than the pack itself.
     pub(super) fn secure(&mut self, bytes: u64, at: &Path) -> Result<(), Fault> {
-        self.room.take(bytes)?;
+        (self.room)(bytes)?;
         let disk = rustix::fs::statvfs(at).map_err(|error| Fault::disk(error.into()))?;
         if disk.f_bavail.saturating_mul(disk.f_frsize) < bytes {
             return Err(Fault::DiskFull);
@@ -74,5 +76,11 @@ impl PackSpool {
             }
         }
         Ok(0)
+    }
+}
+
+impl fmt::Debug for PackSpool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackSpool").field("directory", &self.directory).finish_non_exhaustive()
     }
 }

@@ -46,7 +46,14 @@ impl Source {
             Error::Fetch { url: remote.url.clone(), commit: found.commit, cause }
         })?;
         self.judge(remote, found, &snapshot).await?;
-        Ok(snapshot)
+        if !remote.submodules {
+            return Ok(snapshot);
+        }
+        let fetched = tokio::time::timeout(deadline, self.with_submodules(remote, snapshot)).await;
+        fetched.unwrap_or_else(|_| {
+            let cause = Arc::new(Fault::Timeout { after: deadline, what: "fetching the submodules" });
+            Err(Error::Fetch { url: remote.url.clone(), commit: found.commit, cause })
+        })
     }
 
     /// A snapshot of the commit, from the mirror or fetched now.
@@ -255,7 +262,8 @@ impl Source {
         until: Instant,
     ) -> Result<BTreeSet<Id>, Fault> {
         let limits = self.inner.settings.limits;
-        let into = PackSpool::new(generation.path(), self.room());
+        let mut room = self.room();
+        let into = PackSpool::new(generation.path(), move |bytes| room.take(bytes));
         let wire = self.wire(remote)?;
         let delivered = async {
             let credentials = self.opened(remote, &wire).await?;

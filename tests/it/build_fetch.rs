@@ -6,8 +6,8 @@ use mainstay::api::build::{FailureReason, FetchReport};
 
 use crate::support::{
     build::{Job, Origin, wheel},
-    git_server::{Fault, On},
-    remote::Remote,
+    git_server::{Fault, GitServer, On},
+    remote::{NAME, Remote},
 };
 
 fn function(remote: &mut Remote) {
@@ -163,9 +163,29 @@ async fn reports_an_invalid_directory() {
     invalid("apps/l", "`/apps/l` is a symbolic link, which is not followed").await;
     invalid("apps/s", "`/apps/s` is a submodule").await;
     invalid("../x", "`..` is not allowed").await;
-    invalid("apps", "`s` is a submodule, which is not fetched").await;
+    invalid("apps", "`s` is a submodule that is not fetched").await;
     invalid("apps/web", "there is no `package.json`, which a Function with the runtime nodejs22 needs").await;
     invalid("apps/web", "its directory holds handler.js").await;
+}
+
+#[tokio::test]
+async fn takes_submodules_when_it_is_told_to() {
+    let mut lib = Remote::new();
+    let commit = lib.file("lib.js", "1").commit("lib");
+    let server = GitServer::start(lib.root()).await;
+    let origin = Origin::new(|remote| {
+        function(remote);
+        let modules = format!("[submodule \"lib\"]\npath = lib\nurl = {}\n", server.url(NAME));
+        remote.file(".gitmodules", modules).submodule_at("lib", &commit);
+    })
+    .await;
+    let failure = origin.refused("/").await;
+    assert!(failure.message.contains("`lib` is a submodule that is not fetched"), "{}", failure.message);
+    let mut arguments = origin.resolved("/");
+    arguments.push("--submodules".into());
+    let job = Job::new();
+    job.fetch("nodejs22", &arguments).await;
+    assert_eq!(job.read("workspace/src/lib/lib.js"), "1");
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ const GIT: job::Origin<'static> = job::Origin::Git {
     auth: None,
     proxy: None,
     known_hosts: None,
+    submodules: false,
 };
 
 const CASES: [Case; 4] = [
@@ -69,6 +70,7 @@ const CASES: [Case; 4] = [
             auth: Some((AuthType::Basic, "git-secret")),
             proxy: None,
             known_hosts: None,
+            submodules: false,
         },
         previous: Some(job::Previous {
             image: "registry.push:5000/default-hello@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",

@@ -38,6 +38,7 @@ mod ssh_certificates;
 mod ssh_hostile;
 mod ssh_kept;
 mod ssh_keys;
+mod submodules;
 mod tls;
 
 const NOW: Duration = Duration::ZERO;

@@ -29,7 +29,8 @@ const KEY_BYTES: u64 = 1 << 20;
 pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bounds) -> Result<(Tree, Commit), Error> {
     let Access { credentials, connection } = access(in_git)?;
     // The agent has verified the commit; what is built is that, or a commit with the same directory by its id.
-    let remote = Remote { url: in_git.url.clone(), credentials, connection, verification: None };
+    let url = in_git.url.clone();
+    let remote = Remote { url, credentials, connection, verification: None, submodules: in_git.submodules };
     let mut settings = Settings::new(mirror);
     settings.allow_local = in_git.allow_local;
     settings.limits.file_bytes = bounds.file_bytes;
@@ -150,8 +151,8 @@ fn write_files(snapshot: &Snapshot, base_dir: &BaseDir, src: &Path, bounds: Boun
             EntryKind::Symlink => Node::Symlink { target: target(snapshot, path, entry)? },
             EntryKind::Submodule => {
                 let text = format!(
-                    "`{path}` is a submodule, which is not fetched; commit its files, or let `baseDir` name a directory \
-                     without it"
+                    "`{path}` is a submodule that is not fetched; let the GitRepository say `submodules: true` and name it in \
+                     .gitmodules, or let `baseDir` name a directory without it"
                 );
                 return Err(Finding::source(text).into());
             }

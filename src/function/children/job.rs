@@ -59,6 +59,8 @@ pub enum Origin<'a> {
         proxy: Option<&'a str>,
         /// Host keys for all repositories, as far as they are about this host.
         known_hosts: Option<&'a str>,
+        /// Whether submodules are fetched as well.
+        submodules: bool,
     },
 }
 
@@ -194,7 +196,7 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
     ];
     match build.from {
         Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
-        Origin::Git { url, commit, tree, auth, proxy, known_hosts } => {
+        Origin::Git { url, commit, tree, auth, proxy, known_hosts, submodules } => {
             args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
             // The agent has read it, so it may read repositories of its own machine.
             args.extend(url.starts_with("file://").then(|| "--allow-local".to_owned()));
@@ -213,6 +215,7 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
                 args.push("--proxy=/git-proxy".to_owned());
             }
             args.extend(known_hosts.map(|lines| format!("--known-hosts={lines}")));
+            args.extend(submodules.then(|| "--submodules".to_owned()));
         }
     }
     args.extend(build.previous.map(|previous| format!("--known-dependencies={}", previous.dependencies)));

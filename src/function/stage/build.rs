@@ -372,6 +372,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
                 auth: access.secret.as_ref().map(|(kind, secret)| (*kind, secret.as_str())),
                 proxy: access.proxy.as_deref(),
                 known_hosts: access.known_hosts.as_deref(),
+                submodules: access.submodules,
             },
             None => Origin::ConfigMap(&config_map),
         },

@@ -10,7 +10,7 @@ use super::ignore::parent;
 use crate::object::Place;
 
 /// The names under which a directory's kustomization is looked for.
-const NAMES: &[&str] = &["kustomization.yaml", "kustomization.yml", "Kustomization"];
+pub(super) const NAMES: &[&str] = &["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 /// The directories of a listing that have a kustomization.
 #[derive(Default)]

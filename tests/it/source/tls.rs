@@ -32,6 +32,7 @@ pub(super) fn remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> 
         credentials: access.credentials,
         connection: access.connection,
         verification: None,
+        submodules: false,
     })
 }
 

@@ -76,6 +76,12 @@ impl Remote {
         self
     }
 
+    /// The same at this commit.
+    pub(crate) fn submodule_at(&mut self, path: &str, commit: &str) -> &mut Self {
+        self.files.insert(path.to_owned(), (0o160_000, Oid::from_str(commit).unwrap()));
+        self
+    }
+
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) -> &mut Self {
         let id = self.repository.blob(content).unwrap();
         self.files.insert(path.to_owned(), (mode, id));

@@ -1,0 +1,89 @@
+//! Very many GitSyncs on one repository: a commit costs one lookup and one fetch, and only whom it concerns applies.
+
+use serde_json::json;
+
+use crate::support::{
+    git_server::GitServer,
+    remote::NAME,
+    webhooks::{deliver, listening, push},
+    world::{World, config_map},
+};
+
+/// GitSyncs, each with a directory of its own.
+const SYNCS: usize = 300;
+/// The one whose directory changes.
+const CHANGED: usize = 123;
+
+const TOKEN: &str = "a-token-of-enough-bytes";
+
+fn name(number: usize) -> String {
+    format!("team-{number:03}")
+}
+
+/// Requests by `<verb> <resource>` since `before`.
+fn since(before: &[(String, u64)], now: Vec<(String, u64)>) -> Vec<(String, u64)> {
+    let earlier = |name: &str| before.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
+    let mut counts: Vec<_> = now.into_iter().map(|(name, count)| (earlier(&name), name, count)).collect();
+    counts.retain(|(earlier, _, count)| count > earlier);
+    counts.into_iter().map(|(earlier, name, count)| (name, count - earlier)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_apply() {
+    let mut world = World::new().await;
+    world.patience *= 3;
+    world.receive = Some(listening());
+    world.set_secret("hook", json!({"token": TOKEN}));
+    world.receiver("hook", json!({}));
+    for number in 0..SYNCS {
+        world.remote.file(&format!("{}/a.yaml", name(number)), config_map(&name(number), "1"));
+    }
+    let first = world.remote.commit("first");
+    let server = GitServer::start(world.remote.root()).await;
+    world.repository("mono", &server.url(NAME));
+    for number in 0..SYNCS {
+        world.sync(&name(number), json!({"gitRepository": "mono", "baseDir": format!("/{}", name(number))}));
+    }
+    world.start();
+    let all_at = |world: &World, commit: &str| {
+        (0..SYNCS).all(|number| {
+            let status = world.status(&name(number));
+            status["appliedCommit"] == commit && status["attemptedCommit"] == commit
+        })
+    };
+    world.until("all are applied", |w| all_at(w, &first)).await;
+    let url = world.receiver_url("hook").await;
+    world.quiet().await;
+    let counts = server.take_counts();
+    assert_eq!(counts.packs, 1, "the first commit is fetched once: {counts:?}");
+
+    let before = world.requests();
+    let version = |world: &World, number| {
+        world.get("v1", "configmaps", &name(number)).unwrap()["metadata"]["resourceVersion"].clone()
+    };
+    let versions: Vec<_> = (0..SYNCS).map(|number| version(&world, number)).collect();
+    world.remote.file(&format!("{}/a.yaml", name(CHANGED)), config_map(&name(CHANGED), "2"));
+    let second = world.remote.commit("one directory");
+    // All are told at the same time.
+    assert_eq!(deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/main")).await.0, 200);
+    world.until("all have seen it", |w| all_at(w, &second)).await;
+    world.quiet().await;
+    assert_eq!(world.data(&name(CHANGED)), "2");
+    for (number, old) in versions.iter().enumerate() {
+        assert_eq!(version(&world, number) != *old, number == CHANGED, "{}", name(number));
+    }
+
+    let counts = server.take_counts();
+    assert_eq!((counts.packs, counts.requests - counts.packs), (1, 1), "one fetch and one lookup: {counts:?}");
+    let requests = since(&before, world.requests());
+    let of = |verb: &str, resource: &str| {
+        let name = format!("{verb} {resource}");
+        requests.iter().find(|(other, _)| *other == name).map_or(0, |(_, count)| *count)
+    };
+    assert_eq!(of("apply", "configmaps"), 2, "the object and the inventory of its GitSync: {requests:?}");
+    // Each moves the commit in its status.
+    assert_eq!(of("patch", "gitsyncs.mainstay.dev/status"), SYNCS as u64, "{requests:?}");
+    // Events of the first sync are written at a limited rate.
+    let known = ["apply configmaps", "patch gitsyncs.mainstay.dev/status", "create events"];
+    assert!(requests.iter().all(|(name, _)| known.contains(&name.as_str())), "{requests:?}");
+}
