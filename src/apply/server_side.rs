@@ -76,10 +76,12 @@ impl Writer {
         // An apply that leaves a reserved field to others is taken, and is not what is wanted: there is no use in it.
         let is_added_to = seen.is_some_and(|live| reserved::is_added_to(reserved, live));
         let held_back = collisions == Collisions::MakeWay && !is_added_to && self.holds_back(desired, seen);
+        let collides = |live: &&Value| !held_back && known(body, live, &self.now().to_string()).is_some();
+        let collided = seen.filter(collides);
         let (before, who, grounds) = (None, None, Vec::new());
         let mut way = Way { desired, body, seen, collisions, held_back, may_help: false, before, who, grounds };
-        if let Some(live) = seen.filter(|_| !held_back) {
-            self.make_way(&mut way, Some(live), known).await?;
+        if collided.is_some() {
+            self.make_way(&mut way, collided, known).await?;
         }
         loop {
             let applied = async {
