@@ -362,9 +362,9 @@ pub enum Fault {
         "the volume of the mirrors is full; give it more room, or lower `--mirror-budget` of the agent below its size"
     )]
     DiskFull,
-    /// The mirrors in use leave no room.
+    /// The mirrors in use, and what other namespaces have in their shares, leave no room.
     #[error(
-        "the Git mirrors in use and this one need more than the {} MiB that all mirrors may have; raise `--mirror-budget` of \
+        "the Git mirrors in use, those of other namespaces and this one need more than the {} MiB that all mirrors may have; raise `--mirror-budget` of \
          the agent, and the volume with it",
         budget >> 20
     )]

@@ -9,6 +9,7 @@ use std::io::{self, BufReader, Read as _};
 use std::path::Path;
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
+use rustix::io::Errno;
 
 /// Length of a checksum.
 const SUM: usize = 20;
@@ -46,18 +47,31 @@ pub(super) fn remove_unfinished(directory: &Path) -> io::Result<()> {
 }
 
 /// Why the packs are not as they were written; `None` if they are.
-pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> Option<String> {
-    packs.iter().find_map(|name| {
+///
+/// # Errors
+/// The process lacks something that it needs to read them, which says nothing about them.
+pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> io::Result<Option<String>> {
+    for name in packs {
         let pack = directory.join(name).with_extension(PACK);
         let index = pack.with_extension(INDEX);
         match (checked(&pack), checked(&index)) {
-            (Err(error), _) => Some(format!("a pack: {error}")),
-            (_, Err(error)) => Some(format!("the index of a pack: {error}")),
+            (Err(error), _) | (_, Err(error)) if is_passing(&error) => return Err(error),
+            (Err(error), _) => return Ok(Some(format!("a pack: {error}"))),
+            (_, Err(error)) => return Ok(Some(format!("the index of a pack: {error}"))),
             // An index ends with the checksum of its pack and its own.
-            (Ok((sum, _)), Ok((_, before))) if sum != before => Some("a pack and its index differ".to_owned()),
-            _ => None,
+            (Ok((sum, _)), Ok((_, before))) if sum != before => {
+                return Ok(Some("a pack and its index differ".to_owned()));
+            }
+            _ => {}
         }
-    })
+    }
+    Ok(None)
+}
+
+/// Whether it is about the process, not about the file.
+fn is_passing(error: &io::Error) -> bool {
+    let codes = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR, Errno::AGAIN];
+    error.raw_os_error().is_some_and(|code| codes.iter().any(|passing| passing.raw_os_error() == code))
 }
 
 /// The checksum at the end of a file, and the bytes before that, if it is right.
@@ -88,4 +102,22 @@ fn checked(path: &Path) -> io::Result<([u8; SUM], [u8; SUM])> {
 fn is_name(stem: &str) -> bool {
     stem.strip_prefix("pack-")
         .is_some_and(|sum| sum.len() == 2 * SUM && sum.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_files_or_memory_is_no_damage() {
+        for code in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert!(is_passing(&code.into()), "{code}");
+        }
+        for code in [Errno::NOENT, Errno::IO] {
+            assert!(!is_passing(&code.into()), "{code}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let missing = BTreeSet::from([format!("pack-{}", "0".repeat(40))]);
+        assert!(damage(directory.path(), &missing).unwrap().is_some_and(|what| what.starts_with("a pack: ")));
+    }
 }

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::error::Fault;
+use super::fair_queue::Tenant;
 use super::id::{Commit, Id};
 use super::integrity;
 use super::objects::Objects;
@@ -70,13 +71,22 @@ impl Mirror {
         storage.load(directory).map_err(Fault::disk)?;
         let salt = salt(directory).map_err(Fault::disk)?;
         let root = directory.join(name(&salt, identity));
-        make_directory(&root).map_err(Fault::disk)?;
-        let mut numbers: Vec<u64> = fs::read_dir(&root)
+        // Nobody removes it until its generation is open.
+        storage.open(&root);
+        let found = Self::find_at(&root, storage);
+        storage.close(&root);
+        found
+    }
+
+    fn find_at(root: &Path, storage: &Storage) -> Result<Self, Fault> {
+        make_directory(root).map_err(Fault::disk)?;
+        let mut numbers: Vec<u64> = fs::read_dir(root)
             .map_err(Fault::disk)?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .collect();
         numbers.sort_unstable();
-        let number = numbers.last().copied().unwrap_or(0);
+        // One that is being removed keeps its number.
+        let number = numbers.last().copied().unwrap_or(0).max(storage.highest_open(root));
         let (mut current, mut damage) = (None, None);
         for number in numbers.into_iter().rev() {
             let path = root.join(number.to_string());
@@ -95,7 +105,12 @@ impl Mirror {
             }
             storage.remove(&path);
         }
-        Ok(Self { root, storage: storage.clone(), number, current, damage })
+        Ok(Self { root: root.to_owned(), storage: storage.clone(), number, current, damage })
+    }
+
+    /// Its directory.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// What was wrong with the mirror on the disk; once.
@@ -198,6 +213,8 @@ impl Generation {
         if packs.difference(&there).next().is_some() {
             return Err("a pack is missing".to_owned());
         }
+        // An older list names no packs.
+        let packs = if packs.is_empty() { there } else { packs };
         // What a killed process left there; if it cannot be removed, it does no harm.
         let _ = integrity::remove_unfinished(&directory);
         storage.measure_generation(&path);
@@ -251,9 +268,10 @@ impl Generation {
         &self.path
     }
 
-    /// It is used now.
-    pub(super) fn set_used(&self, now: SystemTime) {
+    /// It is used now by this namespace.
+    pub(super) fn set_used(&self, now: SystemTime, by: &Tenant) {
         if let Some(mirror) = self.path.parent() {
+            self.storage.set_owner(mirror, by);
             self.storage.set_used(mirror, now);
         }
         let mut used = self.used.lock();
@@ -286,9 +304,14 @@ impl Generation {
             return true;
         }
         let packs = self.packs.lock().clone();
-        let is_intact = integrity::damage(&self.pack_directory(), &packs).is_none();
-        *intact = is_intact.then(Instant::now);
-        is_intact
+        match integrity::damage(&self.pack_directory(), &packs) {
+            Ok(damage) => {
+                *intact = damage.is_none().then(Instant::now);
+                damage.is_none()
+            }
+            // Without memory or open files nothing is found out, and nothing is thrown away.
+            Err(_) => true,
+        }
     }
 
     /// Adds the objects of a pack, and completes a thin pack with ours. Ends by `until`.

@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -96,6 +97,8 @@ pub(super) struct State {
     client: ClientPlace,
     /// When a mirror that was intact was fetched anew, because what the server sent did not fit to it.
     pub(super) renewed: Mutex<Option<Instant>>,
+    /// Directory of the mirror, once it was looked for.
+    pub(super) root: OnceLock<PathBuf>,
     /// Held while the mirror changes.
     pub(super) mirror: tokio::sync::Mutex<Option<Mirror>>,
 }

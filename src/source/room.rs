@@ -5,10 +5,12 @@
 //! killed at any time leaves nothing that is taken for a mirror.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::error::Fault;
-use super::mirror::{self, Mirror};
-use super::remotes::Source;
+use super::mirror::Mirror;
+use super::remotes::{Source, State};
+use super::spool::Space;
 use super::storage::UNREAD;
 
 /// Bytes that are reserved at a time.
@@ -24,63 +26,100 @@ pub(super) struct Room {
 }
 
 impl Source {
-    /// Room for nothing yet.
-    pub(super) fn room(&self) -> Room {
+    /// Room for nothing yet in the mirror with this generation, which counts for the namespace if it does not yet count for
+    /// another one.
+    pub(super) fn room(&self, generation: &Path) -> Room {
+        if let Some(mirror) = generation.parent() {
+            self.inner.storage.set_owner(mirror, &self.tenant);
+        }
         Room { source: self.clone(), reserved: 0, used: 0 }
     }
 
     fn reserve(&self, bytes: u64) -> Result<(), Fault> {
         let storage = &self.inner.storage;
-        if storage.reserve(bytes) {
+        let _removing = storage.removing();
+        if storage.reserve(&self.tenant, bytes) {
             return Ok(());
         }
-        for mirror in storage.oldest_first() {
-            if self.evict(&mirror) && storage.reserve(bytes) {
+        let budget = storage.budget();
+        for mirror in budget.plan(&self.tenant, bytes, |mirror| self.is_idle(mirror)).unwrap_or_default() {
+            self.evict(&mirror);
+            if storage.reserve(&self.tenant, bytes) {
                 return Ok(());
             }
         }
-        Err(Fault::NoRoom { budget: storage.budget() })
+        // Another pack may have left its room meanwhile.
+        if storage.reserve(&self.tenant, bytes) {
+            return Ok(());
+        }
+        storage.set_refused(&self.tenant);
+        Err(Fault::NoRoom { budget: budget.limit() })
+    }
+
+    /// Removes mirrors so that a full volume has so many bytes more; whether it removed any.
+    fn relieve(&self, bytes: u64) -> bool {
+        let _removing = self.inner.storage.removing();
+        let budget = self.inner.storage.budget();
+        let plan = budget.plan_on_full_volume(&self.tenant, bytes, |mirror| self.is_idle(mirror));
+        plan.unwrap_or_default().iter().fold(false, |any, mirror| self.evict(mirror) || any)
+    }
+
+    /// Removes what is more than a budget that was lowered while no agent ran. Returns how many it removed.
+    pub(super) fn shrink(&self) -> usize {
+        let _removing = self.inner.storage.removing();
+        let plan = self.inner.storage.budget().plan_to_limit(|mirror| self.is_idle(mirror));
+        plan.iter().filter(|mirror| self.evict(mirror)).count()
+    }
+
+    /// The mirror of the remote that has this directory; locked by whoever fetches into it.
+    fn mirror_at(&self, root: &Path) -> Option<Arc<State>> {
+        let remotes = self.inner.remotes.lock();
+        remotes.values().find(|state| state.root.get().is_some_and(|own| own == root)).cloned()
+    }
+
+    /// Whether nobody fetches into a mirror or reads from it.
+    fn is_idle(&self, root: &Path) -> bool {
+        if is_unread(root) {
+            return true;
+        }
+        let state = self.mirror_at(root);
+        let Ok(held) = state.as_ref().map(|state| state.mirror.try_lock()).transpose() else { return false };
+        let own = held.as_ref().and_then(|held| held.as_ref()).and_then(Mirror::unread);
+        !self.inner.storage.has_open(root, own.as_deref())
     }
 
     /// Removes a mirror unless it is in use; whether it is gone.
     fn evict(&self, root: &Path) -> bool {
         let storage = &self.inner.storage;
-        if root.extension().is_some_and(|end| end == UNREAD) {
+        if is_unread(root) {
             return storage.remove_unread(root).is_ok();
         }
-        let Ok(salt) = mirror::salt(&self.inner.settings.directory) else { return false };
-        // Locked until it is renamed: a new consumer of the remote starts with an empty mirror.
-        let remotes = self.inner.remotes.lock();
-        let state = remotes.iter().find(|(identity, _)| root.ends_with(mirror::name(&salt, identity)));
-        let mut held = None;
-        if let Some((_, state)) = state {
-            let Ok(guard) = state.mirror.try_lock() else { return false };
-            held = Some(guard);
-        }
+        let state = self.mirror_at(root);
+        // Locked until it is renamed: nobody begins to read from it.
+        let Ok(mut held) = state.as_ref().map(|state| state.mirror.try_lock()).transpose() else { return false };
         let own = held.as_ref().and_then(|held| held.as_ref()).and_then(Mirror::unread);
-        if storage.has_open(root, own.as_deref()) {
-            return false;
-        }
-        let Ok(unread) = storage.set_unread(root) else { return false };
+        let Ok(Some(unread)) = storage.set_unread(root, own.as_deref()) else { return false };
         if let Some(held) = &mut held {
             **held = None;
         }
         drop(held);
-        drop(remotes);
         tracing::info!("removed the Git mirror that was used longest ago, to make room for another one");
         storage.remove_unread(&unread).is_ok()
     }
 }
 
-impl Room {
-    /// Takes room for more bytes.
-    pub(super) fn take(&mut self, bytes: u64) -> Result<(), Fault> {
+fn is_unread(root: &Path) -> bool {
+    root.extension().is_some_and(|end| end == UNREAD)
+}
+
+impl Space for Room {
+    fn take(&mut self, bytes: u64) -> Result<(), Fault> {
         self.used = self.used.saturating_add(bytes);
         if self.used > self.reserved {
             let missing = self.used - self.reserved;
             let step = missing.max(STEP);
             // Near the limit, a step may be too much and the bytes themselves may fit.
-            if self.source.inner.storage.reserve(step) {
+            if self.source.inner.storage.reserve(&self.source.tenant, step) {
                 self.reserved += step;
             } else {
                 self.source.reserve(missing)?;
@@ -89,11 +128,15 @@ impl Room {
         }
         Ok(())
     }
+
+    fn relieve(&mut self, bytes: u64) -> bool {
+        self.source.relieve(bytes)
+    }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.source.inner.storage.release(self.reserved);
+        self.source.inner.storage.release(&self.source.tenant, self.reserved);
     }
 }
 

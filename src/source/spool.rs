@@ -9,11 +9,19 @@ use std::path::{Path, PathBuf};
 
 use super::error::Fault;
 
-/// Takes room for more bytes, and gives all of it back when it is dropped.
-type TakeRoom = Box<dyn FnMut(u64) -> Result<(), Fault> + Send>;
+/// Room for a pack; gives all of it back when it is dropped.
+pub(super) trait Space: Send {
+    /// Takes room for more bytes.
+    fn take(&mut self, bytes: u64) -> Result<(), Fault>;
+
+    /// The volume is full: removes what is not needed, so that it has so many bytes more. Whether it removed anything.
+    fn relieve(&mut self, bytes: u64) -> bool;
+}
 
 /// Bytes of a file.
 const SEGMENT: u64 = 16 << 20;
+/// An object that a pack builds on never needs more than this part of the volume to be free beside what is secured.
+const SLACK: u64 = 32;
 
 /// A received pack.
 pub(super) struct PackSpool {
@@ -21,29 +29,53 @@ pub(super) struct PackSpool {
     segments: VecDeque<File>,
     /// Bytes of the last file.
     last: u64,
-    room: TakeRoom,
+    /// Bytes of all of it.
+    length: u64,
+    room: Box<dyn Space>,
+    /// Bytes of the largest object.
+    object_bytes: u64,
     objects: u64,
     bases: u64,
 }
 
 impl PackSpool {
-    /// An empty one in `directory`.
-    pub(super) fn new(directory: &Path, take_room: impl FnMut(u64) -> Result<(), Fault> + Send + 'static) -> Self {
-        let (directory, room) = (directory.to_owned(), Box::new(take_room));
-        Self { directory, segments: VecDeque::new(), last: SEGMENT, room, objects: 0, bases: 0 }
+    /// An empty one in `directory`, for objects of at most so many bytes.
+    pub(super) fn new(directory: &Path, object_bytes: u64, room: impl Space + 'static) -> Self {
+        let (directory, room) = (directory.to_owned(), Box::new(room));
+        let (segments, last, length) = (VecDeque::new(), SEGMENT, 0);
+        Self { directory, segments, last, length, room, object_bytes, objects: 0, bases: 0 }
     }
 
     /// Appends the next bytes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        (self.room)(bytes.len() as u64)?;
+    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        self.room.take(bytes.len() as u64)?;
+        let mut is_relieved = false;
+        while !bytes.is_empty() {
+            match self.write_some(bytes) {
+                Ok(length) => bytes = &bytes[length..],
+                Err(Fault::DiskFull) if !is_relieved && self.room.relieve(bytes.len() as u64) => is_relieved = true,
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         if self.last >= SEGMENT {
             self.segments.push_back(tempfile::tempfile_in(&self.directory).map_err(Fault::disk)?);
             self.last = 0;
         }
         let Some(segment) = self.segments.back_mut() else { return Err(Fault::Stopped) };
-        segment.write_all(bytes).map_err(Fault::disk)?;
-        self.last += bytes.len() as u64;
-        Ok(())
+        match segment.write(bytes) {
+            Ok(0) => Err(Fault::DiskFull),
+            Ok(length) => {
+                self.last += length as u64;
+                self.length += length as u64;
+                Ok(length)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(Fault::disk(error)),
+        }
     }
 
     /// The pack is complete: the number of its objects, and the bytes of the objects outside that it builds on.
@@ -59,12 +91,23 @@ impl PackSpool {
 
     /// Makes sure of room for more than the pack itself.
     pub(super) fn secure(&mut self, bytes: u64, at: &Path) -> Result<(), Fault> {
-        (self.room)(bytes)?;
-        let disk = rustix::fs::statvfs(at).map_err(|error| Fault::disk(error.into()))?;
-        if disk.f_bavail.saturating_mul(disk.f_frsize) < bytes {
+        self.room.take(bytes)?;
+        let missing = self.missing(bytes, at)?;
+        if missing > 0 && !(self.room.relieve(missing) && self.missing(bytes, at)? == 0) {
             return Err(Fault::DiskFull);
         }
         Ok(())
+    }
+
+    /// Bytes that the volume has too few.
+    fn missing(&self, bytes: u64, at: &Path) -> Result<u64, Fault> {
+        let disk = rustix::fs::statvfs(at).map_err(|error| Fault::disk(error.into()))?;
+        // libgit2 appends objects that the pack builds on through mapped memory: on a full disk that ends the process.
+        let slack =
+            if self.bases > 0 { self.object_bytes.min(disk.f_blocks.saturating_mul(disk.f_frsize) / SLACK) } else { 0 };
+        // A piece of the pack is there twice until it is read.
+        let needed = bytes.saturating_add(self.length.min(SEGMENT)).saturating_add(slack);
+        Ok(needed.saturating_sub(disk.f_bavail.saturating_mul(disk.f_frsize)))
     }
 
     /// Reads the next bytes, which are gone then; none at the end.

@@ -1,9 +1,10 @@
 //! The directory of all mirrors: what of it this process has open, and what it occupies. Everything here blocks.
 //!
 //! Invariant: what is on the disk when the process starts counts, whoever made it.
+//! Invariant: a mirror is renamed, and a size is written down, under one lock: nothing that is gone counts.
 //! Deliberately not here: what goes when there is no room (`room`).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,6 +15,7 @@ use std::time::SystemTime;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::budget::Budget;
+use super::fair_queue::Tenant;
 
 /// Extension of a mirror's directory.
 pub(super) const MIRROR: &str = "git";
@@ -28,12 +30,20 @@ const BLOCK: u64 = 512;
 
 /// The directory of all mirrors. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Storage(Arc<Mutex<Inner>>);
+pub(super) struct Storage(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// Held while mirrors are removed, so that nobody counts or removes the same one meanwhile.
+    removing: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct Inner {
-    /// Generations that this process has open: no other user may use or remove them.
-    open: HashSet<PathBuf>,
+    /// Generations that this process has open, with the number of their users: no other user may use or remove them. And
+    /// mirrors while they are looked for.
+    open: HashMap<PathBuf, usize>,
     budget: Budget,
     /// Whether what was there at the start is in the budget.
     loaded: bool,
@@ -42,7 +52,8 @@ struct Inner {
 impl Storage {
     /// Mirrors that may have this many bytes together.
     pub(super) fn new(budget: u64) -> Self {
-        Self(Arc::new(Mutex::new(Inner { open: HashSet::new(), budget: Budget::new(budget), loaded: false })))
+        let inner = Inner { open: HashMap::new(), budget: Budget::new(budget), loaded: false };
+        Self(Arc::new(Shared { inner: Mutex::new(inner), removing: Mutex::new(()) }))
     }
 
     /// Adds the mirrors that are in `directory` already, once.
@@ -68,21 +79,39 @@ impl Storage {
         Ok(())
     }
 
-    pub(super) fn open(&self, generation: &Path) {
-        self.inner().open.insert(generation.to_owned());
+    pub(super) fn open(&self, path: &Path) {
+        *self.inner().open.entry(path.to_owned()).or_default() += 1;
     }
 
-    pub(super) fn close(&self, generation: &Path) {
-        self.inner().open.remove(generation);
+    pub(super) fn close(&self, path: &Path) {
+        let mut inner = self.inner();
+        if let Some(users) = inner.open.get_mut(path) {
+            *users -= 1;
+            if *users == 0 {
+                inner.open.remove(path);
+            }
+        }
     }
 
     pub(super) fn is_open(&self, generation: &Path) -> bool {
-        self.inner().open.contains(generation)
+        self.inner().open.contains_key(generation)
     }
 
-    /// Whether a generation of the mirror is open, other than `own`.
+    /// The highest number of a generation of the mirror that is open; 0 if there is none.
+    pub(super) fn highest_open(&self, mirror: &Path) -> u64 {
+        let inner = self.inner();
+        let number = |path: &PathBuf| path.strip_prefix(mirror).ok()?.to_str()?.parse().ok();
+        inner.open.keys().filter_map(number).max().unwrap_or(0)
+    }
+
+    /// Whether the mirror is looked for, or a generation of it is open, other than `own`.
     pub(super) fn has_open(&self, mirror: &Path, own: Option<&Path>) -> bool {
-        self.inner().open.iter().any(|path| path.starts_with(mirror) && Some(path.as_path()) != own)
+        self.inner().has_open(mirror, own)
+    }
+
+    /// Locked while mirrors are removed.
+    pub(super) fn removing(&self) -> MutexGuard<'_, ()> {
+        self.0.removing.lock()
     }
 
     /// Removes a generation. If that fails, the next process tries again.
@@ -90,43 +119,46 @@ impl Storage {
         // First, so that what is left of it is not taken for a mirror.
         let _ = fs::remove_file(generation.join(HELD));
         let _ = fs::remove_dir_all(generation);
-        let mut inner = self.inner();
-        match size(generation) {
-            0 => inner.budget.remove(generation),
-            left => inner.budget.set_size(generation, left),
-        }
+        self.measure_generation(generation);
     }
 
-    /// Renames a mirror, so that it is none any more; it is removed by [`Storage::remove_unread`].
-    pub(super) fn set_unread(&self, mirror: &Path) -> io::Result<PathBuf> {
+    /// Renames a mirror, so that it is none any more, unless it is looked for or a generation other than `own` is open; it
+    /// is removed by [`Storage::remove_unread`].
+    pub(super) fn set_unread(&self, mirror: &Path, own: Option<&Path>) -> io::Result<Option<PathBuf>> {
         let unread = mirror.with_extension(UNREAD);
+        let mut inner = self.inner();
+        if inner.has_open(mirror, own) {
+            return Ok(None);
+        }
         fs::rename(mirror, &unread)?;
-        self.inner().budget.remove_mirror(mirror);
-        self.measure(&unread);
-        Ok(unread)
+        inner.budget.rename(mirror, &unread);
+        Ok(Some(unread))
     }
 
     /// Removes a renamed mirror.
     pub(super) fn remove_unread(&self, unread: &Path) -> io::Result<()> {
-        let removed = fs::remove_dir_all(unread);
+        let removed = match fs::remove_dir_all(unread) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
         self.inner().budget.remove_mirror(unread);
-        if removed.is_err() {
-            self.measure(unread);
+        // What is left of it.
+        for generation in fs::read_dir(unread).into_iter().flatten().flatten() {
+            self.measure_generation(&generation.path());
         }
         removed
     }
 
-    /// Measures all generations of a mirror.
-    fn measure(&self, mirror: &Path) {
-        for generation in fs::read_dir(mirror).into_iter().flatten().flatten() {
-            self.measure_generation(&generation.path());
-        }
-    }
-
-    /// Measures a generation.
+    /// Measures a generation, which may be gone.
     pub(super) fn measure_generation(&self, generation: &Path) {
         let bytes = size(generation);
-        self.inner().budget.set_size(generation, bytes);
+        let mut inner = self.inner();
+        // It may have been renamed meanwhile.
+        if bytes > 0 && fs::symlink_metadata(generation).is_ok() {
+            inner.budget.set_size(generation, bytes);
+        } else {
+            inner.budget.remove(generation);
+        }
     }
 
     /// A mirror is used.
@@ -134,25 +166,38 @@ impl Storage {
         self.inner().budget.set_used(mirror, at);
     }
 
+    /// The mirror counts for this namespace, unless it counts for another one.
+    pub(super) fn set_owner(&self, mirror: &Path, tenant: &Tenant) {
+        self.inner().budget.set_owner(mirror, tenant);
+    }
+
     /// Reserves bytes if they fit into the budget.
-    pub(super) fn reserve(&self, bytes: u64) -> bool {
-        self.inner().budget.reserve(bytes)
+    pub(super) fn reserve(&self, tenant: &Tenant, bytes: u64) -> bool {
+        self.inner().budget.reserve(tenant, bytes)
     }
 
-    pub(super) fn release(&self, bytes: u64) {
-        self.inner().budget.release(bytes);
+    /// A reservation of this namespace failed.
+    pub(super) fn set_refused(&self, tenant: &Tenant) {
+        self.inner().budget.set_refused(tenant);
     }
 
-    pub(super) fn oldest_first(&self) -> Vec<PathBuf> {
-        self.inner().budget.oldest_first()
+    pub(super) fn release(&self, tenant: &Tenant, bytes: u64) {
+        self.inner().budget.release(tenant, bytes);
     }
 
-    pub(super) fn budget(&self) -> u64 {
-        self.inner().budget.limit()
+    /// The budget as it is now, to make plans.
+    pub(super) fn budget(&self) -> Budget {
+        self.inner().budget.clone()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
+        self.0.inner.lock()
+    }
+}
+
+impl Inner {
+    fn has_open(&self, mirror: &Path, own: Option<&Path>) -> bool {
+        self.open.keys().any(|path| path.starts_with(mirror) && Some(path.as_path()) != own)
     }
 }
 
@@ -181,4 +226,55 @@ fn size(path: &Path) -> u64 {
     let own = (metadata.blocks() * BLOCK).max(metadata.len());
     let below = fs::read_dir(path).into_iter().filter(|_| metadata.is_dir()).flatten().flatten();
     below.fold(own, |total, entry| total.saturating_add(size(&entry.path())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_looked_for_or_read_is_not_renamed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mirror, storage) = (directory.path().join("a.git"), Storage::new(u64::MAX));
+        let generation = mirror.join("1");
+        fs::create_dir_all(&generation).unwrap();
+        for open in [&mirror, &generation] {
+            storage.open(open);
+            storage.open(open);
+            storage.close(open);
+            assert!(storage.set_unread(&mirror, None).unwrap().is_none(), "it has another user");
+            storage.close(open);
+        }
+        storage.open(&generation);
+        let unread = storage.set_unread(&mirror, Some(&generation)).unwrap().unwrap();
+        assert!(unread.exists() && !mirror.exists());
+    }
+
+    #[test]
+    fn what_is_gone_does_not_count_and_may_be_removed_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mirror, storage) = (directory.path().join("a.git"), Storage::new(u64::MAX));
+        let generation = mirror.join("1");
+        fs::create_dir_all(&generation).unwrap();
+        fs::write(generation.join("pack"), [0; 5000]).unwrap();
+        storage.measure_generation(&generation);
+        let unread = storage.set_unread(&mirror, None).unwrap().unwrap();
+        assert!(storage.budget().total() >= 5000, "it is on the disk");
+        storage.measure_generation(&generation);
+        for _ in 0..2 {
+            storage.remove_unread(&unread).unwrap();
+            storage.measure_generation(&unread.join("1"));
+            assert_eq!(storage.budget().total(), 0);
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_generation_that_is_open_is_known() {
+        let (mirror, storage) = (Path::new("a.git"), Storage::new(1));
+        assert_eq!(storage.highest_open(mirror), 0);
+        for path in ["a.git", "a.git/2", "a.git/10", "b.git/11"] {
+            storage.open(Path::new(path));
+        }
+        assert_eq!(storage.highest_open(mirror), 10);
+    }
 }

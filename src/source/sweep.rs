@@ -1,4 +1,5 @@
-//! Removes the mirrors that lost their last consumer while no agent ran, once the remotes of all consumers are known.
+//! Removes the mirrors that lost their last consumer while no agent ran, once the remotes of all consumers are known, and
+//! those that a lowered budget has no room for.
 //!
 //! Invariant: a mirror is removed only if all consumers have set their remotes and none uses it.
 //! Invariant: a new consumer of the remote finds its mirror complete or not at all.
@@ -12,24 +13,27 @@ use super::remotes::Source;
 use super::storage::{UNREAD, mirrors};
 
 impl Source {
-    /// Waits until the remotes of all consumers are known, and removes the mirrors that none of them uses. Returns how
-    /// many it removed. If a removal fails, the next process tries again.
+    /// Waits until the remotes of all consumers are known, and removes the mirrors that none of them uses, and
+    /// what is more than the budget. Returns how many it removed. If a removal fails, the next process tries again.
     pub async fn sweep(&self) -> usize {
         // The sender lives as long as the source.
         let _ = self.inner.consumers_known.subscribe().wait_for(|known| *known).await;
         let directory = self.inner.settings.directory.clone();
         let Ok(Ok(mirrors)) = self.own().run(move || mirrors(&directory)).await else { return 0 };
-        let mut removed = 0;
+        let (mut removed, storage, directory) = (0, self.inner.storage.clone(), self.inner.settings.directory.clone());
         for mirror in mirrors {
             let source = self.clone();
             let went = self.own().run(move || source.remove_unread(&mirror)).await;
             removed += usize::from(matches!(went, Ok(Ok(true))));
         }
-        removed
+        let source = self.clone();
+        let shrunk = self.own().run(move || storage.load(&directory).map(|()| source.shrink())).await;
+        removed + shrunk.ok().and_then(Result::ok).unwrap_or(0)
     }
 
     /// Removes a mirror unless it has a consumer. Returns whether it did.
     fn remove_unread(&self, mirror: &Path) -> io::Result<bool> {
+        let _removing = self.inner.storage.removing();
         let mut leaving = mirror.to_owned();
         if mirror.extension().is_none_or(|end| end != UNREAD) {
             let salt = mirror::salt(&self.inner.settings.directory)?;
@@ -37,10 +41,11 @@ impl Source {
             let consumers = self.inner.consumers.lock();
             let remotes = self.inner.remotes.lock();
             let is_this = |identity| mirror.ends_with(mirror::name(&salt, identity));
-            if consumers.remotes().chain(remotes.keys()).any(is_this) || self.inner.storage.has_open(mirror, None) {
+            if consumers.remotes().chain(remotes.keys()).any(is_this) {
                 return Ok(false);
             }
-            leaving = self.inner.storage.set_unread(mirror)?;
+            let Some(unread) = self.inner.storage.set_unread(mirror, None)? else { return Ok(false) };
+            leaving = unread;
         }
         self.inner.storage.remove_unread(&leaving).map(|()| true)
     }

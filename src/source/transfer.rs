@@ -13,6 +13,7 @@ use tokio::sync::MutexGuard;
 
 use super::abbreviation::Tips;
 use super::error::{Error, Fault};
+use super::fair_queue::Tenant;
 use super::id::{Commit, Id};
 use super::mirror::{Generation, Mirror};
 use super::objects::Objects;
@@ -76,8 +77,18 @@ impl Source {
                 Ok(Some(snapshot)) if self.has_tag(remote, found, &snapshot).await? => return Ok(snapshot),
                 Ok(Some(_)) => {}
                 // It was read before it was recorded.
-                Ok(None) | Err(Fault::Corrupt { .. }) => {
+                Ok(None) => {
                     generation.mark_damaged();
+                    report_damage(remote, &format!("commit {} is gone", found.commit));
+                    usable = None;
+                }
+                Err(Fault::Corrupt { what }) => {
+                    let looker = Arc::clone(generation);
+                    let fault = self.shared(remote).run(move || looker.attribute(what)).await?;
+                    // Too few open files, or too little memory, damage nothing on the disk.
+                    if !generation.is_damaged() {
+                        return Err(fault);
+                    }
                     report_damage(remote, &format!("commit {} does not read", found.commit));
                     usable = None;
                 }
@@ -150,6 +161,7 @@ impl Source {
             let (directory, identity) = (self.inner.settings.directory.clone(), remote.identity());
             let storage = self.inner.storage.clone();
             let found = self.shared(remote).run(move || Mirror::find(&directory, &identity, &storage)).await??;
+            state.root.get_or_init(|| found.root().to_owned());
             if let Some(damage) = held.insert(found).take_damage() {
                 report_damage(remote, &damage);
             }
@@ -262,8 +274,7 @@ impl Source {
         until: Instant,
     ) -> Result<BTreeSet<Id>, Fault> {
         let limits = self.inner.settings.limits;
-        let mut room = self.room();
-        let into = PackSpool::new(generation.path(), move |bytes| room.take(bytes));
+        let into = PackSpool::new(generation.path(), limits.object_bytes, self.room(generation.path()));
         let wire = self.wire(remote)?;
         let delivered = async {
             let credentials = self.opened(remote, &wire).await?;
@@ -293,10 +304,10 @@ impl Source {
         commit: Commit,
         objects: impl FnOnce() -> Result<Objects, Fault> + Send + 'static,
     ) -> Result<Option<Snapshot>, Fault> {
-        let (limits, own) = (self.inner.settings.limits, self.own());
+        let (limits, own, tenant) = (self.inner.settings.limits, self.own(), Tenant::clone(&self.tenant));
         let opened = move || {
             if let Some(generation) = &generation {
-                generation.set_used(SystemTime::now());
+                generation.set_used(SystemTime::now(), &tenant);
             }
             Snapshot::open(objects()?, commit, generation, limits, own)
         };

@@ -116,7 +116,7 @@ async fn mirrors_in_use_stay_and_what_does_not_fit_beside_them_is_a_named_error(
     assert_eq!(error.class(), Class::Unavailable);
     let text = chain(&error);
     assert!(
-        text.contains("the Git mirrors in use and this one need more than the 1 MiB that all mirrors may have"),
+        text.contains("the Git mirrors in use, those of other namespaces and this one need more than the 1 MiB that all mirrors may have"),
         "{text}"
     );
     assert!(text.contains("raise `--mirror-budget` of the agent, and the volume with it"), "{text}");
@@ -129,6 +129,24 @@ async fn mirrors_in_use_stay_and_what_does_not_fit_beside_them_is_a_named_error(
     assert_eq!(shelf.get("c").await, 1);
     assert_eq!(shelf.get("b").await, 0, "it is still read");
     drop(b);
+}
+
+#[tokio::test]
+async fn what_one_namespace_fetches_leaves_the_mirrors_of_others() {
+    let shelf = Shelf::new().await;
+    let (shop, greedy) = (shelf.bench.source.for_namespace("shop"), shelf.bench.source.for_namespace("greedy"));
+    assert_eq!(shelf.fetched(&shop, "a").await, 1);
+    for name in ["b", "c", "d"] {
+        assert_eq!(shelf.fetched(&greedy, name).await, 1, "in place of its own");
+    }
+    assert_eq!(shelf.fetched(&shop, "a").await, 0, "it is still there");
+
+    let mut large = Origin::new();
+    large.file("noise", noise(2 << 20)).commit("more than all room");
+    let server = GitServer::start(large.root()).await;
+    let error = sync(&greedy, &anonymous(&server.url(NAME)), "main").await.unwrap_err();
+    assert!(chain(&error).contains("that all mirrors may have"), "{}", chain(&error));
+    assert_eq!(shelf.fetched(&shop, "a").await, 0, "it is still there");
 }
 
 #[tokio::test]
