@@ -33,6 +33,14 @@ async fn on_small_disk(directory: &Path) {
     let mut bench = Bench::new(small()).await;
     let source = Source::new(settings(directory));
     drop(sync(&source, &bench.remote(), "main").await.unwrap());
+    // Together they do not fit, although the budget has room: the first one, which nobody reads, goes.
+    for _ in 0..2 {
+        let mut half = Origin::new();
+        half.file("noise", budget::noise(1300 << 10)).commit("half of the volume");
+        let server = GitServer::start(half.root()).await;
+        drop(sync(&source, &anonymous(&server.url(NAME)), "main").await.unwrap());
+        assert_eq!(server.take_counts().packs, 1);
+    }
     // Too large for the received pack, for the indexed one, and for its index.
     for (round, kibibytes) in [4000, 2900, 2600, 2000, 1600].into_iter().enumerate() {
         let mut large = Origin::new();
