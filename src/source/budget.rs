@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::fair_queue::Tenant;
-use super::storage::UNREAD;
 
+/// Extension of a mirror that is being removed.
+pub(super) const UNREAD: &str = "unread";
 /// This part of the budget is not for those that have more than their share.
 const LEFT_TO_OTHERS: u64 = 8;
 

@@ -7,11 +7,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::budget::UNREAD;
 use super::error::Fault;
 use super::mirror::Mirror;
 use super::remotes::{Source, State};
 use super::spool::Space;
-use super::storage::UNREAD;
 
 /// Bytes that are reserved at a time.
 const STEP: u64 = 4 << 20;

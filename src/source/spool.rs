@@ -20,7 +20,7 @@ pub(super) trait Space: Send {
 
 /// Bytes of a file.
 const SEGMENT: u64 = 16 << 20;
-/// An object that a pack builds on never needs more than this part of the volume to be free beside what is secured.
+/// At most this part of the volume stays free beside what is secured.
 const SLACK: u64 = 32;
 
 /// A received pack.

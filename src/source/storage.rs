@@ -14,15 +14,13 @@ use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::budget::Budget;
+use super::budget::{Budget, UNREAD};
 use super::fair_queue::Tenant;
 
 /// Extension of a mirror's directory.
 pub(super) const MIRROR: &str = "git";
 /// Name of the list of what a generation holds.
 pub(super) const HELD: &str = "held";
-/// Extension of a mirror that is being removed.
-pub(super) const UNREAD: &str = "unread";
 /// Length of a mirror's name.
 const NAME_LETTERS: usize = 32;
 /// `st_blocks` counts these.

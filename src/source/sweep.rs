@@ -8,9 +8,10 @@
 use std::io;
 use std::path::Path;
 
+use super::budget::UNREAD;
 use super::mirror;
 use super::remotes::Source;
-use super::storage::{UNREAD, mirrors};
+use super::storage::mirrors;
 
 impl Source {
     /// Waits until the remotes of all consumers are known, and removes the mirrors that none of them uses, and
