@@ -2,8 +2,8 @@
 //! and until when the host wants to be left alone.
 //!
 //! Invariant: a slow host holds up its own remotes only.
-//! Invariant: the first remotes of a host are asked at once, and the others one after the other. Namespaces that ask at the same
-//! time share the pace; none waits for the remotes of another.
+//! Invariant: the first remotes of a host are asked at once, and the others one after the other, for all namespaces together.
+//! Namespaces take turns: before a remote is asked, at most as many of each other namespace are asked as of its own.
 //! Invariant: a host that sent `Retry-After` is not asked about its other remotes with the same credentials, for at most
 //! [`MAX_QUIET`]. The remote that was answered so is its consumers' matter, who may ask again when a person wants it.
 //! Invariant: a host that is reached through a proxy, or trusted by CAs, of somebody's own is another host: what answers
@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::consumers::Identity;
-use super::fair_queue::Tenant;
+use super::fair_queue::{FairQueue, Tenant};
 use super::permits::Permits;
 use super::{Connection, RemoteUrl};
 
@@ -29,8 +30,6 @@ const BURST: u32 = 16;
 const PACE: Duration = Duration::from_millis(20);
 /// The longest that one answer keeps the other remotes of the host from being asked.
 const MAX_QUIET: Duration = Duration::from_secs(300);
-/// The longest that a first lookup waits for others.
-const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Hosts that are known before those are dropped that nobody uses.
 const KNOWN: usize = 64;
 
@@ -45,10 +44,14 @@ pub(super) struct Host {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    /// When the last first lookup of each namespace is due, as far as that still matters.
-    next: HashMap<Tenant, Instant>,
+    /// When the next first lookup is due.
+    next: Option<Instant>,
+    /// First lookups that wait for that. None holds a permit of this queue, so namespaces take turns.
+    waiting: FairQueue<oneshot::Sender<()>>,
+    /// Whether a task serves them.
+    is_served: bool,
     quiet: Option<Quiet>,
 }
 
@@ -76,15 +79,21 @@ impl Hosts {
         Some(Arc::clone(
             hosts
                 .entry(name)
-                .or_insert_with(|| Arc::new(Host { permits: Permits::new(AT_ONCE), state: Mutex::default() })),
+                .or_insert_with(|| Arc::new(Host { permits: Permits::new(AT_ONCE), state: Mutex::new(State::new()) })),
         ))
     }
 }
 
 impl Host {
-    /// How long a remote of this namespace that was never asked before waits.
-    pub(super) fn delay(&self, tenant: &Tenant, now: Instant) -> Duration {
-        self.state.lock().delay(tenant, now)
+    /// Adds a remote of this namespace that was never asked before. Returns whether somebody has to begin to [`serve`](Self::serve)
+    /// those that wait.
+    pub(super) fn wait(&self, tenant: &Tenant, waiter: oneshot::Sender<()>) -> bool {
+        self.state.lock().wait(tenant, waiter)
+    }
+
+    /// Lets all first lookups begin that are due. Returns how long until the next one is; `None` if none waits.
+    pub(super) fn serve(&self, now: Instant) -> Option<Duration> {
+        self.state.lock().serve(now)
     }
 
     /// The status and for how much longer the host wants to be left alone about this remote.
@@ -99,18 +108,34 @@ impl Host {
 }
 
 impl State {
-    fn delay(&mut self, tenant: &Tenant, now: Instant) -> Duration {
-        let begin = now.checked_sub(PACE * BURST).unwrap_or(now);
-        self.next.retain(|_, next| *next > begin);
-        let others = self.next.keys().filter(|other| *other != tenant).count();
-        // Each of those who ask at this time is as fast as the pace allows for all of them.
-        let together = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
-        let pace = PACE.saturating_mul(together);
-        let earliest = now.checked_sub(pace * (BURST / together).max(1)).unwrap_or(now);
-        let due = self.next.get(tenant).map_or(earliest, |next| (*next).max(earliest)) + pace;
-        let due = due.min(now + MAX_DELAY);
-        self.next.insert(tenant.clone(), due);
-        due.saturating_duration_since(now)
+    fn new() -> Self {
+        Self { next: None, waiting: FairQueue::new(usize::MAX), is_served: false, quiet: None }
+    }
+
+    /// Adds a first lookup. Returns whether somebody has to begin to serve those that wait.
+    fn wait(&mut self, tenant: &Tenant, waiter: oneshot::Sender<()>) -> bool {
+        self.waiting.wait(tenant, waiter, oneshot::Sender::is_closed);
+        !std::mem::replace(&mut self.is_served, true)
+    }
+
+    /// Lets all first lookups begin that are due. Returns how long until the next one is; `None` if none waits.
+    fn serve(&mut self, now: Instant) -> Option<Duration> {
+        // Who did not ask for long may ask for several at once.
+        let earliest = now.checked_sub(PACE * (BURST - 1)).unwrap_or(now);
+        let mut next = self.next.map_or(earliest, |next| next.max(earliest));
+        while next <= now {
+            let Some((tenant, waiter)) = self.waiting.next() else {
+                self.is_served = false;
+                return None;
+            };
+            self.waiting.give_back(&tenant);
+            // Who has given up is passed over.
+            if waiter.send(()).is_ok() {
+                next += PACE;
+                self.next = Some(next);
+            }
+        }
+        Some(next.saturating_duration_since(now))
     }
 
     fn quiet(&self, (remote, credentials): &Asking, now: Instant) -> Option<(u16, Duration)> {
@@ -122,7 +147,9 @@ impl State {
     }
 
     fn is_of_use(&self, now: Instant) -> bool {
-        self.next.values().any(|next| *next > now) || self.quiet.as_ref().is_some_and(|quiet| quiet.until > now)
+        self.is_served
+            || self.next.is_some_and(|next| next > now)
+            || self.quiet.as_ref().is_some_and(|quiet| quiet.until > now)
     }
 }
 
@@ -149,36 +176,104 @@ mod tests {
         hosts.get(&RemoteUrl::parse(url).unwrap(), &Connection::default(), Instant::now())
     }
 
-    #[test]
-    fn one_remote_is_asked_at_once_and_a_thousand_are_spread() {
-        let now = Instant::now();
-        let mut state = State::default();
-        let tenant = Tenant::from("shop");
-        let delays: Vec<_> = (0..1000).map(|_| state.delay(&tenant, now)).collect();
-        assert_eq!(delays[..16], [Duration::ZERO; 16]);
-        let within_a_second = delays.iter().filter(|delay| **delay <= Duration::from_secs(1)).count();
-        assert_eq!((within_a_second, delays[999]), (66, Duration::from_millis(984 * 20)));
-        assert_eq!(state.delay(&tenant, now + Duration::from_secs(60)), Duration::ZERO);
+    /// When first lookups begin, as far as they are served.
+    struct Begun {
+        state: State,
+        start: Instant,
+        waiting: Vec<(String, oneshot::Receiver<()>)>,
+        served: Vec<(String, Duration)>,
+    }
+
+    impl Begun {
+        fn new() -> Self {
+            Self { state: State::new(), start: Instant::now(), waiting: Vec::new(), served: Vec::new() }
+        }
+
+        fn wait(&mut self, tenant: &str, number: usize) {
+            for _ in 0..number {
+                let (waiter, turn) = oneshot::channel();
+                self.state.wait(&tenant.into(), waiter);
+                self.waiting.push((tenant.to_owned(), turn));
+            }
+        }
+
+        /// Serves until none waits, or this time after the start. Returns when it ended.
+        fn serve(&mut self, mut at: Duration, end: Duration) -> Duration {
+            while let Some(wait) = self.state.serve(self.start + at).filter(|_| at < end) {
+                self.collect(at);
+                at += wait;
+            }
+            self.collect(at);
+            at
+        }
+
+        fn collect(&mut self, at: Duration) {
+            self.waiting.retain_mut(|(tenant, turn)| {
+                let has_begun = turn.try_recv().is_ok();
+                self.served.extend(has_begun.then(|| (tenant.clone(), at)));
+                !has_begun
+            });
+        }
+
+        fn of(&self, tenant: &str) -> Vec<Duration> {
+            self.served.iter().filter(|(of, _)| of == tenant).map(|(_, at)| *at).collect()
+        }
+
+        /// The most that begin within 20 ms.
+        fn most_at_once(&self) -> usize {
+            let times = self.served.iter().map(|(_, at)| *at);
+            let within = |from: Duration| times.clone().filter(|at| *at >= from && *at < from + PACE).count();
+            times.clone().map(within).max().unwrap_or_default()
+        }
     }
 
     #[test]
-    fn a_namespace_with_a_thousand_remotes_does_not_hold_up_the_first_ones_of_another() {
-        let now = Instant::now();
-        let mut state = State::default();
-        for _ in 0..1000 {
-            state.delay(&Tenant::from("crowd"), now);
+    fn one_remote_is_asked_at_once_and_a_thousand_are_spread() {
+        let mut lookups = Begun::new();
+        lookups.wait("shop", 1000);
+        let end = lookups.serve(Duration::ZERO, Duration::MAX);
+        let all = lookups.of("shop");
+        assert_eq!(all[..16], [Duration::ZERO; 16]);
+        let within_a_second = all.iter().filter(|at| **at <= Duration::from_secs(1)).count();
+        assert_eq!((within_a_second, all[999]), (66, Duration::from_millis(984 * 20)));
+        lookups.wait("shop", 1);
+        lookups.serve(end + Duration::from_secs(60), Duration::MAX);
+        assert_eq!(lookups.of("shop")[1000], end + Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_namespace_with_a_thousand_remotes_holds_up_those_of_another_by_no_more_than_its_share() {
+        let mut lookups = Begun::new();
+        lookups.wait("crowd", 1000);
+        let at = lookups.serve(Duration::ZERO, Duration::from_secs(1));
+        lookups.wait("shop", 5);
+        lookups.serve(at, Duration::MAX);
+        let last = lookups.of("shop")[4];
+        assert!(last <= at + PACE * 10, "two share the pace: {last:?}");
+        assert_eq!(lookups.served.len(), 1005);
+    }
+
+    #[test]
+    fn however_many_namespaces_there_are_the_host_is_asked_at_the_pace() {
+        let mut lookups = Begun::new();
+        for number in 0..200 {
+            lookups.wait(&format!("n{number}"), 5);
         }
-        let shop = Tenant::from("shop");
-        let delays: Vec<_> = (0..10).map(|_| state.delay(&shop, now)).collect();
-        assert_eq!(delays[..8], [Duration::ZERO; 8]);
-        assert_eq!(delays[9], PACE * 4, "two share the pace");
-        // Many that come together still follow each other.
-        let mut state = State::default();
-        let all = (0..200).map(|number| Tenant::from(format!("n{number}").as_str()));
-        let first: Vec<_> = all.clone().map(|tenant| state.delay(&tenant, now)).collect();
-        assert!(first.iter().all(Duration::is_zero), "none of them waits for others");
-        let later: Vec<_> = all.flat_map(|tenant| [state.delay(&tenant, now), state.delay(&tenant, now)]).collect();
-        assert!(later.iter().any(|delay| *delay > Duration::from_secs(1)));
+        lookups.serve(Duration::ZERO, Duration::MAX);
+        assert_eq!((lookups.served.len(), lookups.most_at_once()), (1000, 16));
+        let later = lookups.served.split_off(16);
+        lookups.served = later;
+        assert_eq!(lookups.most_at_once(), 1);
+    }
+
+    #[test]
+    fn who_has_given_up_takes_no_time_of_others() {
+        let mut lookups = Begun::new();
+        lookups.wait("gone", 500);
+        lookups.waiting.clear();
+        lookups.wait("shop", 16);
+        lookups.serve(Duration::ZERO, Duration::MAX);
+        assert_eq!(lookups.of("shop"), [Duration::ZERO; 16]);
     }
 
     #[test]

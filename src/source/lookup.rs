@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
+
 use super::error::{Error, Fault};
 use super::hosts::Host;
 use super::id::Commit;
@@ -18,6 +20,9 @@ use super::reference::{Reference, ResolvedRef};
 use super::remote::Remote;
 use super::remotes::{Source, State};
 use super::transport;
+
+/// The longest that a first lookup waits for others: as long as 15 000 take.
+const MAX_DELAY: Duration = Duration::from_secs(300);
 
 impl Source {
     /// Resolves `reference` at the remote, by an answer that is at most `max_age` old; zero always asks the remote.
@@ -46,6 +51,15 @@ impl Source {
     /// The remote has changed at `at`, as somebody says: later lookups are served by no answer from before.
     pub fn expire(&self, remote: &Remote, at: Instant) {
         self.state(remote).poll.lock().expire(at);
+    }
+
+    /// No later lookup is served by an answer from before.
+    pub(super) fn expire_all(&self) {
+        let remotes: Vec<_> = self.inner.remotes.lock().values().cloned().collect();
+        let now = Instant::now();
+        for state in remotes {
+            state.poll.lock().expire(now);
+        }
     }
 
     /// Passes on what `reference` resolved to in an earlier process, so that an abbreviated id is not searched again.
@@ -110,12 +124,27 @@ impl Source {
         poll.answer(reference, asked, max_age).unwrap_or(Err(Arc::new(Fault::Stopped)))
     }
 
+    /// Waits until a remote that was never asked before may be asked.
+    async fn first_lookup(&self, host: &Arc<Host>) {
+        let (waiter, turn) = oneshot::channel();
+        if host.wait(&self.tenant, waiter) {
+            let host = Arc::clone(host);
+            tokio::spawn(async move {
+                while let Some(wait) = host.serve(Instant::now()) {
+                    tokio::time::sleep(wait).await;
+                }
+            });
+        }
+        // Nobody waits for ever.
+        let _ = tokio::time::timeout(MAX_DELAY, turn).await;
+    }
+
     /// Waits until the host may be asked about the remote.
-    async fn admitted(&self, host: &Host, remote: &Remote, state: &State) -> Result<Permit, Fault> {
+    async fn admitted(&self, host: &Arc<Host>, remote: &Remote, state: &State) -> Result<Permit, Fault> {
         let identity = remote.identity();
         let is_new = state.poll.lock().is_new();
         if is_new {
-            tokio::time::sleep(host.delay(&self.tenant, Instant::now())).await;
+            self.first_lookup(host).await;
         }
         let tenants = self.inner.consumers.lock().namespaces(&identity).map(str::to_owned).collect::<Vec<_>>();
         let permits = host.permits.share_of_all(&self.tenant, tenants.iter().map(String::as_str));
