@@ -319,6 +319,14 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
     let binary = [packets(&trusted), packets(&certificate)].concat();
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![packets(&trusted)]).await, "good");
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![binary]).await, revoked);
+    // Also behind packets that cannot be read: an experimental one (60), and one of an unknown critical type (22).
+    for unread in [&[0xfc, 3, 1, 2, 3][..], &[0xd6, 3, 1, 2, 3]] {
+        let binary = [&*packets(&trusted), unread, &*packets(&certificate)].concat();
+        let said = judge.says_by(VerifyMode::Head, "main", vec![binary]).await;
+        assert!(said == revoked || said.contains("cannot be read"), "{unread:02x?}: {said}");
+    }
+    let binary = [&*packets(&trusted), &[0xfc, 3, 1, 2, 3], &*packets(&certificate)].concat();
+    assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![binary]).await, revoked);
 
     // A key that was made in 2020 for one year signed in 2020.
     let gpg = Gpg::past("20200101T000000", "365d");

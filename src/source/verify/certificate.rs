@@ -72,8 +72,9 @@ fn add(
     read: impl Iterator<Item = pgp::errors::Result<SignedPublicKey>>,
     bytes: &[u8],
 ) -> Result<(), String> {
-    // One that was appended stands behind the last subkey, and is passed over when that is read.
-    let revocations = PacketParser::new(bytes).map_while(Result::ok).filter_map(|packet| match packet {
+    // One that was appended stands behind the last subkey, and is passed over when that is read. What cannot be read in between
+    // is passed over, too; the parser ends by itself where no packet begins.
+    let revocations = PacketParser::new(bytes).filter_map(Result::ok).filter_map(|packet| match packet {
         Packet::Signature(signature) if signature.typ() == Some(SignatureType::KeyRevocation) => Some(signature),
         _ => None,
     });
