@@ -421,6 +421,11 @@ async fn lead(
             labelling.await;
             Ok(())
         });
+    } else if settings.receive.is_some() {
+        tracing::warn!(
+            "the name of this pod is not known, so it gets no label, and deliveries do not arrive through the Service; set \
+             MAINSTAY_POD"
+        );
     }
     let component = liveness.component("the watch of Receivers");
     let following = receivers::follow(hooks, notifier.clone(), cluster.clone(), stop.clone());
