@@ -361,7 +361,8 @@ async fn lead(
         following.await;
         Ok(())
     });
-    let pinning = pins::keep(source.host_keys_to_pin(), Arc::clone(&repositories), cluster.clone(), stop.clone());
+    let pinning =
+        pins::keep(source.host_keys_to_pin(), source.clone(), Arc::clone(&repositories), cluster.clone(), stop.clone());
     tasks.spawn(async move {
         pinning.await;
         Ok(())

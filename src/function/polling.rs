@@ -96,9 +96,9 @@ impl Polling {
         self.pushed.max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
-    /// The host keys that hold for all repositories are others: what failed may be possible now.
+    /// The host keys that hold for all repositories are others: what failed may be possible now, and what is pinned may be wrong.
     pub(super) fn host_keys_changed(&mut self) {
-        if self.unread.is_some() {
+        if self.unread.is_some() || self.remote.as_ref().is_some_and(|remote| remote.pinned_host_key().is_some()) {
             self.poll_now();
         }
     }

@@ -181,6 +181,12 @@ impl Task {
         self.resolved.as_ref()?.as_ref().ok()
     }
 
+    /// Whether a host key of the repository was pinned at first use.
+    pub(super) fn is_pinned(&self) -> bool {
+        let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
+        repository.and_then(|one| one.status.as_ref()).is_some_and(|status| !status.pinned_host_keys.is_empty())
+    }
+
     /// One attempt, where there is a reason for it, and its report.
     async fn reconcile(&mut self, sync: &GitSync) -> Next {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();

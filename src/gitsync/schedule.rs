@@ -53,9 +53,9 @@ impl Task {
         self.settling = Some(self.settling.map_or(soon, |at| at.min(soon)));
     }
 
-    /// The host keys that hold for all repositories are others.
+    /// The host keys that hold for all repositories are others: what failed may be possible now, and what is pinned may be wrong.
     pub(super) fn host_keys_changed(&mut self) {
-        if self.failures_in_a_row > 0 {
+        if self.failures_in_a_row > 0 || self.is_pinned() {
             self.next_look = Instant::now();
         }
     }

@@ -8,10 +8,17 @@
 //!
 //! Deliberately absent: what the status says of pins (`pins`).
 
+use std::collections::BTreeSet;
+
+use russh::keys::PublicKey;
 use tokio::sync::oneshot;
 
+use super::known_hosts::shown;
 use crate::api::GitRepository;
 use crate::api::git_repository::HostKeyPolicy;
+
+/// Superseded pins that are remembered.
+const SUPERSEDED: usize = 10_000;
 
 /// What a GitRepository that pins host keys knows of its host's key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -28,7 +35,7 @@ pub(super) struct Pin {
     pub(super) key: String,
     /// When it was pinned.
     pub(super) since: String,
-    /// Its fingerprint and type.
+    /// Fingerprint and type of that key, whatever the status says; empty if it cannot be read.
     pub(super) fingerprint: String,
 }
 
@@ -56,6 +63,32 @@ pub struct PinRequest {
     pub answer: oneshot::Sender<Result<(), String>>,
 }
 
+/// Pins that are in force no longer because the Secret of their GitRepository has host keys: namespace, name and key of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SupersededPins(BTreeSet<(String, String, String)>);
+
+impl SupersededPins {
+    /// Adds what an identity pins beside its own host keys. Returns whether that is new.
+    pub(super) fn add(&mut self, pinning: &Pinning) -> bool {
+        if self.0.len() >= SUPERSEDED {
+            // Those that still are come again with the next look at them.
+            self.0.clear();
+        }
+        let Pinning { namespace, name, pin } = pinning;
+        pin.as_ref().is_some_and(|pin| self.0.insert((namespace.clone(), name.clone(), pin.key.clone())))
+    }
+
+    /// Whether the key that a GitRepository pins is one of them.
+    pub(super) fn contains(&self, repository: &GitRepository) -> bool {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (metadata, status) = (&repository.metadata, repository.status.as_ref());
+        status
+            .into_iter()
+            .flat_map(|status| &status.pinned_host_keys)
+            .any(|pin| self.0.contains(&(text(&metadata.namespace), text(&metadata.name), pin.key.clone())))
+    }
+}
+
 impl Pinning {
     /// What a GitRepository knows of a host, by its name in `known_hosts`; `None` if it does not pin keys.
     pub(super) fn of(repository: &GitRepository, host: &str) -> Option<Self> {
@@ -67,7 +100,7 @@ impl Pinning {
         let pin = pin.map(|pin| Pin {
             key: pin.key.clone(),
             since: pin.pinned_at.0.to_string(),
-            fingerprint: pin.fingerprint.clone(),
+            fingerprint: PublicKey::from_openssh(&pin.key).map(|key| shown(&key)).unwrap_or_default(),
         });
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let metadata = &repository.metadata;

@@ -1,6 +1,7 @@
 //! What the status of a GitRepository says of pinned host keys.
 //!
 //! Invariant: a key is pinned only if the GitRepository still asks for it and nothing of its host is pinned.
+//! Invariant: a pin goes once its host is known otherwise, and does not come back when that is no longer so.
 //! Deliberately absent: writing the status.
 
 use jiff::Timestamp;
@@ -72,11 +73,15 @@ pub fn pin_for_now(repository: &GitRepository, host: &str, key: &str) -> GitRepo
     repository
 }
 
-/// The status without what is no longer true of it: pins of a host that the GitRepository no longer has, or of one that no
-/// longer pins keys. `None` if all of it is true.
-pub(super) fn without_stale_pins(repository: &GitRepository) -> Option<GitRepositoryStatus> {
+/// The status without what is no longer true of it: pins of a host that the GitRepository no longer has, of one that no longer pins
+/// keys, or of one that is known to all, or to its Secret, otherwise. `None` if all of it is true.
+pub(super) fn without_stale_pins(
+    repository: &GitRepository,
+    is_superseded: bool,
+    is_known: impl FnOnce(&str) -> bool,
+) -> Option<GitRepositoryStatus> {
     let old = repository.status.as_ref()?;
-    let host = host_to_pin(repository);
+    let host = host_to_pin(repository).filter(|host| !is_superseded && !is_known(host));
     let mut status = old.clone();
     status.pinned_host_keys.retain(|pin| Some(&pin.host) == host.as_ref());
     if status.pinned_host_keys.is_empty() {
@@ -89,6 +94,7 @@ pub(super) fn without_stale_pins(repository: &GitRepository) -> Option<GitReposi
 mod tests {
     use serde_json::json;
 
+    use super::super::SharedHostKeys;
     use super::*;
 
     fn repository(url: &str, policy: &str, status: Option<GitRepositoryStatus>) -> GitRepository {
@@ -130,7 +136,11 @@ mod tests {
     fn pins_go_with_the_host_and_the_port_and_when_nobody_asks_for_them_any_more() {
         let host = "git.example.com";
         let made = pin(&repository(URL, "PinAtFirstUse", None), &first_use(host, "a"), Timestamp::UNIX_EPOCH).unwrap();
-        let left = |url: &str, policy: &str| without_stale_pins(&repository(url, policy, made.clone()));
+        let left = |url: &str, policy: &str| {
+            without_stale_pins(&repository(url, policy, made.clone()), false, |host| {
+                SharedHostKeys::Published.know(host)
+            })
+        };
         assert_eq!(left(URL, "PinAtFirstUse"), None);
         assert_eq!(left("git@git.example.com:other.git", "PinAtFirstUse"), None, "the host is the same");
         let none = Some(GitRepositoryStatus::default());
@@ -139,6 +149,25 @@ mod tests {
         assert_eq!(left("ssh://git@git.example.com:2222/shop.git", "PinAtFirstUse"), none);
         let mut forgotten = made.clone().unwrap();
         forgotten.pinned_host_keys.clear();
-        assert_eq!(without_stale_pins(&repository(URL, "PinAtFirstUse", Some(forgotten))), none);
+        let forgotten = repository(URL, "PinAtFirstUse", Some(forgotten));
+        assert_eq!(without_stale_pins(&forgotten, false, |_| false), none);
+    }
+
+    #[test]
+    fn pins_go_once_the_host_is_known_otherwise() {
+        let made =
+            pin(&repository(URL, "PinAtFirstUse", None), &first_use("git.example.com", "a"), Timestamp::UNIX_EPOCH);
+        let pinned = repository(URL, "PinAtFirstUse", made.unwrap());
+        let none = Some(GitRepositoryStatus::default());
+        let left =
+            |lines: &str| without_stale_pins(&pinned, false, |host| SharedHostKeys::Lines(lines.into()).know(host));
+        let published = super::super::PUBLISHED.lines().find_map(|line| line.split_once(" ssh-ed25519 ")).unwrap().1;
+        let ours = format!("git.example.com ssh-ed25519 {published}");
+        let other = format!("other.example.com ssh-ed25519 {published}");
+        assert_eq!(left(&other), None, "of another host");
+        assert_eq!(left(&ours), none);
+        assert_eq!(left(&format!("@revoked {ours}")), None, "no key is known by that");
+        assert_eq!(without_stale_pins(&pinned, false, |host| SharedHostKeys::Unknown(None).know(host)), None);
+        assert_eq!(without_stale_pins(&pinned, true, |_| false), none, "its Secret has known_hosts");
     }
 }

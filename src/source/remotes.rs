@@ -22,7 +22,7 @@ use super::id::Commit;
 use super::judgements::Judgements;
 use super::mirror::Mirror;
 use super::permits::{Permits, TenantPermits};
-use super::pinning::PinRequest;
+use super::pinning::{PinRequest, SupersededPins};
 use super::poll::Poll;
 use super::remote::Remote;
 use super::storage::Storage;
@@ -145,7 +145,10 @@ impl Source {
     /// Replaces the host keys that hold for all repositories; whoever waits for [`Source::host_keys`] is woken if they are
     /// others.
     pub fn set_host_keys(&self, keys: SharedHostKeys) {
-        self.inner.ssh.set_host_keys(keys);
+        if self.inner.ssh.set_host_keys(keys) {
+            // What a host answered that is not trusted any more serves nobody.
+            self.expire_all();
+        }
     }
 
     /// The host keys that hold for all repositories, to wait for others.
@@ -168,6 +171,11 @@ impl Source {
         let keys = keys.borrow();
         let identity = if let Credentials::Key(identity) = given { Some(&**identity) } else { None };
         keys.lines_about(&address.known_hosts_name(), identity)
+    }
+
+    /// Pins whose GitRepositories have a Secret with host keys, to wait for more.
+    pub fn superseded_pins(&self) -> watch::Receiver<SupersededPins> {
+        self.inner.ssh.pins().superseded().subscribe()
     }
 
     /// From now on the receiver gets the host keys that are to be pinned.
@@ -204,6 +212,11 @@ impl Source {
     ///
     /// A consumer that ends with the process keeps its mirror for the next process.
     pub fn set_remote(&self, consumer: &Consumer, remote: Option<&Remote>) {
+        if let Some(Credentials::Key(identity)) = remote.map(|remote| &remote.credentials)
+            && let Some(pinning) = identity.superseded()
+        {
+            self.inner.ssh.pins().superseded().send_if_modified(|all| all.add(pinning));
+        }
         self.with_consumers(|consumers| {
             // Still locked while it is removed: the next consumer of the remote starts with an empty state.
             if let Some(unread) = consumers.set(consumer, remote.map(Remote::identity)) {

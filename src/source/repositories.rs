@@ -6,7 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::pinning::SupersededPins;
 use super::pins::without_stale_pins;
+use super::shared_host_keys::SharedHostKeys;
 use crate::api::{GitRepository, GitRepositoryStatus};
 
 /// Why they are unknown before the first list.
@@ -50,10 +52,23 @@ impl Repositories {
     }
 
     /// Those whose status says something of pinned host keys that is no longer true, and what it should be.
-    pub fn with_stale_pins(&self) -> Vec<(Arc<GitRepository>, GitRepositoryStatus)> {
-        let all = self.all.lock();
-        let stale = |one: &Arc<GitRepository>| Some((Arc::clone(one), without_stale_pins(one)?));
-        all.values().filter_map(stale).collect()
+    ///
+    /// `for_all` are the host keys that hold for all; `superseded` are those whose Secret has host keys itself.
+    pub fn with_stale_pins(
+        &self,
+        for_all: &SharedHostKeys,
+        superseded: &SupersededPins,
+    ) -> Vec<(Arc<GitRepository>, GitRepositoryStatus)> {
+        let with_status = |one: &&Arc<GitRepository>| one.status.is_some();
+        let all: Vec<_> = self.all.lock().values().filter(with_status).cloned().collect();
+        // Many may have one host.
+        let mut known = HashMap::new();
+        let stale = |one: Arc<GitRepository>| {
+            let is_known = |host: &str| *known.entry(host.to_owned()).or_insert_with(|| for_all.know(host));
+            let status = without_stale_pins(&one, superseded.contains(&one), is_known)?;
+            Some((one, status))
+        };
+        all.into_iter().filter_map(stale).collect()
     }
 
     /// They have never been listed, for this reason.

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use super::known_hosts::{HostKeys, PUBLISHED, lines};
+use russh::keys::PublicKey;
+
+use super::known_hosts::{HostKeys, PUBLISHED, lines, text};
 use super::pinning::Pinning;
 use super::ssh_key::SshIdentity;
 
@@ -51,6 +53,15 @@ impl SharedHostKeys {
         })
     }
 
+    /// Whether a host, by its name in `known_hosts`, is known to all.
+    pub(super) fn know(&self, name: &str) -> bool {
+        match self {
+            Self::Unknown(_) => false,
+            Self::Published => HostKeys::read(PUBLISHED, name).are_known(),
+            Self::Lines(text) => HostKeys::read(text, name).are_known(),
+        }
+    }
+
     /// Whether waiting for them is useless.
     pub(super) fn are_known(&self) -> bool {
         !matches!(self, Self::Unknown(_))
@@ -64,16 +75,20 @@ impl SharedHostKeys {
         identity: Option<&SshIdentity>,
     ) -> Result<Option<Vec<String>>, String> {
         let pin = match identity.map(|identity| self.keys_of(name, identity)).transpose()? {
-            Some((_, Origin::Pinned(Pinning { pin: Some(pin), .. }))) => Some(format!("{name} {}", pin.key)),
+            // What cannot be read as a key might be another line.
+            Some((_, Origin::Pinned(Pinning { pin: Some(pin), .. }))) => {
+                let key = PublicKey::from_openssh(&pin.key).ok().and_then(|key| text(&key));
+                key.map(|key| format!("{name} {key}"))
+            }
             _ => None,
         };
-        let text = match self {
+        let known = match self {
             Self::Lines(text) => text,
             Self::Published if pin.is_some() => PUBLISHED,
             Self::Published => return Ok(None),
             Self::Unknown(why) => return Err(unknown(why.as_deref())),
         };
-        Ok(Some(lines(text, name).map(str::to_owned).chain(pin).collect()))
+        Ok(Some(lines(known, name).map(str::to_owned).chain(pin).collect()))
     }
 }
 

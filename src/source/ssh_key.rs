@@ -81,6 +81,11 @@ impl SshIdentity {
         })
     }
 
+    /// What is pinned, if these host keys are stronger.
+    pub(super) fn superseded(&self) -> Option<&Pinning> {
+        self.pinning.as_ref().filter(|_| self.known_hosts.is_some())
+    }
+
     /// The parts that distinguish identities.
     pub(super) fn parts(&self) -> Vec<&str> {
         let passphrase = self.passphrase.as_ref().map(|text| text.expose().as_str()).unwrap_or_default();

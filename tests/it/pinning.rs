@@ -154,11 +154,33 @@ async fn what_is_known_of_a_host_is_stronger_than_a_pin() {
     // The Secret overrides the pin, at once, and that it has none of this host counts, too.
     world.set_secret("git", json!({"known_hosts": right}));
     world.until("it is refused", |w| w.condition("demo", "Ready").contains("(from known_hosts of the Secret)")).await;
+    world.until("the pin is dropped", |w| pins(w, "private").is_empty()).await;
+    assert_eq!(condition_of(&status(&world, "private"), "HostKeyPinned"), "absent");
     let other = format!("git.example.com {}", server.host_key("ed25519"));
     world.set_secret("git", json!({"known_hosts": other}));
     world.until("it is refused", |w| w.condition("demo", "Ready").contains("is not known: it presented")).await;
     world.set_secret("git", json!({"known_hosts": server.known_hosts(ALL)}));
     world.ready("demo").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pinned_host_is_looked_at_once_the_right_key_is_known_and_the_pin_does_not_come_back() {
+    let mut world = World::new().await;
+    world.remote.file("apps/a.yaml", config_map("a", "1")).commit("one");
+    let server = private(&world).await;
+    let pinned = [(server.name(), server.fingerprint("ed25519"))];
+    world.start();
+    world.ready("demo").await;
+    assert_eq!(pins(&world, "private"), pinned);
+    // Somebody else answered: the host has this key. The GitSync is ready, and its interval is an hour.
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("right");
+    generate(&path, "ed25519", &[]);
+    let public = fs::read_to_string(path.with_extension("pub")).unwrap();
+    known_hosts(&world, &format!("{} {}", server.name(), public.trim()));
+    world.until("it is refused", |w| w.condition("demo", "Ready").contains("(from the ConfigMap")).await;
+    world.until("the pin is dropped", |w| pins(w, "private").is_empty()).await;
+    assert_eq!(condition_of(&status(&world, "private"), "HostKeyPinned"), "absent");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

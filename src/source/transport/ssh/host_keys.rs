@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::source::error::Fault;
 use crate::source::known_hosts::HostKeys;
-use crate::source::pinning::{FirstUse, PinRequest};
+use crate::source::pinning::{FirstUse, PinRequest, SupersededPins};
 use crate::source::shared_host_keys::{Origin, SharedHostKeys};
 use crate::source::ssh_fault::SshFault;
 use crate::source::ssh_key::SshIdentity;
@@ -50,20 +50,28 @@ impl KeysForAll {
 
 /// Where keys are pinned, if somebody does that.
 #[derive(Debug, Default)]
-pub(in crate::source) struct Pins(Mutex<Option<mpsc::UnboundedSender<PinRequest>>>);
+pub(in crate::source) struct Pins {
+    requests: Mutex<Option<mpsc::UnboundedSender<PinRequest>>>,
+    superseded: watch::Sender<SupersededPins>,
+}
 
 impl Pins {
     /// From now on the receiver gets what is to be pinned.
     pub(in crate::source) fn subscribe(&self) -> mpsc::UnboundedReceiver<PinRequest> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        *self.0.lock() = Some(sender);
+        *self.requests.lock() = Some(sender);
         receiver
+    }
+
+    /// The pins that are in force no longer.
+    pub(in crate::source) fn superseded(&self) -> &watch::Sender<SupersededPins> {
+        &self.superseded
     }
 
     /// Has a key pinned; what became of it. The connection that presented it is not used.
     pub(super) async fn pin(&self, first_use: FirstUse) -> SshFault {
         let FirstUse { host, key, fingerprint: presented, .. } = first_use.clone();
-        let sender = self.0.lock().clone();
+        let sender = self.requests.lock().clone();
         let (answer, answered) = oneshot::channel();
         if sender.is_none_or(|sender| sender.send(PinRequest { first_use, answer }).is_err()) {
             return SshFault::HostKeyFirstUse { host, presented, key };

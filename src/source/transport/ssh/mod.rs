@@ -102,10 +102,13 @@ impl Ssh {
     }
 
     /// Replaces the host keys that hold for all remotes. No connection outlives those by which it was accepted.
-    pub(in crate::source) fn set_host_keys(&self, keys: SharedHostKeys) {
-        if self.shared.set(keys) {
+    /// Returns whether they are others.
+    pub(in crate::source) fn set_host_keys(&self, keys: SharedHostKeys) -> bool {
+        let differ = self.shared.set(keys);
+        if differ {
             self.lanes.close();
         }
+        differ
     }
 
     /// How many logins succeeded since the start.
