@@ -36,7 +36,12 @@ pub struct GitRepositorySpec {
     /// Whose signatures commits must have; without it commits need none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
-    /// Which keys of its SSH server are trusted.
+    /// Which keys of its SSH server are trusted. `Known`, the default: those in `known_hosts` of the Secret, or else in the
+    /// ConfigMap `mainstay-known-hosts` of the agent, or else those that large hosts publish; any other is refused.
+    /// `PinAtFirstUse`: the same; and where the Secret has no `known_hosts` and nothing else is known of the host, the key that
+    /// it presents first is pinned in `status.pinnedHostKeys`, and no other is accepted from then on. Whoever answers in the
+    /// host's place at that moment is trusted, too: compare the fingerprint with what the host's operator publishes. A pin is
+    /// dropped when the host or its port changes, when this is `Known` again, and when the host is known otherwise.
     #[serde(default, skip_serializing_if = "is_default")]
     pub host_keys: HostKeyPolicy,
     /// Whether submodules are fetched as well, and theirs, as `.gitmodules` names them. The credentials are sent to
@@ -65,7 +70,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepositoryStatus {
-    /// Host keys that were pinned at first use. Remove one, and the key that the host presents next is pinned.
+    /// Host keys that were pinned at first use, whatever proxy that went through. Remove one, and the key that the host presents next is pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned_host_keys: Vec<PinnedHostKey>,
     /// HostKeyPinned while a key is pinned.
