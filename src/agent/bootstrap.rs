@@ -41,10 +41,9 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
             let (WatchEvent::Initial(map) | WatchEvent::Applied(map)) = event else { continue };
             match carry_out(&cluster, &kind, &namespace, &map, &mut progress).await {
                 Ok(()) => failures = 0,
-                Err(error) if error.class() == Class::Invalid && !error.is_not_found() => {
+                Err(error) if is_final(&error) => {
                     tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out; correct it");
                 }
-                // A kind that is not served yet is not found.
                 Err(error) => {
                     tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out yet");
                     failures += 1;
@@ -56,6 +55,11 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
             return;
         }
     }
+}
+
+/// Whether another attempt is of no use. A kind that is not served yet is not found.
+fn is_final(error: &Error) -> bool {
+    error.class() == Class::Invalid && !error.is_not_found()
 }
 
 /// Which objects of a content have been applied.
@@ -84,7 +88,7 @@ impl Progress {
     }
 }
 
-/// Applies all objects that have not been applied; the error is the first one.
+/// Applies all objects that have not been applied; of the errors it is the first that another attempt may mend, or the first.
 async fn carry_out(
     cluster: &Cluster,
     maps: &Kind,
@@ -100,7 +104,7 @@ async fn carry_out(
     }
     progress.read(&digest, annotations[BOOTSTRAPPING].as_str());
     let before = progress.applied.len();
-    let mut refused = None;
+    let mut refused: Option<Error> = None;
     match objects(text, namespace) {
         Err(why) => tracing::warn!("{BOOTSTRAP} is not carried out: {why}"),
         Ok(objects) => {
@@ -115,7 +119,10 @@ async fn carry_out(
                         tracing::warn!(why = chain(&error), "{} {namespace}/{name} stays as it is", kind.kind);
                     }
                     Err(error) => {
-                        refused.get_or_insert(error);
+                        tracing::warn!(why = chain(&error), "{} {namespace}/{name} is refused", kind.kind);
+                        if refused.as_ref().is_none_or(|first| is_final(first) && !is_final(&error)) {
+                            refused = Some(error);
+                        }
                         continue;
                     }
                 }
