@@ -35,6 +35,15 @@ pub(super) fn ancestry<E>(
         // It may be of another repository.
         return Ok(Ancestry::Unknown);
     }
+    // Most often only a few commits were added.
+    let mut first = parents(new)?.and_then(|all| all.first().copied());
+    for _ in 0..MOST {
+        match first {
+            Some(id) if id == old => return Ok(Ancestry::Descends),
+            Some(id) => first = parents(id)?.and_then(|all| all.first().copied()),
+            None => break,
+        }
+    }
     // No ancestor of `old` descends from it, whether it is at hand or not.
     let (before_old, _) = walk(old, &mut parents, |_| false)?;
     let (seen, is_complete) = walk(new, &mut parents, |id| id == old || before_old.contains(&id))?;
@@ -79,6 +88,19 @@ mod tests {
             Ok(commit.map(|commit| commit.chars().skip(1).map(id).collect()))
         };
         assert_eq!(ancestry(id(new), id(old), parents), Ok(expected), "{commits:?}");
+    }
+
+    #[test]
+    fn a_few_commits_on_top_of_a_long_history_are_a_few_steps() {
+        let id = |number: u32| Id::parse(format!("{number:040x}").as_bytes()).unwrap();
+        let mut asked = 0;
+        let parents = |of: Id| -> Result<Option<Vec<Id>>, ()> {
+            asked += 1;
+            let number = (1..5000).find(|number| id(*number) == of);
+            Ok(number.map(|number| vec![id(number - 1)]))
+        };
+        assert_eq!(ancestry(id(4999), id(4996), parents), Ok(Ancestry::Descends));
+        assert!(asked <= 4, "{asked}");
     }
 
     #[test]
