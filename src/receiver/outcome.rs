@@ -101,8 +101,8 @@ impl Outcome {
             Self::NobodyWoken { fixed } => {
                 let number = if *fixed == 1 { "one follows".to_owned() } else { format!("{fixed} follow") };
                 format!(
-                    "nothing to do: of the GitSyncs and Functions of this Receiver {number} the repository, at a commit id, \
-                     which no push moves"
+                    "nothing to do: no GitSync or Function of this Receiver follows the reference that the delivery names; \
+                     {number} the repository at a commit id, which no push moves"
                 )
             }
             Self::NoRepository => {

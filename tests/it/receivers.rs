@@ -113,8 +113,8 @@ async fn a_commit_that_is_followed_by_its_id_is_moved_by_no_push_and_the_answer_
     world.condition_is("fixed", "Ready", "False SourceInvalid").await;
     let before = world.lookups().await;
     let (status, text) = deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/dev")).await;
-    let one = "nothing to do: of the GitSyncs and Functions of this Receiver one follows the repository, at a commit id, which \
-               no push moves";
+    let one = "nothing to do: no GitSync or Function of this Receiver follows the reference that the delivery names; one follows \
+               the repository at a commit id, which no push moves";
     assert_eq!((status, text.as_str()), (200, one));
     world.sync("again", fixed);
     world.condition_is("again", "Ready", "False SourceInvalid").await;
