@@ -173,6 +173,13 @@ impl Source {
         keys.lines_about(&address.known_hosts_name(), identity)
     }
 
+    /// Fingerprint and type of the key that was pinned at first use, if nothing stronger is known of the host.
+    pub fn pin_in_force<'r>(&self, remote: &'r Remote) -> Option<&'r str> {
+        let host = remote.url.known_hosts_name()?;
+        let pin = remote.pinned_host_key()?;
+        (!self.host_keys().borrow().know(&host)).then_some(pin)
+    }
+
     /// Pins whose GitRepositories have a Secret with host keys, to wait for more.
     pub fn superseded_pins(&self) -> watch::Receiver<SupersededPins> {
         self.inner.ssh.pins().superseded().subscribe()

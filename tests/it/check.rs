@@ -85,11 +85,14 @@ async fn a_host_key_that_is_pinned_at_first_use_is_named() {
     let arguments: &[&str] = &["--repository", "private"];
     let (code, said) = check(&world, arguments).await;
     let first = format!(
-        "ok     {named}nothing is known of the host {}, whose key the agent pins at first use: it presents {print}; compare",
+        "ok     {named}nothing is known of the host {}, whose key the agent pins at first use: it presents {print}, which is not verified; compare",
         server.name()
     );
     let answers = format!("ok     {named}{url} answers: main is at {}", &one[..8]);
-    assert!(code == 0 && said.starts_with(&first) && said.ends_with(&format!("{answers}\n")), "{said}");
+    assert!(
+        code == 0 && said.starts_with(&first) && said.ends_with(&format!("{answers} (the host is not verified)\n")),
+        "{said}"
+    );
     let pinned = |w: &World| !w.get(API, "gitrepositories", "private").unwrap()["status"].is_null();
     assert!(!pinned(&world), "nothing is written");
 

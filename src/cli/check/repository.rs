@@ -42,6 +42,14 @@ pub(super) struct Asked {
 pub(super) async fn all(cluster: &Cluster, asked: &Asked) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
     for repository in list::<GitRepository>(cluster, SERVERLESS, "GitRepository", &asked.home).await? {
+        let repository = match repository {
+            Ok(repository) => repository,
+            Err(error) => {
+                findings
+                    .push(Err((format!("a GitRepository of {} cannot be read: {}", asked.home, chain(&error)), None)));
+                continue;
+            }
+        };
         findings.extend(one(cluster, &asked.home, &repository, asked).await?);
     }
     Ok(findings)
@@ -96,9 +104,10 @@ async fn one(
 
 /// What GitSyncs and Functions follow in a GitRepository; the default branch if none does.
 async fn followed(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<Reference>, Error> {
-    let syncs = list::<GitSync>(cluster, MAINSTAY, "GitSync", namespace).await?.into_iter();
+    let syncs = list::<GitSync>(cluster, MAINSTAY, "GitSync", namespace).await?.into_iter().filter_map(Result::ok);
     let by_syncs = syncs.filter(|sync| sync.spec.git_repository == name).map(|sync| sync.spec.reference);
-    let functions = list::<Function>(cluster, SERVERLESS, "Function", namespace).await?.into_iter();
+    let functions =
+        list::<Function>(cluster, SERVERLESS, "Function", namespace).await?.into_iter().filter_map(Result::ok);
     let functions = functions.filter(|function| function.spec.kind.as_deref() == Some("git"));
     let by_functions =
         functions.filter(|function| function.spec.source.trim() == name).filter_map(|one| one.spec.reference);
@@ -112,10 +121,10 @@ async fn list<T: serde::de::DeserializeOwned>(
     api_version: &str,
     kind: &str,
     namespace: &str,
-) -> Result<Vec<T>, Error> {
+) -> Result<Vec<Result<T, Error>>, Error> {
     let Some(kind) = cluster.kind(api_version, kind).await? else { return Ok(Vec::new()) };
     let values: Vec<Value> = cluster.list(&kind, Selection::default().within(namespace)).try_collect().await?;
-    values.into_iter().map(syncs::understand).collect()
+    Ok(values.into_iter().map(syncs::understand).collect())
 }
 
 /// Where a repository is tried.
@@ -145,15 +154,18 @@ impl Attempt<'_> {
             Err(finding) => return Ok(vec![finding]),
         };
         let mut findings = Vec::new();
+        // Whether the host's key is known by nothing but its own word.
+        let mut is_first_use = false;
         for reference in references {
             let mut found = source.lookup(&remote, reference, Duration::ZERO).await;
             if let Err(error) = &found
                 && let Fault::Ssh(SshFault::HostKeyFirstUse { host, presented, key }) = error.fault()
             {
                 findings.push(Ok(format!(
-                    "nothing is known of the host {host}, whose key the agent pins at first use: it presents {presented}; \
-                     compare that with what its operator publishes"
+                    "nothing is known of the host {host}, whose key the agent pins at first use: it presents {presented}, \
+                     which is not verified; compare that with what its operator publishes, before the agent pins it"
                 )));
+                is_first_use = true;
                 let assumed = source::pin_for_now(repository, host, key);
                 remote = match self.remote(&assumed).await? {
                     Ok(remote) => remote,
@@ -170,7 +182,9 @@ impl Attempt<'_> {
             };
             let at = syncs::short(&found.commit.to_string());
             let mut text = format!("{} answers: {} is at {at}", remote.url, found.short());
-            if let Some(pin) = remote.pinned_host_key() {
+            if is_first_use {
+                text.push_str(" (the host is not verified)");
+            } else if let Some(pin) = source.pin_in_force(&remote) {
                 text.push_str(&format!(" (host key pinned at first use: {pin})"));
             }
             if let Some(verify) = &repository.spec.verify {
@@ -228,7 +242,12 @@ impl Attempt<'_> {
         let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
         let Some(secret) = cluster.get(&secrets, Some(self.namespace), name).await? else {
             let what = format!("Secret {}/{name} does not exist", self.namespace);
-            return Ok(Err(wrong(what, "-n NAMESPACE names another namespace")));
+            let hint = if self.namespace == self.home {
+                "-n NAMESPACE names another namespace"
+            } else {
+                "create it: a GitRepository uses Secrets of its own namespace only"
+            };
+            return Ok(Err(wrong(what, hint)));
         };
         Ok(Ok(Some(data_of(&secret)?)))
     }
