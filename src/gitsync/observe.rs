@@ -134,7 +134,7 @@ impl Attempt<'_> {
         }
         // Held no longer than it is read: an open mirror is memory.
         let snapshot = self.source().fetch(remote, found).await?;
-        self.emit_rewritten(&snapshot, found).await;
+        self.emit_rewritten(remote, &snapshot, found).await;
         let tree = match snapshot.tree(base_dir).await? {
             Some(tree) => Some(tree),
             None if request.allows_prune() => None,
@@ -160,15 +160,17 @@ impl Attempt<'_> {
     }
 
     /// Emits that a branch was moved to a commit that does not descend from the one before, where the mirror shows that.
-    async fn emit_rewritten(&mut self, snapshot: &Snapshot, found: &ResolvedRef) {
+    async fn emit_rewritten(&mut self, remote: &Remote, snapshot: &Snapshot, found: &ResolvedRef) {
         let name = found.full_name().unwrap_or_default().to_owned();
         let status = self.sync.status.as_ref();
-        let earlier =
-            status.and_then(|s| Some((s.attempted_commit.as_deref()?.parse().ok()?, s.attempted_reference.clone()?)));
-        let Some((old, old_name)) = self.state.read.replace((found.commit, name.clone())).or(earlier) else { return };
-        let Some(branch) = name.strip_prefix("refs/heads/").filter(|_| name == old_name && old != found.commit) else {
-            return;
-        };
+        let earlier = status.and_then(|s| {
+            Some((s.attempted_commit.as_deref()?.parse().ok()?, s.attempted_reference.clone()?, remote.url.clone()))
+        });
+        let now = (found.commit, name.clone(), remote.url.clone());
+        let Some((old, old_name, old_url)) = self.state.read.replace(now).or(earlier) else { return };
+        // A branch of another repository is another branch.
+        let is_same = name == old_name && remote.url == old_url;
+        let Some(branch) = name.strip_prefix("refs/heads/").filter(|_| is_same && old != found.commit) else { return };
         if let Ok(Ok(Ancestry::Other)) = snapshot.blocking(move |snapshot| snapshot.ancestry(old)).await {
             let message = Message::BranchRewritten {
                 subject: self.owner.clone(),

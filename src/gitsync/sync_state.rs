@@ -10,7 +10,7 @@ use super::plan::DesiredState;
 use super::resolve::SyncRequest;
 use crate::api::git_sync::WindowOverride;
 use crate::object::{Digest, Key};
-use crate::source::{Commit, TreeId};
+use crate::source::{Commit, RemoteUrl, TreeId};
 
 /// What a GitSync remembers from attempt to attempt.
 #[derive(Default)]
@@ -35,8 +35,8 @@ pub(super) struct SyncState {
     pub(super) seen: Option<(Commit, Instant)>,
     /// The full name of the reference at which that was.
     pub(super) found_at: Option<String>,
-    /// The commit that was read last, and the full name of the reference at which it was.
-    pub(super) read: Option<(Commit, String)>,
+    /// The commit that was read last, the full name of the reference at which it was, and where that was.
+    pub(super) read: Option<(Commit, String, RemoteUrl)>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<TreeId>)>,
     /// What an earlier agent applied was looked for.
