@@ -42,6 +42,15 @@ pub struct Tree {
     pub commit: String,
     /// Id of the tree.
     pub tree: String,
+    /// Which submodules below the tree were fetched; `None` if none are to be, or if that is not known yet.
+    pub submodules: Option<String>,
+}
+
+impl Tree {
+    /// What is built from it: other files have another text.
+    pub fn content(&self) -> String {
+        format!("{}{}", self.tree, self.submodules.as_deref().unwrap_or_default())
+    }
 }
 
 /// How the build accesses the repository.
@@ -203,7 +212,8 @@ pub(super) async fn tree(
     // The Job builds this tree, from whichever commit it fetches it.
     source.verify(remote, &found).await?;
     let head = found.commit.to_string();
-    if let Some(last) = last.filter(|last| last.head == head) {
+    let is_same = |last: &&Tree| last.head == head && last.submodules.is_some() == remote.submodules;
+    if let Some(last) = last.filter(is_same) {
         return Ok(last.clone());
     }
     let snapshot = source.fetch(remote, &found).await?;
@@ -217,7 +227,8 @@ pub(super) async fn tree(
     };
     let tree = tree.to_string();
     let commit = last.filter(|last| last.tree == tree).map_or_else(|| head.clone(), |last| last.commit.clone());
-    Ok(Tree { location: location.clone(), head, commit, tree })
+    let submodules = remote.submodules.then(|| snapshot.submodules_below(&base_dir).unwrap_or_default());
+    Ok(Tree { location: location.clone(), head, commit, tree, submodules })
 }
 
 /// Passes on what an abbreviated commit id resolved to before this process began, so that the remote is not searched
@@ -242,5 +253,6 @@ pub fn last_resolved(namespace: &str, status: &FunctionStatus) -> Option<Tree> {
         head: commit.clone(),
         commit,
         tree: text(&status.tree)?,
+        submodules: None,
     })
 }

@@ -304,7 +304,8 @@ impl Task {
             Source::Inline => (None, None),
             Source::Git(found) => (Some(&found.0), Some(&found.1)),
         };
-        let recipe = tag::recipe(&spec, tree.map(|tree| tree.tree.as_str()), &self.context.settings.platform);
+        let content = tree.map(super::git::Tree::content);
+        let recipe = tag::recipe(&spec, content.as_deref(), &self.context.settings.platform);
         let resolved = Resolved {
             function: &spec,
             recipe: &recipe,

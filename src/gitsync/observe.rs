@@ -129,7 +129,8 @@ impl Attempt<'_> {
     ) -> Result<DesiredState, Refused> {
         let (generation, base_dir) = (request.generation, &resolved.directory.base_dir);
         let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
-        if let Some(desired) = known.filter(|w| w.commit == found.commit) {
+        let is_same = |w: &&DesiredState| w.commit == found.commit && w.submodules.0 == remote.submodules;
+        if let Some(desired) = known.filter(is_same) {
             return Ok(desired.clone());
         }
         // Held no longer than it is read: an open mirror is memory.
@@ -149,12 +150,15 @@ impl Attempt<'_> {
                 ));
             }
         };
-        if let Some(desired) = self.state.desired.as_mut().filter(|w| w.tree == tree && w.generation == generation) {
+        let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
+        let is_same =
+            |w: &&mut DesiredState| w.tree == tree && w.generation == generation && w.submodules == submodules;
+        if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
             desired.commit = found.commit;
             return Ok(desired.clone());
         }
         let objects = if tree.is_none() { Vec::new() } else { self.decode(&snapshot, &resolved.directory).await? };
-        let desired = DesiredState { commit: found.commit, tree, generation, objects };
+        let desired = DesiredState { commit: found.commit, tree, submodules, generation, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
     }

@@ -98,6 +98,8 @@ pub(super) struct DesiredState {
     pub(super) commit: Commit,
     /// Tree of `baseDir`; `None` when the directory is gone and its deletion was allowed.
     pub(super) tree: Option<TreeId>,
+    /// Whether submodules are fetched, and which of them are below `baseDir`.
+    pub(super) submodules: (bool, Option<String>),
     pub(super) generation: Option<i64>,
     pub(super) objects: Vec<Arc<Desired>>,
 }

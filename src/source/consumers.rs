@@ -41,11 +41,16 @@ impl ConsumerKind {
     const ALL: [Self; 2] = [Self::GitSync, Self::Function];
 }
 
+/// Remotes of submodules that are kept for one remote.
+const SUBMODULES: usize = 256;
+
 /// All consumers.
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
     reads: HashMap<Consumer, Identity>,
     remotes: HashMap<Identity, HashSet<Consumer>>,
+    /// The remotes of submodules, by the remote of the outermost repository; the one that was used last is last.
+    submodules: HashMap<Identity, Vec<Identity>>,
     /// Consumers whose remote is not known yet.
     unheard: HashSet<Consumer>,
     /// Kinds whose initial consumers are all registered.
@@ -105,6 +110,38 @@ impl Consumers {
         old
     }
 
+    /// A commit of a remote has a submodule. Returns the remote of another submodule that makes way for it.
+    pub(super) fn add_submodule(&mut self, parent: Identity, submodule: Identity) -> Option<Identity> {
+        // Without a consumer, nothing would ever remove it.
+        if !self.remotes.contains_key(&parent) {
+            return None;
+        }
+        let known = self.submodules.entry(parent).or_default();
+        known.retain(|other| *other != submodule);
+        known.push(submodule);
+        let oldest = (known.len() > SUBMODULES).then(|| known.remove(0))?;
+        (!self.is_used(&oldest)).then_some(oldest)
+    }
+
+    /// The remotes of the submodules of a remote.
+    pub(super) fn submodules(&self, parent: &Identity) -> &[Identity] {
+        self.submodules.get(parent).map_or(&[], Vec::as_slice)
+    }
+
+    /// A remote has lost its last consumer. Returns what nobody uses any more: the remote, unless it is that of a submodule,
+    /// and its submodules.
+    pub(super) fn leave(&mut self, remote: Identity) -> Vec<Identity> {
+        let mut left = self.submodules.remove(&remote).unwrap_or_default();
+        left.push(remote);
+        left.retain(|remote| !self.is_used(remote));
+        left
+    }
+
+    /// Whether a remote has a consumer or is that of a submodule.
+    fn is_used(&self, remote: &Identity) -> bool {
+        self.remotes.contains_key(remote) || self.submodules.values().any(|known| known.contains(remote))
+    }
+
     /// The namespaces of all consumers of a remote.
     pub(super) fn namespaces(&self, remote: &Identity) -> impl Iterator<Item = &str> {
         self.remotes.get(remote).into_iter().flatten().map(|consumer| &*consumer.namespace)
@@ -158,5 +195,41 @@ mod tests {
             consumers.reads.is_empty() && consumers.remotes.is_empty(),
             "nothing is kept of consumers that are gone"
         );
+    }
+    #[test]
+    fn submodules_are_kept_for_the_consumers_of_their_repository() {
+        let (sync, function) = (consumer(ConsumerKind::GitSync), consumer(ConsumerKind::Function));
+        let (app, lib, other) = ([1; 32], [2; 32], [3; 32]);
+        let mut consumers = Consumers::default();
+        assert_eq!(consumers.add_submodule(app, lib), None);
+        assert!(consumers.submodules.is_empty(), "nobody uses the repository");
+        consumers.set(&sync, Some(app));
+        consumers.add_submodule(app, lib);
+        consumers.add_submodule(app, other);
+        consumers.set(&function, Some(lib));
+        assert_eq!(consumers.set(&function, None), Some(lib));
+        assert!(consumers.leave(lib).is_empty(), "it is a submodule of the other one");
+        assert_eq!(consumers.set(&function, Some(other)), None);
+        assert_eq!(consumers.set(&sync, None), Some(app));
+        assert_eq!(consumers.leave(app), [lib, app], "the third one has its own consumer");
+        assert!(consumers.submodules.is_empty());
+    }
+
+    #[test]
+    fn a_repository_keeps_only_so_many_submodules() {
+        let (sync, app) = (consumer(ConsumerKind::GitSync), [255; 32]);
+        let mut consumers = Consumers::default();
+        consumers.set(&sync, Some(app));
+        let submodule = |number: usize| {
+            let mut identity = [0; 32];
+            identity[..8].copy_from_slice(&number.to_be_bytes());
+            identity
+        };
+        for number in 0..SUBMODULES {
+            assert_eq!(consumers.add_submodule(app, submodule(number)), None);
+        }
+        assert_eq!(consumers.add_submodule(app, submodule(0)), None, "it was used last now");
+        assert_eq!(consumers.add_submodule(app, submodule(SUBMODULES)), Some(submodule(1)));
+        assert_eq!(consumers.submodules(&app).len(), SUBMODULES);
     }
 }

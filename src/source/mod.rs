@@ -18,6 +18,7 @@
 mod abbreviation;
 mod access_fault;
 mod address;
+mod allowance;
 mod ancestry;
 mod auth;
 mod budget;
@@ -27,8 +28,10 @@ mod error;
 mod fair_queue;
 mod git_address;
 mod github_app;
+mod gitmodules;
 mod hosts;
 mod id;
+mod in_vain;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod integrity;
 mod judgements;
@@ -47,6 +50,7 @@ mod permits;
 mod pinning;
 mod pins;
 mod poll;
+mod private_host;
 mod proxy;
 mod pushes;
 mod ref_list;
@@ -69,6 +73,8 @@ mod ssh_key;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod storage;
 mod submodule_fetch;
+#[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
+mod submodule_mirrors;
 mod submodules;
 mod sweep;
 mod tls;

@@ -5,6 +5,7 @@
 //!
 //! Invariant: an object is read only after its size was compared with a limit; a walk ends at the limit of entries.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use git2::{ErrorCode, ObjectType, Odb};
@@ -20,6 +21,8 @@ const COMMIT_BYTES: u64 = 4 << 20;
 const TREE_BYTES: u64 = 16 << 20;
 const PATH_BYTES: usize = 4096;
 const DEPTH: usize = 100;
+/// Bytes of all directories in which submodules are searched.
+const SEARCHED_BYTES: u64 = 64 << 20;
 
 /// An object database.
 pub(super) struct Objects {
@@ -138,17 +141,63 @@ impl Objects {
         Ok(None)
     }
 
+    /// The submodules at these paths under the tree `root`; each directory on the way is read once.
+    ///
+    /// # Errors
+    /// If the directories have too many bytes together, or one of them has two items with the name of a submodule or of
+    /// a directory above one.
+    pub(super) fn submodules<'p>(
+        &self,
+        root: Id,
+        paths: impl Iterator<Item = &'p str>,
+    ) -> Result<BTreeMap<&'p str, Commit>, Fault> {
+        let mut found = BTreeMap::new();
+        let mut left = SEARCHED_BYTES;
+        let mut open = vec![(root, paths.map(|path| (path, path)).collect::<Vec<_>>())];
+        while let Some((tree, paths)) = open.pop() {
+            let bytes = self.tree(tree)?;
+            let too_large = Fault::TooLarge { what: "directories with submodules in bytes", limit: SEARCHED_BYTES };
+            left = left.checked_sub(bytes.len() as u64).ok_or(too_large)?;
+            // Of each name: what is searched below it, and whether the directory has had it.
+            let mut names: HashMap<&[u8], (Vec<_>, bool)> = HashMap::new();
+            for (path, rest) in paths {
+                let (name, below) = rest.split_once('/').map_or((rest, None), |(name, below)| (name, Some(below)));
+                names.entry(name.as_bytes()).or_default().0.push((path, below));
+            }
+            for item in TreeItems(&bytes) {
+                let item = item?;
+                let Some((searched, is_there)) = names.get_mut(item.name) else { continue };
+                if std::mem::replace(is_there, true) {
+                    return Err(broken("a directory with two items of one name"));
+                }
+                match item.kind {
+                    ItemKind::Submodule => {
+                        let here = searched.iter().filter(|(_, below)| below.is_none());
+                        found.extend(here.map(|(path, _)| (*path, Commit(item.id))));
+                    }
+                    ItemKind::Directory => {
+                        let below = searched.iter().filter_map(|(path, below)| Some((*path, (*below)?)));
+                        let below = below.collect::<Vec<_>>();
+                        open.extend((!below.is_empty()).then_some((item.id, below)));
+                    }
+                    ItemKind::File | ItemKind::Symlink => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path. Files that
-    /// are not read are left out, and nothing of them is looked at.
+    /// are not read are left out, and nothing of them is looked at. `seen` counts what is there, with what was seen before.
     pub(super) fn walk(
         &self,
         root: Id,
         prefix: &str,
         limits: &Limits,
+        seen: &mut usize,
         is_read: impl Fn(&str) -> bool,
     ) -> Result<Vec<Entry>, Fault> {
         let mut entries = Vec::new();
-        let mut seen = 0;
         let mut open = vec![(prefix.to_owned(), root, 0)];
         while let Some((prefix, tree, depth)) = open.pop() {
             if depth > DEPTH {
@@ -157,8 +206,8 @@ impl Objects {
             let bytes = self.tree(tree)?;
             for item in TreeItems(&bytes) {
                 let item = item?;
-                seen += 1;
-                if seen > limits.entries {
+                *seen += 1;
+                if *seen > limits.entries {
                     let limit = limits.entries as u64;
                     return Err(Fault::TooLarge { what: "the number of files and directories", limit });
                 }

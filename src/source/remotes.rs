@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use super::abbreviation::{Resolutions, Tips};
+use super::abbreviation::Resolutions;
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::Fault;
 use super::fair_queue::Tenant;
 use super::hosts::Hosts;
-use super::id::Commit;
+use super::in_vain::InVain;
 use super::judgements::Judgements;
 use super::mirror::Mirror;
 use super::permits::{Permits, TenantPermits};
@@ -82,8 +82,8 @@ pub(super) struct State {
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Resolutions of abbreviated ids.
     pub(super) resolutions: Mutex<Resolutions>,
-    /// The commit that was last searched in vain in the history of all branches, and where those were.
-    pub(super) lacks: Mutex<Option<(Commit, Tips)>>,
+    /// What was fetched in vain.
+    pub(super) in_vain: Mutex<InVain>,
     /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
@@ -227,7 +227,7 @@ impl Source {
         self.with_consumers(|consumers| {
             // Still locked while it is removed: the next consumer of the remote starts with an empty state.
             if let Some(unread) = consumers.set(consumer, remote.map(Remote::identity)) {
-                self.forget(&unread);
+                consumers.leave(unread).iter().for_each(|unread| self.forget(unread));
             }
         });
     }
@@ -255,7 +255,7 @@ impl Source {
         }
     }
 
-    fn forget(&self, remote: &Identity) {
+    pub(super) fn forget(&self, remote: &Identity) {
         let state = self.inner.remotes.lock().remove(remote);
         // A running fetch keeps the mirror; the next process that finds it unused removes it.
         let Some(state) = state else { return };

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::abbreviation::{Abbreviation, Tips};
+use super::allowance::Allowance;
 use super::error::Fault;
 use super::id::{Commit, Id};
 use super::objects::Objects;
@@ -126,7 +127,7 @@ impl Source {
         };
         let asked = PackRequest { want: want.to_vec(), have: Vec::new(), history: History::Whole, files };
         self.inner.fetches.fetch_add(1, Ordering::Relaxed);
-        self.receive_pack(remote, negotiated, &asked, &generation, until).await?;
+        self.receive_pack(remote, negotiated, &asked, &generation, &Allowance::until(until)).await?;
         let beginning = beginning.clone();
         self.shared(remote).run(move || generation.objects()?.commit_of(&beginning)).await?
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
+
 use super::ancestry::{Ancestry, ancestry};
 use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
@@ -122,16 +124,46 @@ impl Snapshot {
         let file = objects.entry(root, &BaseDir::parse(submodules::FILE)?).map_err(unread)?;
         let Some((EntryKind::File, id)) = file else { return Ok(Vec::new()) };
         let text = objects.blob(BlobId(id), submodules::FILE_BYTES).map_err(unread)?;
-        let mut links = Vec::new();
+        let mut addresses = BTreeMap::new();
         for (path, address) in submodules::read(&String::from_utf8_lossy(&text))? {
-            let path = BaseDir::parse(&path)?;
-            let found = objects.entry(root, &path).map_err(unread)?;
-            // A path that is listed and is no submodule means nothing.
-            if let Some((EntryKind::Submodule, id)) = found {
-                links.push(SubmoduleLink { path: path.path().to_owned(), address, commit: Commit(id) });
+            addresses.insert(BaseDir::parse(&path)?.path().to_owned(), address);
+        }
+        // A path that is listed and is no submodule means nothing.
+        let found = objects.submodules(root, addresses.keys().map(String::as_str)).map_err(unread)?;
+        let link = |(path, commit): (&str, Commit)| {
+            Some(SubmoduleLink { path: path.to_owned(), address: addresses.get(path)?.clone(), commit })
+        };
+        Ok(found.into_iter().filter_map(link).collect())
+    }
+
+    /// What the files of a directory depend on beside its tree: a digest of the submodules below it that were fetched,
+    /// with theirs; `None` if there is none. (The address of a submodule changes nothing in its files.)
+    pub fn submodules_below(&self, base_dir: &BaseDir) -> Option<String> {
+        let (mut holder, mut base) = (self, base_dir.path());
+        while let Some((_, submodule, rest)) = holder.submodule_at(base) {
+            (holder, base) = (submodule, rest);
+        }
+        let mut found = Vec::new();
+        holder.list_submodules(base, "", &mut found);
+        let mut digest = Sha256::new();
+        for (path, commit) in &found {
+            digest.update((path.len() as u64).to_be_bytes());
+            digest.update(path);
+            digest.update(commit.to_string());
+        }
+        (!found.is_empty()).then(|| hex::encode(digest.finalize()))
+    }
+
+    fn list_submodules(&self, base: &str, prefix: &str, found: &mut Vec<(String, Commit)>) {
+        for (path, submodule) in self.submodules.iter() {
+            let is_below = path.strip_prefix(base).is_some_and(|rest| base.is_empty() || rest.starts_with('/'));
+            if is_below {
+                let path = format!("{prefix}{path}");
+                let below = format!("{path}/");
+                found.push((path, submodule.commit));
+                submodule.list_submodules("", &below, found);
             }
         }
-        Ok(links)
     }
 
     /// The same snapshot with these submodules.
@@ -155,17 +187,18 @@ impl Snapshot {
 
     /// The same without the files that nobody reads: they cost nothing, and need not be there. Blocks.
     pub fn listing(&self, base_dir: &BaseDir, is_read: impl Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
-        self.list(base_dir, &is_read)
+        self.list(base_dir, &mut 0, &is_read)
     }
 
-    fn list(&self, base_dir: &BaseDir, is_read: &dyn Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
+    /// The limit holds for all submodules together, which have `seen` so far.
+    fn list(&self, base_dir: &BaseDir, seen: &mut usize, is_read: &dyn Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
         if let Some((path, submodule, rest)) = self.submodule_at(base_dir.path()) {
-            return submodule.list_below(path, &BaseDir::parse(rest)?, is_read);
+            return submodule.list_below(path, &BaseDir::parse(rest)?, seen, is_read);
         }
         let inner = &self.inner;
         let walked = inner.objects.directory(inner.root, base_dir).and_then(|directory| {
             let directory = directory.ok_or(Fault::MissingDirectory)?;
-            inner.objects.walk(directory, base_dir.path(), &inner.limits, is_read)
+            inner.objects.walk(directory, base_dir.path(), &inner.limits, seen, is_read)
         });
         let walked = walked.map_err(|cause| self.unread(base_dir.to_string(), cause))?;
         if self.submodules.is_empty() {
@@ -174,13 +207,10 @@ impl Snapshot {
         let mut entries = Vec::with_capacity(walked.len());
         for entry in walked {
             match self.submodules.get(&entry.path) {
-                Some(submodule) => entries.extend(submodule.list_below(&entry.path, &BaseDir::root(), is_read)?),
+                Some(submodule) => {
+                    entries.extend(submodule.list_below(&entry.path, &BaseDir::root(), seen, is_read)?);
+                }
                 None => entries.push(entry),
-            }
-            if entries.len() > inner.limits.entries {
-                let limit = inner.limits.entries as u64;
-                let what = "the number of files and directories";
-                return Err(self.unread(base_dir.to_string(), Fault::TooLarge { what, limit }));
             }
         }
         entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -188,8 +218,14 @@ impl Snapshot {
     }
 
     /// The entries of a submodule, whose paths begin with its own.
-    fn list_below(&self, own: &str, base_dir: &BaseDir, is_read: &dyn Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
-        let mut entries = self.list(base_dir, &|path| is_read(&format!("{own}/{path}")))?;
+    fn list_below(
+        &self,
+        own: &str,
+        base_dir: &BaseDir,
+        seen: &mut usize,
+        is_read: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<Entry>, Error> {
+        let mut entries = self.list(base_dir, seen, &|path| is_read(&format!("{own}/{path}")))?;
         for entry in &mut entries {
             entry.path = format!("{own}/{}", entry.path);
         }

@@ -1,7 +1,8 @@
 //! Fetches the submodules of a commit, and theirs.
 //!
 //! Invariant: a submodule is a remote like any other, with its own mirror, limits and errors; only its commit comes from its
-//! parent.
+//! parent. The mirror goes with the consumers of the outermost repository (`submodule_mirrors`).
+//! Invariant: all of them together are limited as one repository is.
 //! Invariant: a repository has a limited number of submodules, to a limited depth. (None contains itself: the id of a commit
 //! depends on those of the commits in it.)
 
@@ -10,6 +11,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use super::allowance::Allowance;
+use super::consumers::Identity;
 use super::error::{Error, Fault};
 use super::reference::ResolvedRef;
 use super::remote::Remote;
@@ -22,25 +25,55 @@ const SUBMODULES: usize = 64;
 /// Submodules within submodules.
 const DEPTH: usize = 4;
 
+/// What is known while the submodules of one repository are fetched.
+struct Fetching<'f> {
+    /// The outermost repository.
+    root: Identity,
+    allowance: &'f Allowance,
+    /// Submodules so far.
+    count: usize,
+}
+
 impl Source {
     /// The snapshot with the files of all submodules.
-    pub(super) async fn with_submodules(&self, remote: &Remote, snapshot: Snapshot) -> Result<Snapshot, Error> {
-        self.fetch_below(remote.clone(), snapshot, 0, &mut 0).await
+    pub(super) async fn with_submodules(
+        &self,
+        remote: &Remote,
+        snapshot: Snapshot,
+        allowance: &Allowance,
+    ) -> Result<Snapshot, Error> {
+        let mut fetching = Fetching { root: remote.identity(), allowance, count: 0 };
+        let fetched = self.fetch_below(remote.clone(), snapshot, 0, &mut fetching).await;
+        if fetching.count > 0 {
+            self.note_submodules(fetching.root).await;
+        }
+        fetched
     }
 
-    /// The snapshot of a repository in so many others with its submodules; `count` are those of the outermost one so far.
+    /// The snapshot of a repository in so many others with its submodules.
     fn fetch_below<'s>(
         &'s self,
         parent: Remote,
         snapshot: Snapshot,
         depth: usize,
-        count: &'s mut usize,
+        fetching: &'s mut Fetching<'_>,
     ) -> BoxFuture<'s, Result<Snapshot, Error>> {
         Box::pin(async move {
             let links = snapshot.blocking(Snapshot::submodules).await??;
+            if links.is_empty() {
+                return Ok(snapshot);
+            }
+            // Before anything is fetched.
+            fetching.count += links.len();
+            if fetching.count > SUBMODULES {
+                return Err(too_large("the number of submodules", SUBMODULES));
+            }
+            if depth >= DEPTH {
+                return Err(too_large("the depth of submodules in submodules", DEPTH));
+            }
             let mut found = BTreeMap::new();
             for link in links {
-                let fetched = self.fetch_submodule(&parent, &link, depth + 1, count).await;
+                let fetched = self.fetch_submodule(&parent, &link, depth + 1, fetching).await;
                 let submodule =
                     fetched.map_err(|cause| Error::Submodule { path: link.path.clone(), cause: Arc::new(cause) })?;
                 found.insert(link.path, submodule);
@@ -54,20 +87,14 @@ impl Source {
         parent: &Remote,
         link: &SubmoduleLink,
         depth: usize,
-        count: &mut usize,
+        fetching: &mut Fetching<'_>,
     ) -> Result<Snapshot, Error> {
-        *count += 1;
-        if *count > SUBMODULES {
-            return Err(too_large("the number of submodules", SUBMODULES));
-        }
-        if depth > DEPTH {
-            return Err(too_large("the depth of submodules in submodules", DEPTH));
-        }
         let remote = submodules::remote(parent, &link.address)?;
-        let fetched = self.snapshot(&remote, &ResolvedRef::pinned(link.commit)).await;
+        self.use_submodule(fetching.root, &remote);
+        let fetched = self.snapshot(&remote, &ResolvedRef::pinned(link.commit), fetching.allowance).await;
         let url = remote.url.clone();
-        let snapshot = fetched.map_err(|cause| Error::Fetch { url, commit: link.commit, cause: Arc::new(cause) })?;
-        self.fetch_below(remote, snapshot, depth, count).await
+        let snapshot = fetched.map_err(|cause| Error::Fetch { url, commit: link.commit, cause })?;
+        self.fetch_below(remote, snapshot, depth, fetching).await
     }
 }
 

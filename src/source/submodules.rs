@@ -1,105 +1,66 @@
-//! What `.gitmodules` says, and where the remotes of submodules are.
+//! Which submodules `.gitmodules` names, and where their remotes are.
 //!
 //! Invariant: the address of a submodule keeps to the rules of any address; a relative one stays on the host of its parent.
 //! Invariant: credentials go to the scheme, host and port that they were given for, and nowhere else.
-//! Deliberately not here: fetching (`submodule_fetch`). Names of submodules and all other settings mean nothing here.
+//! Invariant: a committer of a repository on a public host names no host that is written as one of a private network.
+//! Deliberately not here: the syntax of the file (`gitmodules`), what the names of hosts resolve to, and fetching
+//! (`submodule_fetch`). Settings other than path and url mean nothing here.
 
 use std::collections::BTreeMap;
 
 use super::error::{Error, Fault};
 use super::remote::Remote;
-use super::{Connection, Credentials, RemoteUrl};
+use super::{Connection, Credentials, RemoteUrl, gitmodules, private_host};
+
+/// What is read, in errors.
+const WHAT: &str = "submodules of the commit";
 
 /// Bytes of a `.gitmodules`.
 pub(super) const FILE_BYTES: u64 = 1 << 20;
 /// Name of the file.
 pub(super) const FILE: &str = ".gitmodules";
 
+/// Submodules that the file may name.
+const NAMED: usize = 256;
+
 /// The addresses of a commit's submodules, by their paths.
 pub(super) fn read(text: &str) -> Result<BTreeMap<String, String>, Error> {
-    let mut found = BTreeMap::new();
-    let mut current: Option<(Option<String>, Option<String>)> = None;
-    let mut sections = Vec::new();
-    for line in logical_lines(text) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with(['#', ';']) {
-            continue;
+    let mut named: Vec<(String, [Option<String>; 2])> = Vec::new();
+    for setting in gitmodules::Settings::of(text) {
+        let gitmodules::Setting { section, key, value } = setting.map_err(malformed)?;
+        let field = match key.as_str() {
+            "path" => 0,
+            "url" => 1,
+            _ => continue,
+        };
+        let (Some(name), Some(value)) = (section.strip_prefix("submodule."), value) else { continue };
+        if value.chars().any(char::is_control) {
+            return Err(malformed("a value in .gitmodules has no control characters"));
         }
-        if let Some(header) = line.strip_prefix('[') {
-            sections.extend(current.take());
-            let name = header.split([' ', '\t', ']', '.']).next().unwrap_or_default();
-            current = name.eq_ignore_ascii_case("submodule").then_some((None, None));
-            if !header.contains(']') {
-                return Err(malformed("a section of .gitmodules has the form [submodule \"name\"]"));
-            }
-            continue;
+        let known = named.iter().position(|(known, _)| known == name);
+        let at = known.unwrap_or_else(|| {
+            named.push((name.to_owned(), [None, None]));
+            named.len() - 1
+        });
+        if named.len() > NAMED {
+            let (what, limit) = ("the number of submodules in .gitmodules", NAMED as u64);
+            return Err(Error::parse(WHAT, Fault::TooLarge { what, limit }));
         }
-        let Some((path, url)) = &mut current else { continue };
-        let Some((key, value)) = line.split_once('=') else { continue };
-        let value = unquoted(value.trim())?;
-        match key.trim().to_ascii_lowercase().as_str() {
-            "path" => *path = Some(value),
-            "url" => *url = Some(value),
-            _ => {}
-        }
+        named[at].1[field] = Some(value);
     }
-    sections.extend(current);
-    for (path, url) in sections {
-        if let (Some(path), Some(url)) = (path, url) {
-            if path.starts_with('-') || url.starts_with('-') {
-                return Err(malformed("neither the path nor the address of a submodule begins with `-`"));
-            }
-            found.insert(path.trim_end_matches('/').to_owned(), url);
+    let mut found = BTreeMap::new();
+    for (_, fields) in named {
+        let [Some(path), Some(url)] = fields else { continue };
+        if path.starts_with('-') || url.starts_with('-') {
+            return Err(malformed("neither the path nor the address of a submodule begins with `-`"));
         }
+        let path = path.trim_end_matches('/');
+        if path.is_empty() {
+            return Err(malformed("a submodule has a path below the root of its repository"));
+        }
+        found.insert(path.to_owned(), url);
     }
     Ok(found)
-}
-
-/// Lines, joined where one ends with a backslash.
-fn logical_lines(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut joins = false;
-    for line in text.lines() {
-        let ends = line.strip_suffix('\\');
-        let part = ends.unwrap_or(line);
-        match lines.last_mut() {
-            Some(last) if joins => last.push_str(part),
-            _ => lines.push(part.to_owned()),
-        }
-        joins = ends.is_some();
-    }
-    lines
-}
-
-/// A value without quotes, escapes and comments.
-fn unquoted(value: &str) -> Result<String, Error> {
-    let (mut text, mut is_quoted, mut characters) = (String::new(), false, value.chars());
-    // Blanks at the end count only in quotes.
-    let mut kept = 0;
-    while let Some(character) = characters.next() {
-        match character {
-            '"' => is_quoted = !is_quoted,
-            '#' | ';' if !is_quoted => break,
-            '\\' => match characters.next() {
-                Some('n') => text.push('\n'),
-                Some('t') => text.push('\t'),
-                Some(other @ ('"' | '\\')) => text.push(other),
-                _ => return Err(malformed("a value in .gitmodules has an unknown escape")),
-            },
-            other => text.push(other),
-        }
-        if is_quoted || !character.is_whitespace() {
-            kept = text.len();
-        }
-    }
-    if is_quoted {
-        return Err(malformed("a value in .gitmodules has no closing quote"));
-    }
-    text.truncate(kept);
-    if text.chars().any(char::is_control) {
-        return Err(malformed("a value in .gitmodules has no control characters"));
-    }
-    Ok(text)
 }
 
 /// The remote of a submodule of a commit of `parent`.
@@ -114,6 +75,10 @@ pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
     }
     if url.holds_credentials() {
         return Err(malformed("the address of a submodule holds no user name or password"));
+    }
+    let is_parent_public = parent.url.host().is_some_and(|host| !private_host::is_private(host));
+    if is_parent_public && url.host().is_some_and(private_host::is_private) {
+        return Err(malformed("a submodule of a repository on a public host is on a public host, too"));
     }
     let connection = &parent.connection;
     let (credentials, connection) = if is_same_server(&parent.url, &url) {
@@ -162,7 +127,7 @@ fn relative(parent: &RemoteUrl, address: &str) -> Result<RemoteUrl, Error> {
 }
 
 fn malformed(why: &'static str) -> Error {
-    Error::parse("submodules of the commit", Fault::Malformed { why })
+    Error::parse(WHAT, Fault::Malformed { why })
 }
 
 #[cfg(test)]
@@ -189,13 +154,34 @@ mod tests {
                    [submodule \"b\"]\n  URL = ssh://git@h/b\n  Path = \"b\\\\c\"\n[core]\npath = x\nurl = y\n";
         check(two, "a https://h/a b.git; b\\c ssh://git@h/b");
         check("[submodule \"a\"]\npath = li\\\nbs/a/\nurl = u", "libs/a u");
+        check("[submodule \"a\"] path = a\nurl = u\n", "a u");
+        check("[submodule \"a\"]\npath = a\n# ends in \\\nurl = u\n", "a u");
+        check("[submodule \"a\"]\npath = a\\\\\nurl = u\n", "a\\ u");
+        check("[submodule \"a\"]\npath = a\n[submodule \"b\"]\n[submodule \"a\"]\nurl = u\n", "a u");
+        check("[submodule \"a]b\"]\r\npath = a\r\nurl = u\r\n", "a u");
+        check("\u{feff}[submodule.a]\npath = a\nurl = u", "a u");
+        check("[submodule \"a\"]\npath\nurl = u", "");
+        check("[include]\npath = /etc/passwd\nurl = u", "");
+        let above = "a submodule has a path below the root of its repository";
+        check("[submodule \"a\"]\npath = /\nurl = u", above);
         check("[submodule \"a\"]\npath = only", "");
         check("[submodule \"a\"\npath = a", "a section of .gitmodules has the form [submodule \"name\"]");
+        check("[submodule \"a\"]\npath = a\n= b", "a line of .gitmodules has the form key = value");
         check("[submodule \"a\"]\npath = \"a", "a value in .gitmodules has no closing quote");
         check("[submodule \"a\"]\npath = a\\x", "a value in .gitmodules has an unknown escape");
         let option = "neither the path nor the address of a submodule begins with `-`";
         check("[submodule \"a\"]\npath = a\nurl = -u./payload", option);
         check("[submodule \"a\"]\npath = --all\nurl = https://h/a", option);
+    }
+
+    #[test]
+    fn names_only_so_many() {
+        let many = |count: usize| -> String {
+            let sections = (0..count).map(|n| format!("[submodule \"{n}\"]\npath = m{n}\nurl = u\n"));
+            sections.collect::<Vec<_>>().concat()
+        };
+        assert_eq!(read(&many(NAMED)).unwrap().len(), NAMED);
+        check(&many(30_000), "the number of submodules in .gitmodules is larger than the limit of 256");
     }
 
     fn parent(url: &str) -> Remote {
@@ -253,6 +239,11 @@ mod tests {
             "an address has the form https://host/path, ssh://user@host/path or user@host:path",
         );
         resolves(https, "http://169.254.169.254/x", super::super::link_local::REFUSED);
+        let public = "a submodule of a repository on a public host is on a public host, too";
+        for address in ["http://127.0.0.1/x", "ssh://git@10.1.2.3/x", "http://vault.ops.svc:8200/x", "git://[::1]/x"] {
+            resolves(https, address, public);
+            resolves("http://git.forge.svc/org/app", address, address);
+        }
     }
 
     proptest! {

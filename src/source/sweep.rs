@@ -1,7 +1,8 @@
 //! Removes the mirrors that lost their last consumer while no agent ran, once the remotes of all consumers are known, and
 //! those that a lowered budget has no room for.
 //!
-//! Invariant: a mirror is removed only if all consumers have set their remotes and none uses it.
+//! Invariant: a mirror is removed only if all consumers have set their remotes and none uses it, nor has it as that of a
+//! submodule.
 //! Invariant: a new consumer of the remote finds its mirror complete or not at all.
 //! Deliberately not here: mirrors that lose their last consumer while the agent runs; `remotes` removes them at once.
 
@@ -21,8 +22,10 @@ impl Source {
         let _ = self.inner.consumers_known.subscribe().wait_for(|known| *known).await;
         let directory = self.inner.settings.directory.clone();
         let Ok(Ok(mirrors)) = self.own().run(move || mirrors(&directory)).await else { return 0 };
+        let source = self.clone();
+        let Ok(Ok(submodules)) = self.own().run(move || source.noted_submodules()).await else { return 0 };
         let (mut removed, storage, directory) = (0, self.inner.storage.clone(), self.inner.settings.directory.clone());
-        for mirror in mirrors {
+        for mirror in mirrors.into_iter().filter(|mirror| !submodules.contains(mirror)) {
             let source = self.clone();
             let went = self.own().run(move || source.remove_unread(&mirror)).await;
             removed += usize::from(matches!(went, Ok(Ok(true))));

@@ -7,14 +7,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use tokio::sync::MutexGuard;
 
 use super::abbreviation::Tips;
+use super::allowance::Allowance;
 use super::error::{Error, Fault};
 use super::fair_queue::Tenant;
 use super::id::{Commit, Id};
+use super::in_vain::ASK_AFTER;
 use super::mirror::{Generation, Mirror};
 use super::objects::Objects;
 use super::ref_list::RefNames;
@@ -27,30 +29,30 @@ use super::transport::{self, Files, History, Negotiated, PackRequest};
 
 /// Maximum number of branches that are requested together if a server does not send a commit by its id.
 const BRANCHES: usize = 1000;
-/// A server whose packs do not fit to an intact mirror is asked for everything once in so long.
-const RENEW_AFTER: Duration = Duration::from_secs(3600);
 
 impl Source {
     /// A snapshot of the commit that was found, from the mirror or fetched now. If the remote asks for signatures, it is
     /// verified.
     pub async fn fetch(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Error> {
         let deadline = self.inner.settings.deadlines.fetch;
-        let fetched = match tokio::time::timeout(deadline, self.snapshot(remote, found)).await {
+        let until = Instant::now() + deadline;
+        let allowance = Allowance::until(until);
+        let fetched = match tokio::time::timeout_at(until.into(), self.snapshot(remote, found, &allowance)).await {
             Ok(fetched) => fetched,
-            Err(_) => Err(Fault::Timeout { after: deadline, what: "fetching" }),
+            Err(_) => Err(Fault::Timeout { after: deadline, what: "fetching" }.into()),
         };
-        if let Err(Fault::MissingCommit) = fetched {
+        if fetched.as_ref().is_err_and(|fault| matches!(**fault, Fault::MissingCommit)) {
             self.state(remote).resolutions.lock().lost(found.commit);
         }
-        let snapshot = fetched.map_err(|cause| {
-            let cause = Arc::new(cause);
-            Error::Fetch { url: remote.url.clone(), commit: found.commit, cause }
-        })?;
+        let snapshot =
+            fetched.map_err(|cause| Error::Fetch { url: remote.url.clone(), commit: found.commit, cause })?;
         self.judge(remote, found, &snapshot).await?;
         if !remote.submodules {
             return Ok(snapshot);
         }
-        let fetched = tokio::time::timeout(deadline, self.with_submodules(remote, snapshot)).await;
+        // All submodules together are limited as their repository is, and end by the same time.
+        let allowance = Allowance::of_submodules(until, &self.inner.settings.limits);
+        let fetched = tokio::time::timeout_at(until.into(), self.with_submodules(remote, snapshot, &allowance)).await;
         fetched.unwrap_or_else(|_| {
             let cause = Arc::new(Fault::Timeout { after: deadline, what: "fetching the submodules" });
             Err(Error::Fetch { url: remote.url.clone(), commit: found.commit, cause })
@@ -58,15 +60,19 @@ impl Source {
     }
 
     /// A snapshot of the commit, from the mirror or fetched now.
-    pub(super) async fn snapshot(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Fault> {
+    pub(super) async fn snapshot(
+        &self,
+        remote: &Remote,
+        found: &ResolvedRef,
+        allowance: &Allowance,
+    ) -> Result<Snapshot, Arc<Fault>> {
         self.check(remote)?;
         if let Some(path) = remote.url.local_path() {
             let path = path.to_owned();
             let opened =
                 self.open(remote, None, found.commit, move || Objects::open(&transport::local::objects(&path)?));
-            return opened.await?.ok_or(Fault::MissingCommit);
+            return opened.await?.ok_or_else(|| Fault::MissingCommit.into());
         }
-        let until = Instant::now() + self.inner.settings.deadlines.fetch;
         let state = self.state(remote);
         let mut held = self.mirror(&state, remote).await?;
         let mirror = held.as_mut().ok_or(Fault::Stopped)?;
@@ -87,23 +93,29 @@ impl Source {
                     let fault = self.shared(remote).run(move || looker.attribute(what)).await?;
                     // Too few open files, or too little memory, damage nothing on the disk.
                     if !generation.is_damaged() {
-                        return Err(fault);
+                        return Err(fault.into());
                     }
                     report_damage(remote, &format!("commit {} does not read", found.commit));
                     usable = None;
                 }
-                Err(other) => return Err(other),
+                Err(other) => return Err(other.into()),
             }
         }
+        if usable.is_none()
+            && let Some(fault) = state.in_vain.lock().fault(found.tip, Instant::now())
+        {
+            return Err(fault);
+        }
+        let failed = |fault| state.in_vain.lock().add_failure(found.tip, fault, Instant::now());
         self.inner.fetches.fetch_add(1, Ordering::Relaxed);
         let mut kept = None;
         if let Some(generation) = usable {
-            match self.fetch_into(&state, remote, found, &generation, until).await {
+            match self.fetch_into(&state, remote, found, &generation, allowance).await {
                 // A thin pack on damaged objects of ours looks damaged itself.
                 Err(fault @ (Fault::Pack { .. } | Fault::Corrupt { .. } | Fault::Incomplete)) => {
                     kept = self.renew(&state, remote, generation, fault).await?;
                 }
-                other => return other,
+                other => return other.map_err(Arc::new),
             }
         }
         // What is damaged or too large leaves its room to the next one.
@@ -111,8 +123,8 @@ impl Source {
             self.shared(remote).run(move || drop(old)).await?;
         }
         let fresh = self.fresh(remote, mirror).await?;
-        let snapshot = self.fetch_into(&state, remote, found, &fresh, until).await?;
-        self.check_size(remote, &fresh).await?;
+        let snapshot = self.fetch_into(&state, remote, found, &fresh, allowance).await.map_err(failed)?;
+        self.check_size(remote, &fresh).await.map_err(failed)?;
         mirror.adopt(fresh);
         drop(kept);
         Ok(snapshot)
@@ -134,7 +146,7 @@ impl Source {
             return Ok(None);
         }
         let (now, mut renewed) = (Instant::now(), state.renewed.lock());
-        if renewed.is_some_and(|at| now.duration_since(at) < RENEW_AFTER) {
+        if renewed.is_some_and(|at| now.duration_since(at) < ASK_AFTER) {
             return Err(fault);
         }
         *renewed = Some(now);
@@ -203,10 +215,10 @@ impl Source {
         remote: &Remote,
         found: &ResolvedRef,
         generation: &Arc<Generation>,
-        until: Instant,
+        allowance: &Allowance,
     ) -> Result<Snapshot, Fault> {
         let missing = || if found.is_pinned() { Fault::MissingCommit } else { Fault::Incomplete };
-        let history = match self.receive(state, remote, found, generation, until).await {
+        let history = match self.receive(state, remote, found, generation, allowance).await {
             Ok(history) => history,
             Err(fault) => {
                 *state.negotiated.lock() = None;
@@ -226,7 +238,7 @@ impl Source {
         remote: &Remote,
         found: &ResolvedRef,
         generation: &Arc<Generation>,
-        until: Instant,
+        allowance: &Allowance,
     ) -> Result<History, Fault> {
         let known = state.negotiated.lock().clone();
         let negotiated = match known {
@@ -236,7 +248,7 @@ impl Source {
         if !found.is_pinned() || negotiated.any_commit() {
             let (want, have) = (vec![found.tip], generation.haves());
             let asked = PackRequest { want, have, history: History::Left, files: Files::Whole };
-            match self.receive_pack(remote, &negotiated, &asked, generation, until).await {
+            match self.receive_pack(remote, &negotiated, &asked, generation, allowance).await {
                 Err(Fault::Refused { .. }) if found.is_pinned() => {}
                 other => return other.map(|shallow| history_of(found.commit, &shallow)),
             }
@@ -245,15 +257,15 @@ impl Source {
         let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
         let tips = Tips::of(&ids);
         // The same branches have the same history: a commit that is not in it is not searched again.
-        if ids.is_empty() || *state.lacks.lock() == Some((found.commit, tips)) {
+        if ids.is_empty() || state.in_vain.lock().lacks(found.commit, tips) {
             return Err(Fault::MissingCommit);
         }
         let want = refs.0.into_values().map(|at| at.id).take(BRANCHES).collect();
         let asked = PackRequest { want, have: Vec::new(), history: History::Whole, files: Files::Whole };
-        self.receive_pack(remote, &negotiated, &asked, generation, until).await?;
+        self.receive_pack(remote, &negotiated, &asked, generation, allowance).await?;
         let (looker, commit) = (Arc::clone(generation), found.commit);
         if self.shared(remote).run(move || looker.objects()?.commit(commit)).await??.is_none() {
-            *state.lacks.lock() = Some((commit, tips));
+            state.in_vain.lock().add_missing(commit, tips);
             return Err(Fault::MissingCommit);
         }
         Ok(History::Whole)
@@ -264,17 +276,18 @@ impl Source {
         state.negotiated.lock().clone().ok_or(Fault::Stopped)
     }
 
-    /// Receives a pack into `generation`. Ends by `until`.
+    /// Receives a pack into `generation`.
     pub(super) async fn receive_pack(
         &self,
         remote: &Remote,
         negotiated: &Negotiated,
         asked: &PackRequest,
         generation: &Arc<Generation>,
-        until: Instant,
+        allowance: &Allowance,
     ) -> Result<BTreeSet<Id>, Fault> {
         let limits = self.inner.settings.limits;
-        let into = PackSpool::new(generation.path(), limits.object_bytes, self.room(generation.path()));
+        let (room, until) = (allowance.space(self.room(generation.path())), allowance.until);
+        let into = PackSpool::new(generation.path(), limits.object_bytes, room);
         let wire = self.wire(remote)?;
         let delivered = async {
             let credentials = self.opened(remote, &wire).await?;

@@ -100,6 +100,7 @@ const ACTING: &[&str] = &[
     "src/source/spool.rs",
     "src/source/storage.rs",
     "src/source/submodule_fetch.rs",
+    "src/source/submodule_mirrors.rs",
     "src/source/watch.rs",
     "src/source/mirror.rs",
     "src/source/transfer.rs",

@@ -132,3 +132,20 @@ async fn a_server_whose_packs_do_not_fit_is_not_cloned_at_each_attempt() {
     bench.server.heal();
     assert_eq!(files(&bench.sync("main").await.unwrap(), "/").await["a.yaml"], "a: 2\n");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_never_fits_is_not_cloned_at_each_attempt() {
+    let mut bench = Bench::new(small()).await;
+    bench.server.fail(On::Packs, Fault::Answer(b"000dpackfile\n0009\x01junk0000".to_vec()));
+    let mut packs = Vec::new();
+    for _ in 0..5 {
+        bench.server.take_counts();
+        let (class, text) = bench.failure("main").await;
+        assert!(class == Class::Unavailable && text.contains("damaged pack"), "{text}");
+        packs.push(bench.server.take_counts().packs);
+    }
+    assert_eq!(packs, [1, 1, 1, 0, 0]);
+    bench.server.heal();
+    bench.origin.file("a.yaml", "a: 2\n").commit("second");
+    assert_eq!(files(&bench.sync("main").await.unwrap(), "/").await["a.yaml"], "a: 2\n", "the branch has moved");
+}

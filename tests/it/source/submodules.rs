@@ -110,7 +110,12 @@ async fn a_tree_with_submodules_is_what_git_makes_of_it() {
         assert_eq!(tree(base_dir, &snapshot).await != tree(base_dir, &next).await, changes, "{base_dir}");
     }
 
+    let below = |base_dir: &str| snapshot.submodules_below(&BaseDir::parse(base_dir).unwrap());
+    assert!(below("/").is_some() && below("/") == below("/libs") && below("/") != below("/libs/lib"));
+    assert!(below("/libs/lib").is_some() && below("/libs/lib/charts").is_none() && below("/lib").is_none());
+
     let plain = sync(&source, &Remote { submodules: false, ..forge.remote("app") }, "main").await.unwrap();
+    assert_eq!(plain.submodules_below(&BaseDir::root()), None, "with the same tree");
     assert!(files_of_kinds(&plain).contains(&("libs/lib".to_owned(), mainstay::source::EntryKind::Submodule)));
 }
 
@@ -195,6 +200,47 @@ async fn submodules_in_submodules_end_at_a_depth_and_a_number() {
     origin.file(".gitmodules", modules).commit("many");
     let bench = Bench::new(origin).await;
     let text = chain(&sync(&bench.source, &Remote { submodules: true, ..bench.remote() }, "main").await.unwrap_err());
-    assert!(text.contains("fetch the submodule m9: ") || text.contains("fetch the submodule m"), "{text}");
-    assert!(text.contains("the number of submodules is larger than the limit of 64"), "{text}");
+    assert_eq!(text, "read the submodules: the number of submodules is larger than the limit of 64");
+    assert_eq!(bench.source.traffic().fetches, 1, "of the repository, and of no submodule");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mirrors_of_submodules_go_with_the_consumers_of_their_repository() {
+    let forge = Forge::new().await;
+    forge.commit("inner", &[("deep.yaml", "inner: 1\n")], &[]);
+    forge.commit("lib", &[("lib.yaml", "lib: 1\n")], &[("inner", "../inner.git")]);
+    forge.commit("app", &[("app.yaml", "app: 1\n")], &[("lib", "../lib.git")]);
+    let consumer = |name| Consumer::new(ConsumerKind::GitSync, "shop", name);
+    let start = |used: &[(&'static str, &str)]| {
+        let source = forge.source();
+        for (name, repository) in used {
+            source.set_remote(&consumer(name), Some(&forge.remote(repository)));
+        }
+        source.all_registered(ConsumerKind::GitSync);
+        source.all_registered(ConsumerKind::Function);
+        source
+    };
+    let mirrors = || {
+        let entries = std::fs::read_dir(forge.mirrors.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|end| end == "git")).count()
+    };
+    let source = start(&[("app", "app"), ("lib", "lib")]);
+    assert_eq!(files(&forge.get(&source, "app").await.unwrap(), "/").await.len(), 5);
+    assert_eq!(mirrors(), 3);
+    source.set_remote(&consumer("lib"), None);
+    assert_eq!(mirrors(), 3, "it is a submodule");
+    drop(source);
+
+    let source = start(&[("app", "app")]);
+    assert_eq!(source.sweep().await, 0, "the submodules are used as soon as the repository is");
+    forge.server.take_counts();
+    assert_eq!(files(&forge.get(&source, "app").await.unwrap(), "/").await.len(), 5);
+    assert_eq!(forge.server.take_counts().packs, 0, "nothing is fetched after a restart");
+    source.set_remote(&consumer("app"), None);
+    assert_eq!(mirrors(), 0);
+
+    let source = start(&[("app", "app")]);
+    forge.get(&source, "app").await.unwrap();
+    drop(source);
+    assert_eq!(start(&[]).sweep().await, 3, "nobody uses the repository any more");
 }

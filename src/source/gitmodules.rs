@@ -1,0 +1,175 @@
+//! The syntax of `.gitmodules`: that of Git's configuration files.
+//!
+//! Invariant: it is read as Git reads it from a commit: nothing that it says includes another file.
+//! Deliberately not here: libgit2's own reader, which reads files on the disk only and follows their `include.path`; and
+//! what the settings mean (`submodules`).
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+const SECTION: &str = "a section of .gitmodules has the form [submodule \"name\"]";
+const LINE: &str = "a line of .gitmodules has the form key = value";
+
+/// A line of the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    /// Its section, as in `submodule.name`; the first part is in lower case.
+    pub(super) section: String,
+    /// In lower case.
+    pub(super) key: String,
+    /// `None` if there is no equals sign.
+    pub(super) value: Option<String>,
+}
+
+/// The settings of a file, in its order; after an error there are no more.
+pub(super) struct Settings<'t> {
+    rest: Characters<'t>,
+    section: String,
+}
+
+impl<'t> Settings<'t> {
+    pub(super) fn of(text: &'t str) -> Self {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        Self { rest: Characters(text.chars().peekable()), section: String::new() }
+    }
+
+    fn read(&mut self) -> Result<Option<Setting>, &'static str> {
+        while let Some(character) = self.rest.next() {
+            match character {
+                '#' | ';' => self.rest.skip_line(),
+                '[' => self.section = section(&mut self.rest).ok_or(SECTION)?,
+                blank if blank.is_ascii_whitespace() => {}
+                first if first.is_ascii_alphabetic() => {
+                    let (key, value) = setting(first, &mut self.rest)?;
+                    return Ok(Some(Setting { section: self.section.clone(), key, value }));
+                }
+                _ => return Err(LINE),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Settings<'_> {
+    type Item = Result<Setting, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = self.read();
+        if read.is_err() {
+            self.rest = Characters("".chars().peekable());
+        }
+        read.transpose()
+    }
+}
+
+/// Characters, with one kind of line end.
+struct Characters<'t>(Peekable<Chars<'t>>);
+
+impl Iterator for Characters<'_> {
+    type Item = char;
+
+    fn next(&mut self) -> Option<char> {
+        match self.0.next() {
+            Some('\r') if self.0.peek() == Some(&'\n') => self.0.next(),
+            other => other,
+        }
+    }
+}
+
+impl Characters<'_> {
+    fn skip_line(&mut self) {
+        let _ = self.find(|character| *character == '\n');
+    }
+}
+
+fn is_key(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '-'
+}
+
+/// What follows `[`.
+fn section(rest: &mut Characters<'_>) -> Option<String> {
+    let mut name = String::new();
+    loop {
+        match rest.next()? {
+            ']' => return Some(name),
+            ' ' | '\t' => break,
+            letter if is_key(letter) || letter == '.' => name.push(letter.to_ascii_lowercase()),
+            _ => return None,
+        }
+    }
+    let quote = rest.find(|character| !matches!(character, ' ' | '\t'))?;
+    if quote != '"' {
+        return None;
+    }
+    name.push('.');
+    loop {
+        match rest.next()? {
+            '\n' => return None,
+            '"' => break,
+            '\\' => name.push(rest.next().filter(|escaped| *escaped != '\n')?),
+            other => name.push(other),
+        }
+    }
+    (rest.next()? == ']').then_some(name)
+}
+
+/// A key that begins with `first`, and its value.
+fn setting(first: char, rest: &mut Characters<'_>) -> Result<(String, Option<String>), &'static str> {
+    let mut key = String::from(first.to_ascii_lowercase());
+    let mut next = rest.next();
+    while let Some(letter) = next.filter(|letter| is_key(*letter)) {
+        key.push(letter.to_ascii_lowercase());
+        next = rest.next();
+    }
+    while matches!(next, Some(' ' | '\t')) {
+        next = rest.next();
+    }
+    match next {
+        None | Some('\n') => Ok((key, None)),
+        Some('=') => value(rest).map(|value| (key, Some(value))),
+        Some(_) => Err(LINE),
+    }
+}
+
+/// A value without quotes, escapes and comments.
+fn value(rest: &mut Characters<'_>) -> Result<String, &'static str> {
+    let (mut text, mut is_quoted) = (String::new(), false);
+    // Blanks at the ends count only in quotes.
+    let mut kept = 0;
+    while let Some(character) = rest.next() {
+        match character {
+            '\n' if is_quoted => break,
+            '\n' => {
+                text.truncate(kept);
+                return Ok(text);
+            }
+            blank if blank.is_ascii_whitespace() && !is_quoted => {
+                if !text.is_empty() {
+                    text.push(blank);
+                }
+                continue;
+            }
+            '#' | ';' if !is_quoted => {
+                rest.skip_line();
+                break;
+            }
+            '"' => is_quoted = !is_quoted,
+            '\\' => match rest.next() {
+                // The value goes on in the next line.
+                Some('\n') => continue,
+                Some('n') => text.push('\n'),
+                Some('t') => text.push('\t'),
+                Some('b') => text.push('\u{8}'),
+                Some(other @ ('"' | '\\')) => text.push(other),
+                _ => return Err("a value in .gitmodules has an unknown escape"),
+            },
+            other => text.push(other),
+        }
+        kept = text.len();
+    }
+    if is_quoted {
+        return Err("a value in .gitmodules has no closing quote");
+    }
+    text.truncate(kept);
+    Ok(text)
+}
