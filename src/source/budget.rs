@@ -299,7 +299,9 @@ mod tests {
         let mut all = budget(80, &[("o.git", "other", 30), ("a.git", "web", 5)]);
         let web = tenant("web");
         while plan(&all, "web", 1).is_some_and(|going| {
-            going.iter().for_each(|mirror| all.remove_mirror(Path::new(mirror)));
+            for mirror in &going {
+                all.remove_mirror(Path::new(mirror));
+            }
             all.reserve(&web, 1)
         }) {}
         assert_eq!(all.oldest_first(), [Path::new("o.git")]);

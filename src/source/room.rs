@@ -61,7 +61,7 @@ impl Source {
         let _removing = self.inner.storage.removing();
         let budget = self.inner.storage.budget();
         let plan = budget.plan_on_full_volume(&self.tenant, bytes, |mirror| self.is_idle(mirror));
-        plan.unwrap_or_default().iter().fold(false, |any, mirror| self.evict(mirror) || any)
+        plan.unwrap_or_default().iter().filter(|mirror| self.evict(mirror)).count() > 0
     }
 
     /// Removes what is more than a budget that was lowered while no agent ran. Returns how many it removed.
