@@ -2,7 +2,7 @@
 //!
 //! - [`Writer`]: the store behind its lock, the locks of the objects, and the cluster; `owners`: what GitSyncs and
 //!   Functions read from the store and hand to it
-//! - `put`: an apply for a commit or a Function, with adoption; `stage`: many of them; `prune`: deletions and releases
+//! - `put`: an apply for a commit or a Function, with adoption, and many of them; `prune`: deletions and releases
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `edit`: what was changed, by whom
 //! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count
 //! - [`FollowUp`]: what the drift loop has to do because of a write
@@ -15,20 +15,18 @@ mod edit;
 mod follow_up;
 mod owners;
 mod prune;
+#[expect(clippy::disallowed_methods, reason = "it waits until a definition is established")]
 mod put;
 mod replicas;
 mod report;
 #[expect(clippy::disallowed_methods, reason = "the latency of reverts is measured")]
 mod revert;
 mod server_side;
-#[expect(clippy::disallowed_methods, reason = "it waits until a definition is established")]
-mod stage;
 #[expect(clippy::disallowed_methods, reason = "the clock of all writes is here")]
 mod writer;
 
 pub use follow_up::{FollowUp, FollowUps};
 pub use prune::Pruned;
-pub use put::{Change, Expect, Put, Step};
+pub use put::{Applied, Change, Expect, Put, Step};
 pub use revert::ServerLoad;
-pub use stage::Applied;
 pub use writer::{Announcement, Writer};

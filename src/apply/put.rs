@@ -5,21 +5,29 @@
 //! [`Writer::hand_over_replicas`], one at a time per object.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::Writer;
 use super::follow_up::FollowUp;
 use super::server_side::Collisions;
 use crate::api::names::MANAGER;
-use crate::cluster::{Apply, Error};
+use crate::cluster::{Apply, Error, Persistence};
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::object::Answered;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
 use crate::managed::{fields, ownership};
 use crate::notification::Message;
-use crate::object::{Digest, Key, Owner};
+use crate::object::{Digest, Key, Owner, is_established};
+
+/// Applies of one stage in flight at once.
+const AT_ONCE: usize = 16;
+/// How long a definition may take to be established.
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// One object to apply, and how.
 #[derive(Clone, Debug)]
@@ -63,6 +71,17 @@ pub enum Change {
     Anothers,
 }
 
+/// What became of one object of a stage.
+#[derive(Debug)]
+pub enum Applied {
+    /// It was applied.
+    Done(Put),
+    /// It was refused.
+    Failed(Error),
+    /// It was refused because a field differs that cannot be changed.
+    Immutable(Error),
+}
+
 /// An answered apply.
 #[derive(Clone, Debug)]
 pub struct Put {
@@ -77,8 +96,32 @@ pub struct Put {
 }
 
 impl Writer {
+    /// Applies one stage of a commit, many objects at a time: the outcome of each as it is answered. One object's failure
+    /// holds back nothing but what needs it.
+    pub fn put_stage<'s>(
+        &'s self,
+        owner: &'s Owner,
+        steps: &'s [Step],
+    ) -> impl Stream<Item = (Arc<Desired>, Applied)> + 's {
+        let puts = steps.iter().map(move |step| async move {
+            // Drift goes before sync work.
+            self.yield_to_reverts().await;
+            let desired = Arc::clone(&step.desired);
+            let applied = match self.put(owner, step).await {
+                Ok(put) if desired.key.is("apiextensions.k8s.io", "CustomResourceDefinition") => {
+                    self.await_established(&desired, put).await
+                }
+                Ok(put) => Applied::Done(put),
+                Err(error) if error.is_invalid() && self.is_immutable(&desired).await => Applied::Immutable(error),
+                Err(error) => Applied::Failed(error),
+            };
+            (desired, applied)
+        });
+        stream::iter(puts).buffer_unordered(AT_ONCE)
+    }
+
     /// Applies an object for its owner. The answer is its last apply from then on.
-    pub async fn put(&self, owner: &Owner, step: Step) -> Result<Put, Error> {
+    pub async fn put(&self, owner: &Owner, step: &Step) -> Result<Put, Error> {
         let desired = &step.desired;
         let key = &desired.key;
         let _lock = self.object_lock(key).lock().await;
@@ -93,7 +136,7 @@ impl Writer {
             }
             begun
         };
-        let outcome = self.put_now(owner, &step, &version).await;
+        let outcome = self.put_now(owner, step, &version).await;
         match &outcome {
             Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
             Ok(put) => {
@@ -217,6 +260,41 @@ impl Writer {
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(String::new()) };
         let entries = ownership::released(live.pointer("/metadata/managedFields").unwrap_or(&Value::Null));
         self.rewrite(desired, resource_version(&live), &entries).await
+    }
+
+    /// Whether a refused change is one of a field that cannot be changed: the object could be created as it is, if it were
+    /// not there already. Texts and causes of the refusals vary too much to tell.
+    async fn is_immutable(&self, desired: &Desired) -> bool {
+        let mut body = desired.body();
+        if desired.key.is("", "Service")
+            && let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut)
+        {
+            // A new Service could not have the addresses that the old one holds.
+            spec.retain(|field, _| field != "clusterIP" && field != "clusterIPs");
+            for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                port.as_object_mut().map(|port| port.remove("nodePort"));
+            }
+        }
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let created = self.cluster().create(&desired.kind, namespace, name, &body, Persistence::DryRun).await;
+        created.is_err_and(|error| error.is_already_exists())
+    }
+
+    /// Waits until a definition is established; what needs it comes in a later stage.
+    async fn await_established(&self, definition: &Desired, put: Put) -> Applied {
+        let mut waited = Duration::ZERO;
+        let mut answer = put.answer.clone();
+        while !is_established(&answer) && waited < ESTABLISHED_WITHIN {
+            tokio::time::sleep(LOOK_EVERY).await;
+            waited += LOOK_EVERY;
+            match self.cluster().get(&definition.kind, None, &definition.key.name).await {
+                Ok(Some(live)) => answer = live,
+                Ok(None) => {}
+                Err(error) => return Applied::Failed(error),
+            }
+        }
+        self.cluster().kinds_changed();
+        Applied::Done(put)
     }
 
     fn announce_left(&self, owner: &Owner, desired: &Desired, error: &Error) {

@@ -209,7 +209,7 @@ impl Performer<'_> {
         }
         let expect = if known.is_some() { Expect::Ours } else { Expect::Absent };
         let step = apply::Step { desired: Arc::clone(desired), expect };
-        let done = self.context.writer.put(self.owner, step).await?;
+        let done = self.context.writer.put(self.owner, &step).await?;
         if done.change == Change::Anothers {
             self.context.writer.remove(self.owner, &desired.key);
             self.refuse_foreign(put, "another client, which has just created it", outcome);

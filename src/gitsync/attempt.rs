@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::{Context, git_syncs};
 use super::outcome::{Outcome, Refused};
-use super::plan::{self, Candidate, DesiredState};
+use super::plan::{self, DesiredState};
 use super::registry;
 use super::resolve::ResolvedSync;
 use super::sync_state::SyncState;
@@ -83,15 +83,22 @@ impl Attempt<'_> {
             row.planned = Some(commit.to_string());
             row.suspended = false;
         });
-        let candidate = Candidate { request, branch, desired };
-        let observed = self.observe(&candidate.desired).await?;
-        let now = Timestamp::now();
-        let plan = plan::decide(&self.context.registry, self.owner, resolved.prune, &candidate, &observed, now);
-        let outcome = self.perform(&candidate, &plan).await?;
+        let observed = self.observe(&desired).await?;
+        let facts = plan::Facts {
+            commit: &commit.to_string(),
+            branch: &branch,
+            desired: &desired.objects,
+            observed: &observed,
+            prune: resolved.prune,
+            allows_prune: request.allows_prune(),
+            now: Timestamp::now(),
+        };
+        let plan = self.context.registry.with(self.owner, |view| plan::plan(view, &facts));
+        let outcome = self.perform(&request, &desired, &plan).await?;
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
         if is_clean && !std::mem::take(&mut self.state.rebuilt) {
             // What was carried out in full is not looked at again.
-            self.state.settled = Some(candidate.request);
+            self.state.settled = Some(request);
         }
         Ok(Some(outcome))
     }

@@ -1,13 +1,15 @@
 //! Carries a plan out: intentions are written down, objects applied, what left deleted or handed over.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::StreamExt;
 use jiff::Timestamp;
 
 use super::attempt::Attempt;
 use super::outcome::{Outcome, Refused};
-use super::plan::{Candidate, Plan, Why};
+use super::plan::{DesiredState, Plan, Why};
 use super::prune::{self, Unproven};
 use super::resolve::SyncRequest;
 use crate::api::conditions::Reason;
@@ -20,8 +22,12 @@ use crate::object::Key;
 impl Attempt<'_> {
     /// Carries the plan out: what is about to be created is written down, then objects are applied, then what left is
     /// deleted or handed over.
-    pub(super) async fn perform(&mut self, candidate: &Candidate, plan: &Plan) -> Result<Outcome, Refused> {
-        let Candidate { request, desired, .. } = candidate;
+    pub(super) async fn perform(
+        &mut self,
+        request: &SyncRequest,
+        desired: &DesiredState,
+        plan: &Plan,
+    ) -> Result<Outcome, Refused> {
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
         self.write_intentions(plan).await?;
         // The commit counts from now on: what left it is never brought back.
@@ -30,8 +36,10 @@ impl Attempt<'_> {
         self.state.paused.clear();
         let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
         for steps in plan.stages.values() {
-            let applied = |desired: Arc<Desired>, applied| self.applied(&desired, applied, &mut tally);
-            writer.put_stage(&owner, steps.clone(), applied).await;
+            let mut puts = pin!(writer.put_stage(&owner, steps));
+            while let Some((desired, applied)) = puts.next().await {
+                self.applied(&desired, applied, &mut tally);
+            }
         }
         if tally.has_definitions {
             self.context.registry.notify();
@@ -48,7 +56,7 @@ impl Attempt<'_> {
             || plan.leaving.held.iter().any(|(_, why)| *why == prune::AWAITS_SIBLINGS);
         let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !self.state.awaits_others {
-            self.complete(candidate, &tally, began);
+            self.complete(desired, &tally, began);
         }
         let note = self.state.rebuilt.then(|| {
             "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
@@ -164,10 +172,10 @@ impl Attempt<'_> {
         pruning
     }
 
-    fn complete(&mut self, candidate: &Candidate, tally: &Tally, began: Instant) {
-        let commit = candidate.request.commit;
+    fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {
+        let commit = desired.commit;
         let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
-        self.state.applied = Some((commit, candidate.desired.tree));
+        self.state.applied = Some((commit, desired.tree));
         let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
         let restarted = said.as_deref() == Some(&commit.to_string()) && tally.affected() == 0;
         if (new && !restarted) || tally.affected() > 0 {

@@ -14,15 +14,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::prune::{self, Leaving, Prune};
-pub use super::registry::Claim;
-use super::registry::Registry;
-use super::resolve::SyncRequest;
+use super::registry::{Claim, View};
 use crate::api::names::SYNC_LABEL;
 pub use crate::apply::{Expect, Step};
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::verdict::is_controlled;
 use crate::managed::{Desired, is_paused, take_over};
-use crate::object::{Key, Owner, Stage, stage};
+use crate::object::{Key, Stage, stage};
 use crate::source::{Commit, TreeId};
 
 /// What is known of a live object that is not kept yet.
@@ -82,16 +80,6 @@ pub struct Observed {
     pub live: HashMap<Key, Live>,
 }
 
-/// A commit that an attempt is about.
-pub(super) struct Candidate {
-    /// What is asked for with it.
-    pub(super) request: SyncRequest,
-    /// What the GitSync follows, as one text.
-    pub(super) branch: String,
-    /// What it wants.
-    pub(super) desired: DesiredState,
-}
-
 /// The desired state of a commit.
 #[derive(Clone)]
 pub(super) struct DesiredState {
@@ -106,18 +94,20 @@ pub(super) struct DesiredState {
 
 /// What the plan is made from.
 pub struct Facts<'a> {
+    /// The commit.
+    pub commit: &'a str,
+    /// What the GitSync follows, as one text.
+    pub branch: &'a str,
     /// What the commit wants.
     pub desired: &'a [Arc<Desired>],
     /// What is there.
     pub observed: &'a Observed,
-    /// Whether another GitSync has a claim on an object that this one wants; with the label that it carries now.
-    pub claimed: &'a dyn Fn(&Key, Option<&str>) -> Claim,
-    /// Whether another GitSync wants an object that this one no longer does.
-    pub desired_elsewhere: &'a dyn Fn(&Key) -> bool,
-    /// Whether to delete, and what lifts the guards.
-    pub prune: Prune,
-    /// Time for rewritten `managedFields` (RFC 3339).
-    pub now: &'a str,
+    /// Whether objects that left are deleted.
+    pub prune: bool,
+    /// Whether somebody allowed to delete whatever leaves with this commit.
+    pub allows_prune: bool,
+    /// When `managedFields` are rewritten.
+    pub now: Timestamp,
 }
 
 /// An object that is not applied, and why.
@@ -175,50 +165,25 @@ pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
     entry.is_some_and(|entry| entry.is_for(desired))
 }
 
-/// The plan for a commit; objects that left are deleted if `prune` says so. From now on its objects count as `owner`'s,
-/// before another GitSync can plan to apply them.
-pub(super) fn decide(
-    registry: &Registry,
-    owner: &Owner,
-    prune: bool,
-    candidate: &Candidate,
-    observed: &Observed,
-    now: Timestamp,
-) -> Plan {
-    let Candidate { request, branch, desired } = candidate;
-    let commit = request.commit.to_string();
-    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    registry.with(owner, |view| {
-        let prune = Prune::of(prune, view.siblings_pending(branch, &commit), request.allows_prune());
-        let plan = plan(&Facts {
-            desired: &desired.objects,
-            observed,
-            claimed: &|key, label| view.claim(key, label, branch, &commit),
-            desired_elsewhere: &|key| view.desired_elsewhere(key),
-            prune,
-            now: &now,
-        });
-        view.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
-        plan
-    })
-}
-
-/// The plan for a commit.
-pub fn plan(facts: &Facts<'_>) -> Plan {
+/// The plan for a commit. From now on its objects count as those of the GitSync whose view of the registry this is, before
+/// another one can plan to apply them.
+pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
+    let Facts { commit, branch, desired, observed, .. } = *facts;
+    let now = facts.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut plan = Plan::default();
-    let mut sorted = facts.desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
+    let mut sorted = desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
     sorted.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.key.cmp(&y.key)));
     for (stage, desired) in sorted {
         let key = &desired.key;
-        if is_unchanged(desired, facts.observed.inventory.0.get(key)) && !facts.observed.live.contains_key(key) {
+        let live = observed.live.get(key);
+        if is_unchanged(desired, observed.inventory.0.get(key)) && live.is_none() {
             plan.unchanged.push(Arc::clone(desired));
             continue;
         }
-        if facts.observed.waiting.contains(key) {
+        if observed.waiting.contains(key) {
             continue;
         }
-        let live = facts.observed.live.get(key);
-        let why = match (facts.claimed)(key, live.and_then(|l| l.label.as_deref())) {
+        let why = match registry.claim(key, live.and_then(|l| l.label.as_deref()), branch, commit) {
             Claim::Held(other) => Some(Why::Claimed(other)),
             Claim::Undecided(other) => Some(Why::AwaitsHandover(other)),
             Claim::Free if live.is_some_and(|live| live.controlled) => Some(Why::Controlled),
@@ -234,17 +199,19 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
                 plan.paused.push(Arc::clone(desired));
                 continue;
             }
-            None if facts.observed.kept.contains(key) => Expect::Ours,
+            None if observed.kept.contains(key) => Expect::Ours,
             None => Expect::Absent,
-            Some(live) if live.is_ours(desired) && facts.observed.inventory.0.contains_key(key) => Expect::Ours,
+            Some(live) if live.is_ours(desired) && observed.inventory.0.contains_key(key) => Expect::Ours,
             Some(live) => Expect::Version {
                 version: live.resource_version.clone(),
-                take_over: take_over(&live.managed_fields, &desired.object.api_version, facts.now),
+                take_over: take_over(&live.managed_fields, &desired.object.api_version, &now),
             },
         };
         plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
     }
-    let desired = facts.desired.iter().map(|d| &d.key).collect();
-    plan.leaving = prune::decide(&desired, &facts.observed.inventory, facts.desired_elsewhere, facts.prune);
+    let prune = Prune::of(facts.prune, registry.siblings_pending(branch, commit), facts.allows_prune);
+    let desired = desired.iter().map(|d| &d.key).collect();
+    plan.leaving = prune::decide(&desired, &observed.inventory, &|key| registry.desired_elsewhere(key), prune);
+    registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
     plan
 }

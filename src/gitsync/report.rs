@@ -92,7 +92,7 @@ impl Task {
         };
         let new = status::after(&old, &facts, Timestamp::now());
         self.settling = Self::wake_for(sync, &outcome, &new);
-        if status::same(&old, &new) {
+        if old == new {
             self.status = Some(old);
             return;
         }

@@ -101,11 +101,6 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Whether two statuses are equal: then nothing is written.
-pub fn same(a: &GitSyncStatus, b: &GitSyncStatus) -> bool {
-    a == b
-}
-
 /// A merge patch that makes `old` say what `new` says: fields that went away are set to null.
 pub fn patch(old: &GitSyncStatus, new: &GitSyncStatus) -> Value {
     let value = |status: &GitSyncStatus| serde_json::to_value(status).unwrap_or_default();

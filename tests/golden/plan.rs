@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mainstay::gitsync::plan::{Expect, Facts, Live, Observed, Plan, is_unchanged, plan};
-use mainstay::gitsync::prune::{self, Prune, Unproven};
+use mainstay::gitsync::prune::{self, Unproven};
 use mainstay::gitsync::registry::{Registry, Row};
 use mainstay::managed::Desired;
 use mainstay::managed::inventory::{Entry, Inventory, uid_bytes};
@@ -165,14 +165,11 @@ fn decide(case: &Case) -> String {
     }
     let observed = Observed { inventory: inventory.clone(), kept, waiting: keys(&case.waiting), live };
     let plan = registry.with(&own(), |view| {
-        plan(&Facts {
-            desired: &wanted,
-            observed: &observed,
-            claimed: &|key, label| view.claim(key, label, BRANCH, COMMIT),
-            desired_elsewhere: &|key| view.desired_elsewhere(key),
-            prune: Prune::of(case.prune, view.siblings_pending(BRANCH, COMMIT), allowed),
-            now: "2026-01-01T00:00:00Z",
-        })
+        let (prune, allows_prune) = (case.prune, allowed);
+        let desired = &wanted;
+        let facts =
+            Facts { commit: COMMIT, branch: BRANCH, desired, observed: &observed, prune, allows_prune, now: now() };
+        plan(view, &facts)
     });
     let mut text = applies(&plan);
     let follows = plan.may_prune(case.failed, case.rebuilt);

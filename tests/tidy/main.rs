@@ -113,7 +113,6 @@ const ACTING: &[&str] = &[
     "src/apply/report.rs",
     "src/apply/revert.rs",
     "src/apply/server_side.rs",
-    "src/apply/stage.rs",
     "src/apply/writer.rs",
     "src/drift/autoscalers.rs",
     "src/drift/by_name.rs",
