@@ -1,7 +1,9 @@
 //! ResourceQuotas: what is allowed, and what is used of it.
 //!
 //! Admission charges what it lets in ([`devcluster_apiserver::quota`]); here it is counted again whenever something in a namespace
-//! with a quota changes, so that what has gone or came to nothing is given back.
+//! with a quota goes, ends or changes, so that it is given back.
+//!
+//! Invariant: what was just charged is not counted, because its object may not be stored yet.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,6 +13,7 @@ use super::controller::{Controller, Queue};
 use devcluster_apiserver::client::CONTROLLER;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::{Change, Event};
+use devcluster_apiserver::object::{is_terminating, text};
 use devcluster_apiserver::quota;
 use devcluster_apiserver::store::Key;
 
@@ -32,6 +35,9 @@ impl Controller for Quotas {
                 known.insert(event.key.clone());
             }
         }
+        if !may_give_back(event) {
+            return;
+        }
         for key in self.quotas.get(namespace).into_iter().flatten() {
             queue.add(Subject { storage: quota::STORAGE.into(), key: key.clone() });
         }
@@ -45,5 +51,21 @@ impl Controller for Quotas {
             Some(client.list(&kind.storage, subject.key.namespace()))
         });
         client.set_status(CONTROLLER, subject, &quota, json!({"hard": hard, "used": used}));
+    }
+}
+
+/// Whether less may be used after this write, or whether it is about another quota.
+fn may_give_back(event: &Event) -> bool {
+    let (Some(old), Some(new)) = (&event.old, &event.new) else {
+        return event.new.is_none() || &*event.storage == quota::STORAGE;
+    };
+    match &*event.storage {
+        // Admission writes what it charges to the status.
+        quota::STORAGE => old.value()["spec"] != new.value()["spec"],
+        "pods" => {
+            let pod = new.value();
+            is_terminating(&pod) || matches!(text(&pod, "/status/phase"), "Succeeded" | "Failed")
+        }
+        _ => true,
     }
 }

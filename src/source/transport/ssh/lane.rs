@@ -62,6 +62,8 @@ pub(super) struct SharedConnection {
     pub(super) connection: Connection,
     since: Instant,
     spent: AtomicBool,
+    /// A conversation on it has begun.
+    has_served: AtomicBool,
     lane: Weak<Lane>,
 }
 
@@ -72,6 +74,11 @@ impl SharedConnection {
         if let Some(lane) = self.lane.upgrade() {
             lane.kept.lock().connections.retain(|(kept, _)| !kept.spent.load(Ordering::Relaxed));
         }
+    }
+
+    /// A conversation on it has begun, so the server allows some.
+    pub(super) fn serve(&self) {
+        self.has_served.store(true, Ordering::Release);
     }
 
     fn is_usable(&self, now: Instant) -> bool {
@@ -170,7 +177,13 @@ impl Lane {
                     self.logins.fetch_add(1, Ordering::Relaxed);
                     let now = Instant::now();
                     let lane = Arc::downgrade(self);
-                    let connection = SharedConnection { connection, since: now, spent: AtomicBool::new(false), lane };
+                    let connection = SharedConnection {
+                        connection,
+                        since: now,
+                        spent: AtomicBool::new(false),
+                        has_served: AtomicBool::new(false),
+                        lane,
+                    };
                     let connection = Arc::new(connection);
                     self.kept.lock().connections.push((Arc::clone(&connection), now));
                     tokio::spawn(close_when_idle(Arc::downgrade(self)));
@@ -198,8 +211,8 @@ impl Lane {
         }
     }
 
-    /// The server allows no more conversations on this connection than there are. Returns whether there are any; a
-    /// connection that cannot have one is of no use.
+    /// The server allows no more conversations on this connection than there are. Returns whether there are or were any:
+    /// others may have begun theirs before whoever logged in. A connection that has none is of no use any more.
     pub(super) fn set_full(&self, connection: &Arc<SharedConnection>) -> bool {
         // One reference is the list's, one the caller's.
         let others = Arc::strong_count(connection).saturating_sub(2);
@@ -207,7 +220,7 @@ impl Lane {
         if others == 0 {
             connection.spend();
         }
-        others > 0
+        others > 0 || connection.has_served.load(Ordering::Acquire)
     }
 
     fn room(&self) -> usize {

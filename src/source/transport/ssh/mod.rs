@@ -151,7 +151,10 @@ impl SshWire<'_> {
             };
             let opened_within = if is_kept { CHANNEL.min(silence) } else { silence };
             match Box::pin(begin(&connection, address, silence, opened_within)).await {
-                Ok(session) => return Ok(Body::ssh(session, limit, silence)),
+                Ok(session) => {
+                    connection.serve();
+                    return Ok(Body::ssh(session, limit, silence));
+                }
                 Err(NotBegun::Answered(fault)) => return Err(fault),
                 Err(NotBegun::Full) if lane.set_full(&connection) => {}
                 Err(NotBegun::Full) if is_kept => {}
