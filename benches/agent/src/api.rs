@@ -36,6 +36,20 @@ pub(crate) struct GitSyncStatus {
 #[kube(schema = "disabled")]
 pub(crate) struct GitRepositorySpec {}
 
+/// The fields of a Receiver that are read.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
+#[kube(group = "mainstay.dev", version = "v1alpha1", kind = "Receiver", namespaced)]
+#[kube(status = "ReceiverStatus", schema = "disabled")]
+pub(crate) struct ReceiverSpec {}
+
+/// The fields of a Receiver's status that are read.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReceiverStatus {
+    /// The path at which it receives deliveries.
+    pub(crate) webhook_path: Option<String>,
+}
+
 /// The fields of a Function that are read.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
 #[kube(group = "serverless.kyma-project.io", version = "v1alpha1", kind = "Function", namespaced)]

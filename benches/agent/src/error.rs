@@ -30,6 +30,10 @@ pub enum Error {
     NotReached { missing: usize, seconds: u64 },
     #[error("the agent did not act on a request within {seconds} s")]
     NotHandled { seconds: u64 },
+    #[error("no Receiver was ready within {seconds} s")]
+    NotReceiving { seconds: u64 },
+    #[error("could not deliver a push")]
+    Deliver(#[source] reqwest::Error),
     #[error("could not tell the embedded cluster what to simulate")]
     Simulate(#[source] reqwest::Error),
     #[error("could not ask the registry")]

@@ -45,6 +45,8 @@ pub(super) struct Stand {
     pub server: Option<String>,
     kubeconfig: PathBuf,
     port: u16,
+    /// Where webhooks are received.
+    receive: u16,
     environment: Vec<(OsString, OsString)>,
     agent: Option<Process>,
     /// The limit of the agent's memory, if it has one.
@@ -65,7 +67,7 @@ impl Stand {
     /// Starts the cluster (unless one is given) and installs the definitions; no agent runs yet.
     pub(super) async fn start(product: &Product, kubeconfig: Option<&Path>, memory: f64) -> Result<Self, Error> {
         let directory = tempfile::tempdir().map_err(Error::Directory)?;
-        let port = free_port()?;
+        let (port, receive) = (free_port()?, free_port()?);
         let metrics = format!("http://127.0.0.1:{port}/metrics");
         let (cluster, server, kubeconfig, counters) = if let Some(path) = kubeconfig {
             (None, None, path.to_owned(), Counters::Agent(metrics))
@@ -82,6 +84,7 @@ impl Stand {
             server,
             kubeconfig,
             port,
+            receive,
             environment: Vec::new(),
             agent: None,
             limit: None,
@@ -96,6 +99,11 @@ impl Stand {
         self.directory.path()
     }
 
+    /// The URL at which the agent receives webhooks for this path.
+    pub(super) fn webhook_url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.receive)
+    }
+
     /// Sets an environment variable of every agent that is started from now on.
     pub(super) fn set(&mut self, name: &str, value: impl Into<OsString>) {
         self.environment.push((name.into(), value.into()));
@@ -105,6 +113,7 @@ impl Stand {
     pub(super) async fn start_agent(&mut self) -> Result<Duration, Error> {
         let mut arguments: Vec<OsString> = ["agent", "--allow-local", "-n", NAMESPACE].map(Into::into).to_vec();
         arguments.push(format!("--listen=127.0.0.1:{}", self.port).into());
+        arguments.push(format!("--receive=127.0.0.1:{}", self.receive).into());
         arguments.extend(["--kubeconfig".into(), self.kubeconfig.clone().into()]);
         arguments.extend(["--data".into(), self.directory.path().join("agent").into()]);
         let mut agent = Process::start(&arguments, &self.environment, self.directory.path())?;

@@ -8,7 +8,7 @@ use super::{
     Error,
     observer::until_last,
     progress,
-    table::{Row, Target, duration},
+    table::{Latencies, Row, Target, duration},
     world::{Over, World},
 };
 
@@ -26,6 +26,8 @@ const POD_MIB: u32 = 160;
 const COMMITS: u32 = 20;
 /// Lookups among many references.
 const LOOKUPS: u64 = 5;
+/// Pushes that are reported.
+const PUSHES: u32 = 50;
 /// No poll comes meanwhile.
 const NEVER: &str = "1h";
 
@@ -43,6 +45,8 @@ pub(super) async fn all(world: &mut World, remotes: usize, idle_seconds: u64, la
     }
     progress("one-file commits among many files");
     rows.push(many_files(world).await?);
+    progress("pushes that a Receiver reports");
+    rows.push(pushes(world).await?);
     if large {
         progress("a large repository");
         rows.push(large_repository(world).await?);
@@ -171,11 +175,40 @@ async fn many_files(world: &mut World) -> Result<Row, Error> {
     world.stand.row(mark, situation, duration(start.elapsed() / COMMITS), |_| targets).await
 }
 
+/// A push is committed before it is reported, as hosts do it.
+async fn pushes(world: &mut World) -> Result<Row, Error> {
+    let name = "pushed";
+    let repository = world.repository(name)?;
+    repository.commit(0)?;
+    world.follow(name, Over::Http, NEVER).await?;
+    world.reach([name.to_owned()], 0).await?;
+    let (url, client) = (world.receiver().await?, reqwest::Client::new());
+    let mark = world.stand.mark().await?;
+    let mut latencies = Vec::new();
+    for revision in 1..=PUSHES {
+        repository.commit(revision)?;
+        world.observer.forget();
+        let start = Instant::now();
+        world.deliver(&client, &url, name).await?;
+        let reached = world.reach([name.to_owned()], revision).await?;
+        latencies.push(until_last(start, &reached));
+        // A remote is looked up at most once per second because of deliveries.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    }
+    let latencies = Latencies::of(latencies);
+    let (p50, most) = (latencies.percentile(0.5), latencies.percentile(1.0));
+    let situation = format!("{PUSHES} pushes, one by one, each from its webhook until it is applied");
+    let wall = format!("p50 {}, at most {}", duration(p50), duration(most));
+    let targets = vec![Target::new("≤ 300 ms", most <= Duration::from_millis(300))];
+    world.stand.row(mark, situation, wall, |_| targets).await
+}
+
 /// In a cgroup, the file cache counts as well: the agent is killed if it needs more.
 async fn large_repository(world: &mut World) -> Result<Row, Error> {
     let name = "large";
     world.repository(name)?.commit_with_noise(0, LARGE_FILES)?;
-    let place = if world.stand.limit_memory(POD_MIB) { "in" } else { "not in" };
+    let is_limited = world.stand.limit_memory(POD_MIB);
+    let place = if is_limited { "in" } else { "not in" };
     let (mark, asked, start) = (world.stand.mark().await?, world.http.counts(), Instant::now());
     world.follow(name, Over::Http, NEVER).await?;
     let reached = world.reach([name.to_owned()], 0).await?;
@@ -184,5 +217,6 @@ async fn large_repository(world: &mut World) -> Result<Row, Error> {
         "first fetch of a repository of {LARGE_FILES} MiB, until it is applied, {place} a cgroup of {POD_MIB} MiB: {fetched} MiB \
          fetched"
     );
-    world.stand.row(mark, situation, duration(until_last(start, &reached)), |_| Vec::new()).await
+    let targets = vec![Target::new(format!("in a cgroup of {POD_MIB} MiB"), is_limited)];
+    world.stand.row(mark, situation, duration(until_last(start, &reached)), |_| targets).await
 }

@@ -22,13 +22,17 @@ use super::{
 };
 use crate::{
     Product,
-    api::{GitRepository, GitSync, REQUESTED_AT, SYNC_LABEL},
+    api::{GitRepository, GitSync, REQUESTED_AT, Receiver, SYNC_LABEL},
 };
 
 /// Most memory that the agent may have, in MiB.
 const MEMORY: f64 = 64.0;
 /// Name of the Secret with the SSH key.
 const SECRET: &str = "ssh";
+/// Name of the Receiver, and of the Secret with its token.
+const RECEIVER: &str = "pushes";
+/// Its token.
+const TOKEN: &str = "the-token-of-the-measurement";
 
 /// Everything of one measurement.
 pub(super) struct World {
@@ -132,6 +136,41 @@ impl World {
         let patch: Value = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
         api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
         Ok(token)
+    }
+
+    /// The URL of a Receiver that takes pushes as GitLab reports them, once it is ready.
+    pub(super) async fn receiver(&self) -> Result<String, Error> {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": RECEIVER }, "stringData": { "token": TOKEN },
+        });
+        self.stand.apply_named::<Secret>(&secret).await?;
+        let receiver = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "Receiver", "metadata": { "name": RECEIVER },
+            "spec": { "type": "gitlab", "secretRef": { "name": RECEIVER } },
+        });
+        self.stand.apply_named::<Receiver>(&receiver).await?;
+        let api = Api::<Receiver>::namespaced(self.stand.client.clone(), NAMESPACE);
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end {
+            let receiver = api.get(RECEIVER).await.map_err(Error::Ask)?;
+            if let Some(path) = receiver.status.and_then(|status| status.webhook_path) {
+                return Ok(self.stand.webhook_url(&path));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(Error::NotReceiving { seconds: DEADLINE.as_secs() })
+    }
+
+    /// Reports a push to the branch of a repository to the Receiver.
+    pub(super) async fn deliver(&self, client: &reqwest::Client, url: &str, name: &str) -> Result<(), Error> {
+        let body = json!({
+            "event_name": "push", "ref": "refs/heads/main",
+            "project": { "git_http_url": self.http.url(&format!("{name}.git")) },
+        });
+        let request = client.post(url).header("X-Gitlab-Event", "Push Hook").header("X-Gitlab-Token", TOKEN);
+        let request = request.header("Content-Type", "application/json").body(body.to_string());
+        let answer = request.send().await.and_then(reqwest::Response::error_for_status);
+        answer.map(drop).map_err(Error::Deliver)
     }
 }
 
