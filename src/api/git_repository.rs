@@ -48,6 +48,11 @@ pub struct GitRepositorySpec {
     /// submodules on the same server only. By default a submodule under `baseDir` is a problem.
     #[serde(default, skip_serializing_if = "is_default")]
     pub submodules: bool,
+    /// Whether files in Git LFS are fetched, as far as they are read: over HTTP(S), from the server of the repository or the
+    /// `lfs.url` of `.lfsconfig`. The credentials are sent to the repository's own server only. By default such a file is a
+    /// problem.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lfs: bool,
 }
 
 /// Which keys of an SSH server are trusted.

@@ -111,6 +111,8 @@ pub struct InGit {
     pub known_hosts: Option<String>,
     /// Whether submodules are fetched as well.
     pub submodules: bool,
+    /// Whether files in Git LFS are fetched.
+    pub lfs: bool,
     /// Whether local repositories are allowed.
     pub allow_local: bool,
 }
@@ -187,7 +189,7 @@ fn required(tree: &Tree, src: &Path, name: &str, runtime: &Runtime) -> Result<St
         }
     };
     if is_lfs_pointer(&src.join(&at))? {
-        let text = format!("`{name}` is kept in Git LFS, which is not fetched; commit the file itself");
+        let text = format!("`{name}` is kept in Git LFS, which is not fetched; let the GitRepository say `lfs: true`");
         return Err(Finding::source(text).into());
     }
     Ok(at)

@@ -73,6 +73,9 @@ struct Fetch {
     /// Also fetch submodules
     #[arg(long, requires = "url")]
     submodules: bool,
+    /// Also fetch files in Git LFS
+    #[arg(long, requires = "url")]
+    lfs: bool,
     /// Also read local repositories
     #[arg(long)]
     allow_local: bool,
@@ -150,6 +153,7 @@ fn in_git(arguments: &Fetch) -> Result<InGit, source::Error> {
         proxy: arguments.proxy.clone(),
         known_hosts: arguments.known_hosts.clone(),
         submodules: arguments.submodules,
+        lfs: arguments.lfs,
         allow_local: arguments.allow_local,
     })
 }

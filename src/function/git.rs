@@ -44,12 +44,17 @@ pub struct Tree {
     pub tree: String,
     /// Which submodules below the tree were fetched; `None` if none are to be, or if that is not known yet.
     pub submodules: Option<String>,
+    /// Which LFS server the commit names, by the id of its `.lfsconfig`; empty without one; `None` if files in Git LFS are not
+    /// fetched, or if that is not known yet.
+    pub lfs: Option<String>,
 }
 
 impl Tree {
     /// What is built from it: other files have another text.
     pub fn content(&self) -> String {
-        format!("{}{}", self.tree, self.submodules.as_deref().unwrap_or_default())
+        let submodules = self.submodules.as_deref().unwrap_or_default();
+        let lfs = self.lfs.as_ref().map(|server| format!(" lfs {server}")).unwrap_or_default();
+        format!("{}{submodules}{lfs}", self.tree)
     }
 }
 
@@ -67,6 +72,8 @@ pub struct Access {
     pub known_hosts: Option<String>,
     /// Whether submodules are fetched as well.
     pub submodules: bool,
+    /// Whether files in Git LFS are fetched.
+    pub lfs: bool,
 }
 
 /// Why the source cannot be read.
@@ -186,6 +193,7 @@ pub(super) async fn remote(
         proxy: spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.clone()),
         known_hosts: known_hosts.map(|lines| lines.join("\n")),
         submodules: spec.submodules,
+        lfs: spec.lfs,
     };
     let mut verification = None;
     if let Some(verify) = &spec.verify {
@@ -193,7 +201,7 @@ pub(super) async fn remote(
         verification =
             Verification::new(Some(verify), known.verify.as_ref().and_then(Known::data)).map_err(unusable)?;
     }
-    Ok((Remote { url, credentials, connection, verification, submodules: spec.submodules }, access))
+    Ok((Remote { url, credentials, connection, verification, submodules: spec.submodules, lfs: spec.lfs }, access))
 }
 
 /// The tree that the reference resolves to, by a lookup that is at most `max_age` old. `last` is the previous result.
@@ -212,7 +220,9 @@ pub(super) async fn tree(
     // The Job builds this tree, from whichever commit it fetches it.
     source.verify(remote, &found).await?;
     let head = found.commit.to_string();
-    let is_same = |last: &&Tree| last.head == head && last.submodules.is_some() == remote.submodules;
+    let is_same = |last: &&Tree| {
+        last.head == head && last.submodules.is_some() == remote.submodules && last.lfs.is_some() == remote.lfs
+    };
     if let Some(last) = last.filter(is_same) {
         return Ok(last.clone());
     }
@@ -226,9 +236,12 @@ pub(super) async fn tree(
         .into());
     };
     let tree = tree.to_string();
-    let commit = last.filter(|last| last.tree == tree).map_or_else(|| head.clone(), |last| last.commit.clone());
+    let lfs = if remote.lfs { Some(snapshot.lfs_config().await?.unwrap_or_default()) } else { None };
+    // An older commit names the LFS server that it had.
+    let is_same = |last: &&Tree| last.tree == tree && (lfs.is_none() || last.lfs == lfs);
+    let commit = last.filter(is_same).map_or_else(|| head.clone(), |last| last.commit.clone());
     let submodules = remote.submodules.then(|| snapshot.submodules_below(&base_dir).unwrap_or_default());
-    Ok(Tree { location: location.clone(), head, commit, tree, submodules })
+    Ok(Tree { location: location.clone(), head, commit, tree, submodules, lfs })
 }
 
 /// Passes on what an abbreviated commit id resolved to before this process began, so that the remote is not searched
@@ -254,5 +267,6 @@ pub fn last_resolved(namespace: &str, status: &FunctionStatus) -> Option<Tree> {
         commit,
         tree: text(&status.tree)?,
         submodules: None,
+        lfs: None,
     })
 }

@@ -56,8 +56,8 @@ impl fmt::Display for BuildCause {
     }
 }
 
-/// The recipe of a Function's image. `tree` is the Git tree of `baseDir` in hexadecimal digits, with the submodules
-/// below it; `None` for inline Functions.
+/// The recipe of a Function's image. `tree` is the Git tree of `baseDir` in hexadecimal digits, with what else its files
+/// depend on; `None` for inline Functions.
 pub fn recipe(function: &ResolvedFunction, tree: Option<&str>, platform: &str) -> Recipe {
     let (source, deps): (Vec<&str>, Vec<&str>) = match &function.code {
         Code::Inline { source, dependencies } => (vec!["inline", source], vec![dependencies]),

@@ -56,7 +56,7 @@ impl Attempt<'_> {
         max_age: Duration,
     ) -> Result<Option<Outcome>, Refused> {
         let found = self.look_up(resolved, remote, max_age).await?;
-        let (commit, request) = (found.commit, resolved.request(found.commit));
+        let (commit, request) = (found.commit, resolved.request(found.commit, remote));
         if self.state.settled.as_ref() == Some(&request) {
             return Ok(None);
         }

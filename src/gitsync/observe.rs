@@ -66,7 +66,8 @@ impl Task {
             access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
         }
         let source::Access { credentials, connection } = access;
-        let mut remote = Remote { url, credentials, connection, verification: None, submodules: spec.submodules };
+        let mut remote =
+            Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
         let verification = match (&spec.verify, &known.verify) {
             (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
                 .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),
@@ -129,7 +130,8 @@ impl Attempt<'_> {
     ) -> Result<DesiredState, Refused> {
         let (generation, base_dir) = (request.generation, &resolved.directory.base_dir);
         let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
-        let is_same = |w: &&DesiredState| w.commit == found.commit && w.submodules.0 == remote.submodules;
+        let is_same =
+            |w: &&DesiredState| w.commit == found.commit && w.submodules.0 == remote.submodules && w.lfs == remote.lfs;
         if let Some(desired) = known.filter(is_same) {
             return Ok(desired.clone());
         }
@@ -151,14 +153,16 @@ impl Attempt<'_> {
             }
         };
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
-        let is_same =
-            |w: &&mut DesiredState| w.tree == tree && w.generation == generation && w.submodules == submodules;
+        let is_same = |w: &&mut DesiredState| {
+            w.tree == tree && w.generation == generation && w.submodules == submodules && w.lfs == remote.lfs
+        };
         if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
             desired.commit = found.commit;
             return Ok(desired.clone());
         }
-        let objects = if tree.is_none() { Vec::new() } else { self.decode(&snapshot, &resolved.directory).await? };
-        let desired = DesiredState { commit: found.commit, tree, submodules, generation, objects };
+        let objects =
+            if tree.is_none() { Vec::new() } else { self.decode(remote, snapshot, &resolved.directory).await? };
+        let desired = DesiredState { commit: found.commit, tree, submodules, lfs: remote.lfs, generation, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
     }
@@ -186,7 +190,14 @@ impl Attempt<'_> {
         }
     }
 
-    async fn decode(&self, snapshot: &Snapshot, directory: &Directory) -> Result<Vec<Arc<Desired>>, Refused> {
+    async fn decode(
+        &self,
+        remote: &Remote,
+        snapshot: Snapshot,
+        directory: &Directory,
+    ) -> Result<Vec<Arc<Desired>>, Refused> {
+        let source = self.source();
+        let snapshot = source.fetch_large_files(remote, snapshot, &directory.base_dir, manifest::reads).await?;
         let (memory, limits) = (Arc::clone(&self.context.memory), self.context.limits.clone());
         let base_dir = directory.base_dir.clone();
         let decoded = snapshot
@@ -218,7 +229,7 @@ impl Attempt<'_> {
             let reference = Reference::parse(&commit)?;
             let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
             let snapshot = self.source().fetch(remote, &found).await?;
-            self.decode(&snapshot, directory).await
+            self.decode(remote, snapshot, directory).await
         };
         match kept.await {
             Ok(objects) => {

@@ -88,6 +88,8 @@ pub(super) struct DesiredState {
     pub(super) tree: Option<TreeId>,
     /// Whether submodules are fetched, and which of them are below `baseDir`.
     pub(super) submodules: (bool, Option<String>),
+    /// Whether files in Git LFS are fetched.
+    pub(super) lfs: bool,
     pub(super) generation: Option<i64>,
     pub(super) objects: Vec<Arc<Desired>>,
 }

@@ -7,7 +7,7 @@ use super::windows::Windows;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
-use crate::source::{BaseDir, Commit, Reference};
+use crate::source::{BaseDir, Commit, Reference, Remote};
 
 /// What a GitSync asks for.
 #[derive(Clone, Debug)]
@@ -43,6 +43,10 @@ pub(super) struct SyncRequest {
     pub(super) commit: Commit,
     pub(super) generation: Option<i64>,
     pub(super) allow_prune: Option<String>,
+    /// Whether submodules are fetched.
+    pub(super) submodules: bool,
+    /// Whether files in Git LFS are fetched.
+    pub(super) lfs: bool,
 }
 
 impl ResolvedSync {
@@ -64,9 +68,10 @@ impl ResolvedSync {
         })
     }
 
-    /// What is asked for with this commit.
-    pub(super) fn request(&self, commit: Commit) -> SyncRequest {
-        SyncRequest { commit, generation: self.generation, allow_prune: self.allow_prune.clone() }
+    /// What is asked for with this commit of the remote.
+    pub(super) fn request(&self, commit: Commit, remote: &Remote) -> SyncRequest {
+        let (generation, allow_prune) = (self.generation, self.allow_prune.clone());
+        SyncRequest { commit, generation, allow_prune, submodules: remote.submodules, lfs: remote.lfs }
     }
 
     /// Whether somebody asked to apply this commit although a window holds it back.

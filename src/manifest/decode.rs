@@ -78,7 +78,7 @@ pub fn decode(
         }
         let content = read(entry)?;
         if content.starts_with(LFS_POINTER) {
-            let hint = "commit the file itself (`git lfs migrate export --include=...`), or name it in .mainstayignore";
+            let hint = "let the GitRepository say `lfs: true`, or name it in .mainstayignore";
             decoded.problems.push(Problem::new(
                 Place::file(path),
                 "the file is kept in Git LFS, which is not fetched",

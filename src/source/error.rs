@@ -110,6 +110,15 @@ pub enum Error {
         #[source]
         cause: Arc<Error>,
     },
+    /// A file in Git LFS cannot be fetched.
+    #[error("fetch {path}, which is kept in Git LFS")]
+    LargeFile {
+        /// Its path in the repository.
+        path: String,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
     /// A local repository cannot be watched.
     #[error("watch the repository in {}", path.display())]
     Watch {
@@ -139,6 +148,7 @@ impl Error {
             | Self::LookupHead { cause, .. }
             | Self::Fetch { cause, .. }
             | Self::Read { cause, .. }
+            | Self::LargeFile { cause, .. }
             | Self::Watch { cause, .. } => cause,
         }
     }
@@ -362,6 +372,12 @@ pub enum Fault {
         "the volume of the mirrors is full; give it more room, or lower `--mirror-budget` of the agent below its size"
     )]
     DiskFull,
+    /// A Git LFS server does not give a file.
+    #[error("{why}")]
+    Lfs {
+        /// Why not, without anything that the server said.
+        why: &'static str,
+    },
     /// The mirrors in use, and what other namespaces have in their shares, leave no room.
     #[error(
         "the Git mirrors in use, those of other namespaces and this one need more than the {} MiB that all mirrors may have; raise `--mirror-budget` of \
@@ -546,6 +562,7 @@ impl Fault {
             | Self::DiskFull
             | Self::NoRoom { .. }
             | Self::Lacking { .. }
+            | Self::Lfs { .. }
             | Self::Local { .. }
             | Self::Watch { .. } => Class::Unavailable,
             Self::Ssh(fault) => fault.class(),

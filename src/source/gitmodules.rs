@@ -1,4 +1,4 @@
-//! The syntax of `.gitmodules`: that of Git's configuration files.
+//! The syntax of `.gitmodules`, and of `.lfsconfig`: that of Git's configuration files.
 //!
 //! Invariant: it is read as Git reads it from a commit: nothing that it says includes another file.
 //! Deliberately not here: libgit2's own reader, which reads files on the disk only and follows their `include.path`; and

@@ -27,6 +27,7 @@ use super::error::Fault;
 use super::fair_queue::Tenant;
 use super::id::{Commit, Id};
 use super::integrity;
+use super::large_files;
 use super::objects::Objects;
 use super::spool::PackSpool;
 use super::storage::{HELD, MIRROR, Storage};
@@ -217,6 +218,7 @@ impl Generation {
         let packs = if packs.is_empty() { there } else { packs };
         // What a killed process left there; if it cannot be removed, it does no harm.
         let _ = integrity::remove_unfinished(&directory);
+        large_files::remove_unfinished(&path);
         storage.measure_generation(&path);
         Ok(Some(Self::new(path, commits, packs, storage.clone())))
     }
@@ -369,9 +371,9 @@ impl Generation {
         fs::write(&fresh, lines).and_then(|()| fs::rename(&fresh, self.path.join(HELD))).map_err(Fault::disk)
     }
 
-    /// Bytes and packs on the disk.
+    /// Bytes, with those of files in Git LFS, and packs on the disk.
     pub(super) fn size(&self) -> Result<(u64, usize), Fault> {
-        let (mut bytes, mut packs) = (0, 0);
+        let (mut bytes, mut packs) = (large_files::bytes(&self.path), 0);
         for entry in fs::read_dir(self.pack_directory()).map_err(Fault::disk)? {
             let entry = entry.map_err(Fault::disk)?;
             // A file that disappears meanwhile does not count.

@@ -37,6 +37,11 @@ mod integrity;
 mod judgements;
 mod key_pair;
 mod known_hosts;
+#[expect(clippy::disallowed_methods, reason = "files of a mirror")]
+mod large_files;
+mod lfs;
+#[expect(clippy::disallowed_methods, reason = "files of a mirror")]
+mod lfs_fetch;
 mod link_local;
 #[expect(clippy::disallowed_methods, reason = "requests to a remote have a deadline")]
 mod lookup;

@@ -24,12 +24,14 @@ pub struct Remote {
     pub verification: Option<Arc<Verification>>,
     /// Whether the submodules of a commit are fetched with it, and theirs.
     pub submodules: bool,
+    /// Whether files in Git LFS are fetched.
+    pub lfs: bool,
 }
 
 impl Remote {
     /// A remote whose connection is made with nothing special.
     pub fn new(url: RemoteUrl, credentials: Credentials) -> Self {
-        Self { url, credentials, connection: Connection::default(), verification: None, submodules: false }
+        Self { url, credentials, connection: Connection::default(), verification: None, submodules: false, lfs: false }
     }
 
     /// The same remote for whoever wants what was verified, and applied, before.

@@ -84,6 +84,8 @@ pub(super) struct State {
     pub(super) resolutions: Mutex<Resolutions>,
     /// What was fetched in vain.
     pub(super) in_vain: Mutex<InVain>,
+    /// Locked while files in Git LFS are fetched: whoever waits finds them in the mirror.
+    pub(super) fetching_large_files: tokio::sync::Mutex<()>,
     /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
@@ -298,6 +300,12 @@ impl Source {
             self.inner.tokens.refused(app.digest(&api));
         }
         transport::without_credentials(credentials, fault)
+    }
+
+    /// The HTTP client for a remote, which may itself be reached otherwise.
+    pub(super) fn http(&self, remote: &Remote) -> Result<Arc<transport::Http>, Fault> {
+        let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
+        self.inner.http.get(&remote.connection, &state.client)
     }
 
     /// The client for a remote that is not local.

@@ -9,6 +9,8 @@ use sha2::{Digest as _, Sha256};
 use super::ancestry::{Ancestry, ancestry};
 use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
+use super::large_files::{LargeFiles, Pointers};
+use super::lfs::{self, Pointer};
 use super::mirror::Generation;
 use super::objects::Objects;
 use super::permits::TenantPermits;
@@ -26,6 +28,8 @@ pub struct Snapshot {
     inner: Arc<Inner>,
     /// Its submodules that were fetched, by their paths.
     submodules: Arc<BTreeMap<String, Snapshot>>,
+    /// Its files in Git LFS that were fetched.
+    large: Option<Arc<LargeFiles>>,
 }
 
 /// A submodule of a commit that `.gitmodules` knows.
@@ -84,7 +88,13 @@ impl Snapshot {
         let Some(info) = objects.commit(commit)? else { return Ok(None) };
         let inner = Inner { root: info.tree, objects, generation, limits, share };
         inner.objects.directory(inner.root, &BaseDir::root())?;
-        Ok(Some(Self { commit, subject: info.subject.into(), inner: Arc::new(inner), submodules: Arc::default() }))
+        Ok(Some(Self {
+            commit,
+            subject: info.subject.into(),
+            inner: Arc::new(inner),
+            submodules: Arc::default(),
+            large: None,
+        }))
     }
 
     /// How the commit is related to one that was followed before, as far as the mirror shows that. Blocks.
@@ -171,6 +181,53 @@ impl Snapshot {
         Self { submodules: Arc::new(submodules), ..self }
     }
 
+    /// The pointers to files in Git LFS among those that are read, without those in submodules, and what `.lfsconfig` says.
+    /// Blocks.
+    pub(super) fn pointers(
+        &self,
+        base_dir: &BaseDir,
+        is_read: fn(&str) -> bool,
+    ) -> Result<(Pointers, Option<String>), Error> {
+        let mut found = Pointers::new();
+        for entry in self.listing(base_dir, is_read)? {
+            let is_small = entry.kind == EntryKind::File && entry.size < lfs::POINTER_BYTES;
+            if is_small
+                && self.submodule_at(&entry.path).is_none()
+                && let Some(pointer) = Pointer::read(&self.read(&entry)?)
+            {
+                found.insert(entry.id, (entry.path, pointer));
+            }
+        }
+        let config = if found.is_empty() { None } else { self.lfs_config_file()? };
+        let unread = |cause| self.unread(lfs::CONFIG_FILE.to_owned(), cause);
+        let text = config.map(|id| self.inner.objects.blob(id, submodules::FILE_BYTES)).transpose().map_err(unread)?;
+        Ok((found, text.map(|text| String::from_utf8_lossy(&text).into_owned())))
+    }
+
+    /// The id of `.lfsconfig`, which says where the files in Git LFS are; `None` if there is none.
+    pub async fn lfs_config(&self) -> Result<Option<String>, Error> {
+        Ok(self.blocking(Self::lfs_config_file).await??.map(|id| id.to_string()))
+    }
+
+    fn lfs_config_file(&self) -> Result<Option<BlobId>, Error> {
+        let path = BaseDir::parse(lfs::CONFIG_FILE)?;
+        let found = self.inner.objects.entry(self.inner.root, &path);
+        match found.map_err(|cause| self.unread(lfs::CONFIG_FILE.to_owned(), cause))? {
+            Some((EntryKind::File, id)) => Ok(Some(BlobId(id))),
+            _ => Ok(None),
+        }
+    }
+
+    /// The mirror that it reads from; `None` for a local repository.
+    pub(super) fn generation(&self) -> Option<Arc<Generation>> {
+        self.inner.generation.clone()
+    }
+
+    /// The same snapshot with these files.
+    pub(super) fn with_large_files(self, large: LargeFiles) -> Self {
+        Self { large: Some(Arc::new(large)), ..self }
+    }
+
     /// The submodule that a path leads to or into, its path, and the path within it.
     fn submodule_at<'p>(&self, path: &'p str) -> Option<(&str, &Self, &'p str)> {
         self.submodules.iter().find_map(|(own, submodule)| {
@@ -200,7 +257,12 @@ impl Snapshot {
             let directory = directory.ok_or(Fault::MissingDirectory)?;
             inner.objects.walk(directory, base_dir.path(), &inner.limits, seen, is_read)
         });
-        let walked = walked.map_err(|cause| self.unread(base_dir.to_string(), cause))?;
+        let mut walked = walked.map_err(|cause| self.unread(base_dir.to_string(), cause))?;
+        if let Some(large) = &self.large {
+            for entry in walked.iter_mut().filter(|entry| entry.kind == EntryKind::File) {
+                (entry.id, entry.size) = large.content(entry.id).unwrap_or((entry.id, entry.size));
+            }
+        }
         if self.submodules.is_empty() {
             return Ok(walked);
         }
@@ -240,6 +302,14 @@ impl Snapshot {
         let (mut holder, mut path) = (self, entry.path.as_str());
         while let Some((_, submodule, rest)) = holder.submodule_at(path) {
             (holder, path) = (submodule, rest);
+        }
+        if let Some(read) = holder.large.as_ref().and_then(|large| large.read(entry.id)) {
+            // Whoever asks next fetches it anew.
+            return read.map_err(|cause| Error::Read {
+                path: path.to_owned(),
+                commit: self.commit,
+                cause: Arc::new(cause),
+            });
         }
         let read = holder.inner.objects.blob(entry.id, holder.inner.limits.file_bytes);
         read.map_err(|cause| holder.unread(path.to_owned(), cause))

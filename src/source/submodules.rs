@@ -88,7 +88,7 @@ pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
         (Credentials::Anonymous, Connection { authorities, client: None, proxy: connection.proxy.clone() })
     };
     // The commit of a submodule is what its parent says, whoever signed that.
-    Ok(Remote { url, credentials, connection, verification: None, submodules: parent.submodules })
+    Ok(Remote { url, credentials, connection, verification: None, submodules: parent.submodules, lfs: false })
 }
 
 /// Whether what may be sent to one may be sent to the other.

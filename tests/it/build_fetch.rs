@@ -7,6 +7,7 @@ use mainstay::api::build::{FailureReason, FetchReport};
 use crate::support::{
     build::{Job, Origin, wheel},
     git_server::{Fault, GitServer, On},
+    large_files::LargeFile,
     remote::{NAME, Remote},
 };
 
@@ -186,6 +187,46 @@ async fn takes_submodules_when_it_is_told_to() {
     let job = Job::new();
     job.fetch("nodejs22", &arguments).await;
     assert_eq!(job.read("workspace/src/lib/lib.js"), "1");
+}
+
+#[tokio::test]
+async fn takes_files_in_git_lfs_when_it_is_told_to() {
+    let (handler, model) = ("module.exports = { main: () => 'large' };\n", vec![7; 3 << 20]);
+    let files = [LargeFile::of(handler), LargeFile::of(&model), LargeFile::of("nobody needs it")];
+    let origin = Origin::new(|remote| {
+        function(remote);
+        remote.file("handler.js", &files[0].pointer).file("fn/handler.js", "1").file("fn/package.json", "{}");
+        remote.file("fn/model.bin", &files[1].pointer).file("other/never.bin", &files[2].pointer);
+    })
+    .await;
+    let failure = origin.refused("/").await;
+    let hint = "`handler.js` is kept in Git LFS, which is not fetched; let the GitRepository say `lfs: true`";
+    assert!(failure.message.contains(hint), "{}", failure.message);
+    assert_eq!(origin.server.take_large_requests(), (0, 0));
+
+    origin.server.require("user", "hunter2");
+    origin.server.keep(&files[1].oid, &model);
+    let job = Job::new();
+    let resolved = |origin: &Origin, base_dir| {
+        let mut arguments = origin.resolved(base_dir);
+        let credentials = job.path("git-credentials").to_str().unwrap().to_owned();
+        arguments.extend(["--lfs", "--auth", "basic", "--credentials", &credentials].map(str::to_owned));
+        arguments
+    };
+    job.put("git-credentials/username", "user").put("git-credentials/password", "hunter2");
+    job.fetch("nodejs22", &resolved(&origin, "/fn")).await;
+    assert!(std::fs::read(job.path("workspace/src/model.bin")).unwrap() == model);
+    assert_eq!(origin.server.take_large_requests(), (1, 1), "what is in other directories is not fetched");
+    assert!(!job.exists("workspace/git"));
+
+    origin.server.keep(&files[2].oid, b"nobody needs it");
+    let failure = job.failure("fetch", "nodejs22", &resolved(&origin, "/")).await;
+    let expected = "fetch handler.js, which is kept in Git LFS: the server does not have the file; push it again";
+    assert!(failure.message.contains(expected), "{}", failure.message);
+    assert_eq!((failure.reason, failure.retry), (FailureReason::Git, true));
+    origin.server.keep(&files[0].oid, handler.as_bytes());
+    job.fetch("nodejs22", &resolved(&origin, "/")).await;
+    assert_eq!(job.read("workspace/src/handler.js"), handler);
 }
 
 #[tokio::test]

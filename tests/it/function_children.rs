@@ -35,6 +35,7 @@ const GIT: job::Origin<'static> = job::Origin::Git {
     proxy: None,
     known_hosts: None,
     submodules: false,
+    lfs: false,
 };
 
 const CASES: [Case; 4] = [
@@ -71,6 +72,7 @@ const CASES: [Case; 4] = [
             proxy: None,
             known_hosts: None,
             submodules: false,
+            lfs: false,
         },
         previous: Some(job::Previous {
             image: "registry.push:5000/default-hello@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc",

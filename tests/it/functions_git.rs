@@ -12,6 +12,8 @@ use crate::support::{
     world::{NAMESPACE, World},
 };
 
+const REPOSITORIES: &str = "serverless.kyma-project.io/v1alpha1";
+
 const NEVER: Duration = Duration::from_secs(3600);
 
 async fn world() -> World {
@@ -93,6 +95,34 @@ async fn problems_of_the_source_are_reported_by_kind() {
     // It works as soon as it is there.
     world.repository("norepo", &world.remote.path().display().to_string());
     world.runs("hello").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_is_built_again_when_files_in_git_lfs_are_to_be_fetched() {
+    let mut world = world().await;
+    let server = GitServer::start(world.remote.root()).await;
+    world.repository("large", &server.url(NAME));
+    world.start();
+    world.git_function_of("large", "hello", "/hello");
+    world.runs("hello").await;
+    let args = |world: &World| format!("{:?}", world.children("hello", JOBS));
+    let image =
+        |world: &World| world.child("hello", DEPLOYMENTS)["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+    let before = image(&world);
+    assert!(!args(&world).contains("--lfs"));
+    world.edit(REPOSITORIES, "gitrepositories", "large", json!({"spec": {"lfs": true}}));
+    world.until_function("it is built again", |w| image(w) != before).await;
+    world.runs("hello").await;
+    assert!(args(&world).contains("--lfs"));
+
+    // A failed build takes the LFS server that the repository names now.
+    let large = image(&world);
+    world.remote.file(".lfsconfig", format!("[lfs]\nurl = {}/lfs\n", server.base()));
+    let named = world.remote.commit("beside the directory");
+    world.look();
+    world.until_function("it is built from the commit", |w| args(w).contains(&named) && image(w) != large).await;
+    world.edit(REPOSITORIES, "gitrepositories", "large", json!({"spec": {"lfs": false}}));
+    world.until_function("the first image serves again", |w| image(w) == before).await;
 }
 
 /// A remote that lets in the user `u` with the password `right`, and the Function `hello` from it, whose Secret `git`

@@ -30,6 +30,7 @@ mod following;
 mod github_app;
 mod hostile;
 mod hosts;
+mod large_files;
 mod local;
 mod mirrors;
 mod proxies;

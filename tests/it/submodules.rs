@@ -1,11 +1,10 @@
 //! Submodules and Git LFS as a GitSync meets them.
 
-use std::process::Command;
-
 use serde_json::json;
 
 use crate::support::{
     git_server::GitServer,
+    large_files::LargeFile,
     remote::{NAME, Remote as Origin},
     world::{NAMESPACE, World, config_map},
 };
@@ -49,20 +48,40 @@ async fn a_submodule_is_named_and_is_applied_when_the_repository_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_in_git_lfs_is_named() {
-    // What git-lfs itself makes of a file.
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("big.yaml");
-    std::fs::write(&file, config_map("big", "1")).unwrap();
-    let output = Command::new("git").args(["lfs", "pointer", "--file"]).arg(&file).output().unwrap();
-    assert!(output.status.success(), "git-lfs is needed: apt-get install git-lfs");
     let mut world = World::new().await;
-    world.remote.file("big.yaml", output.stdout).file("a.yaml", config_map("a", "1")).commit("one");
+    world
+        .remote
+        .file("big.yaml", LargeFile::of(config_map("big", "1")).pointer)
+        .file("a.yaml", config_map("a", "1"))
+        .commit("one");
     world.sync("demo", json!({}));
     world.start();
-    let problem = "big.yaml: the file is kept in Git LFS, which is not fetched (commit the file itself (`git lfs migrate export \
-                   --include=...`), or name it in .mainstayignore)";
+    let problem = "big.yaml: the file is kept in Git LFS, which is not fetched (let the GitRepository say `lfs: true`, or name it in \
+                   .mainstayignore)";
     world.condition_is("demo", "Ready", &format!("False ManifestInvalid: {problem}")).await;
     assert!(world.get("v1", "configmaps", "a").is_none(), "{NAMESPACE}");
     world.remote.file(".mainstayignore", "big.yaml\n");
     world.commit("demo", "two").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_in_git_lfs_is_applied_when_the_repository_says_so() {
+    let content = config_map("big", "1");
+    let file = LargeFile::of(&content);
+    let mut world = World::new().await;
+    world.remote.file("big.yaml", &file.pointer).commit("one");
+    let server = GitServer::start(world.remote.root()).await;
+    server.keep(&file.oid, content.as_bytes());
+    world.repository("large", &server.url(NAME));
+    world.sync("demo", json!({"gitRepository": "large"}));
+    world.start();
+    let problem = "False ManifestInvalid: big.yaml: the file is kept in Git LFS";
+    world.condition_is("demo", "Ready", problem).await;
+    assert_eq!(server.take_large_requests(), (0, 0));
+    world.edit(REPOSITORIES, "gitrepositories", "large", json!({"spec": {"lfs": true}}));
+    world.ready("demo").await;
+    assert_eq!(world.data("big"), "1");
+    world.edit(REPOSITORIES, "gitrepositories", "large", json!({"spec": {"lfs": false}}));
+    world.condition_is("demo", "Ready", problem).await;
+    assert_eq!(world.data("big"), "1", "what was applied stays");
 }

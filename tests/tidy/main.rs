@@ -101,6 +101,8 @@ const ACTING: &[&str] = &[
     "src/source/storage.rs",
     "src/source/submodule_fetch.rs",
     "src/source/submodule_mirrors.rs",
+    "src/source/lfs_fetch.rs",
+    "src/source/large_files.rs",
     "src/source/watch.rs",
     "src/source/mirror.rs",
     "src/source/transfer.rs",

@@ -30,7 +30,8 @@ pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bou
     let Access { credentials, connection } = access(in_git)?;
     // The agent has verified the commit; what is built is that, or a commit with the same directory by its id.
     let url = in_git.url.clone();
-    let remote = Remote { url, credentials, connection, verification: None, submodules: in_git.submodules };
+    let remote =
+        Remote { url, credentials, connection, verification: None, submodules: in_git.submodules, lfs: in_git.lfs };
     let mut settings = Settings::new(mirror);
     settings.allow_local = in_git.allow_local;
     settings.limits.file_bytes = bounds.file_bytes;
@@ -40,6 +41,7 @@ pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bou
         source.set_host_keys(SharedHostKeys::Lines(lines.as_str().into()));
     }
     let snapshot = snapshot(&source, &remote, in_git).await?;
+    let snapshot = source.fetch_large_files(&remote, snapshot, &in_git.base_dir, |_| true).await?;
     let (base_dir, src) = (in_git.base_dir.clone(), src.to_owned());
     let tree = snapshot.blocking(move |snapshot| write_files(snapshot, &base_dir, &src, bounds)).await??;
     Ok((tree, snapshot.commit))

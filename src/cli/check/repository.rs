@@ -230,7 +230,7 @@ impl Attempt<'_> {
         Ok(match (opened, verification) {
             (Ok(access), Ok(verification)) => {
                 let Access { credentials, connection } = access.with_pins(repository, &url);
-                Ok(Remote { url, credentials, connection, verification, submodules: false })
+                Ok(Remote { url, credentials, connection, verification, submodules: false, lfs: false })
             }
             (Err(error), _) | (_, Err(error)) => Err(bad(&error)),
         })

@@ -61,6 +61,8 @@ pub enum Origin<'a> {
         known_hosts: Option<&'a str>,
         /// Whether submodules are fetched as well.
         submodules: bool,
+        /// Whether files in Git LFS are fetched.
+        lfs: bool,
     },
 }
 
@@ -196,7 +198,7 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
     ];
     match build.from {
         Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
-        Origin::Git { url, commit, tree, auth, proxy, known_hosts, submodules } => {
+        Origin::Git { url, commit, tree, auth, proxy, known_hosts, submodules, lfs } => {
             args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
             // The agent has read it, so it may read repositories of its own machine.
             args.extend(url.starts_with("file://").then(|| "--allow-local".to_owned()));
@@ -216,6 +218,7 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
             }
             args.extend(known_hosts.map(|lines| format!("--known-hosts={lines}")));
             args.extend(submodules.then(|| "--submodules".to_owned()));
+            args.extend(lfs.then(|| "--lfs".to_owned()));
         }
     }
     args.extend(build.previous.map(|previous| format!("--known-dependencies={}", previous.dependencies)));

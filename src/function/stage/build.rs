@@ -373,6 +373,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
                 proxy: access.proxy.as_deref(),
                 known_hosts: access.known_hosts.as_deref(),
                 submodules: access.submodules,
+                lfs: access.lfs,
             },
             None => Origin::ConfigMap(&config_map),
         },

@@ -14,7 +14,7 @@ use crate::source::error::Fault;
 
 /// An answer that is being read.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(in crate::source) struct Body {
     flow: Stream,
     left: u64,
     limit: u64,
@@ -91,7 +91,8 @@ impl Body {
         self.packet().await?.ok_or(Fault::Protocol { why: "the answer ends too early" })
     }
 
-    async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
+    /// The next bytes; `None` at the end of the body.
+    pub(in crate::source) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         let next = async {
             match &mut self.flow {
                 Stream::Http(response) => response.chunk().await.map_err(|error| network(&error)),

@@ -128,7 +128,7 @@ impl Http {
         Ok(Self { own, foreign, connection: connection.clone(), deadlines })
     }
 
-    fn client(&self, at: &Endpoint) -> &reqwest::Client {
+    pub(super) fn client(&self, at: &Endpoint) -> &reqwest::Client {
         if at.own { &self.own } else { &self.foreign }
     }
 
@@ -183,7 +183,7 @@ impl Http {
         Ok(self.body(response, limit))
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         request: reqwest::RequestBuilder,
         at: &Endpoint,
@@ -292,11 +292,11 @@ impl Http {
         }
     }
 
-    fn sent(&self, credentials: &Credentials) -> Sent {
+    pub(super) fn sent(&self, credentials: &Credentials) -> Sent {
         credentials.sent(&self.connection)
     }
 
-    fn body(&self, response: reqwest::Response, limit: u64) -> Body {
+    pub(super) fn body(&self, response: reqwest::Response, limit: u64) -> Body {
         Body::http(response, limit, self.deadlines.silence)
     }
 }
@@ -333,7 +333,7 @@ pub(in crate::source) enum Version {
     Two,
 }
 
-fn accepted(
+pub(super) fn accepted(
     response: reqwest::Response,
     at: &Endpoint,
     with: Sent,

@@ -14,6 +14,7 @@ mod fetch;
 mod git;
 mod http;
 mod http_fault;
+mod lfs;
 pub(super) mod local;
 mod names;
 mod pack;
@@ -33,7 +34,7 @@ pub(super) use ssh::{KeyPlace, LanePlace, Ssh, SshWire};
 
 use std::sync::Arc;
 
-use self::http::Http;
+pub(super) use self::http::Http;
 
 /// Blocking threads that looking up names and opening keys may take, beside the permits.
 pub(super) const THREADS: usize = names::AT_ONCE + ssh::AT_ONCE;

@@ -33,6 +33,7 @@ pub(super) fn remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> 
         connection: access.connection,
         verification: None,
         submodules: false,
+        lfs: false,
     })
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod git_server;
 pub(crate) mod golden;
 pub(crate) mod image;
 pub(crate) mod kubectl;
+pub(crate) mod large_files;
 pub(crate) mod listener;
 pub(crate) mod logs;
 pub(crate) mod machine;

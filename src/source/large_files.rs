@@ -1,0 +1,101 @@
+//! The files in Git LFS that a mirror has. Everything here blocks.
+//!
+//! Invariant: a file counts only if it has the SHA-256 of its pointer when it is read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::error::Fault;
+use super::id::{BlobId, Id};
+use super::lfs::{self, Pointer};
+
+/// Directory of the files in that of a generation.
+pub(super) const DIRECTORY: &str = "lfs";
+
+/// The pointers of a listing: by their ids, with a path for messages.
+pub(super) type Pointers = BTreeMap<BlobId, (String, Pointer)>;
+
+/// The files in Git LFS of a snapshot.
+#[derive(Clone, Debug)]
+pub(super) struct LargeFiles {
+    directory: PathBuf,
+    /// By the ids of the pointers.
+    pointers: HashMap<BlobId, Pointer>,
+    /// The names of the files, by the ids of their contents.
+    names: HashMap<BlobId, String>,
+}
+
+impl LargeFiles {
+    /// The files in a directory that these stand for.
+    pub(super) fn new(directory: PathBuf, pointers: HashMap<BlobId, Pointer>) -> Self {
+        let names = pointers.values().map(|pointer| (content_id(pointer), pointer.oid.clone())).collect();
+        Self { directory, pointers, names }
+    }
+
+    /// Id and bytes of the content that a pointer stands for; `None` if it is none. The id is another one than that of the
+    /// pointer: whoever keeps what was read by the id of a file takes neither for the other.
+    pub(super) fn content(&self, pointer: BlobId) -> Option<(BlobId, u64)> {
+        self.pointers.get(&pointer).map(|pointer| (content_id(pointer), pointer.size))
+    }
+
+    /// The content with this id; `None` if it is not in Git LFS. Blocks.
+    pub(super) fn read(&self, id: BlobId) -> Option<Result<Vec<u8>, Fault>> {
+        let name = self.names.get(&id)?;
+        let path = self.directory.join(name);
+        let content = fs::read(&path).map_err(Fault::disk);
+        Some(content.and_then(|content| {
+            if hex::encode(Sha256::digest(&content)) == *name {
+                return Ok(content);
+            }
+            let _ = fs::remove_file(&path);
+            Err(Fault::Corrupt { what: "a file in Git LFS".to_owned() })
+        }))
+    }
+}
+
+/// The id of a content, which no file in Git has.
+fn content_id(pointer: &Pointer) -> BlobId {
+    let digest = Sha256::new().chain_update("git-lfs ").chain_update(&pointer.oid).finalize();
+    let mut id = [0; 20];
+    for (to, from) in id.iter_mut().zip(digest) {
+        *to = from;
+    }
+    BlobId(Id(id))
+}
+
+/// The files of these pointers that are not in the directory, each with its path: several may have the same content.
+pub(super) fn missing(directory: &Path, pointers: &Pointers) -> BTreeMap<Pointer, String> {
+    let is_there = |pointer: &Pointer| {
+        fs::metadata(directory.join(&pointer.oid)).is_ok_and(|file| file.is_file() && file.len() == pointer.size)
+    };
+    let missing = pointers.values().filter(|(_, pointer)| !is_there(pointer));
+    missing.map(|(path, pointer)| (pointer.clone(), path.clone())).collect()
+}
+
+/// Writes a file, which is there completely or not at all.
+pub(super) fn keep(directory: &Path, oid: &str, content: &[u8]) -> Result<(), Fault> {
+    fs::create_dir_all(directory).map_err(Fault::disk)?;
+    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(Fault::disk)?;
+    file.write_all(content).map_err(Fault::disk)?;
+    file.persist(directory.join(oid)).map_err(|error| Fault::disk(error.error))?;
+    Ok(())
+}
+
+/// Removes what a killed process left in the directory of a generation. What cannot be removed does no harm.
+pub(super) fn remove_unfinished(generation: &Path) {
+    for entry in fs::read_dir(generation.join(DIRECTORY)).into_iter().flatten().flatten() {
+        if !entry.file_name().to_str().is_some_and(lfs::is_oid) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Bytes of the files in the directory of a generation.
+pub(super) fn bytes(generation: &Path) -> u64 {
+    let files = fs::read_dir(generation.join(DIRECTORY)).into_iter().flatten().flatten();
+    files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()
+}

@@ -1,0 +1,324 @@
+//! Git LFS: pointers, `.lfsconfig`, and the messages of the batch API.
+//!
+//! Invariant: a pointer is one only if it is exactly what the specification says, so no file is taken for one by chance.
+//! Deliberately not here: requests (`lfs_fetch`); other transfers than `basic`; uploads and locks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+
+use super::error::Fault;
+use super::{RemoteUrl, gitmodules, link_local, private_host};
+
+/// How a pointer begins.
+const VERSION: &str = "version https://git-lfs.github.com/spec/v1\n";
+/// A pointer is shorter.
+pub(super) const POINTER_BYTES: u64 = 1024;
+/// Name of the file with settings of a repository.
+pub(super) const CONFIG_FILE: &str = ".lfsconfig";
+/// Objects that are asked for in one request.
+pub(super) const AT_ONCE: usize = 100;
+/// Bytes of an answer.
+pub(super) const ANSWER_BYTES: u64 = 4 << 20;
+
+/// What stands in a commit for a file in Git LFS.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Pointer {
+    /// SHA-256 of the file, as 64 hexadecimal digits.
+    pub(super) oid: String,
+    /// Its bytes.
+    pub(super) size: u64,
+}
+
+impl Pointer {
+    /// The pointer that a file is; `None` if it is another file.
+    pub(super) fn read(content: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(content).ok()?.strip_prefix(VERSION)?;
+        let mut found = (None, None);
+        for line in text.lines() {
+            let (key, value) = line.split_once(' ')?;
+            match key {
+                "oid" => found.0 = Some(value.strip_prefix("sha256:").filter(|oid| is_oid(oid))?.to_owned()),
+                "size" => found.1 = Some(value.parse().ok()?),
+                _ => {}
+            }
+        }
+        Some(Self { oid: found.0?, size: found.1? })
+    }
+}
+
+/// It becomes the name of a file.
+pub(super) fn is_oid(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The address of the LFS server and whether it may have the credentials of the repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LfsServer {
+    pub(super) url: Url,
+    pub(super) is_own: bool,
+}
+
+/// The LFS server of a repository whose `.lfsconfig` says `config`.
+pub(super) fn server(repository: &RemoteUrl, config: Option<&str>) -> Result<LfsServer, Fault> {
+    const FORM: Fault = Fault::Malformed { why: "`lfs.url` in .lfsconfig has the form https://host/path" };
+    if let Some(text) = config.map(configured).transpose()?.flatten() {
+        let url = RemoteUrl::parse(&text).map_err(|_| FORM)?;
+        if url.holds_credentials() {
+            return Err(Fault::Malformed { why: "`lfs.url` in .lfsconfig holds no user name or password" });
+        }
+        let http = url.http().ok_or(FORM)?.clone();
+        let is_public = |url: &RemoteUrl| url.host().is_some_and(|host| !private_host::is_private(host));
+        if is_public(repository) && !is_public(&url) {
+            return Err(Fault::Malformed {
+                why: "the LFS server of a repository on a public host is on a public host, too",
+            });
+        }
+        let is_own = repository.http().is_some_and(|own| is_same(own, &http));
+        return Ok(LfsServer { url: http, is_own });
+    }
+    let Some(own) = repository.http() else {
+        return Err(Fault::Unsupported {
+            what: "Git LFS of a repository that is not reached over HTTP",
+            instead: "write the https:// address of its LFS server into .lfsconfig as `lfs.url`",
+        });
+    };
+    let mut url = own.clone();
+    let path = own.path().trim_end_matches('/');
+    url.set_path(&format!("{}.git/info/lfs", path.strip_suffix(".git").unwrap_or(path)));
+    Ok(LfsServer { url, is_own: true })
+}
+
+/// Whether what may be sent to one may be sent to the other.
+pub(super) fn is_same(one: &Url, other: &Url) -> bool {
+    one.scheme() == other.scheme()
+        && one.host_str() == other.host_str()
+        && one.port_or_known_default() == other.port_or_known_default()
+}
+
+/// The address that the file names, as git-lfs finds it.
+fn configured(text: &str) -> Result<Option<String>, Fault> {
+    const UNREAD: Fault = Fault::Malformed { why: "a .lfsconfig has the form of a Git configuration file" };
+    let mut found = [None, None];
+    for setting in gitmodules::Settings::of(text) {
+        let setting = setting.map_err(|_| UNREAD)?;
+        match (setting.section.as_str(), setting.key.as_str()) {
+            ("lfs", "url") => found[0] = Some(setting.value.ok_or(UNREAD)?),
+            ("remote.origin", "lfsurl") => found[1] = Some(setting.value.ok_or(UNREAD)?),
+            _ => {}
+        }
+    }
+    let [general, of_origin] = found;
+    Ok(general.or(of_origin))
+}
+
+/// An object that the server passes over.
+pub(super) const UNSAID: Fault = Fault::Lfs { why: "the server does not say where the file is" };
+
+/// A request for objects.
+#[derive(Serialize)]
+struct Request<'a> {
+    operation: &'static str,
+    transfers: [&'static str; 1],
+    objects: &'a [Pointer],
+}
+
+/// The request for these objects.
+pub(super) fn request(objects: &[Pointer]) -> Vec<u8> {
+    let request = Request { operation: "download", transfers: ["basic"], objects };
+    serde_json::to_vec(&request).unwrap_or_default()
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    transfer: Option<String>,
+    objects: Vec<Answered>,
+}
+
+#[derive(Deserialize)]
+struct Answered {
+    oid: String,
+    #[serde(default)]
+    actions: Option<Actions>,
+    #[serde(default)]
+    error: Option<Refusal>,
+}
+
+#[derive(Deserialize)]
+struct Actions {
+    download: Option<Download>,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    code: u16,
+}
+
+/// Where an object is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Download {
+    pub(super) href: String,
+    #[serde(default)]
+    pub(super) header: BTreeMap<String, String>,
+}
+
+/// Where each object is, or why it is not given. The messages of the server are not shown: they can hold anything.
+pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fault>>, Fault> {
+    let damaged = |why| Fault::Lfs { why };
+    let answer: Answer = serde_json::from_slice(body).map_err(|_| damaged("the answer of the server does not read"))?;
+    if answer.transfer.is_some_and(|transfer| transfer != "basic") {
+        return Err(damaged("the server has another transfer than `basic`"));
+    }
+    let mut found = HashMap::new();
+    for object in answer.objects {
+        let place = match (object.error, object.actions.and_then(|actions| actions.download)) {
+            (Some(Refusal { code: 404 | 410 }), _) => Err(damaged("the server does not have the file; push it again")),
+            (Some(_), _) => Err(damaged("the server refuses the file")),
+            (None, Some(download)) => Ok(download),
+            (None, None) => Err(UNSAID),
+        };
+        found.insert(object.oid, place);
+    }
+    Ok(found)
+}
+
+/// The address of a download. Whoever may commit chooses a server that is not the repository's own.
+pub(super) fn download_url(href: &str, server: &LfsServer) -> Result<Url, Fault> {
+    let refused = |why| Fault::Lfs { why };
+    let url = Url::parse(href).map_err(|_| refused("the server gives an address that does not read"))?;
+    match url.scheme() {
+        "https" => {}
+        "http" if server.url.scheme() == "http" => {}
+        _ => return Err(refused("the server leads from https to something else")),
+    }
+    let host =
+        url.host_str().filter(|host| !link_local::is_link_local_host(host)).ok_or(refused(link_local::REFUSED))?;
+    let is_server_private = server.url.host_str().is_some_and(private_host::is_private);
+    if private_host::is_private(host) && !server.is_own && !is_server_private {
+        return Err(refused("the server is on a public host, and leads to one that is not"));
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OID: &str = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393";
+
+    #[test]
+    fn reads_pointers_and_nothing_else() {
+        let text = format!("{VERSION}oid sha256:{OID}\nsize 12345\n");
+        assert_eq!(Pointer::read(text.as_bytes()), Some(Pointer { oid: OID.into(), size: 12345 }));
+        let extended = format!("{VERSION}ext-0-foo sha256:{OID}\noid sha256:{OID}\nsize 1\n");
+        assert!(Pointer::read(extended.as_bytes()).is_some());
+        for bad in [
+            String::new(),
+            VERSION.to_owned(),
+            format!("{VERSION}oid sha256:{OID}\n"),
+            format!("{VERSION}oid md5:{OID}\nsize 1\n"),
+            format!("{VERSION}oid sha256:../../{}\nsize 1\n", &OID[6..]),
+            format!("{VERSION}oid sha256:{OID}\nsize -1\n"),
+            format!("# comment\n{text}"),
+        ] {
+            assert_eq!(Pointer::read(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[track_caller]
+    fn serves(repository: &str, config: Option<&str>, expected: &str) {
+        let found = server(&RemoteUrl::parse(repository).unwrap(), config);
+        let got = found.map_or_else(|fault| fault.to_string(), |found| format!("{} {}", found.url, found.is_own));
+        assert_eq!(got, expected, "{repository} {config:?}");
+    }
+
+    #[test]
+    fn finds_the_server() {
+        let https = "https://h.example/org/app";
+        serves(https, None, "https://h.example/org/app.git/info/lfs true");
+        serves("https://h.example:8443/org/app.git", None, "https://h.example:8443/org/app.git/info/lfs true");
+        serves(
+            https,
+            Some("[core]\nurl = x\n[lfs]\n\turl = \"https://h.example/lfs\"\n"),
+            "https://h.example/lfs true",
+        );
+        serves(https, Some("[lfs]\nurl = https://other.example/lfs"), "https://other.example/lfs false");
+        serves(https, Some("[lfs]\nurl = http://h.example/lfs"), "http://h.example/lfs false");
+        let form = "`lfs.url` in .lfsconfig has the form https://host/path";
+        for bad in ["file:///etc", "/etc", "ssh://git@h.example/x", "http://169.254.169.254/x", "--x"] {
+            serves(https, Some(&format!("[lfs]\nurl = {bad}")), form);
+        }
+        serves(https, Some("[remote \"origin\"]\nlfsurl = https://h.example/a\n"), "https://h.example/a true");
+        let both = "[LFS] URL = https://h.example/b ; here\n[remote \"origin\"]\nlfsurl = https://h.example/a\n";
+        serves(https, Some(both), "https://h.example/b true");
+        serves(https, Some("[lfs \"x\"]\nurl = https://x.example"), "https://h.example/org/app.git/info/lfs true");
+        serves(https, Some("[lfs"), "a .lfsconfig has the form of a Git configuration file");
+        let public = "the LFS server of a repository on a public host is on a public host, too";
+        for private in ["http://127.0.0.1:1/x", "http://vault.ops.svc/x", "https://[fd00::1]/x", "http://localhost/x"] {
+            let config = format!("[lfs]\nurl = {private}");
+            serves(https, Some(&config), public);
+            serves("git@h.example:a.git", Some(&config), public);
+            serves("http://forge/a", Some(&config), &format!("{private} false"));
+        }
+        serves(
+            https,
+            Some("[lfs]\nurl = https://u:p@h.example/lfs"),
+            "`lfs.url` in .lfsconfig holds no user name or password",
+        );
+        serves(
+            "git@h.example:org/app.git",
+            None,
+            "Git LFS of a repository that is not reached over HTTP is not supported; write the https:// address of its LFS \
+             server into .lfsconfig as `lfs.url`",
+        );
+        serves("git@h.example:a.git", Some("[lfs]\nurl = https://h.example/lfs"), "https://h.example/lfs false");
+    }
+
+    #[test]
+    fn reads_answers() {
+        let check = |body: &str, expected: &str| {
+            let place = answer(body.as_bytes()).and_then(|mut found| found.remove(OID).unwrap_or(Err(UNSAID)));
+            let got = place.map_or_else(|fault| fault.to_string(), |place| place.href);
+            assert!(got.contains(expected), "{body}: {got}");
+        };
+        let with = |rest: &str| format!("{{\"objects\": [{{\"oid\": \"{OID}\", \"size\": 1, {rest}}}]}}");
+        check(&with("\"actions\": {\"download\": {\"href\": \"https://x/y\"}}"), "https://x/y");
+        check(&with("\"error\": {\"code\": 404, \"message\": \"secret\"}"), "does not have the file");
+        check(&with("\"error\": {\"code\": 422, \"message\": \"secret\"}"), "refuses the file");
+        check(&with("\"actions\": {}"), "does not say where the file is");
+        check("{\"objects\": []}", "does not say where the file is");
+        check("{\"transfer\": \"tus\", \"objects\": []}", "another transfer");
+        check("<html>", "does not read");
+    }
+
+    #[test]
+    fn downloads_from_where_the_server_may_lead() {
+        let server = |url: &str, is_own| LfsServer { url: Url::parse(url).unwrap(), is_own };
+        for is_own in [true, false] {
+            let named = server("https://h.example/lfs", is_own);
+            for bad in
+                ["http://h.example/x", "file:///etc", "https://169.254.169.254/x", "https://[::ffff:a9fe:a9fe]/", "x"]
+            {
+                assert!(download_url(bad, &named).is_err(), "{bad}");
+            }
+            assert!(download_url("https://storage.example/x?signature=1", &named).is_ok());
+            assert!(download_url("http://10.0.0.1/x", &server("http://10.0.0.2/lfs", is_own)).is_ok());
+            for private in ["https://10.0.0.1/x", "https://vault.ops.svc/x", "https://2130706433/x"] {
+                assert_eq!(download_url(private, &named).is_ok(), is_own, "{private}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_any_bytes_to_an_end(bytes: Vec<u8>, text: String) {
+            let _ = Pointer::read(&bytes);
+            let _ = Pointer::read(format!("{VERSION}{text}").as_bytes());
+            let _ = answer(&bytes);
+            let _ = server(&RemoteUrl::parse("https://h.example/x").unwrap(), Some(&text));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Requests to a Git LFS server: where objects are, and their bytes.
+//!
+//! Invariant: credentials of the repository go to its own server only; what the server says is to be sent for a download goes
+//! where the server says. Redirects are not followed.
+
+use std::collections::BTreeMap;
+
+use reqwest::{Url, header};
+
+use super::body::Body;
+use super::endpoint::{Endpoint, append, host};
+use super::http::{Http, accepted};
+use crate::source::error::Fault;
+use crate::source::{Connection, Credentials};
+
+/// Some servers answer with `application/json`.
+const JSON: &str = "application/";
+const KIND: &str = "application/vnd.git-lfs+json";
+/// Headers that a server may want with a download.
+const HEADERS: usize = 32;
+/// Headers that are about the connection or another host: nobody chooses them for us.
+const OURS: [&str; 8] = [
+    "connection",
+    "content-length",
+    "host",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+impl Http {
+    /// The answer of the batch API.
+    pub(in crate::source) async fn lfs_batch(
+        &self,
+        (server, is_own): (&Url, bool),
+        credentials: &Credentials,
+        request: Vec<u8>,
+        limit: u64,
+    ) -> Result<Vec<u8>, Fault> {
+        let at = Endpoint { base: server.clone(), own: is_own };
+        let request = self.client(&at).post(append(server, "objects/batch", None)).body(request);
+        let request = request.header(header::ACCEPT, KIND).header(header::CONTENT_TYPE, KIND);
+        let response = not_redirected(self.send(request, &at, credentials).await?, server)?;
+        let mut body = self.body(accepted(response, &at, self.sent(credentials), JSON)?, limit);
+        let mut answer = Vec::new();
+        while let Some(bytes) = body.chunk().await? {
+            answer.extend_from_slice(&bytes);
+        }
+        Ok(answer)
+    }
+
+    /// The bytes of an object. The server's own word on authorization goes before the credentials.
+    pub(in crate::source) async fn lfs_object(
+        &self,
+        (url, is_own): (Url, bool),
+        headers: &BTreeMap<String, String>,
+        credentials: &Credentials,
+        limit: u64,
+    ) -> Result<Body, Fault> {
+        let at = Endpoint { base: url.clone(), own: is_own };
+        let mut request = self.client(&at).get(url.clone());
+        let mut credentials = if is_own { credentials } else { &Credentials::Anonymous };
+        for (name, value) in headers.iter().take(HEADERS) {
+            if name.eq_ignore_ascii_case("authorization") {
+                credentials = &Credentials::Anonymous;
+            }
+            if !OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
+                request = request.header(name, value);
+            }
+        }
+        let response = not_redirected(self.send(request, &at, credentials).await?, &url)?;
+        Ok(self.body(accepted(response, &at, credentials.sent(&Connection::default()), "")?, limit))
+    }
+}
+
+fn not_redirected(response: reqwest::Response, at: &Url) -> Result<reqwest::Response, Fault> {
+    if !response.status().is_redirection() {
+        return Ok(response);
+    }
+    let to = response.headers().get(header::LOCATION).and_then(|to| at.join(to.to_str().ok()?).ok());
+    let to = to.map_or_else(|| "another place".to_owned(), |to| host(&to));
+    Err(Fault::Redirect { to, why: "Git LFS is asked where .lfsconfig or the address of the repository says" })
+}
