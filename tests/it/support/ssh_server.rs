@@ -135,8 +135,9 @@ impl SshServer {
     fn configure(&self, more: &str) {
         self.restart();
         let room = self.shared.room.path().display();
+        // What the shell of this user reads when it starts is not of interest here, and may take its time.
         let config = format!(
-            "UsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
+            "SetEnv HOME={room}\nUsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel VERBOSE\n{more}\n"
         );
         fs::write(self.path("config"), config).unwrap();

@@ -77,8 +77,9 @@ fn configure(directory: &Path, port: u16) -> io::Result<()> {
     let shown = directory.display();
     let command = format!("printf x >> '{shown}/runs'; exec git-shell -c \\\"$SSH_ORIGINAL_COMMAND\\\"");
     fs::write(directory.join("authorized_keys"), format!("restrict,command=\"{command}\" {public}"))?;
+    // What the shell of this user reads when it starts would be measured, too.
     let config = format!(
-        "Port {port}\nListenAddress 127.0.0.1\nHostKey {shown}/host\nPidFile none\nUsePAM no\nStrictModes no\n\
+        "SetEnv HOME={shown}\nPort {port}\nListenAddress 127.0.0.1\nHostKey {shown}/host\nPidFile none\nUsePAM no\nStrictModes no\n\
          AuthorizedKeysFile {shown}/authorized_keys\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
          PermitRootLogin yes\nAcceptEnv GIT_PROTOCOL\nMaxStartups 1000\nLogLevel QUIET\n"
     );
