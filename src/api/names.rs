@@ -22,10 +22,22 @@ pub const ANNOTATION_PREFIX: &str = "mainstay.dev/";
 pub const RECONCILE: &str = "mainstay.dev/reconcile";
 /// RFC 3339 time at which a break glass ends by itself.
 pub const UNTIL: &str = "mainstay.dev/until";
-/// `disabled` on a live object keeps it when it is removed from the repository.
-pub const PRUNE: &str = "mainstay.dev/prune";
-/// Value of [`RECONCILE`] and [`PRUNE`] that switches them off.
+/// Value of [`RECONCILE`] that switches it off.
 pub const DISABLED: &str = "disabled";
+/// Annotations that keep a live object when it is removed from the repository: our own, and those by which Flux, Argo CD,
+/// Helm and cli-utils (kpt, Config Sync) are told the same. Argo CD's may hold several options with commas between them;
+/// with `confirm` it would wait for a person.
+pub const KEEPS: [&str; 9] = [
+    "mainstay.dev/prune: disabled",
+    "kustomize.toolkit.fluxcd.io/prune: disabled",
+    "argocd.argoproj.io/sync-options: Prune=false",
+    "argocd.argoproj.io/sync-options: Prune=confirm",
+    "argocd.argoproj.io/sync-options: Delete=false",
+    "argocd.argoproj.io/sync-options: Delete=confirm",
+    "helm.sh/resource-policy: keep",
+    "client.lifecycle.config.k8s.io/deletion: detach",
+    "cli-utils.sigs.k8s.io/on-remove: keep",
+];
 /// On a GitSync: the full commit id for which the prune guards are lifted.
 pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
 /// On a GitSync: the full commit id that is applied although a window holds it back.

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::inventory::{Entry, uid_bytes};
 use super::verdict::{is_controlled, is_paused};
-use crate::api::names::{DISABLED, MANAGER, PRUNE, SYNC_LABEL};
+use crate::api::names::{KEEPS, MANAGER, SYNC_LABEL};
 
 /// Why an object is kept of which nobody knows whether we created it.
 const UNPROVEN: &str = "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped \
@@ -45,8 +45,8 @@ pub fn may_delete(meta: &ObjectMeta, label: &str, entry: &Entry, unproven: Unpro
     if meta.deletion_timestamp.is_some() {
         return Deletion::UnderWay;
     }
-    if meta.annotations.as_ref().and_then(|all| all.get(PRUNE)).is_some_and(|value| value == DISABLED) {
-        return Deletion::Kept("mainstay.dev/prune: disabled");
+    if let Some(annotation) = kept_by(meta) {
+        return Deletion::Kept(annotation);
     }
     if is_paused(meta, now) {
         return Deletion::Kept("mainstay.dev/reconcile: disabled");
@@ -59,6 +59,16 @@ pub fn may_delete(meta: &ObjectMeta, label: &str, entry: &Entry, unproven: Unpro
         return Deletion::Kept(UNPROVEN);
     }
     Deletion::Allowed
+}
+
+/// The annotation that keeps an object from being deleted. As Flux does, a label of that name counts too, and capitals do
+/// not: what is kept by mistake is told, what is deleted by mistake is gone.
+fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
+    KEEPS.into_iter().find(|keeps| {
+        let (name, value) = keeps.split_once(": ").unwrap_or((keeps, ""));
+        let mut found = [&meta.annotations, &meta.labels].into_iter().flatten().filter_map(|all| all.get(name));
+        found.any(|all| all.split(',').any(|one| one.trim().eq_ignore_ascii_case(value)))
+    })
 }
 
 fn is_applied_by_us(meta: &ObjectMeta) -> bool {

@@ -65,6 +65,32 @@ async fn a_missing_base_dir_deletes_nothing_until_that_is_allowed_for_the_commit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_other_tools_are_told_to_keep_is_kept() {
+    let mut world = World::new().await;
+    let annotations = [
+        ("flux", "kustomize.toolkit.fluxcd.io/prune: disabled"),
+        ("argo", "argocd.argoproj.io/sync-options: 'Validate=false, Prune=false'"),
+        ("helm", "helm.sh/resource-policy: keep"),
+        ("kpt", "client.lifecycle.config.k8s.io/deletion: detach"),
+        ("goes", "argocd.argoproj.io/sync-options: Prune=true"),
+    ];
+    for (name, annotation) in annotations {
+        let annotated =
+            config_map(name, "1").replace("metadata:", &format!("metadata:\n  annotations: {{{annotation}}}"));
+        world.remote.file(&format!("all/{name}.yaml"), annotated);
+    }
+    world.remote.file("stays.yaml", config_map("stays", "1")).commit("all");
+    world.synced(json!({})).await;
+    world.remote.remove("all");
+    world.commit("demo", "all leave").await;
+    assert_eq!(world.config_maps(), ["argo", "flux", "helm", "kpt", "stays"]);
+    let held = world.status("demo")["held"].to_string();
+    assert!(held.contains("ConfigMap mainstay-tests/argo: argocd.argoproj.io/sync-options: Prune=false"), "{held}");
+    world.allow_prune("demo", &world.remote.head()).await;
+    assert_eq!(world.config_maps(), ["argo", "flux", "helm", "kpt", "stays"], "whatever is allowed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_than_half_of_many_objects_are_held_and_named() {
     let mut world = with_maps(20, json!({})).await;
     for i in 0..11 {

@@ -50,16 +50,18 @@ async fn deleting_a_sync_with_on_delete_prune_deletes_within_the_guards() {
     let mut world = World::new().await;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-shop}\n";
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).file("n.yaml", namespace);
-    world.remote.commit("one");
+    world.remote.file("c.yaml", config_map("c", "1")).commit("one");
     world.synced(json!({})).await;
-    let keep = json!({"metadata": {"annotations": {"mainstay.dev/prune": "disabled"}}});
-    world.edit("v1", "configmaps", "b", keep);
+    let keep = |annotation: &str, value: &str| json!({"metadata": {"annotations": {annotation: value}}});
+    world.edit("v1", "configmaps", "b", keep("mainstay.dev/prune", "disabled"));
+    world.edit("v1", "configmaps", "c", keep("helm.sh/resource-policy", "keep"));
     // At once, so that it may come to no finalizer.
     world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
     delete_sync(&world, "demo");
     sync_is_gone(&world, "demo").await;
     are_released(&world).await;
     assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("absent", "1"));
+    assert_eq!(world.data("c"), "1", "what another tool was told to keep");
     let namespace = world.server.object("v1", "namespaces", "", "mainstay-tests-shop").unwrap();
     assert!(namespace["metadata"]["labels"].get(LABEL).is_none());
 }
