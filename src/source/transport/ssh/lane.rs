@@ -6,6 +6,7 @@
 //! Invariant: a connection with a conversation that was broken off carries no further one.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use crate::source::error::Fault;
 
 /// Conversations on a connection at the same time: OpenSSH allows ten unless its operator says otherwise.
 const CHANNELS: usize = 8;
+/// How long a caller waits for a conversation that is ending, rather than log in: ending takes a server some milliseconds.
+const ENDING: Duration = Duration::from_secs(1);
 /// The age at which a connection is replaced.
 const AGE: Duration = Duration::from_secs(300);
 
@@ -39,6 +42,10 @@ pub(in crate::source) struct Lane {
     kept: Mutex<Kept>,
     /// A login has ended, well or badly.
     ended: Notify,
+    /// A conversation that was ending has ended.
+    freed: Notify,
+    /// Conversations that are ending.
+    ending: AtomicUsize,
     /// Conversations that a connection carries at the same time.
     room: AtomicUsize,
     logins: Arc<AtomicU64>,
@@ -81,10 +88,27 @@ impl SharedConnection {
         self.has_served.store(true, Ordering::Release);
     }
 
+    /// A conversation on it is ending; `None` if nobody may use the connection any more.
+    pub(super) fn ending(&self) -> Option<Ending> {
+        let lane = self.lane.upgrade()?;
+        lane.ending.fetch_add(1, Ordering::AcqRel);
+        Some(Ending(lane))
+    }
+
     fn is_usable(&self, now: Instant) -> bool {
         !self.spent.load(Ordering::Relaxed)
             && !self.connection.is_closed()
             && now.saturating_duration_since(self.since) < AGE
+    }
+}
+
+/// A conversation that is ending, until it is dropped.
+pub(super) struct Ending(Arc<Lane>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.ending.fetch_sub(1, Ordering::AcqRel);
+        self.0.freed.notify_waiters();
     }
 }
 
@@ -153,7 +177,15 @@ impl Lanes {
 
 impl Lane {
     fn new(logins: Arc<AtomicU64>, idle: Duration) -> Self {
-        Self { kept: Mutex::default(), ended: Notify::new(), room: AtomicUsize::new(CHANNELS), logins, idle }
+        Self {
+            kept: Mutex::default(),
+            ended: Notify::new(),
+            freed: Notify::new(),
+            ending: AtomicUsize::new(0),
+            room: AtomicUsize::new(CHANNELS),
+            logins,
+            idle,
+        }
     }
 
     /// A kept connection with room, if there is one.
@@ -167,6 +199,9 @@ impl Lane {
         log_in: impl Future<Output = Result<Connection, Fault>>,
     ) -> Result<Arc<SharedConnection>, Fault> {
         let failures = self.kept.lock().failures;
+        if let Ok(Some(connection)) = tokio::time::timeout(ENDING, self.freed()).await {
+            return Ok(connection);
+        }
         loop {
             match self.next(failures) {
                 Next::Take(connection) => return Ok(connection),
@@ -191,6 +226,21 @@ impl Lane {
                     return Ok(connection);
                 }
             }
+        }
+    }
+
+    /// A kept connection with room, as soon as conversations that are ending leave some; `None` once none is ending.
+    async fn freed(&self) -> Option<Arc<SharedConnection>> {
+        loop {
+            let mut freed = pin!(self.freed.notified());
+            freed.as_mut().enable();
+            if let Some(connection) = self.kept() {
+                return Some(connection);
+            }
+            if self.ending.load(Ordering::Acquire) == 0 {
+                return None;
+            }
+            freed.await;
         }
     }
 
@@ -261,7 +311,6 @@ async fn close_when_idle(lane: Weak<Lane>) {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, poll_fn};
-    use std::pin::pin;
 
     use super::*;
 

@@ -129,25 +129,33 @@ impl Session {
     }
 
     /// Ends the session as the protocol requires, without making the caller wait.
-    pub(in crate::source::transport) fn finish(mut self: Box<Self>, within: Duration) {
-        tokio::spawn(tokio::time::timeout(within, async move {
-            // A server that is gone needs no message.
-            if self.channel.data_bytes(&b"0000"[..]).await.is_ok() && self.channel.eof().await.is_ok() {
-                let mut left = FAREWELL;
-                while let Some(message) = self.channel.wait().await {
-                    let length = match message {
-                        ChannelMsg::Close => {
-                            self.is_closed = true;
-                            break;
-                        }
-                        ChannelMsg::Data { data } | ChannelMsg::ExtendedData { data, .. } => data.len(),
-                        _ => 0,
-                    };
-                    let Some(less) = left.checked_sub(length) else { break };
-                    left = less;
+    pub(in crate::source::transport) fn finish(self: Box<Self>, within: Duration) {
+        let ending = self.connection.ending();
+        tokio::spawn(async move {
+            // Broken off, it spends its connection.
+            let _ = tokio::time::timeout(within, self.say_farewell()).await;
+            drop(ending);
+        });
+    }
+
+    async fn say_farewell(mut self: Box<Self>) {
+        // A server that is gone needs no message.
+        if self.channel.data_bytes(&b"0000"[..]).await.is_err() || self.channel.eof().await.is_err() {
+            return;
+        }
+        let mut left = FAREWELL;
+        while let Some(message) = self.channel.wait().await {
+            let length = match message {
+                ChannelMsg::Close => {
+                    self.is_closed = true;
+                    break;
                 }
-            }
-        }));
+                ChannelMsg::Data { data } | ChannelMsg::ExtendedData { data, .. } => data.len(),
+                _ => 0,
+            };
+            let Some(less) = left.checked_sub(length) else { break };
+            left = less;
+        }
     }
 }
 
