@@ -85,7 +85,8 @@ impl Stand {
             kubeconfig,
             port,
             receive,
-            environment: Vec::new(),
+            // As in `manifests/deployment.yaml`.
+            environment: vec![("MALLOC_ARENA_MAX".into(), "1".into())],
             agent: None,
             limit: None,
             client,
@@ -120,6 +121,11 @@ impl Stand {
         let ready = agent.answers(&format!("http://127.0.0.1:{}/readyz", self.port)).await?;
         self.agent = Some(agent);
         Ok(ready)
+    }
+
+    /// The most memory, in MiB, that the agent may have from now on.
+    pub(super) fn promise_memory(&mut self, mib: f64) {
+        self.memory = mib;
     }
 
     /// Lets the agent have this much memory from now on, in a cgroup if this machine has them; whether it has.

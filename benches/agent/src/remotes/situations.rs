@@ -39,6 +39,8 @@ pub(super) async fn all(world: &mut World, remotes: usize, idle_seconds: u64, la
     rows.extend(row);
     let (row, _) = polled(world, Over::Ssh, remotes / 2, idle_seconds, &http).await?;
     rows.extend(row);
+    // What follows, with all those remotes, has the pod's.
+    world.stand.promise_memory(POD_MIB.into());
     for over in [Over::Http, Over::Ssh] {
         progress("a lookup among many references");
         rows.push(many_references(world, over).await?);
