@@ -86,7 +86,10 @@ impl Stand {
             port,
             receive,
             // As in `manifests/deployment.yaml`.
-            environment: vec![("MALLOC_ARENA_MAX".into(), "1".into())],
+            environment: vec![
+                ("MALLOC_ARENA_MAX".into(), "1".into()),
+                ("MALLOC_TRIM_THRESHOLD_".into(), "131072".into()),
+            ],
             agent: None,
             limit: None,
             client,
