@@ -44,10 +44,15 @@ pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
 pub const OVERRIDE_WINDOW: &str = "mainstay.dev/override-window";
 /// On a GitSync, beside [`OVERRIDE_WINDOW`]: the commit, a blank, and the user who says to have asked for that.
 pub const OVERRIDE_WINDOW_BY: &str = "mainstay.dev/override-window-by";
-/// On a GitSync: what happens to its objects when it is deleted; `prune` deletes them, anything else leaves them.
+/// On a GitSync: what happens to its objects when it is deleted; [`DELETE_OBJECTS`] deletes them, anything else leaves
+/// them.
 pub const ON_DELETE: &str = "mainstay.dev/on-delete";
+/// Value of [`ON_DELETE`].
+pub const DELETE_OBJECTS: &str = "prune";
 /// On a GitSync: a value that differs from `status.lastHandledRequest` requests a sync now.
 pub const REQUESTED_AT: &str = "mainstay.dev/requestedAt";
+/// Name of the definition of GitSync.
+pub const GIT_SYNC_DEFINITION: &str = "gitsyncs.mainstay.dev";
 /// Finalizer of a GitSync whose objects are deleted with it ([`ON_DELETE`]); no other has one.
 pub const FINALIZER: &str = "mainstay.dev/git-sync";
 

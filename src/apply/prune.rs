@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Writer;
 use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Error, Guard, Kind, Part, Propagation, Removal};
-use crate::managed::deletion::{Deletion, Unproven, may_delete};
+use crate::managed::deletion::{Deletion, Permission, may_delete};
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::released;
 use crate::object::{Key, Owner, prune_order};
@@ -45,7 +45,7 @@ impl Writer {
         &self,
         label: &str,
         leaving: Vec<(Key, Entry)>,
-        unproven: Unproven,
+        permission: Permission,
         mut done: impl FnMut(Key, Pruned),
     ) {
         let mut leaving = leaving.into_iter().peekable();
@@ -58,7 +58,7 @@ impl Writer {
             let deletions = stream::iter(together).map(|(key, entry)| async move {
                 // A revert that began before the object left must not follow its deletion.
                 let _lock = self.object_lock(&key).lock().await;
-                let pruned = self.prune_now(label, &key, &entry, unproven).await.unwrap_or_else(Pruned::Failed);
+                let pruned = self.prune_now(label, &key, &entry, permission).await.unwrap_or_else(Pruned::Failed);
                 (key, pruned)
             });
             let mut deletions = deletions.buffer_unordered(AT_ONCE);
@@ -68,7 +68,7 @@ impl Writer {
         }
     }
 
-    async fn prune_now(&self, label: &str, key: &Key, entry: &Entry, unproven: Unproven) -> Result<Pruned, Error> {
+    async fn prune_now(&self, label: &str, key: &Key, entry: &Entry, permission: Permission) -> Result<Pruned, Error> {
         // A kind that is no longer served has no objects.
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
         let namespace = key.namespace.as_deref();
@@ -77,7 +77,7 @@ impl Writer {
             let Some(meta) = self.cluster().get_metadata(&kind, namespace, &key.name).await? else {
                 return Ok(Pruned::Gone { deleted: false });
             };
-            match may_delete(&meta, label, entry, unproven, self.now()) {
+            match may_delete(key, &meta, label, entry, permission, self.now()) {
                 Deletion::Allowed => {}
                 Deletion::UnderWay => return Ok(Pruned::Terminating),
                 Deletion::NotOurs => return Ok(Pruned::Gone { deleted: false }),

@@ -6,6 +6,7 @@
 //! with their GitSync (by their owner reference).
 //!
 //! Invariant: deleting the definition of GitSync never deletes a workload.
+//! Invariant: a GitSync that is listed in its own inventory waits for nothing that waits for it.
 //! Invariant: nothing is deleted or released because a GitSync could not be read: the server has said that it is deleted.
 
 use std::time::Duration;
@@ -16,18 +17,16 @@ use super::attempt::Attempt;
 use super::context::git_syncs;
 use super::inventory::{self, Found};
 use super::outcome::Refused;
-use super::prune::{Unproven, holds_much};
+use super::prune::{Permission, awaits, deletes_objects, holds_much};
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
-use crate::api::names::{ALLOW_PRUNE, FINALIZER, ON_DELETE};
+use crate::api::names::{ALLOW_PRUNE, FINALIZER, GIT_SYNC_DEFINITION};
 use crate::apply::Pruned;
 use crate::cluster::{Cluster, Error, Kind, Part, Scope};
 use crate::failure::{Class, chain};
 use crate::managed::inventory::Entry;
 use crate::object::{Key, prune_order};
 
-/// Value of the annotation that deletes the objects with the GitSync.
-const DELETE_OBJECTS: &str = "prune";
 /// How often it is tried to let go of the objects of a GitSync that is gone, and how long is waited in between.
 const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_secs(1);
@@ -55,12 +54,6 @@ enum Terminating {
     Leave,
 }
 
-/// Whether the objects of a GitSync are to go with it, which takes a finalizer.
-fn prunes_on_delete(sync: &GitSync) -> bool {
-    let annotations = sync.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == DELETE_OBJECTS)
-}
-
 /// Whether it has our finalizer.
 pub(super) fn has_finalizer(sync: &GitSync) -> bool {
     sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
@@ -69,7 +62,7 @@ pub(super) fn has_finalizer(sync: &GitSync) -> bool {
 impl Attempt<'_> {
     /// Sets our finalizer where the objects go with the GitSync, and takes it off everywhere else.
     pub(super) async fn settle_finalizer(&self) -> Result<(), Error> {
-        let required = prunes_on_delete(self.sync);
+        let required = deletes_objects(&self.sync.metadata);
         if required == has_finalizer(self.sync) { Ok(()) } else { self.set_finalizer(required).await }
     }
 
@@ -89,7 +82,7 @@ impl Attempt<'_> {
     /// Settles what becomes of the objects, then lets the GitSync go.
     pub(super) async fn finalize(&mut self) -> Result<End, Refused> {
         self.load_inventory().await?;
-        let objects = if prunes_on_delete(self.sync) { Objects::Delete } else { Objects::Release };
+        let objects = if deletes_objects(&self.sync.metadata) { Objects::Delete } else { Objects::Release };
         if self.let_go_of(objects, Terminating::Await).await? == End::Waiting {
             return Ok(End::Waiting);
         }
@@ -103,7 +96,7 @@ impl Attempt<'_> {
     /// server said so itself (`deleted`), they go with it if that was asked for: perhaps just before, so that it came to
     /// no finalizer.
     pub(super) async fn farewell(&mut self, deleted: bool) {
-        let objects = if deleted && prunes_on_delete(self.sync) { Objects::Delete } else { Objects::Release };
+        let objects = if deleted && deletes_objects(&self.sync.metadata) { Objects::Delete } else { Objects::Release };
         for attempt in 0..TRIES {
             if attempt > 0 {
                 tokio::time::sleep(WAIT * 2u32.pow(attempt - 1)).await;
@@ -159,15 +152,17 @@ impl Attempt<'_> {
         let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
         let allowed = allow.is_some() && commits.into_iter().any(|commit| commit == allow);
         let desired_elsewhere = |key: &Key| self.context.registry.with(self.owner, |view| view.desired_elsewhere(key));
+        let own = self.owner.key();
         let (mut going, staying): (Vec<_>, Vec<_>) = inventory
             .0
             .iter()
             .map(|(key, entry)| (key.clone(), entry.clone()))
-            .filter(|(key, _)| self.reaches(key))
-            .partition(|(key, _)| deletes && !desired_elsewhere(key) && (allowed || holds_much(key).is_none()));
+            // It goes by itself.
+            .filter(|(key, _)| *key != own && self.reaches(key))
+            .partition(|(key, _)| deletes && !desired_elsewhere(key) && (allowed || holds_much(&own, key).is_none()));
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
-        let unproven = if allowed { Unproven::Delete } else { Unproven::Keep };
-        if self.delete_all(going, unproven).await? == End::Waiting && terminating == Terminating::Await {
+        let permission = if allowed { Permission::Allowed } else { Permission::Unasked };
+        if self.delete_all(going, permission).await? == End::Waiting && terminating == Terminating::Await {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
@@ -176,16 +171,17 @@ impl Attempt<'_> {
         Ok(End::Done)
     }
 
-    async fn delete_all(&self, going: Vec<(Key, Entry)>, unproven: Unproven) -> Result<End, Refused> {
+    async fn delete_all(&self, going: Vec<(Key, Entry)>, permission: Permission) -> Result<End, Refused> {
         let mut end = End::Done;
         let mut kept = Vec::new();
         let mut failed = None;
         let entries = self.inventory().unwrap_or_default();
+        let own = self.owner.key();
         self.context
             .writer
-            .prune(self.label, going, unproven, |key, pruned| match pruned {
-                Pruned::Gone { .. } => {}
-                Pruned::Terminating => end = End::Waiting,
+            .prune(self.label, going, permission, |key, pruned| match pruned {
+                Pruned::Terminating if awaits(&own, &key) => end = End::Waiting,
+                Pruned::Gone { .. } | Pruned::Terminating => {}
                 Pruned::Kept(_) => kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone()))),
                 Pruned::Failed(error) => failed = Some((key, error)),
             })
@@ -219,6 +215,6 @@ fn refused(key: &Key, what: &str, error: &Error) -> Refused {
 async fn definition_is_going(cluster: &Cluster) -> Result<bool, Error> {
     let kind =
         Kind::fixed("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", Scope::Cluster);
-    let meta = cluster.get_metadata(&kind, None, "gitsyncs.mainstay.dev").await?;
+    let meta = cluster.get_metadata(&kind, None, GIT_SYNC_DEFINITION).await?;
     Ok(meta.is_none_or(|meta| meta.deletion_timestamp.is_some()))
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::attempt::Attempt;
 use super::outcome::{Outcome, Refused};
 use super::plan::{DesiredState, Plan, Why};
-use super::prune::{self, Unproven};
+use super::prune::{self, Permission};
 use super::resolve::SyncRequest;
 use crate::api::conditions::Reason;
 use crate::apply::{Applied, Change, Pruned};
@@ -89,8 +89,8 @@ impl Attempt<'_> {
         }
         let waiting = self.state.failed.waiting(Instant::now());
         let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
-        let unproven = if request.allows_prune() { Unproven::Delete } else { Unproven::Keep };
-        let pruning = self.prune(&due, unproven, &mut held, tally).await;
+        let permission = if request.allows_prune() { Permission::Allowed } else { Permission::Unasked };
+        let pruning = self.prune(&due, permission, &mut held, tally).await;
         Left { held, pruning, is_complete: pruning == 0 }
     }
 
@@ -145,14 +145,20 @@ impl Attempt<'_> {
         self.state.failed.remove(key);
     }
 
-    async fn prune(&mut self, leaving: &[Key], unproven: Unproven, held: &mut Vec<String>, tally: &mut Tally) -> usize {
+    async fn prune(
+        &mut self,
+        leaving: &[Key],
+        permission: Permission,
+        held: &mut Vec<String>,
+        tally: &mut Tally,
+    ) -> usize {
         let Some(inventory) = self.inventory() else { return 0 };
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
         drop(inventory);
         let (writer, label) = (self.context.writer.clone(), Arc::clone(self.label));
         let mut pruning = 0;
         writer
-            .prune(&label, leaving, unproven, |key, pruned| match pruned {
+            .prune(&label, leaving, permission, |key, pruned| match pruned {
                 Pruned::Gone { deleted } => {
                     tally.pruned += usize::from(deleted);
                     self.state.failed.remove(&key);

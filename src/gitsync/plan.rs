@@ -213,7 +213,8 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     }
     let prune = Prune::of(facts.prune, registry.siblings_pending(branch, commit), facts.allows_prune);
     let desired = desired.iter().map(|d| &d.key).collect();
-    plan.leaving = prune::decide(&desired, &observed.inventory, &|key| registry.desired_elsewhere(key), prune);
+    let elsewhere = |key: &Key| registry.desired_elsewhere(key);
+    plan.leaving = prune::decide(&registry.key(), &desired, &observed.inventory, &elsewhere, prune);
     registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
     plan
 }

@@ -8,8 +8,8 @@
 
 use std::collections::HashSet;
 
-use crate::api::names::ALLOW_PRUNE;
-pub use crate::managed::deletion::{Deletion, Unproven, may_delete};
+use crate::api::names::{ALLOW_PRUNE, GIT_SYNC_DEFINITION};
+pub use crate::managed::deletion::{Deletion, Permission, deletes_objects, may_delete};
 use crate::managed::inventory::Inventory;
 use crate::object::{Key, prune_order};
 
@@ -91,8 +91,10 @@ impl Leaving {
     }
 }
 
-/// Decides for every object of the inventory that is not `desired` any more whether it is deleted, handed over or held.
+/// Decides for every object of the inventory of the GitSync `own` that is not `desired` any more whether it is deleted,
+/// handed over or held.
 pub(super) fn decide(
+    own: &Key,
     desired: &HashSet<&Key>,
     inventory: &Inventory,
     desired_elsewhere: &dyn Fn(&Key) -> bool,
@@ -124,7 +126,7 @@ pub(super) fn decide(
         }
         (Prune::Guarded, None) => {
             for key in leaving {
-                match holds_much(&key) {
+                match holds_much(own, &key) {
                     Some(why) => plan.held.push((key, why)),
                     None => plan.prune.push(key),
                 }
@@ -134,12 +136,42 @@ pub(super) fn decide(
     plan
 }
 
-/// Kinds whose deletion takes other things with it that no repository can bring back.
-pub fn holds_much(key: &Key) -> Option<&'static str> {
+/// What takes other things with it when it is deleted for the GitSync `own`, which no repository can bring back. Another
+/// GitSync may do so too: only what is found in the cluster tells ([`may_delete`]).
+pub fn holds_much(own: &Key, key: &Key) -> Option<&'static str> {
     match (&*key.group, &*key.kind) {
+        _ if key == own => Some("deleting the GitSync itself ends its work"),
         ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
         ("", "PersistentVolume" | "PersistentVolumeClaim") => Some("deleting it deletes data"),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("deleting it deletes every object of its kind"),
         _ => None,
+    }
+}
+
+/// Whether the GitSync `own`, which is being deleted itself, waits until an object of its is gone. What goes only after
+/// `own` is not waited for: the Namespace that holds it and the definition of its kind. Nor is any GitSync, for it may
+/// wait for `own` in turn.
+pub fn awaits(own: &Key, key: &Key) -> bool {
+    let holds_own = key.is("", "Namespace") && own.namespace.as_deref() == Some(&*key.name);
+    let defines_own = key.is("apiextensions.k8s.io", "CustomResourceDefinition") && &*key.name == GIT_SYNC_DEFINITION;
+    !(holds_own || defines_own || key.is(&own.group, &own.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Owner;
+
+    #[test]
+    fn a_git_sync_waits_for_nothing_that_waits_for_it() {
+        let own = Owner::git_sync("shop", "demo").key();
+        let awaits = |group, kind, namespace, name| awaits(&own, &Key::new(group, kind, namespace, name));
+        assert!(!awaits("mainstay.dev", "GitSync", Some("shop"), "demo"));
+        assert!(!awaits("mainstay.dev", "GitSync", Some("elsewhere"), "other"));
+        assert!(!awaits("", "Namespace", None, "shop"));
+        assert!(!awaits("apiextensions.k8s.io", "CustomResourceDefinition", None, "gitsyncs.mainstay.dev"));
+        assert!(awaits("", "Namespace", None, "elsewhere"));
+        assert!(awaits("", "ConfigMap", Some("shop"), "shop"));
+        assert!(awaits("apiextensions.k8s.io", "CustomResourceDefinition", None, "receivers.mainstay.dev"));
     }
 }

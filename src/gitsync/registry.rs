@@ -128,6 +128,11 @@ impl View<'_> {
         self.rows.entry(self.own.clone()).or_default()
     }
 
+    /// The GitSync whose view this is, as an object.
+    pub(super) fn key(&self) -> Key {
+        self.own.key()
+    }
+
     /// These objects count as ours from now on.
     pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) {
         let row = self.own();

@@ -7,19 +7,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::inventory::{Entry, uid_bytes};
 use super::verdict::{is_controlled, is_paused};
-use crate::api::names::{KEEPS, MANAGER, SYNC_LABEL};
+use crate::api::names::{DELETE_OBJECTS, KEEPS, MANAGER, ON_DELETE, SYNC_LABEL};
+use crate::object::Key;
 
 /// Why an object is kept of which nobody knows whether we created it.
 const UNPROVEN: &str = "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped \
     before its UID was noted, or somebody created it); mainstay.dev/allow-prune deletes it, without its label it is let go";
 
-/// What becomes of an object that carries our label although nothing proves that it is ours.
+/// Why a GitSync is kept whose objects go with it: the guards of none of them have been asked.
+const TAKES_OBJECTS: &str = "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)";
+
+/// Whether somebody allowed, for just this commit, to delete what a guard would hold (`mainstay.dev/allow-prune`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unproven {
-    /// It is kept.
-    Keep,
-    /// It is deleted: somebody allowed that.
-    Delete,
+pub enum Permission {
+    /// Nobody did.
+    Unasked,
+    /// Somebody did.
+    Allowed,
 }
 
 /// Whether an object that left may be deleted as it was found.
@@ -37,7 +41,14 @@ pub enum Deletion {
 
 /// Whether an object of the inventory that left the repository may be deleted. `entry` is what is remembered of it,
 /// `label` what our objects carry.
-pub fn may_delete(meta: &ObjectMeta, label: &str, entry: &Entry, unproven: Unproven, now: Timestamp) -> Deletion {
+pub fn may_delete(
+    key: &Key,
+    meta: &ObjectMeta,
+    label: &str,
+    entry: &Entry,
+    permission: Permission,
+    now: Timestamp,
+) -> Deletion {
     let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL));
     if own.is_none_or(|own| own != label) || is_controlled(meta) {
         return Deletion::NotOurs;
@@ -54,11 +65,22 @@ pub fn may_delete(meta: &ObjectMeta, label: &str, entry: &Entry, unproven: Unpro
     // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
     let uid = meta.uid.as_deref().unwrap_or_default();
     let is_proven = entry.uid.is_some_and(|noted| noted == uid_bytes(uid)) || is_applied_by_us(meta);
-    if !is_proven && unproven == Unproven::Keep {
+    if permission == Permission::Allowed {
+        return Deletion::Allowed;
+    }
+    if !is_proven {
         // Forgotten, it would carry our label for ever and nobody would know why.
         return Deletion::Kept(UNPROVEN);
     }
+    if key.is("mainstay.dev", "GitSync") && deletes_objects(meta) {
+        return Deletion::Kept(TAKES_OBJECTS);
+    }
     Deletion::Allowed
+}
+
+/// Whether the objects of the GitSync with these metadata are to be deleted with it.
+pub fn deletes_objects(sync: &ObjectMeta) -> bool {
+    sync.annotations.as_ref().and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == DELETE_OBJECTS)
 }
 
 /// The annotation that keeps an object from being deleted. As Flux does, a label of that name counts too, and capitals do

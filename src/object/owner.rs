@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use super::Key;
+
 /// Namespace and name of a resource, written as `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName(Arc<str>);
@@ -70,6 +72,16 @@ impl Owner {
         match self {
             Self::GitSync(name) | Self::Function(name) | Self::Receiver(name) => name,
         }
+    }
+
+    /// The identity of the resource itself.
+    pub fn key(&self) -> Key {
+        let (group, kind) = match self {
+            Self::GitSync(_) => ("mainstay.dev", "GitSync"),
+            Self::Function(_) => ("serverless.kyma-project.io", "Function"),
+            Self::Receiver(_) => ("mainstay.dev", "Receiver"),
+        };
+        Key::new(group, kind, Some(self.resource().namespace()), self.resource().name())
     }
 }
 

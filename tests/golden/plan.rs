@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mainstay::gitsync::plan::{Expect, Facts, Live, Observed, Plan, is_unchanged, plan};
-use mainstay::gitsync::prune::{self, Unproven};
+use mainstay::gitsync::prune::{self, Permission};
 use mainstay::gitsync::registry::{Registry, Row};
 use mainstay::managed::Desired;
 use mainstay::managed::inventory::{Entry, Inventory, uid_bytes};
@@ -178,8 +178,9 @@ fn decide(case: &Case) -> String {
             let _ = writeln!(text, "kept until everything else is applied: {key}");
             continue;
         }
-        let unproven = if allowed { Unproven::Delete } else { Unproven::Keep };
-        let becomes = found.get(key).map(|meta| prune::may_delete(meta, LABEL, &inventory.0[key], unproven, now()));
+        let permission = if allowed { Permission::Allowed } else { Permission::Unasked };
+        let becomes =
+            found.get(key).map(|meta| prune::may_delete(key, meta, LABEL, &inventory.0[key], permission, now()));
         match becomes {
             Some(becomes) => _ = writeln!(text, "delete: {key}, found so: {becomes:?}"),
             None => _ = writeln!(text, "delete: {key}"),

@@ -4,7 +4,7 @@ use devcluster::{Action, Call, verbs::delete::DeleteOptions};
 use serde_json::{Value, json};
 
 use crate::support::ownership::{LABEL, are_released, delete_sync, inventories, prune_on_delete, sync_is_gone};
-use crate::support::world::{World, config_map, deployment};
+use crate::support::world::{World, config_map, deployment, git_sync};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleting_a_sync_leaves_its_objects_without_our_label_and_ownership_and_changes_nothing_else() {
@@ -159,4 +159,90 @@ async fn deleting_the_definition_of_git_sync_leaves_all_workloads() {
         .await;
     assert_eq!(world.data("a"), "1");
     assert!(world.get("apps/v1", "deployments", "web").is_some());
+}
+
+/// Whether a GitSync is there, and nobody has asked for its deletion.
+fn is_alive(world: &World, name: &str) -> bool {
+    let sync = world.get("mainstay.dev/v1alpha1", "gitsyncs", name);
+    sync.is_some_and(|sync| sync["metadata"]["deletionTimestamp"].is_null())
+}
+
+/// A GitSync `demo` that manages itself with three ConfigMaps, and whose objects go with it.
+async fn managing_itself() -> World {
+    let mut world = World::new().await;
+    for name in ["a", "b", "c"] {
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.file("own.yaml", git_sync("demo", "/")).commit("one");
+    world.synced(json!({})).await;
+    world.until("it has our finalizer", |w| finalizers(w) == json!(["mainstay.dev/git-sync"])).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_that_leaves_its_own_repository_is_held_with_its_objects() {
+    let mut world = managing_itself().await;
+    world.remote.remove("own.yaml");
+    world.commit("demo", "it leaves itself").await;
+    assert!(is_alive(&world, "demo"));
+    assert_eq!(world.config_maps(), ["a", "b", "c"]);
+    let held = world.status("demo")["held"].to_string();
+    assert!(held.contains("GitSync.mainstay.dev mainstay-tests/demo: deleting the GitSync itself"), "{held}");
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("its work goes on", |w| w.data("a") == "1").await;
+    world.annotate_sync("demo", "mainstay.dev/allow-prune", &world.remote.head());
+    sync_is_gone(&world, "demo").await;
+    assert!(world.config_maps().is_empty(), "that was allowed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_that_manages_itself_and_is_deleted_goes_with_its_objects() {
+    let world = managing_itself().await;
+    delete_sync(&world, "demo");
+    sync_is_gone(&world, "demo").await;
+    assert!(world.config_maps().is_empty());
+    world.until("the inventory is gone", |w| inventories(w).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_whose_objects_go_with_it_is_held_when_it_leaves_the_repository_of_another_one() {
+    let mut world = World::new().await;
+    world.remote.file("root/child.yaml", git_sync("child", "/child")).file("root/a.yaml", config_map("a", "1"));
+    world.remote.file("child/b.yaml", config_map("b", "1")).commit("one");
+    world.synced(json!({"baseDir": "/root"})).await;
+    world.ready("child").await;
+    world.remote.remove("root/child.yaml").commit("the child leaves");
+    world.look();
+    let held = |w: &World| w.status("demo")["held"].to_string();
+    let why = "GitSync.mainstay.dev mainstay-tests/child: deleting it deletes everything that it has applied";
+    world.until("it is held", |w| held(w).contains(why)).await;
+    world.ready("demo").await;
+    assert!(is_alive(&world, "child"));
+    assert_eq!(world.data("b"), "1");
+    world.allow_prune("demo", &world.remote.head()).await;
+    sync_is_gone(&world, "child").await;
+    assert_eq!((world.data("a").as_str(), world.data("b").as_str()), ("1", "absent"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_syncs_that_manage_each_other_do_not_wait_for_each_other() {
+    let mut world = World::new().await;
+    world.remote.file("left/right.yaml", git_sync("right", "/right")).file("left/l.yaml", config_map("l", "1"));
+    world.remote.file("right/left.yaml", git_sync("left", "/left")).file("right/r.yaml", config_map("r", "1"));
+    world.remote.commit("one");
+    world.sync("left", json!({"baseDir": "/left"}));
+    world.start();
+    world.ready("left").await;
+    world.ready("right").await;
+    for name in ["left", "right"] {
+        prune_on_delete(&world, name).await;
+    }
+    world.stop().await;
+    for name in ["left", "right"] {
+        delete_sync(&world, name);
+    }
+    world.start();
+    sync_is_gone(&world, "left").await;
+    sync_is_gone(&world, "right").await;
+    assert!(world.config_maps().is_empty());
 }

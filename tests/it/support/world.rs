@@ -522,6 +522,16 @@ pub(crate) fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
+/// A GitSync document of the GitRepository `repo`, whose objects go with it.
+pub(crate) fn git_sync(name: &str, base_dir: &str) -> String {
+    json!({
+        "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+        "metadata": {"name": name, "annotations": {"mainstay.dev/on-delete": "prune"}},
+        "spec": {"gitRepository": "repo", "interval": "1h", "baseDir": base_dir},
+    })
+    .to_string()
+}
+
 /// A ConfigMap document with `data.key`.
 pub(crate) fn config_map(name: &str, value: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  key: \"{value}\"\n")
