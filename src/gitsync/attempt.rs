@@ -1,23 +1,24 @@
 //! One attempt: observe the commit, decide what to do about it, perform that. The task reports how it ended.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::{Context, git_syncs};
+use super::failures::Failures;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::registry;
-use super::resolve::ResolvedSync;
-use super::sync_state::SyncState;
+use super::resolve::{ResolvedSync, SyncRequest};
 use super::windows::{self, Freeze};
 use crate::api::GitSync;
 use crate::api::git_sync::{UNKNOWN, WindowOverride};
 use crate::notification::Message;
-use crate::object::{Key, Owner};
-use crate::source::{Commit, Remote, Source};
+use crate::object::{Digest, Key, Owner};
+use crate::source::{Commit, Remote, RemoteUrl, Source, TreeId};
 
 /// One attempt's view of its GitSync.
 pub(super) struct Attempt<'a> {
@@ -26,6 +27,45 @@ pub(super) struct Attempt<'a> {
     pub(super) sync: &'a GitSync,
     pub(super) label: &'a Arc<str>,
     pub(super) state: &'a mut SyncState,
+}
+
+/// What a GitSync remembers from attempt to attempt.
+#[derive(Default)]
+pub(super) struct SyncState {
+    /// Digests of the inventory's ConfigMaps as they are written.
+    pub(super) written: BTreeMap<usize, Digest>,
+    /// The inventory was put together from labels: nothing is pruned in this round.
+    pub(super) rebuilt: bool,
+    /// The desired state of the last commit that was decoded.
+    pub(super) desired: Option<DesiredState>,
+    /// Objects whose last apply or deletion failed.
+    pub(super) failed: Failures,
+    /// The last request that was carried out in full.
+    pub(super) settled: Option<SyncRequest>,
+    /// Objects that this commit changes and that are under break glass.
+    pub(super) paused: HashSet<Key>,
+    /// Something is awaited from another GitSync.
+    pub(super) awaits_others: bool,
+    /// Something that another GitSync lists still carries our label. No event comes when that one has put it right.
+    pub(super) still_labelled: bool,
+    /// The commit that was seen last, and when.
+    pub(super) seen: Option<(Commit, Instant)>,
+    /// The full name of the reference at which that was.
+    pub(super) found_at: Option<String>,
+    /// The commit that was read last, the full name of the reference at which it was, and where that was.
+    pub(super) read: Option<(Commit, String, RemoteUrl)>,
+    /// Commit and tree that are applied in full.
+    pub(super) applied: Option<(Commit, Option<TreeId>)>,
+    /// What an earlier agent applied was looked for.
+    pub(super) looked_back: bool,
+    /// When the present outcome of applying began.
+    pub(super) since: Option<(Commit, Timestamp)>,
+    /// The commit that this agent began to apply last. A window that closes meanwhile does not stop it.
+    pub(super) begun: Option<Commit>,
+    /// When this agent first held a commit back.
+    pub(super) frozen_since: Option<Timestamp>,
+    /// The last commit that was applied although a window held it back.
+    pub(super) window_override: Option<WindowOverride>,
 }
 
 impl Attempt<'_> {

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use super::attempt::Attempt;
 use super::outcome::Refused;
-use super::plan::Plan;
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Scope, Selection};
 use crate::managed::inventory::{Entry, Inventory, Shard, Unreadable, uid_bytes};
@@ -86,15 +85,6 @@ impl Attempt<'_> {
         self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(taken)));
     }
 
-    /// Writes the inventory with everything that is about to be created.
-    pub(super) async fn write_intentions(&mut self, plan: &Plan) -> Result<(), Refused> {
-        let steps = plan.stages.values().flatten().map(|step| &step.desired);
-        let grew = self.context.writer.store().intend(self.owner, steps);
-        // A write that failed before may have been the one that lists what is about to be applied.
-        let is_unwritten = self.state.written.is_empty() || self.context.writer.store().is_unsaved(self.owner);
-        if grew || (is_unwritten && plan.applies() > 0) { self.save_inventory().await } else { Ok(()) }
-    }
-
     /// Forgets what others have taken over by now. Whether anything still waits to be taken: until then it stays in our
     /// inventory, or it would be nobody's if they came to want it no longer.
     pub(super) async fn hand_over(&mut self, leaving: &[Key]) -> bool {
@@ -145,12 +135,6 @@ impl Attempt<'_> {
         }
         self.publish_taken(taken);
         Ok(())
-    }
-
-    /// Writes the inventory if what was last applied to an object has changed since (one that was created again has
-    /// another UID).
-    pub(super) async fn save_changes(&mut self) -> Result<(), Refused> {
-        if self.context.writer.store().is_unsaved(self.owner) { self.save_inventory().await } else { Ok(()) }
     }
 }
 

@@ -1,8 +1,15 @@
 //! What a Git branch holds becomes what is in the cluster.
 //!
-//! One task per GitSync ([`reconcile`]) makes attempts ([`attempt`]), and every attempt has four steps: **observe** (look up
-//! the reference, read the commit and what is there), **decide** ([`windows`], [`plan`], [`prune`]), **perform** (write
-//! the [`inventory`](crate::managed::inventory), apply, delete), **report** (a [`status`], on success and on failure alike).
+//! One task per GitSync ([`reconcile`]) makes attempts ([`attempt`]) when it is time ([`schedule`]), and every attempt has
+//! four steps:
+//!
+//! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
+//!   [`placement`] gives documents their place in the cluster
+//! - **decide**: [`windows`] (of [`cron`] schedules) may hold the commit back; [`plan`] says what is applied, [`prune`] what
+//!   is deleted, and [`registry`] what the other GitSyncs manage and want
+//! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again, and
+//!   [`finalize`] lets go of everything when the GitSync goes
+//! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]
 //!
 //! Invariant: nothing changed means no request.
 //! Invariant: any problem in the documents means that nothing of the commit is applied or pruned.
@@ -38,7 +45,6 @@ mod resolve;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
-mod sync_state;
 pub mod windows;
 
 pub use context::{Context, Input, SyncFacts};

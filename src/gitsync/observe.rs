@@ -5,7 +5,8 @@
 //!
 //! Deliberately absent: the inventory (`inventory`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ use crate::managed::Desired;
 use crate::managed::inventory::Inventory;
 use crate::manifest::{self, Problem};
 use crate::notification::Message;
-use crate::object::{Key, Object};
+use crate::object::Key;
 use crate::secrets::{Known, SecretData};
 use crate::source::{self, Ancestry, Reference, Remote, RemoteUrl, ResolvedRef, Snapshot, Verification};
 
@@ -190,6 +191,7 @@ impl Attempt<'_> {
         }
     }
 
+    /// The files of the snapshot as objects, placed in the cluster.
     async fn decode(
         &self,
         remote: &Remote,
@@ -209,7 +211,13 @@ impl Attempt<'_> {
         if !decoded.problems.is_empty() {
             return Err(refused_for(&decoded.problems));
         }
-        let served = served(self.context.writer.cluster(), &decoded.objects).await?;
+        let mut served = Served::new();
+        for object in &decoded.objects {
+            let (api_version, kind) = (&object.api_version, &object.key.kind);
+            if let Slot::Vacant(slot) = served.entry((Arc::clone(api_version), Arc::clone(kind))) {
+                slot.insert(self.context.writer.cluster().kind(api_version, kind).await?);
+            }
+        }
         let placing = Placing {
             own_namespace: self.namespace(),
             target_namespace: &directory.target_namespace,
@@ -279,17 +287,6 @@ fn refused_for(problems: &[Problem]) -> Refused {
         lines.push(format!("and {} more", problems.len() - SHOWN_PROBLEMS));
     }
     Refused::invalid(Reason::ManifestInvalid, lines.join("\n"))
-}
-
-/// Which of the documents' kinds the cluster serves.
-pub(super) async fn served(cluster: &Cluster, objects: &[Arc<Object>]) -> Result<Served, Error> {
-    let words: BTreeSet<_> = objects.iter().map(|o| (Arc::clone(&o.api_version), Arc::clone(&o.key.kind))).collect();
-    let mut served = Served::new();
-    for word in words {
-        let kind = cluster.kind(&word.0, &word.1).await?;
-        served.insert(word, kind);
-    }
-    Ok(served)
 }
 
 /// What is there of these objects, and those of a kind that we may not list, with the refusal. Of what is not seen

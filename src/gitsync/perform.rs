@@ -29,7 +29,14 @@ impl Attempt<'_> {
         plan: &Plan,
     ) -> Result<Outcome, Refused> {
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
-        self.write_intentions(plan).await?;
+        // What is about to be created is written down before. A write that failed before may have been the one that lists
+        // what is about to be applied.
+        let steps = plan.stages.values().flatten();
+        let grew = self.context.writer.store().intend(self.owner, steps.map(|step| &step.desired));
+        let is_unwritten = self.state.written.is_empty() || self.context.writer.store().is_unsaved(self.owner);
+        if grew || (is_unwritten && !plan.stages.is_empty()) {
+            self.save_inventory().await?;
+        }
         // The commit counts from now on: what left it is never brought back.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
         let mut tally = Tally { unchanged: plan.unchanged.len(), ..Tally::default() };

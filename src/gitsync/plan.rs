@@ -150,11 +150,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many objects are to be applied.
-    pub fn applies(&self) -> usize {
-        self.stages.values().map(Vec::len).sum()
-    }
-
     /// Whether anything is deleted after an apply: not where something of the same commit `failed` or was refused, and
     /// not by an inventory that was `rebuilt` from labels.
     pub fn may_prune(&self, failed: bool, rebuilt: bool) -> bool {

@@ -12,14 +12,13 @@ use jiff::Timestamp;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, SyncState};
 use super::context::{Context, Input};
 use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync};
-use super::sync_state::SyncState;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::Class;

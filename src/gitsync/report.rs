@@ -138,7 +138,9 @@ impl Task {
     }
 
     async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
-        if let Err(refused) = self.attempt(sync).save_changes().await {
+        // What was last applied to an object may have changed: one that was created again has another UID.
+        let is_unsaved = self.context.writer.store().is_unsaved(&self.owner);
+        if is_unsaved && let Err(refused) = self.attempt(sync).save_inventory().await {
             tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
         }
         let namespace = sync.metadata.namespace.as_deref();

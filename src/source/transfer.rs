@@ -68,10 +68,10 @@ impl Source {
     ) -> Result<Snapshot, Arc<Fault>> {
         self.check(remote)?;
         if let Some(path) = remote.url.local_path() {
-            let path = path.to_owned();
-            let opened =
-                self.open(remote, None, found.commit, move || Objects::open(&transport::local::objects(&path)?));
-            return opened.await?.ok_or_else(|| Fault::MissingCommit.into());
+            let (path, commit, limits, own) = (path.to_owned(), found.commit, self.inner.settings.limits, self.own());
+            let objects = move || Objects::open(&transport::local::objects(&path)?);
+            let opened = self.shared(remote).run(move || Snapshot::open(objects()?, commit, None, limits, own)).await?;
+            return opened?.ok_or_else(|| Fault::MissingCommit.into());
         }
         let state = self.state(remote);
         let mut held = self.mirror(&state, remote).await?;
@@ -208,7 +208,7 @@ impl Source {
         if bytes > limit { Err(Fault::TooLarge { what: "the mirror in bytes", limit }) } else { Ok(()) }
     }
 
-    /// Fetches the commit into `generation`.
+    /// Fetches the commit into `generation`: by its id, or with all branches if the server does not send it by its id.
     async fn fetch_into(
         &self,
         state: &State,
@@ -217,53 +217,51 @@ impl Source {
         generation: &Arc<Generation>,
         allowance: &Allowance,
     ) -> Result<Snapshot, Fault> {
-        let missing = || if found.is_pinned() { Fault::MissingCommit } else { Fault::Incomplete };
-        let history = match self.receive(state, remote, found, generation, allowance).await {
-            Ok(history) => history,
-            Err(fault) => {
-                *state.negotiated.lock() = None;
-                return Err(fault);
+        let received = async {
+            let known = state.negotiated.lock().clone();
+            let negotiated = match known {
+                Some(negotiated) => negotiated,
+                None => self.negotiate(state, remote).await?,
+            };
+            if !found.is_pinned() || negotiated.any_commit() {
+                let (want, have) = (vec![found.tip], generation.haves());
+                let asked = PackRequest { want, have, history: History::Left, files: Files::Whole };
+                match self.receive_pack(remote, &negotiated, &asked, generation, allowance).await {
+                    Err(Fault::Refused { .. }) if found.is_pinned() => {}
+                    other => return other.map(|shallow| history_of(found.commit, &shallow)),
+                }
             }
+            self.receive_branches(state, remote, found.commit, &negotiated, (generation, allowance)).await
         };
+        let received = received.await.inspect_err(|_| *state.negotiated.lock() = None);
+        let history = received?;
+        let missing = || if found.is_pinned() { Fault::MissingCommit } else { Fault::Incomplete };
         let snapshot = self.read_from(remote, generation, found.commit).await?.ok_or_else(missing)?;
         let (keeper, commit) = (Arc::clone(generation), found.commit);
         self.shared(remote).run(move || keeper.add_commit(commit, history)).await??;
         Ok(snapshot)
     }
 
-    /// Requests the commit, or all branches if the server does not send it by its id.
-    async fn receive(
+    /// Receives all branches, for a commit in their history.
+    async fn receive_branches(
         &self,
         state: &State,
         remote: &Remote,
-        found: &ResolvedRef,
-        generation: &Arc<Generation>,
-        allowance: &Allowance,
+        commit: Commit,
+        negotiated: &Negotiated,
+        (generation, allowance): (&Arc<Generation>, &Allowance),
     ) -> Result<History, Fault> {
-        let known = state.negotiated.lock().clone();
-        let negotiated = match known {
-            Some(negotiated) => negotiated,
-            None => self.negotiate(state, remote).await?,
-        };
-        if !found.is_pinned() || negotiated.any_commit() {
-            let (want, have) = (vec![found.tip], generation.haves());
-            let asked = PackRequest { want, have, history: History::Left, files: Files::Whole };
-            match self.receive_pack(remote, &negotiated, &asked, generation, allowance).await {
-                Err(Fault::Refused { .. }) if found.is_pinned() => {}
-                other => return other.map(|shallow| history_of(found.commit, &shallow)),
-            }
-        }
         let refs = self.list_refs(state, remote, &RefNames::branches()).await?;
         let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
         let tips = Tips::of(&ids);
         // The same branches have the same history: a commit that is not in it is not searched again.
-        if ids.is_empty() || state.in_vain.lock().lacks(found.commit, tips) {
+        if ids.is_empty() || state.in_vain.lock().lacks(commit, tips) {
             return Err(Fault::MissingCommit);
         }
         let want = refs.0.into_values().map(|at| at.id).take(BRANCHES).collect();
         let asked = PackRequest { want, have: Vec::new(), history: History::Whole, files: Files::Whole };
-        self.receive_pack(remote, &negotiated, &asked, generation, allowance).await?;
-        let (looker, commit) = (Arc::clone(generation), found.commit);
+        self.receive_pack(remote, negotiated, &asked, generation, allowance).await?;
+        let looker = Arc::clone(generation);
         if self.shared(remote).run(move || looker.objects()?.commit(commit)).await??.is_none() {
             state.in_vain.lock().add_missing(commit, tips);
             return Err(Fault::MissingCommit);
@@ -300,29 +298,18 @@ impl Source {
         Ok(delivered.shallow)
     }
 
+    /// A snapshot of the commit in `generation`; `None` if it is not there.
     async fn read_from(
         &self,
         remote: &Remote,
         generation: &Arc<Generation>,
         commit: Commit,
     ) -> Result<Option<Snapshot>, Fault> {
-        let opener = Arc::clone(generation);
-        self.open(remote, Some(Arc::clone(generation)), commit, move || opener.objects()).await
-    }
-
-    async fn open(
-        &self,
-        remote: &Remote,
-        generation: Option<Arc<Generation>>,
-        commit: Commit,
-        objects: impl FnOnce() -> Result<Objects, Fault> + Send + 'static,
-    ) -> Result<Option<Snapshot>, Fault> {
         let (limits, own, tenant) = (self.inner.settings.limits, self.own(), Tenant::clone(&self.tenant));
+        let generation = Arc::clone(generation);
         let opened = move || {
-            if let Some(generation) = &generation {
-                generation.set_used(SystemTime::now(), &tenant);
-            }
-            Snapshot::open(objects()?, commit, generation, limits, own)
+            generation.set_used(SystemTime::now(), &tenant);
+            Snapshot::open(generation.objects()?, commit, Some(generation), limits, own)
         };
         self.shared(remote).run(opened).await?
     }
