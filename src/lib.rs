@@ -35,18 +35,20 @@
 //! # The way of a commit
 //!
 //! 1. [`gitsync::run`] is the task of one GitSync: it waits for its interval, a push ([`receiver`]), a request or a change,
-//!    and makes an attempt: it observes (2 to 5), decides (6), performs (7, 8) and reports (9, 10).
+//!    and makes an attempt (`gitsync/attempt.rs`): it observes (`observe.rs`, 2 to 5), decides (`plan.rs`, 6), performs
+//!    (`perform.rs`, 7 and 8) and reports (`report.rs`, 9 and 10).
 //! 2. [`Source::lookup`](source::Source::lookup) resolves the reference, with one request for all consumers of the remote.
 //! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems.
-//! 5. [`gitsync::placement`] gives each object its kind and namespace, and checks what the GitSync may touch.
-//!    [`gitsync::windows`] may hold the commit back.
-//! 6. [`gitsync::plan`] decides what to apply and what to prune; [`gitsync::prune`] holds the guards.
+//! 5. [`placement::place`](gitsync::placement::place) gives each object its kind and namespace, and checks what the GitSync
+//!    may touch. [`gitsync::windows`] may hold the commit back.
+//! 6. [`plan`](gitsync::plan::plan()) decides what to apply and what to prune, and reserves the objects; [`gitsync::prune`]
+//!    holds the guards.
 //! 7. [`managed::inventory`] is written before the first apply, with old and intended objects: a crash loses none.
-//! 8. [`Writer::put_stage`](apply::Writer::put_stage) applies stage by stage and adopts existing objects
-//!    ([`managed::take_over`]); then [`Writer::prune`](apply::Writer::prune) deletes what left the repository, each object
-//!    as [`managed::deletion`] allows.
-//! 9. [`gitsync::status`] turns the outcome into conditions, and the task writes the status.
+//! 8. [`Writer::put_stage`](apply::Writer::put_stage) applies stage by stage, each object with
+//!    [`Writer::put`](apply::Writer::put), and adopts existing objects ([`managed::take_over`]); then
+//!    [`Writer::prune`](apply::Writer::prune) deletes what left the repository, each object as [`managed::deletion`] allows.
+//! 9. [`status::after`](gitsync::status::after) turns the outcome into conditions, and the task writes the status.
 //! 10. [`Message`](notification::Message)s go to the sinks in [`agent`]: log, Events, metrics, terminal.
 //!
 //! # The way of a hand edit
