@@ -69,6 +69,15 @@ pub enum SshFault {
         /// The ways that are left, in the server's words.
         methods: String,
     },
+    /// The server takes no key at all.
+    #[error(
+        "the server asks for {wanted}, and Mainstay logs in with a key: let the server accept keys (PubkeyAuthentication), or \
+         give the repository's https:// address, to which a password may be sent"
+    )]
+    TakesNoKey {
+        /// What it takes instead.
+        wanted: String,
+    },
     /// The server takes RSA keys only with SHA-1.
     #[error("the server takes RSA keys only with SHA-1 signatures, which are not made any more: use an ed25519 key")]
     OnlySha1,
@@ -210,6 +219,7 @@ impl SshFault {
             | Self::NoRepository { .. } => Class::Invalid,
             Self::Refused { .. }
             | Self::NotEnough { .. }
+            | Self::TakesNoKey { .. }
             | Self::OnlySha1
             | Self::HostKeyUnknown { .. }
             | Self::HostKeyChanged { .. }

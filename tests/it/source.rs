@@ -41,6 +41,7 @@ mod ssh_kept;
 mod ssh_keys;
 mod submodules;
 mod tls;
+mod trees;
 
 const NOW: Duration = Duration::ZERO;
 

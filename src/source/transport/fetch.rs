@@ -2,6 +2,7 @@
 //!
 //! The pack is checked piece by piece as it arrives ([`Scan`]), so that a decompression bomb is refused before it is
 //! unpacked.
+//! Invariant: what a server sends beside the pack (progress text, lines) is bounded as well.
 //! Invariant: server messages are shown shortened, in one line, and not at all if they repeat the credentials.
 
 use std::collections::BTreeSet;
@@ -22,6 +23,9 @@ use crate::source::{Credentials, Limits};
 
 /// Bytes that are collected before a blocking thread checks and writes them.
 const PIECE: usize = 256 << 10;
+
+/// Bytes of lines and progress text that a server may send with a pack.
+const BESIDE: usize = 1 << 20;
 
 /// A request for a pack.
 #[derive(Clone, Debug)]
@@ -149,15 +153,24 @@ fn request(capabilities: Capabilities, asked: &PackRequest) -> Vec<u8> {
 async fn receive(body: &mut Body, limits: &Limits, into: PackSpool) -> Result<ReceivedPack, Fault> {
     let mut spool = Checked { sink: Some((Scan::new(*limits), into)), piece: Vec::new(), started: false };
     let mut shallow = BTreeSet::new();
+    let mut beside: usize = 0;
     loop {
-        let data = match body.packet().await? {
+        let packet = body.packet().await?;
+        if let Some((1, bytes)) = packet.as_ref().and_then(Packet::band) {
+            spool.push(bytes).await?;
+            continue;
+        }
+        beside += packet.as_ref().map_or(0, Packet::length);
+        if beside > BESIDE {
+            return Err(Fault::Protocol { why: "it sends more than 1 MiB of text beside the pack" });
+        }
+        let data = match packet {
             Some(Packet::Data(data)) => data,
             Some(Packet::Delimiter) => continue,
             Some(Packet::Flush) if !spool.started => continue,
             Some(Packet::Flush) | None => break,
         };
         match data.split_first() {
-            Some((1, bytes)) => spool.push(bytes).await?,
             Some((2, _)) | None => {}
             Some((3, text)) => return Err(Fault::Refused { text: clean(text) }),
             Some(_) => match Line::read(packet::line(&data)) {

@@ -17,6 +17,24 @@ pub(super) enum Packet {
     Data(Bytes),
 }
 
+impl Packet {
+    /// Number and content of the side band that it belongs to, if it is in one.
+    pub(super) fn band(&self) -> Option<(u8, &[u8])> {
+        match self {
+            Self::Data(data) => data.split_first().map(|(number, content)| (*number, content)),
+            Self::Flush | Self::Delimiter => None,
+        }
+    }
+
+    /// Bytes of it, with its length.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Self::Data(data) => data.len() + 4,
+            Self::Flush | Self::Delimiter => 4,
+        }
+    }
+}
+
 /// Takes the next packet off `buffer`; `None` if more bytes are needed.
 pub(super) fn split(buffer: &mut BytesMut) -> Result<Option<Packet>, Fault> {
     let Some(digits) = buffer.get(..4) else { return Ok(None) };

@@ -218,3 +218,16 @@ async fn a_missing_reference_is_reported_with_the_existing_ones() {
     assert_eq!(error.class(), Class::Unavailable, "TLS that is none: {}", chain(&error));
     assert_eq!(bench.source.default_branch(&bench.remote()).await.unwrap().to_string(), "main");
 }
+
+#[tokio::test]
+async fn a_lookup_among_20000_references_receives_little() {
+    let bench = Bench::new(small()).await;
+    bench.origin.packed_tags(20_000);
+    for reference in ["main", "tag-12345", "refs/tags/tag-00007", "HEAD"] {
+        let reference = Reference::parse(reference).unwrap();
+        bench.server.take_counts();
+        bench.source.lookup(&bench.remote(), &reference, NOW).await.unwrap();
+        let bytes = bench.server.take_counts().bytes_out;
+        assert!(bytes < 10_000, "{reference}: {bytes} bytes");
+    }
+}

@@ -38,6 +38,38 @@ async fn every_bad_answer_is_a_named_failure() {
     assert_eq!(files(&bench.sync("main").await.unwrap(), "/").await.len(), 2, "and recovers");
 }
 
+/// A packet of a side band, and what it holds.
+pub(super) fn band(number: u8, content: &[u8]) -> Vec<u8> {
+    [format!("{:04x}", content.len() + 5).as_bytes(), &[number], content].concat()
+}
+
+#[tokio::test]
+async fn text_beside_a_pack_is_bounded() {
+    let bench = Bench::with(small(), |settings| settings.limits.pack_bytes = 16 << 20).await;
+    let packfile = b"000dpackfile\n".to_vec();
+    let shallow = format!("0034shallow {}", "1".repeat(40)).into_bytes();
+    let cases = [
+        ("progress", packfile.clone(), band(2, &[b'.'; 4000]).repeat(10)),
+        ("empty progress", packfile.clone(), band(2, b"").repeat(10_000)),
+        ("progress in the middle of a pack", [packfile, band(1, b"PACK")].concat(), band(2, &[b'.'; 4000]).repeat(10)),
+        ("boundaries of the history", b"0010shallow-info".to_vec(), shallow.repeat(1000)),
+        ("ends of sections", Vec::new(), b"0001".repeat(10_000)),
+    ];
+    for (what, first, again) in cases {
+        bench.server.heal();
+        bench.server.fail(On::Packs, Fault::Endless(first, again));
+        bench.server.take_counts();
+        let (class, text) = bench.failure("main").await;
+        let expected = "the server violates the Git protocol: it sends more than 1 MiB of text beside the pack";
+        assert!(class == Class::Unavailable && text.ends_with(expected), "{what}: {class:?} {text}");
+        // What the sockets hold was sent as well.
+        let sent = bench.server.take_counts().bytes_out;
+        assert!(sent < 12 << 20, "{what}: {sent} bytes");
+    }
+    bench.server.heal();
+    assert!(bench.sync("main").await.is_ok());
+}
+
 #[tokio::test]
 async fn wrong_references_of_a_server_are_detected() {
     let mut origin = small();

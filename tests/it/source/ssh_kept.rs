@@ -153,3 +153,19 @@ async fn other_host_keys_for_all_repositories_end_the_connections_that_the_old_o
     until_ended(&bench, 1).await;
     look_up(&bench, &remote).await;
 }
+
+#[tokio::test]
+async fn a_lookup_among_20000_references_receives_little_over_ssh_too() {
+    let bench = SshBench::new().await;
+    let key = bench.key("key", "ed25519", &[]);
+    let remote = bench.remote(&[("key", &key)]);
+    bench.origin.packed_tags(20_000);
+    // The first one has the handshake in it.
+    for reference in ["main", "tag-12345", "refs/tags/tag-00007"] {
+        let reference = Reference::parse(reference).unwrap();
+        bench.server.take_bytes();
+        bench.source.lookup(&remote, &reference, NOW).await.unwrap();
+        let bytes = bench.server.take_bytes();
+        assert!(bytes < 10_000, "{reference}: {bytes} bytes");
+    }
+}

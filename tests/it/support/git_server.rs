@@ -38,6 +38,8 @@ pub(crate) enum Fault {
     Html,
     /// Answers this body, with the content type that the client expects.
     Answer(Vec<u8>),
+    /// Answers this, and then the second part again and again until the client has had enough.
+    Endless(Vec<u8>, Vec<u8>),
     /// Cuts the true answer after so many bytes, as if that were all.
     Truncate(usize),
     /// Changes some bytes of the true answer; which ones follows from the seed.
@@ -263,6 +265,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         }
         Some(Fault::Html) => plain(200, "text/html; charset=utf-8", b"<html>Sign in</html>".to_vec()),
         Some(Fault::Answer(body)) => plain(200, &git, body),
+        Some(Fault::Endless(first, again)) => {
+            let response = Response::builder().status(200).header(header::CONTENT_TYPE, &git);
+            response.body(endless(first.into(), again.into(), shared)).unwrap()
+        }
         Some(Fault::Redirect(base)) => {
             let to = format!("{base}{}", head.uri.path_and_query().unwrap());
             Response::builder().status(302).header(header::LOCATION, to).body(Body::empty()).unwrap()
@@ -344,6 +350,15 @@ fn scrambled(body: Bytes, seed: u64) -> Body {
         body[at] = random.u8(..);
     }
     Body::from(body)
+}
+
+fn endless(first: Bytes, again: Bytes, shared: Arc<Shared>) -> Body {
+    let pieces = futures::stream::unfold(first, move |piece| {
+        shared.levers.lock().counts.bytes_out += piece.len();
+        let again = again.clone();
+        async move { Some((Ok::<_, Infallible>(piece), again)) }
+    });
+    Body::from_stream(pieces)
 }
 
 fn drip(body: Bytes, every: Duration) -> Body {

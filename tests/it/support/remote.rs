@@ -205,6 +205,14 @@ impl Remote {
         self
     }
 
+    /// Packed tags on the current branch's commit, `tag-00000` and so on.
+    pub(crate) fn packed_tags(&self, count: usize) {
+        let head = self.head();
+        let lines: String = (0..count).map(|number| format!("{head} refs/tags/tag-{number:05}\n")).collect();
+        let text = format!("# pack-refs with: peeled fully-peeled sorted \n{lines}");
+        std::fs::write(self.path().join("packed-refs"), text).unwrap();
+    }
+
     /// Removes a branch.
     pub(crate) fn drop_branch(&mut self, name: &str) -> &mut Self {
         self.repository.find_reference(&format!("refs/heads/{name}")).unwrap().delete().unwrap();
@@ -275,24 +283,63 @@ impl Remote {
 
     /// Commits what no client would: the next commit's files, and beside them in the root one more entry of this name,
     /// written without any check. Returns the commit's id.
-    pub(crate) fn forged(&mut self, name: &str) -> String {
+    pub(crate) fn forged(&mut self, name: impl AsRef<[u8]>) -> String {
         self.forged_as("100644", name)
     }
 
     /// The same with an entry of this mode.
-    pub(crate) fn forged_as(&mut self, mode: &str, name: &str) -> String {
+    pub(crate) fn forged_as(&mut self, mode: &str, name: impl AsRef<[u8]>) -> String {
+        let forged = self.repository.blob(b"forged").unwrap();
+        self.forged_of(&[(mode, name.as_ref(), forged)])
+    }
+
+    /// The same with entries of these modes, names, and ids, in this order.
+    pub(crate) fn forged_of(&mut self, entries: &[(&str, &[u8], Oid)]) -> String {
         let honest = self.commit("honest");
         let tree = self.repository.find_commit(Oid::from_str(&honest).unwrap()).unwrap().tree_id();
-        let database = self.repository.odb().unwrap();
-        let mut bytes = database.read(tree).unwrap().data().to_vec();
-        bytes.extend([mode.as_bytes(), b" ", name.as_bytes(), b"\0"].concat());
-        bytes.extend(self.repository.blob(b"forged").unwrap().as_bytes());
-        let tree = database.write(ObjectType::Tree, &bytes).unwrap();
+        let mut bytes = self.repository.odb().unwrap().read(tree).unwrap().data().to_vec();
+        bytes.extend(tree_items(entries));
+        let tree = self.repository.odb().unwrap().write(ObjectType::Tree, &bytes).unwrap();
+        self.commit_tree(tree)
+    }
+
+    /// Writes a tree with these entries, without any check.
+    pub(crate) fn tree_of(&self, entries: &[(&str, &[u8], Oid)]) -> Oid {
+        self.repository.odb().unwrap().write(ObjectType::Tree, &tree_items(entries)).unwrap()
+    }
+
+    /// Writes a file.
+    pub(crate) fn blob(&self, content: &[u8]) -> Oid {
+        self.repository.blob(content).unwrap()
+    }
+
+    /// Commits a tree to the current branch.
+    pub(crate) fn commit_tree(&mut self, tree: Oid) -> String {
+        let parent = self.tip().map(|parent| format!("parent {parent}\n")).unwrap_or_default();
         let person = "Somebody <somebody@example.org> 1700000000 +0000";
-        let commit = format!("tree {tree}\nparent {honest}\nauthor {person}\ncommitter {person}\n\nforged\n");
-        let id = database.write(ObjectType::Commit, commit.as_bytes()).unwrap();
-        self.repository.reference(&self.full_name(), id, true, "forged").unwrap();
-        id.to_string()
+        self.stored(&format!("tree {tree}\n{parent}author {person}\ncommitter {person}\n\nforged\n"))
+    }
+
+    /// Writes a file of an object that is not what its id says.
+    pub(crate) fn lie(&self, id: Oid, kind: &str, content: &[u8]) {
+        let id = id.to_string();
+        let path = self.path().join("objects").join(&id[..2]).join(&id[2..]);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let whole = [format!("{kind} {}\0", content.len()).as_bytes(), content].concat();
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packed, &whole).unwrap();
+        std::fs::write(path, packed.finish().unwrap()).unwrap();
+    }
+
+    /// A pack of these objects.
+    pub(crate) fn pack_of(&self, ids: &[Oid]) -> Vec<u8> {
+        let mut builder = self.repository.packbuilder().unwrap();
+        for id in ids {
+            builder.insert_object(*id, None).unwrap();
+        }
+        let mut pack = git2::Buf::new();
+        builder.write_buf(&mut pack).unwrap();
+        pack.to_vec()
     }
 
     /// Points a reference to an object, whatever was there.
@@ -353,6 +400,12 @@ impl Remote {
 }
 
 /// Commits are told apart by their times, so that equal files make different commits.
+/// The items of a tree as Git stores them.
+fn tree_items(entries: &[(&str, &[u8], Oid)]) -> Vec<u8> {
+    let item = |(mode, name, id): &(&str, &[u8], Oid)| [mode.as_bytes(), b" ", *name, b"\0", id.as_bytes()].concat();
+    entries.iter().flat_map(item).collect()
+}
+
 fn person(seconds: i64) -> Signature<'static> {
     Signature::new("Somebody", "somebody@example.org", &Time::new(1_700_000_000 + seconds, 0)).unwrap()
 }

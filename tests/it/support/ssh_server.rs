@@ -201,6 +201,15 @@ impl SshServer {
         self.configure("AuthenticationMethods publickey,publickey");
     }
 
+    /// From now on a password lets in, and nothing else.
+    pub(crate) fn want_a_password(&self) {
+        // The first value of a setting counts.
+        self.restart();
+        let config = fs::read_to_string(self.path("config")).unwrap();
+        let config = config.replace("PasswordAuthentication no", "PasswordAuthentication yes\nPubkeyAuthentication no");
+        fs::write(self.path("config"), config).unwrap();
+    }
+
     /// From now on a connection carries so many channels.
     pub(crate) fn allow_channels(&self, most: usize) {
         self.configure(&format!("AcceptEnv GIT_PROTOCOL\nMaxSessions {most}"));

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use russh::client::{self, AuthResult, Handle};
 use russh::keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
+use russh::{MethodKind, MethodSet};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
@@ -296,12 +297,26 @@ async fn authenticate(
             return Err(broken(russh::Error::Disconnect.into(), LOGIN));
         }
         AuthResult::Failure { partial_success: true, remaining_methods } => {
-            let methods: Vec<String> = remaining_methods.iter().map(|method| <&str>::from(method).to_owned()).collect();
-            return Err(SshFault::NotEnough { key: shown(&public), methods: methods.join(", ") }.into());
+            return Err(SshFault::NotEnough { key: shown(&public), methods: listed(&remaining_methods) }.into());
+        }
+        AuthResult::Failure { remaining_methods, .. } if !remaining_methods.contains(&MethodKind::PublicKey) => {
+            let is_password =
+                |method: &MethodKind| matches!(method, MethodKind::Password | MethodKind::KeyboardInteractive);
+            let wanted = if remaining_methods.iter().all(is_password) {
+                "a password".to_owned()
+            } else {
+                listed(&remaining_methods)
+            };
+            return Err(SshFault::TakesNoKey { wanted }.into());
         }
         AuthResult::Failure { .. } => {}
     }
     Err(SshFault::Refused { user: address.user.clone(), key: shown(&public) }.into())
+}
+
+/// Ways to log in, in the server's words.
+fn listed(methods: &MethodSet) -> String {
+    methods.iter().map(<&str>::from).collect::<Vec<_>>().join(", ")
 }
 
 fn network(what: String) -> Fault {

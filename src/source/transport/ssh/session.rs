@@ -17,6 +17,9 @@ use crate::source::transport::words::clean;
 /// Bytes of the command's standard error that are kept.
 const WORDS: usize = 4 << 10;
 
+/// Bytes that it may write there.
+const MOST_WORDS: usize = 1 << 20;
+
 /// Bytes that it may still send after the last answer.
 const FAREWELL: usize = 64 << 10;
 
@@ -29,6 +32,8 @@ pub(in crate::source::transport) struct Session {
     first: Option<Bytes>,
     /// The command's standard error.
     words: Vec<u8>,
+    /// Bytes of it so far.
+    said: usize,
     status: Option<u32>,
     is_closed: bool,
     /// It has begun to answer.
@@ -62,6 +67,7 @@ impl Session {
             connection,
             first: None,
             words: Vec::new(),
+            said: 0,
             status: None,
             is_closed: false,
             has_answered: false,
@@ -96,6 +102,10 @@ impl Session {
                     return Ok(Some(data));
                 }
                 Some(ChannelMsg::ExtendedData { data, .. }) => {
+                    self.said += data.len();
+                    if self.said > MOST_WORDS {
+                        return Err(Fault::Protocol { why: "it sends more than 1 MiB of error text over SSH" });
+                    }
                     let room = WORDS - self.words.len();
                     self.words.extend_from_slice(&data[..data.len().min(room)]);
                 }

@@ -1,0 +1,122 @@
+//! Trees that no client writes: too deep, too many, with themselves in them.
+
+use git2::Oid;
+
+use super::{hostile::band, *};
+
+/// What comes of reading the newest commit's files.
+async fn listed(bench: &Bench) -> String {
+    let snapshot = bench.sync("main").await.unwrap();
+    let listed = snapshot.blocking(|snapshot| snapshot.entries(&BaseDir::root()).map(|entries| entries.len()));
+    match listed.await.unwrap() {
+        Ok(entries) => format!("{entries} entries"),
+        Err(error) => {
+            assert_eq!(error.class(), Class::Invalid, "{}", chain(&error));
+            error.fault().to_string()
+        }
+    }
+}
+
+#[tokio::test]
+async fn directories_are_read_to_a_limited_depth_and_length_of_path() {
+    let mut bench = Bench::new(small()).await;
+    bench.origin.file(&format!("{}a.yaml", "d/".repeat(100)), "a: 1\n").commit("as deep as may be");
+    assert_eq!(listed(&bench).await, "3 entries");
+    let deep = "the depth of directories is larger than the limit of 100";
+    bench.origin.file(&format!("{}a.yaml", "d/".repeat(101)), "a: 1\n").commit("deeper");
+    assert_eq!(listed(&bench).await, deep);
+    bench.origin.file(&format!("{}a.yaml", "d/".repeat(1000)), "a: 1\n").commit("much deeper");
+    assert_eq!(listed(&bench).await, deep);
+
+    bench.origin.clear();
+    let name = "n".repeat(255);
+    bench.origin.file(&format!("{}a.yaml", format!("{name}/").repeat(15)), "a: 1\n").commit("as long as may be");
+    assert_eq!(listed(&bench).await, "1 entries");
+    bench.origin.file(&format!("{}a.yaml", format!("{name}/").repeat(16)), "a: 1\n").commit("longer");
+    assert_eq!(listed(&bench).await, "a path in bytes is larger than the limit of 4096");
+}
+
+#[tokio::test]
+async fn a_few_directories_that_are_in_each_other_many_times_are_not_all_listed() {
+    let mut origin = Origin::new();
+    let mut within = origin.tree_of(&[("100644", b"a.yaml", origin.blob(b"a: 1\n"))]);
+    let names: Vec<String> = (0..10).map(|number| format!("d{number}")).collect();
+    for _ in 0..10 {
+        let entries: Vec<_> = names.iter().map(|name| ("40000", name.as_bytes(), within)).collect();
+        within = origin.tree_of(&entries);
+    }
+    let commit = origin.commit_tree(within);
+    let bench = Bench::new(origin).await;
+    let limit = "the number of files and directories is larger than the limit of 100000";
+    assert_eq!(listed(&bench).await, limit, "ten thousand million files in eleven objects");
+    // One of its directories is small enough, and the objects are few.
+    let snapshot = bench.sync(&commit).await.unwrap();
+    let base_dir = BaseDir::parse(&"d0/".repeat(7)).unwrap();
+    assert_eq!(snapshot.entries(&base_dir).unwrap().len(), 1000);
+}
+
+#[tokio::test]
+async fn a_tree_that_its_commit_names_and_that_has_another_id_is_missing() {
+    let mut origin = small();
+    // The commit's tree is said to be in itself, which only an object with a wrong id could be.
+    let said = Oid::from_bytes(&[7; 20]).unwrap();
+    let true_one = origin.tree_of(&[("40000", b"again", said)]);
+    let commit = origin.commit_tree(said);
+    let pack = origin.pack_of(&[Oid::from_str(&commit).unwrap(), true_one]);
+    let bench = Bench::new(origin).await;
+    let answer = [b"000dpackfile\n", &*band(1, &pack), b"0000"].concat();
+    bench.server.fail(On::Packs, Fault::Answer(answer));
+    let snapshot = bench.sync("main").await.unwrap();
+    let error = snapshot.entries(&BaseDir::root()).unwrap_err();
+    let left_out = format!("the server left something of the commit out (object {said} is missing)");
+    let (class, text) = (error.class(), error.fault().to_string());
+    assert!(class == Class::Unavailable && text.starts_with(&left_out), "{class:?} {text}");
+}
+
+/// A pack whose two objects are differences from each other, or whose only one is a difference from itself.
+fn cyclic_pack(ids: &[Oid]) -> Vec<u8> {
+    let count = u32::try_from(ids.len()).unwrap();
+    let mut pack = [&b"PACK"[..], &2_u32.to_be_bytes(), &count.to_be_bytes()].concat();
+    for (number, _) in ids.iter().enumerate() {
+        // What it is made of: sizes before and after, and one instruction that copies five bytes.
+        let delta = [5, 5, 0b1001_0000, 5];
+        pack.push(0b0111_0000 | 4);
+        pack.extend(ids[(number + 1) % ids.len()].as_bytes());
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packed, &delta).unwrap();
+        pack.extend(packed.finish().unwrap());
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, &pack);
+    [pack, digest.as_ref().to_vec()].concat()
+}
+
+#[tokio::test]
+async fn a_pack_of_differences_from_each_other_is_refused() {
+    let mut bench = Bench::new(small()).await;
+    let ids = [7, 8, 9].map(|byte| Oid::from_bytes(&[byte; 20]).unwrap());
+    for length in 1..=3 {
+        let answer = [b"000dpackfile\n", &*band(1, &cyclic_pack(&ids[..length])), b"0000"].concat();
+        bench.server.fail(On::Packs, Fault::Answer(answer));
+        let (class, text) = bench.failure("main").await;
+        assert!(class == Class::Unavailable && text.contains("damaged pack"), "{length}: {text}");
+    }
+    // What failed for a third time is not tried again.
+    bench.origin.commit("next");
+    bench.server.heal();
+    bench.sync("main").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_tree_on_disk_that_is_said_to_be_in_itself_is_damage() {
+    let mut origin = small();
+    let said = Oid::from_bytes(&[7; 20]).unwrap();
+    origin.lie(said, "tree", &[b"40000 again\0", said.as_bytes()].concat());
+    origin.commit_tree(said);
+    let mirrors = tempfile::tempdir().unwrap();
+    let mut allowing = settings(mirrors.path());
+    allowing.allow_local = true;
+    let remote = anonymous(origin.path().to_str().unwrap());
+    let snapshot = sync(&Source::new(allowing), &remote, "main").await.unwrap();
+    let error = snapshot.entries(&BaseDir::root()).unwrap_err();
+    assert!(chain(&error).contains("damaged"), "{}", chain(&error));
+}
