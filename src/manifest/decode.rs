@@ -55,6 +55,11 @@ pub fn decode(
             decoded.problems.push(takes_too_long(entry));
             break;
         }
+        if let Some(flaw) = entry.flaw {
+            let hint = "rename it, or name it in .mainstayignore";
+            decoded.problems.push(Problem::new(Place::file(&*entry.path), flaw.what(), Some(hint)));
+            continue;
+        }
         if kustomizations.contains(&entry.path) {
             continue;
         }

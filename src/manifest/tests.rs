@@ -27,6 +27,7 @@ fn listing(files: &[(&str, &[u8])]) -> Vec<Entry> {
             size: text.len() as u64,
             kind: EntryKind::File,
             executable: false,
+            flaw: None,
         })
         .collect()
 }

@@ -12,6 +12,12 @@ pub enum AccessFault {
         /// The key.
         key: &'static str,
     },
+    /// The Secret has a password without a user name: a name that nobody wrote would be the wrong one at some hosts.
+    #[error(
+        "missing field username: the Secret needs it beside password; beside a token most hosts take any name, such as git \
+         (Bitbucket: x-token-auth)"
+    )]
+    MissingUsername,
     /// A value of the Secret cannot be used.
     #[error("{field} of the Secret cannot be used: {why}")]
     UnusableField {

@@ -4,6 +4,8 @@
 //! used only if the repository names no Secret.
 //! Deliberately not here: the parts of an SSH address (`ssh_address`).
 
+pub(super) mod plain_host;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -138,6 +140,11 @@ impl RemoteUrl {
         self.0.embedded != Credentials::Anonymous
     }
 
+    /// Whether anybody on the way can put another repository in its place: a Git daemon neither encrypts nor authenticates.
+    pub fn is_unprotected(&self) -> bool {
+        self.git().is_some()
+    }
+
     /// The credentials in the address.
     pub(super) fn embedded(&self) -> &Credentials {
         &self.0.embedded
@@ -180,6 +187,9 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
         Url::parse(text).map_err(|_| Fault::Malformed { why: "an address has the form https://host/path" })?;
     if url.query().is_some() || url.fragment().is_some() {
         return Err(Fault::Malformed { why: "an address has no `?` and no `#`; credentials belong in a Secret" });
+    }
+    if !plain_host::is_plain_in(text) {
+        return Err(Fault::Malformed { why: plain_host::REFUSED });
     }
     if url.host_str().is_some_and(link_local::is_link_local_host) {
         return Err(Fault::Malformed { why: link_local::REFUSED });
@@ -262,6 +272,35 @@ mod tests {
         check("example.org:8080/x", form);
         check("a/b@c:d", form);
         check("https://e.org/x?token=abc", "an address has no `?` and no `#`; credentials belong in a Secret");
+    }
+
+    #[test]
+    fn refuses_hosts_that_only_look_like_another_one() {
+        let ascii = "the host of an address is written in ASCII letters, because others look like these; write its `xn--` form \
+                     if you mean that host";
+        for host in [
+            "gіthub.com",
+            "GІTHUB.com",
+            "user:canary@gіthub.com",
+            "ｇithub.com",
+            "g%D1%96thub.com",
+            "git\u{ad}hub.com",
+            "github。com",
+            "example.org:8080@gіthub.com:8443",
+        ] {
+            for scheme in ["https", "http", "HTTPS", "git"] {
+                // A Git daemon is given no user.
+                let host = if scheme == "git" { host.rsplit('@').next().unwrap() } else { host };
+                check(&format!("{scheme}://{host}/team/shop"), ascii);
+            }
+        }
+        check("https:///gіthub.com/team/shop", ascii);
+        check(r"https://\\gіthub.com\team", ascii);
+        check("https://xn--gthub-cvf.com/a", "https://xn--gthub-cvf.com/a");
+        check("git://xn--gthub-cvf.com/a", "git://xn--gthub-cvf.com/a");
+        check("https://example.org/größe", "https://example.org/gr%C3%B6%C3%9Fe");
+        check("https://me@example.org/x", "https://example.org/x");
+        check("https://[::1]:8443/x", "https://[::1]:8443/x");
     }
 
     #[test]

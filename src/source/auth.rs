@@ -183,6 +183,9 @@ fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Re
     if !has(USERNAME) && !has(PASSWORD) && *connection != Connection::default() {
         return Ok(Credentials::Anonymous);
     }
+    if !has(USERNAME) && has(PASSWORD) {
+        return Err(AccessFault::MissingUsername);
+    }
     Ok(Credentials::Basic { username: field(data, USERNAME)?, password: Secret::new(field(data, PASSWORD)?) })
 }
 
@@ -223,7 +226,10 @@ mod tests {
     fn says_what_the_secret_lacks() {
         let field = |key| format!("missing field {key}: the Secret needs it (it may be empty)");
         check(AuthType::Basic, &[("username", b"u")], &field("password"));
-        check(AuthType::Basic, &[("password", b"p")], &field("username"));
+        check(AuthType::Basic, &[], &field("username"));
+        let beside = "missing field username: the Secret needs it beside password; beside a token most hosts take any name, such \
+                      as git (Bitbucket: x-token-auth)";
+        check(AuthType::Basic, &[("password", b"p")], beside);
         let unusable = |field: &str, why: &str| format!("{field} of the Secret cannot be used: {why}");
         let username = |value| [("username", value), ("password", &b""[..])];
         check(AuthType::Basic, &username(b"\xff"), &unusable("username", "it is not UTF-8 text"));

@@ -6,6 +6,7 @@ use std::fmt;
 
 use reqwest::Url;
 
+use super::address::plain_host;
 use super::link_local;
 
 const PORT: u16 = 9418;
@@ -33,6 +34,9 @@ impl GitAddress {
             return Err("an address has no `?` and no `#`; credentials belong in a Secret");
         }
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(FORM)?;
+        if !plain_host::is_plain(rest) {
+            return Err(plain_host::REFUSED);
+        }
         if link_local::is_link_local_host(host) {
             return Err(link_local::REFUSED);
         }

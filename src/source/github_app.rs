@@ -16,6 +16,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::access_fault::AccessFault;
+use super::address::plain_host;
 use super::connection::digest;
 use super::link_local;
 use super::secret_field::field;
@@ -177,6 +178,9 @@ fn api(text: &str) -> Result<Url, AccessFault> {
         url.scheme() == "https" && is_bare && url.fragment().is_none() && url.host_str().is_some()
     });
     let url = url.ok_or(unusable("it has the form https://host/api/v3"))?;
+    if !plain_host::is_plain_in(text) {
+        return Err(unusable(plain_host::REFUSED));
+    }
     if url.host_str().is_some_and(link_local::is_link_local_host) {
         return Err(unusable(link_local::REFUSED));
     }

@@ -255,6 +255,9 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use russh::keys::PrivateKey;
+    use russh::keys::ssh_key::certificate;
+    use russh::keys::ssh_key::private::Ed25519Keypair;
 
     use super::*;
 
@@ -338,15 +341,103 @@ mod tests {
         assert_eq!(shown("github.com"), "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU (ED25519)");
         assert_eq!(shown("[ssh.github.com]:443"), shown("github.com"));
         assert_eq!(shown("gitlab.com"), "SHA256:eUXGGm1YGsMAS7vkcx6JOJdOGHPem5gQp4taiCfCLB8 (ED25519)");
+        assert_eq!(shown("[altssh.gitlab.com]:443"), shown("gitlab.com"));
         assert_eq!(shown("bitbucket.org"), "SHA256:ybgmFkzwOSotHTHLJgHO0QN8L0xErw6vd0VhFA9m3SM (ED25519)");
         assert_eq!(shown("vs-ssh.visualstudio.com"), "SHA256:ohD8VZEXGWo6Ez8GSEJQ9WpafgLFsOfLOtGGQCQo6Og (RSA)");
         assert_eq!(shown("example.org"), "");
+    }
+
+    /// A key that no line lists.
+    const NOWHERE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIazEu89wgQZ4bqs3d63QSMzYVa0MuJ2e2gKTKqu+UUO";
+
+    /// A line as OpenSSH writes it, or nearly so; about the host `h`, or another one.
+    fn line() -> impl Strategy<Value = String> {
+        let markers = ["", "@cert-authority ", "@revoked ", "@other ", "#"];
+        let hosts = [
+            "h",
+            "H,192.0.2.7",
+            "*",
+            "!h,*",
+            "[h]:2222",
+            "?",
+            "|1|AAECAwQFBgcICQoLDA0ODxAREhM=|/vGHEQmgsSrggHW81/s0OAW0mAs=",
+            "|1|AAEC|",
+        ];
+        let rsa = PUBLISHED.lines().find_map(|line| line.split_once(" ssh-rsa ")).expect("a key is RSA").1;
+        let keys = [ED.to_owned(), OTHER.to_owned(), format!("ssh-rsa {rsa}"), format!("ssh-rsa {}", &ED[12..])];
+        let select = proptest::sample::select::<&str>;
+        let ends = vec!["", " somebody@h", "\r", "\t# a"];
+        (select(markers.to_vec()), select(hosts.to_vec()), proptest::sample::select(keys.to_vec()), select(ends))
+            .prop_map(|(marker, hosts, key, end)| format!("{marker}{hosts} {key}{end}"))
+    }
+
+    /// Places in a text, each with what becomes of it there: another byte, none, or one more.
+    fn damage() -> impl Strategy<Value = Vec<(proptest::sample::Index, u8, u8)>> {
+        proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0..3_u8), 1..6)
+    }
+
+    fn damaged(mut bytes: Vec<u8>, damage: &[(proptest::sample::Index, u8, u8)]) -> Vec<u8> {
+        for (place, byte, kind) in damage {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = place.index(bytes.len());
+            match kind {
+                0 => bytes[at] = *byte,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, *byte),
+            }
+        }
+        bytes
+    }
+
+    fn authority() -> PrivateKey {
+        Ed25519Keypair::from_seed(&[7; 32]).into()
+    }
+
+    /// A certificate of the host `h`.
+    fn certificate() -> Certificate {
+        let mut builder = certificate::Builder::new([9; 16], key(ED).key_data().clone(), 0, 2000).unwrap();
+        builder.cert_type(CertType::Host).unwrap().valid_principal("h").unwrap();
+        builder.sign(&authority()).unwrap()
     }
 
     proptest! {
         #[test]
         fn reads_any_text_without_panic(text in "(\\PC|\n| |@|\\||,|h){0,80}") {
             let _ = HostKeys::read(&text, "h");
+        }
+
+        #[test]
+        fn damaged_lines_accept_no_other_key_and_harm_no_other_line(
+            lines in proptest::collection::vec(line(), 0..6), damage in damage(), before: bool,
+        ) {
+            let text = damaged(lines.join("\n").into_bytes(), &damage);
+            let text = String::from_utf8_lossy(&text);
+            let judge = |text: &str, presented: &str| HostKeys::read(text, "h").judge(&key(presented));
+            let nowhere = judge(&text, NOWHERE);
+            prop_assert!(matches!(nowhere, HostKeyCheck::Unknown | HostKeyCheck::Changed), "{:?} {}", nowhere, text);
+            let with = |line: &str| if before { format!("{line}\n{text}") } else { format!("{text}\n{line}") };
+            prop_assert_eq!(judge(&with(&format!("h {NOWHERE}")), NOWHERE), HostKeyCheck::Accepted);
+            prop_assert_eq!(judge(&with(&format!("@revoked h {ED}")), ED), HostKeyCheck::Revoked);
+        }
+
+        #[test]
+        fn a_damaged_certificate_is_not_accepted(damage in damage(), as_text: bool) {
+            let keys = HostKeys::read(&format!("@cert-authority h {}", authority().public_key().to_openssh().unwrap()), "h");
+            let good = certificate();
+            prop_assert_eq!(keys.judge_certificate(&good, "h", 1000), HostKeyCheck::Accepted);
+            let read = if as_text {
+                let text = damaged(good.to_openssh().unwrap().into_bytes(), &damage);
+                Certificate::from_openssh(&String::from_utf8_lossy(&text))
+            } else {
+                Certificate::from_bytes(&damaged(good.to_bytes().unwrap(), &damage))
+            };
+            if let Ok(read) = read {
+                let is_same = read.to_bytes().unwrap() == good.to_bytes().unwrap();
+                let judged = keys.judge_certificate(&read, "h", 1000);
+                prop_assert!(is_same || judged != HostKeyCheck::Accepted, "{:?}", read);
+            }
         }
 
         #[test]

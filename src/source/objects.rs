@@ -5,7 +5,7 @@
 //!
 //! Invariant: an object is read only after its size was compared with a limit; a walk ends at the limit of entries.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use git2::{ErrorCode, ObjectType, Odb};
@@ -15,6 +15,7 @@ use super::abbreviation::Abbreviation;
 use super::error::Fault;
 use super::id::{BlobId, Commit, Id};
 use super::reference::BaseDir;
+use super::snapshot::path_flaw::{self, PathFlaw};
 use super::snapshot::{Entry, EntryKind};
 
 const COMMIT_BYTES: u64 = 4 << 20;
@@ -115,8 +116,8 @@ impl Objects {
             let mut hit = None;
             for item in TreeItems(&bytes) {
                 let item = item?;
-                if item.name == part.as_bytes() && item.kind == ItemKind::Directory {
-                    hit = Some(item.id);
+                if item.name == part.as_bytes() && item.kind == ItemKind::Directory && hit.replace(item.id).is_some() {
+                    return Err(broken("a directory with two items of one name"));
                 }
             }
             match hit {
@@ -198,12 +199,13 @@ impl Objects {
         is_read: impl Fn(&str) -> bool,
     ) -> Result<Vec<Entry>, Fault> {
         let mut entries = Vec::new();
-        let mut open = vec![(prefix.to_owned(), root, 0)];
-        while let Some((prefix, tree, depth)) = open.pop() {
+        let mut open = vec![(prefix.to_owned(), root, 0, None)];
+        while let Some((prefix, tree, depth, flaw_above)) = open.pop() {
             if depth > DEPTH {
                 return Err(Fault::TooLarge { what: "the depth of directories", limit: DEPTH as u64 });
             }
             let bytes = self.tree(tree)?;
+            let mut names = HashSet::new();
             for item in TreeItems(&bytes) {
                 let item = item?;
                 *seen += 1;
@@ -211,13 +213,15 @@ impl Objects {
                     let limit = limits.entries as u64;
                     return Err(Fault::TooLarge { what: "the number of files and directories", limit });
                 }
-                let name = String::from_utf8_lossy(item.name);
+                let twice = (!names.insert(item.name)).then_some(PathFlaw::Twice);
+                let flaw = flaw_above.or_else(|| PathFlaw::of(item.name)).or(twice);
+                let name = path_flaw::shown(item.name);
                 if prefix.len() + name.len() + 1 > PATH_BYTES {
                     return Err(Fault::TooLarge { what: "a path in bytes", limit: PATH_BYTES as u64 });
                 }
-                let path = if prefix.is_empty() { name.into_owned() } else { format!("{prefix}/{name}") };
+                let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
                 let Some(kind) = item.kind.entry() else {
-                    open.push((path, item.id, depth + 1));
+                    open.push((path, item.id, depth + 1, flaw));
                     continue;
                 };
                 let size = match kind {
@@ -225,7 +229,7 @@ impl Objects {
                     EntryKind::File if !is_read(&path) => continue,
                     _ => self.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
                 };
-                entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable });
+                entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable, flaw });
             }
         }
         entries.sort_by(|a, b| a.path.cmp(&b.path));

@@ -12,6 +12,7 @@ use k8s_openapi::ByteString;
 use reqwest::Url;
 
 use super::access_fault::AccessFault;
+use super::address::plain_host;
 use super::link_local;
 use super::secret_field::field;
 use crate::object::Secret;
@@ -55,7 +56,11 @@ impl Proxy {
     /// Reads the data of a Secret.
     pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, AccessFault> {
         let unusable = |field, why| AccessFault::UnusableField { field, why };
-        let url = Url::parse(&field(data, ADDRESS)?).map_err(|_| unusable(ADDRESS, FORM))?;
+        let address = field(data, ADDRESS)?;
+        let url = Url::parse(&address).map_err(|_| unusable(ADDRESS, FORM))?;
+        if !plain_host::is_plain_in(&address) {
+            return Err(unusable(ADDRESS, plain_host::REFUSED));
+        }
         let kind = match url.scheme() {
             "http" => ProxyKind::Http,
             "https" => ProxyKind::Https,

@@ -1,11 +1,14 @@
 //! A commit of a remote, ready to be read.
 
+pub(super) mod path_flaw;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use self::path_flaw::PathFlaw;
 use super::ancestry::{Ancestry, ancestry};
 use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
@@ -53,7 +56,7 @@ struct Inner {
 /// A file, symlink or submodule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Path from the root of the repository. Invalid UTF-8 is replaced.
+    /// Path from the root of the repository. What is no plain text in it is escaped.
     pub path: String,
     /// Id of its content.
     pub id: BlobId,
@@ -63,6 +66,8 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Whether it is an executable file.
     pub executable: bool,
+    /// What is wrong with its path, which then need not be its own.
+    pub flaw: Option<PathFlaw>,
 }
 
 /// The kind of an [`Entry`].

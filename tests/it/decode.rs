@@ -18,6 +18,7 @@ fn decoded(files: &[(String, String)]) -> Decoded {
             size: text.len() as u64,
             kind: EntryKind::File,
             executable: false,
+            flaw: None,
         })
         .collect();
     let mut read = |entry: &Entry| {

@@ -140,6 +140,9 @@ fn write_files(snapshot: &Snapshot, base_dir: &BaseDir, src: &Path, bounds: Boun
     let mut bytes = 0_u64;
     for entry in &entries {
         let path = entry.path.get(prefix..).unwrap_or_default();
+        if let Some(flaw) = entry.flaw {
+            return Err(Finding::source(format!("the repository holds the path `{path}`: {}", flaw.what())).into());
+        }
         bytes = bytes.saturating_add(entry.size);
         if entry.size > bounds.file_bytes {
             let text = format!("`{path}` has {} bytes; a file may have {}", entry.size, bounds.file_bytes);
