@@ -11,6 +11,11 @@ pub(super) struct Page {
     pub(super) advice: &'static str,
 }
 
+/// Whether the host takes RSA keys only, which the agent does not make.
+pub(super) fn takes_only_rsa(repository: &RemoteUrl) -> bool {
+    matches!(repository.host().unwrap_or_default(), "ssh.dev.azure.com" | "vs-ssh.visualstudio.com")
+}
+
 /// The page for a repository.
 pub(super) fn page(repository: &RemoteUrl) -> Page {
     let path = repository.repository_path().unwrap_or_default();

@@ -12,6 +12,8 @@ use crate::api::git_sync::Failure;
 use crate::failure::Class;
 use crate::managed::Summary;
 
+/// What Ready says of a commit that came over `git://`.
+const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use https:// or ssh://, or `verify`";
 /// How many of them a condition's message names.
 const NAMED: usize = 3;
 
@@ -205,6 +207,7 @@ impl Conditions<'_> {
         for text in note
             .into_iter()
             .map(str::to_owned)
+            .chain(facts.unprotected.then(|| UNPROTECTED.to_owned()))
             .chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len())))
         {
             message = format!("{message}; {text}");

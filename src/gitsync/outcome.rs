@@ -87,6 +87,8 @@ pub struct Facts<'a> {
     pub wait: Option<Duration>,
     /// Whether there are windows.
     pub windows: bool,
+    /// Whether anybody on the way to the repository can put another one in its place.
+    pub unprotected: bool,
     /// The commit that was applied although a window held it back.
     pub window_override: Option<&'a WindowOverride>,
 }

@@ -186,6 +186,14 @@ impl Task {
         repository.and_then(|one| one.status.as_ref()).is_some_and(|status| !status.pinned_host_keys.is_empty())
     }
 
+    /// Whether anybody on the way to the repository can put another one in its place, and no signature would show it.
+    pub(super) fn is_unprotected(&self) -> bool {
+        let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
+        repository.is_some_and(|one| {
+            one.spec.verify.is_none() && RemoteUrl::parse(&one.spec.url).is_ok_and(|url| url.is_unprotected())
+        })
+    }
+
     /// One attempt, where there is a reason for it, and its report.
     async fn reconcile(&mut self, sync: &GitSync) -> Next {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();

@@ -88,6 +88,7 @@ impl Task {
             summary: &self.context.writer.summary(&self.owner),
             wait: sync.spec.wait.then_some(sync.spec.timeout.0),
             windows: !sync.spec.windows.is_empty(),
+            unprotected: self.is_unprotected(),
             window_override: self.state.window_override.as_ref(),
         };
         let new = status::after(&old, &facts, Timestamp::now());

@@ -139,6 +139,7 @@ mod tests {
             summary,
             wait: Some(Duration::from_secs(60)),
             windows: false,
+            unprotected: false,
             window_override: None,
         };
         let status = after(&GitSyncStatus::default(), &facts, at(now));
@@ -199,6 +200,7 @@ mod tests {
             summary: &summary,
             wait: None,
             windows: false,
+            unprotected: false,
             window_override: None,
         };
         let first = after(&GitSyncStatus::default(), &facts(&ok), at(1));
@@ -233,6 +235,7 @@ mod tests {
             summary,
             wait: None,
             windows: false,
+            unprotected: false,
             window_override: None,
         };
         let away = Outcome::Refused {

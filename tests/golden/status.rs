@@ -183,6 +183,7 @@ fn decide(case: &Case) -> String {
             summary: &summary(&attempt.objects),
             wait: case.wait.map(Duration::from_secs),
             windows: case.windows,
+            unprotected: false,
             window_override: None,
         };
         status = after(&status, &facts, second(attempt.at));

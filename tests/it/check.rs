@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::support::{
+    git_daemon::GitDaemon,
     git_server::GitServer,
     program::mainstay,
     remote::NAME,
@@ -104,4 +105,20 @@ async fn a_host_key_that_is_pinned_at_first_use_is_named() {
     server.rotate(&["ed25519"]);
     let (code, said) = check(&world, arguments).await;
     assert!(code == 2 && said.contains(&format!("known is {print} (pinned at first use, at ")), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_daemon_is_said_to_be_unauthenticated_unless_commits_are_verified() {
+    let mut world = World::new().await;
+    let alice = SshKey::new("ed25519");
+    let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| alice.sign(raw));
+    let daemon = GitDaemon::start(world.remote.root());
+    let url = daemon.url(NAME);
+    let answers = format!("ok     {url} answers: main is at {}", &one[..8]);
+    let flags: &[&str] = &["--git-url", &url, "--reference", "main"];
+    let expected = format!("{answers} (git:// is neither encrypted nor authenticated)\n");
+    assert_eq!(check(&world, flags).await, (0, expected));
+    world.set_secret("keys", json!({"alice.sshpub": alice.public()}));
+    let expected = format!("{answers}, signed by a key of Secret keys\n");
+    assert_eq!(check(&world, &[flags, &["--verify-secret", "keys"]].concat()).await, (0, expected));
 }

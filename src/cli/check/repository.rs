@@ -187,6 +187,9 @@ impl Attempt<'_> {
             } else if let Some(pin) = source.pin_in_force(&remote) {
                 text.push_str(&format!(" (host key pinned at first use: {pin})"));
             }
+            if remote.url.is_unprotected() && repository.spec.verify.is_none() {
+                text.push_str(" (git:// is neither encrypted nor authenticated)");
+            }
             if let Some(verify) = &repository.spec.verify {
                 if let Err(error) = source.verify(&remote, &found).await {
                     findings.push(Ok(text));

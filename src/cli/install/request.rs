@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     api::Span,
-    cli::connection::DEFAULT_NAMESPACE,
+    cli::{connection::DEFAULT_NAMESPACE, deploy_key},
     receiver::BaseUrl,
     source::{self, BaseDir, Reference, RemoteUrl},
 };
@@ -177,6 +177,29 @@ pub(super) fn resolve(
     } else if known_hosts.is_some() {
         return Err(vec!["--known-hosts is for addresses of SSH; leave it out, or give such an address".to_owned()]);
     }
+    if url.is_unprotected() {
+        notes.push(
+            "git:// is neither encrypted nor authenticated: whoever is on the way can put another repository in its place; use \
+             https:// or ssh://, or have commits verified (`verify` in the spec of the GitRepository)"
+                .to_owned(),
+        );
+        if arguments.git_secret.is_some() {
+            return Err(vec![
+                "--git-secret: authentication at a git:// address is not supported; leave it out, or give the https:// or ssh:// \
+                 address"
+                    .to_owned(),
+            ]);
+        }
+    }
+    if matches!(access, Access::NewKey(_)) && deploy_key::takes_only_rsa(&url) {
+        let page = deploy_key::page(&url).url.map(|url| format!(" at {url}")).unwrap_or_default();
+        return Err(vec![format!(
+            "--git-url: Azure DevOps takes RSA keys only, and the agent makes an ed25519 key: make one with `ssh-keygen -t rsa -b \
+             3072 -m PEM -N '' -f azure`, add azure.pub{page}, install again with --git-secret {name}-git, and then `kubectl \
+             create secret generic {name}-git -n {} --from-file=key=azure`",
+            arguments.namespace
+        )]);
+    }
     if let Access::NewKey(_) = access {
         notes.push(format!(
             "the agent makes an SSH key; show its public half: mainstay identity -n {}",
@@ -339,6 +362,21 @@ mod tests {
         refused(|a| a.git_url = "https://me:hunter2@h/x".into(), "name it with --git-secret");
         refused(|a| a.git_url = "/srv/shop".into(), "mainstay dev PATH");
         refused(|a| a.git_url = "shop".into(), "--git-url: an address has the form");
+        refused(
+            |a| a.git_url = "https://gіthub.com/a/b".into(),
+            "--git-url: the host of an address is written in ASCII",
+        );
+        refused(|a| a.git_url = "git://gіthub.com/a/b".into(), "--git-url: the host of an address is written in ASCII");
+        let daemon = |a: &mut Arguments| {
+            a.git_url = "git://h/x".into();
+            a.git_secret = Some("mine".into());
+        };
+        refused(daemon, "authentication at a git:// address is not supported");
+        for url in
+            ["git@ssh.dev.azure.com:v3/org/project/repo", "ssh://org@vs-ssh.visualstudio.com/v3/org/project/repo"]
+        {
+            refused(|a| a.git_url = url.into(), "takes RSA keys only, and the agent makes an ed25519 key");
+        }
         refused(|a| a.namespace = "Flux".into(), "--namespace \"Flux\" is not a valid name of a namespace");
         refused(|a| a.git_branch = "a b".into(), "--git-branch");
         refused(|a| a.image = String::new(), "--image");
@@ -363,5 +401,9 @@ mod tests {
         assert!(said.contains("the key of [git.example.com]:2222 is not known"), "{said}");
         assert!(said.contains("mainstay identity -n flux") && said.contains("--git-email has no effect"), "{said}");
         assert!(!notes("git@github.com:a/b").contains("is not known"));
+        assert!(notes("git://h/a").contains("git:// is neither encrypted nor authenticated"));
+        assert!(!notes("https://h/a").contains("authenticated"));
+        let own = Arguments { git_secret: Some("mine".into()), ..arguments("git@ssh.dev.azure.com:v3/o/p/r") };
+        assert!(resolve(&own, None).is_ok());
     }
 }
