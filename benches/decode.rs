@@ -45,6 +45,7 @@ fn main() {
             size: text.len() as u64,
             kind: EntryKind::File,
             executable: false,
+            flaw: None,
         })
         .collect();
     let bytes: usize = files.iter().map(String::len).sum();

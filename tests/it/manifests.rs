@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command};
 
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// All documents that `kubectl kustomize manifests` prints.
 fn built() -> Vec<Value> {
@@ -101,4 +101,26 @@ fn install_the_built_in_host_keys() {
     let config_map = find(&documents, "ConfigMap", "mainstay-known-hosts");
     assert_eq!(config_map["metadata"]["namespace"], "mainstay-system");
     assert_eq!(config_map["data"]["known_hosts"], include_str!("../../src/source/known_hosts.txt"));
+}
+
+#[test]
+fn keep_the_mirrors_on_a_claim_with_the_patch_of_the_readme() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let between = |begin: &str, end: &str| readme.split_once(begin).unwrap().1.split_once(end).unwrap().0.to_owned();
+    let patch = between("patch deployment mainstay --patch '", "'\n");
+    let claim: Value = serde_yaml::from_str(&between("apply -f - <<'EOF'\n", "EOF\n")).unwrap();
+    assert_eq!(claim["kind"], "PersistentVolumeClaim");
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("deployment.yaml");
+    let documents = built();
+    std::fs::write(&path, find(&documents, "Deployment", "mainstay").to_string()).unwrap();
+    let mut command = Command::new("kubectl");
+    command.args(["patch", "--local", "-o", "json", "--patch", &patch, "-f"]).arg(&path);
+    let output = command.env("HOME", room.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let patched: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let data = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}});
+    let volumes = patched["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+    assert_eq!((volumes.len(), volumes.iter().find(|volume| volume["name"] == "data")), (2, Some(&data)));
+    assert_eq!(patched["spec"]["strategy"], json!({"type": "Recreate"}), "two pods would not share the claim");
 }

@@ -1,4 +1,7 @@
-//! Very many GitSyncs on one repository: a commit costs one lookup and one fetch, and only whom it concerns applies.
+//! Very many GitSyncs or Functions on one repository: a commit costs one lookup and one fetch, and only whom it concerns applies
+//! or builds.
+
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -13,6 +16,9 @@ use crate::support::{
 const SYNCS: usize = 300;
 /// The one whose directory changes.
 const CHANGED: usize = 123;
+
+/// Functions, each with a directory of its own.
+const FUNCTIONS: usize = 50;
 
 const TOKEN: &str = "a-token-of-enough-bytes";
 
@@ -86,4 +92,46 @@ async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_a
     // Events of the first sync are written at a limited rate.
     let known = ["apply configmaps", "patch gitsyncs.mainstay.dev/status", "create events"];
     assert!(requests.iter().all(|(name, _)| known.contains(&name.as_str())), "{requests:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_in_the_directory_of_one_of_50_functions_costs_one_lookup_one_fetch_and_one_build() {
+    let mut world = World::with_functions().await;
+    world.patience *= 3;
+    world.receive = Some(listening());
+    world.functions.git_interval = Duration::from_secs(3600);
+    world.functions.git_fetch_requeue = Duration::from_secs(3600);
+    world.set_secret("hook", json!({"token": TOKEN}));
+    world.receiver("hook", json!({}));
+    for number in 0..FUNCTIONS {
+        let file = |file: &str| format!("{}/{file}", name(number));
+        world.remote.file(&file("handler.js"), format!("// {number}")).file(&file("package.json"), "{}");
+    }
+    world.remote.commit("first");
+    let server = GitServer::start(world.remote.root()).await;
+    world.repository("mono", &server.url(NAME));
+    for number in 0..FUNCTIONS {
+        world.git_function_of("mono", &name(number), &format!("/{}", name(number)));
+    }
+    let builds = world.builds();
+    world.start();
+    world.until_function("all run", |w| (0..FUNCTIONS).all(|number| w.is_running(&name(number)))).await;
+    let url = world.receiver_url("hook").await;
+    world.quiet().await;
+    let (counts, first_builds) = (server.take_counts(), builds.all());
+    assert_eq!((counts.packs, first_builds.len()), (1, FUNCTIONS), "{counts:?}");
+
+    world.remote.file(&format!("{}/handler.js", name(7)), "// changed");
+    let second = world.remote.commit("one directory");
+    assert_eq!(deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/main")).await.0, 200);
+    world.until_function("it is seen", |w| w.function_status(&name(7))["commit"] == *second).await;
+    world.until_function("it runs", |w| w.is_running(&name(7)) && builds.all().len() > FUNCTIONS).await;
+    world.quiet().await;
+    let counts = server.take_counts();
+    assert_eq!((counts.packs, counts.requests - counts.packs), (1, 1), "one fetch and one lookup: {counts:?}");
+    let all = builds.all();
+    assert_eq!(all.len(), FUNCTIONS + 1);
+    let jobs: Vec<_> =
+        all.iter().filter(|(image, _)| !first_builds.contains_key(*image)).map(|(_, jobs)| jobs).collect();
+    assert!(jobs.len() == 1 && jobs[0].len() == 1 && jobs[0][0].starts_with(&name(7)), "{jobs:?}");
 }

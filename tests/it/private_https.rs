@@ -10,10 +10,11 @@ use crate::support::{
     canary::nothing_is_shown,
     functions::JOBS,
     git_server::GitServer,
+    logs,
     proxy::Proxy,
     remote::NAME,
     tls::PrivateCa,
-    world::{NAMESPACE, World, config_map},
+    world::{NAMESPACE, World, config_map, free_address},
 };
 
 const API: &str = "serverless.kyma-project.io/v1alpha1";
@@ -40,7 +41,9 @@ async fn private(world: &World) -> (PrivateCa, GitServer, Proxy) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_correction_of_the_secrets_works_at_once_and_each_message_names_its_secret() {
+    logs::keep();
     let mut world = World::new().await;
+    world.listen = Some(free_address());
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     let (ca, server, proxy) = private(&world).await;
     world.sync("demo", json!({"gitRepository": "private", "interval": "1h"}));
@@ -73,7 +76,9 @@ async fn each_correction_of_the_secrets_works_at_once_and_each_message_names_its
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_and_its_build_use_the_same_secrets() {
+    logs::keep();
     let mut world = World::with_functions().await;
+    world.listen = Some(free_address());
     world.functions.git_interval = Duration::from_secs(3600);
     world.functions.git_fetch_requeue = Duration::from_secs(3600);
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");

@@ -14,7 +14,7 @@ use crate::support::{
     remote::NAME,
     ssh_server::{SshServer, fingerprint, generate, user},
     tls::PrivateCa,
-    world::{NAMESPACE, World, config_map},
+    world::{NAMESPACE, World, config_map, free_address},
 };
 
 const SCHEMES: [&str; 6] = ["https", "http", "ssh", "scp", "git", "local"];
@@ -88,6 +88,7 @@ fn name(scheme: &str, auth: &str) -> String {
 async fn each_cell_has_its_condition() {
     logs::keep();
     let mut world = World::new().await;
+    world.listen = Some(free_address());
     // A directory for each, so that no two apply the same object.
     for name in SCHEMES.iter().flat_map(|scheme| AUTHS.map(|auth| name(scheme, auth))) {
         world.remote.file(&format!("{name}/map.yaml"), config_map(&name, "1"));

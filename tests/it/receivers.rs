@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use devcluster::Options;
 use serde_json::json;
 
@@ -297,4 +298,65 @@ async fn nothing_of_a_token_is_shown() {
         assert!(!logged.contains(word), "{word} is in the log");
     }
     nothing_is_shown(&mut world, &hidden).await;
+}
+
+/// The headers and the body with which a host of this type reports a push to `main`, as it documents them.
+fn reported(kind: &str, token: &str, url: &str) -> (Vec<(&'static str, String)>, String) {
+    let project = json!({"git_http_url": url, "git_ssh_url": "git@h:team/shop.git", "default_branch": "main"});
+    let update = json!({"name": MAIN, "oldObjectId": "0", "newObjectId": "1"});
+    let repository = json!({"name": "shop", "remoteUrl": url, "defaultBranch": MAIN, "project": {"name": "team"}});
+    let change = json!({"ref": {"id": MAIN, "displayId": "main", "type": "BRANCH"}, "refId": MAIN, "type": "UPDATE"});
+    let links = json!({"clone": [{"href": url, "name": "http"}]});
+    let body = match kind {
+        "gitlab" => json!({"object_kind": "push", "event_name": "push", "ref": MAIN, "project": project}),
+        "bitbucket" => json!({
+            "eventKey": "repo:refs_changed", "changes": [change],
+            "repository": {"slug": "shop", "project": {"key": "TEAM"}, "links": links},
+        }),
+        "azure-devops" => json!({
+            "eventType": "git.push", "publisherId": "tfs", "resource": {"refUpdates": [update], "repository": repository},
+        }),
+        "generic-hmac" => json!({"repository": url, "ref": "main"}),
+        _ => json!({"ref": MAIN, "repository": {"clone_url": url, "default_branch": "main"}}),
+    };
+    let body = body.to_string();
+    let (tag, login) = (signature(token, &body), BASE64_STANDARD.encode(format!("hook:{token}")));
+    let headers = match kind {
+        "gitlab" => vec![("X-Gitlab-Event", "Push Hook".to_owned()), ("X-Gitlab-Token", token.to_owned())],
+        "gitea" => vec![("X-Gitea-Event", "push".to_owned()), ("X-Gitea-Signature", tag.replace("sha256=", ""))],
+        "bitbucket" => vec![("X-Event-Key", "repo:refs_changed".to_owned()), ("X-Hub-Signature", tag)],
+        "azure-devops" => vec![("Authorization", format!("Basic {login}"))],
+        "generic-hmac" => vec![("X-Signature", tag)],
+        _ => vec![("X-GitHub-Event", "push".to_owned()), ("X-Hub-Signature-256", tag)],
+    };
+    (headers, body)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_of_each_type_of_host_is_applied_and_one_with_another_token_is_refused() {
+    let (mut world, server, _) = followed().await;
+    let kinds = ["github", "gitlab", "gitea", "bitbucket", "azure-devops", "generic-hmac", "generic"];
+    for (number, kind) in kinds.into_iter().enumerate() {
+        world.receiver(kind, json!({"type": kind}));
+        let url = world.receiver_url(kind).await;
+        let deliver = async |token: &str| {
+            let (headers, body) = reported(kind, token, &server.url(NAME));
+            let request =
+                headers.into_iter().fold(client().post(&url), |request, (name, value)| request.header(name, value));
+            send(request.header("Content-Type", "application/json").body(body)).await
+        };
+        let value = format!("{}", number + 2);
+        world.remote.file("objects/a.yaml", config_map("a", &value)).commit(kind);
+        let before = world.lookups().await;
+        // Of the type `generic` the path is all there is to know.
+        if kind != "generic" {
+            let (status, text) = deliver("guess").await;
+            let header = reported(kind, "", "").0.pop().unwrap().0;
+            let wrong = format!("the header {header} was made with another token than that of the Receiver");
+            assert_eq!((status, text), (400, wrong), "{kind}");
+            assert_eq!(world.lookups().await, before, "{kind}");
+        }
+        assert_eq!(deliver(TOKEN).await, (200, "looking up the remote for GitSync demo".to_owned()), "{kind}");
+        world.until(&format!("the push of {kind} is applied"), |w| w.data("a") == value).await;
+    }
 }

@@ -9,9 +9,10 @@ use crate::support::{
     build::{self, Job},
     canary::nothing_is_shown,
     functions::JOBS,
+    logs,
     remote::NAME,
     ssh_server::{SshServer, generate},
-    world::{NAMESPACE, World, config_map},
+    world::{NAMESPACE, World, config_map, free_address},
 };
 
 const API: &str = "serverless.kyma-project.io/v1alpha1";
@@ -48,7 +49,9 @@ async fn private(world: &World) -> SshServer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_git_sync_follows_a_repository_over_ssh_and_each_correction_of_the_secret_works_at_once() {
+    logs::keep();
     let mut world = World::new().await;
+    world.listen = Some(free_address());
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     let server = private(&world).await;
     let key = key(&server);
@@ -82,7 +85,9 @@ async fn a_git_sync_follows_a_repository_over_ssh_and_each_correction_of_the_sec
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_follows_a_repository_over_ssh() {
+    logs::keep();
     let mut world = World::with_functions().await;
+    world.listen = Some(free_address());
     world.functions.git_interval = Duration::from_secs(3600);
     world.functions.git_fetch_requeue = Duration::from_secs(3600);
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");

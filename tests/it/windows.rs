@@ -125,6 +125,20 @@ async fn an_override_is_for_one_commit_and_is_recorded() {
     .await;
     let window = "the window Deny \"* * * * *\" for 1h (UTC) is active";
     assert_eq!(said, (second.clone(), window.to_owned(), "kubectl-edit".to_owned()));
+    let events = |world: &World| world.server.objects("v1", "events", None);
+    let is_told = |event: &Value| event["reason"] == "WindowOverridden";
+    world.until("there is an Event", |w| events(w).iter().any(|event| is_told(event))).await;
+    let told: Vec<_> = events(&world).into_iter().filter(|event| is_told(event)).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let (about, text) = (
+        &told[0]["involvedObject"],
+        format!("commit {} is applied although {window}: kubectl-edit asked for it", &second[..8]),
+    );
+    assert_eq!(
+        (&about["kind"], &about["name"], &told[0]["type"]),
+        (&json!("GitSync"), &json!("demo"), &json!("Warning"))
+    );
+    assert_eq!(told[0]["message"], text);
     let recorded = world.status("demo")["windowOverride"].clone();
     let expected = (json!(second), json!(window), json!("kubectl-edit"));
     assert_eq!((recorded["commit"].clone(), recorded["window"].clone(), recorded["who"].clone()), expected);

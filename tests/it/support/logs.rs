@@ -1,4 +1,4 @@
-//! Everything that was logged in this process, at every level.
+//! Everything that was logged in this process, at every level, and everything that panics said.
 
 use std::{io, sync::OnceLock};
 
@@ -20,9 +20,14 @@ impl io::Write for Sink {
     }
 }
 
-/// Keeps what is logged from now on.
+/// Keeps what is logged from now on, and what panics say.
 pub(crate) fn keep() {
     SUBSCRIBED.get_or_init(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            LOGGED.lock().extend(format!("{panic}\n").bytes());
+            before(panic);
+        }));
         let filter = tracing_subscriber::EnvFilter::new("trace,h2=off,hyper=off");
         tracing_subscriber::fmt().with_env_filter(filter).without_time().with_ansi(false).with_writer(|| Sink).init();
     });

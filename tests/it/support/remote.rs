@@ -208,9 +208,9 @@ impl Remote {
     /// Packed tags on the current branch's commit, `tag-00000` and so on.
     pub(crate) fn packed_tags(&self, count: usize) {
         let head = self.head();
-        let lines: String = (0..count).map(|number| format!("{head} refs/tags/tag-{number:05}\n")).collect();
-        let text = format!("# pack-refs with: peeled fully-peeled sorted \n{lines}");
-        std::fs::write(self.path().join("packed-refs"), text).unwrap();
+        let mut lines = vec!["# pack-refs with: peeled fully-peeled sorted ".to_owned()];
+        lines.extend((0..count).map(|number| format!("{head} refs/tags/tag-{number:05}")));
+        std::fs::write(self.path().join("packed-refs"), lines.join("\n") + "\n").unwrap();
     }
 
     /// Removes a branch.
