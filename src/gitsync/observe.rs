@@ -198,9 +198,13 @@ impl Attempt<'_> {
         snapshot: Snapshot,
         directory: &Directory,
     ) -> Result<Vec<Arc<Desired>>, Refused> {
-        let source = self.source();
-        let snapshot = source.fetch_large_files(remote, snapshot, &directory.base_dir, manifest::reads).await?;
         let (memory, limits) = (Arc::clone(&self.context.memory), self.context.limits.clone());
+        let (base_dir, bounds) = (directory.base_dir.clone(), limits.clone());
+        let list = move |snapshot: &Snapshot| {
+            let listing = snapshot.listing(&base_dir, manifest::reads)?;
+            manifest::not_ignored(listing, &mut |entry| snapshot.read(entry), &bounds)
+        };
+        let snapshot = self.source().fetch_large_files(remote, snapshot, list).await?;
         let base_dir = directory.base_dir.clone();
         let decoded = snapshot
             .blocking(move |snapshot| {

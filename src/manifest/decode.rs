@@ -105,6 +105,21 @@ pub fn decode(
     Ok(decoded)
 }
 
+/// The files that [`decode`] reads.
+///
+/// # Errors
+/// A file with rules cannot be read.
+pub fn not_ignored(
+    mut listing: Vec<Entry>,
+    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    limits: &Limits,
+) -> Result<Vec<Entry>, source::Error> {
+    // The problems of the rules are those of decoding.
+    let mut ignored = ignore_rules(&listing, read, Deadline::new(limits), &mut Vec::new())?;
+    listing.retain(|entry| !ignored.leaves_out(&entry.path));
+    Ok(listing)
+}
+
 /// A problem for every object that is defined twice; it names both places.
 pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> Vec<Problem> {
     let mut first: HashMap<&Key, &Object> = HashMap::new();

@@ -25,7 +25,7 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Decoded, decode, duplicates, reads};
+pub use decode::{Decoded, decode, duplicates, not_ignored, reads};
 pub use decode_cache::DecodeCache;
 pub use limits::Limits;
 pub use problem::Problem;

@@ -19,6 +19,26 @@ pub(super) const DIRECTORY: &str = "lfs";
 /// The pointers of a listing: by their ids, with a path for messages.
 pub(super) type Pointers = BTreeMap<BlobId, (String, Pointer)>;
 
+/// Files in Git LFS that are to be read.
+#[derive(Debug, Default)]
+pub(super) struct WantedFiles {
+    pub(super) pointers: Pointers,
+    /// What `.lfsconfig` says.
+    pub(super) config: Option<String>,
+    /// Those in submodules, by the paths of these.
+    pub(super) below: BTreeMap<String, WantedFiles>,
+    /// Addresses of submodules, by their paths.
+    pub(super) addresses: BTreeMap<String, String>,
+}
+
+impl WantedFiles {
+    /// The path of one of them; `None` if there is none.
+    pub(super) fn first(&self) -> Option<String> {
+        let own = self.pointers.values().next().map(|(path, _)| path.clone());
+        own.or_else(|| self.below.iter().find_map(|(submodule, files)| Some(format!("{submodule}/{}", files.first()?))))
+    }
+}
+
 /// The files in Git LFS of a snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct LargeFiles {

@@ -4,12 +4,14 @@
 //! Deliberately not here: requests (`lfs_fetch`); other transfers than `basic`; uploads and locks.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::error::Fault;
-use super::{RemoteUrl, gitmodules, link_local, private_host};
+use super::ssh_address::SshAddress;
+use super::{RemoteUrl, gitmodules, link_local, private_host, submodules};
 
 /// How a pointer begins.
 const VERSION: &str = "version https://git-lfs.github.com/spec/v1\n";
@@ -53,20 +55,44 @@ pub(super) fn is_oid(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The address of the LFS server and whether it may have the credentials of the repository.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An LFS server.
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct LfsServer {
     pub(super) url: Url,
+    /// Whether it is the repository's own: it may have its credentials, and lead to wherever it wants.
     pub(super) is_own: bool,
+    /// What is to be sent to it.
+    pub(super) header: BTreeMap<String, String>,
+}
+
+/// Without the headers, which are credentials.
+impl fmt::Debug for LfsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, is_own, .. } = self;
+        f.debug_struct("LfsServer").field("host", &url.host_str()).field("is_own", is_own).finish_non_exhaustive()
+    }
+}
+
+/// Where the LFS server of a repository is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ServerPlace {
+    At(LfsServer),
+    /// The repository's own SSH server says it, about this repository.
+    Asked(RemoteUrl),
 }
 
 /// The LFS server of a repository whose `.lfsconfig` says `config`.
-pub(super) fn server(repository: &RemoteUrl, config: Option<&str>) -> Result<LfsServer, Fault> {
+pub(super) fn server(repository: &RemoteUrl, config: Option<&str>) -> Result<ServerPlace, Fault> {
     const FORM: Fault = Fault::Malformed { why: "`lfs.url` in .lfsconfig has the form https://host/path" };
     if let Some(text) = config.map(configured).transpose()?.flatten() {
         let url = RemoteUrl::parse(&text).map_err(|_| FORM)?;
         if url.holds_credentials() {
             return Err(Fault::Malformed { why: "`lfs.url` in .lfsconfig holds no user name or password" });
+        }
+        if url.ssh().is_some() {
+            let is_own = submodules::is_same_server(repository, &url);
+            let why = "`lfs.url` in .lfsconfig names no other SSH server than that of the repository";
+            return if is_own { Ok(ServerPlace::Asked(url)) } else { Err(Fault::Malformed { why }) };
         }
         let http = url.http().ok_or(FORM)?.clone();
         let is_public = |url: &RemoteUrl| url.host().is_some_and(|host| !private_host::is_private(host));
@@ -76,18 +102,51 @@ pub(super) fn server(repository: &RemoteUrl, config: Option<&str>) -> Result<Lfs
             });
         }
         let is_own = repository.http().is_some_and(|own| is_same(own, &http));
-        return Ok(LfsServer { url: http, is_own });
+        return Ok(ServerPlace::At(LfsServer { url: http, is_own, header: BTreeMap::new() }));
+    }
+    if repository.ssh().is_some() {
+        return Ok(ServerPlace::Asked(repository.clone()));
     }
     let Some(own) = repository.http() else {
         return Err(Fault::Unsupported {
-            what: "Git LFS of a repository that is not reached over HTTP",
+            what: "Git LFS of a repository that is reached neither over HTTP nor over SSH",
             instead: "write the https:// address of its LFS server into .lfsconfig as `lfs.url`",
         });
     };
     let mut url = own.clone();
     let path = own.path().trim_end_matches('/');
     url.set_path(&format!("{}.git/info/lfs", path.strip_suffix(".git").unwrap_or(path)));
-    Ok(LfsServer { url, is_own: true })
+    Ok(ServerPlace::At(LfsServer { url, is_own: true, header: BTreeMap::new() }))
+}
+
+/// The LFS server that `git-lfs-authenticate` names for a repository.
+pub(super) fn asked(repository: &RemoteUrl, answer: &[u8]) -> Result<LfsServer, Fault> {
+    const DAMAGED: Fault = Fault::Lfs { why: "git-lfs-authenticate says nothing that reads" };
+    let named: Named = serde_json::from_slice(answer).map_err(|_| DAMAGED)?;
+    let href = match (named.href.filter(|href| !href.is_empty()), repository.ssh()) {
+        (Some(href), _) => href,
+        (None, Some(SshAddress { host, path, .. })) => {
+            let path = path.trim_start_matches('/');
+            format!("https://{host}/{}.git/info/lfs", path.strip_suffix(".git").unwrap_or(path))
+        }
+        (None, None) => return Err(DAMAGED),
+    };
+    let url = Url::parse(&href).map_err(|_| DAMAGED)?;
+    let is_http = matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
+    let host = url.host_str().filter(|_| is_http).ok_or(DAMAGED)?;
+    if link_local::is_link_local_host(host) {
+        return Err(Fault::Lfs { why: link_local::REFUSED });
+    }
+    Ok(LfsServer { url, is_own: true, header: named.header })
+}
+
+/// What `git-lfs-authenticate` prints.
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    href: Option<String>,
+    #[serde(default)]
+    header: BTreeMap<String, String>,
 }
 
 /// Whether what may be sent to one may be sent to the other.
@@ -115,6 +174,9 @@ fn configured(text: &str) -> Result<Option<String>, Fault> {
 
 /// An object that the server passes over.
 pub(super) const UNSAID: Fault = Fault::Lfs { why: "the server does not say where the file is" };
+
+/// An object that the server does not have.
+pub(super) const MISSING: Fault = Fault::Lfs { why: "the server does not have the file; push it again" };
 
 /// A request for objects.
 #[derive(Serialize)]
@@ -174,7 +236,7 @@ pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fau
     let mut found = HashMap::new();
     for object in answer.objects {
         let place = match (object.error, object.actions.and_then(|actions| actions.download)) {
-            (Some(Refusal { code: 404 | 410 }), _) => Err(damaged("the server does not have the file; push it again")),
+            (Some(Refusal { code: 404 | 410 }), _) => Err(MISSING),
             (Some(_), _) => Err(damaged("the server refuses the file")),
             (None, Some(download)) => Ok(download),
             (None, None) => Err(UNSAID),
@@ -231,7 +293,11 @@ mod tests {
     #[track_caller]
     fn serves(repository: &str, config: Option<&str>, expected: &str) {
         let found = server(&RemoteUrl::parse(repository).unwrap(), config);
-        let got = found.map_or_else(|fault| fault.to_string(), |found| format!("{} {}", found.url, found.is_own));
+        let got = match found {
+            Ok(ServerPlace::At(found)) => format!("{} {}", found.url, found.is_own),
+            Ok(ServerPlace::Asked(url)) => format!("asked about {url}"),
+            Err(fault) => fault.to_string(),
+        };
         assert_eq!(got, expected, "{repository} {config:?}");
     }
 
@@ -248,7 +314,7 @@ mod tests {
         serves(https, Some("[lfs]\nurl = https://other.example/lfs"), "https://other.example/lfs false");
         serves(https, Some("[lfs]\nurl = http://h.example/lfs"), "http://h.example/lfs false");
         let form = "`lfs.url` in .lfsconfig has the form https://host/path";
-        for bad in ["file:///etc", "/etc", "ssh://git@h.example/x", "http://169.254.169.254/x", "--x"] {
+        for bad in ["file:///etc", "/etc", "http://169.254.169.254/x", "--x"] {
             serves(https, Some(&format!("[lfs]\nurl = {bad}")), form);
         }
         serves(https, Some("[remote \"origin\"]\nlfsurl = https://h.example/a\n"), "https://h.example/a true");
@@ -269,12 +335,43 @@ mod tests {
             "`lfs.url` in .lfsconfig holds no user name or password",
         );
         serves(
-            "git@h.example:org/app.git",
+            "git://h.example/org/app.git",
             None,
-            "Git LFS of a repository that is not reached over HTTP is not supported; write the https:// address of its LFS \
-             server into .lfsconfig as `lfs.url`",
+            "Git LFS of a repository that is reached neither over HTTP nor over SSH is not supported; write the https:// \
+             address of its LFS server into .lfsconfig as `lfs.url`",
         );
+        serves("git@h.example:org/app.git", None, "asked about git@h.example:org/app.git");
+        let ssh = "[lfs]\nurl = ssh://git@h.example/org/files.git";
+        serves("git@h.example:org/app.git", Some(ssh), "asked about ssh://git@h.example/org/files.git");
+        let other = "`lfs.url` in .lfsconfig names no other SSH server than that of the repository";
+        for repository in [https, "me@h.example:org/app.git", "ssh://git@h.example:2222/org/app.git"] {
+            serves(repository, Some(ssh), other);
+        }
         serves("git@h.example:a.git", Some("[lfs]\nurl = https://h.example/lfs"), "https://h.example/lfs false");
+    }
+
+    #[test]
+    fn reads_what_the_ssh_server_says() {
+        let check = |answer: &str, expected: &str| {
+            let found = asked(&RemoteUrl::parse("git@h.example:org/app.git").unwrap(), answer.as_bytes());
+            let got = match found {
+                Ok(found) => {
+                    assert!(!format!("{found:?}").contains("canary"));
+                    format!("{} {} {:?}", found.url, found.is_own, found.header)
+                }
+                Err(fault) => fault.to_string(),
+            };
+            assert_eq!(got, expected, "{answer}");
+        };
+        check(
+            r#"{"href": "https://l.example/x", "header": {"A": "canary"}, "expires_in": 60}"#,
+            r#"https://l.example/x true {"A": "canary"}"#,
+        );
+        check("{}", "https://h.example/org/app.git/info/lfs true {}");
+        check(r#"{"href": "http://169.254.169.254/x"}"#, link_local::REFUSED);
+        for bad in ["", "<html>", r#"{"href": "file:///etc"}"#, r#"{"href": "https://u:canary@h.example/"}"#] {
+            check(bad, "git-lfs-authenticate says nothing that reads");
+        }
     }
 
     #[test]
@@ -296,7 +393,7 @@ mod tests {
 
     #[test]
     fn downloads_from_where_the_server_may_lead() {
-        let server = |url: &str, is_own| LfsServer { url: Url::parse(url).unwrap(), is_own };
+        let server = |url: &str, is_own| LfsServer { url: Url::parse(url).unwrap(), is_own, header: BTreeMap::new() };
         for is_own in [true, false] {
             let named = server("https://h.example/lfs", is_own);
             for bad in
@@ -318,6 +415,7 @@ mod tests {
             let _ = Pointer::read(&bytes);
             let _ = Pointer::read(format!("{VERSION}{text}").as_bytes());
             let _ = answer(&bytes);
+            let _ = asked(&RemoteUrl::parse("git@h.example:x").unwrap(), &bytes);
             let _ = server(&RemoteUrl::parse("https://h.example/x").unwrap(), Some(&text));
         }
     }

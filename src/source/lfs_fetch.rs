@@ -7,78 +7,149 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 
 use super::auth::Credentials;
 use super::error::{Error, Fault};
-use super::large_files::{self, DIRECTORY, LargeFiles, Pointers};
-use super::lfs::{self, LfsServer, Pointer};
+use super::large_files::{self, DIRECTORY, LargeFiles, Pointers, WantedFiles};
+use super::lfs::{self, LfsServer, Pointer, ServerPlace};
 use super::mirror::Generation;
-use super::reference::BaseDir;
 use super::remote::Remote;
 use super::remotes::Source;
 use super::settings::Limits;
-use super::snapshot::Snapshot;
+use super::snapshot::{Entry, Snapshot};
 use super::spool::Space as _;
+use super::ssh_fault::SshFault;
+use super::submodules;
 use super::transport::{self, Wire};
 
+/// What a request is about.
+struct Fetching<'f> {
+    remote: &'f Remote,
+    server: &'f LfsServer,
+    generation: &'f Arc<Generation>,
+}
+
 impl Source {
-    /// The snapshot with the content of the files in Git LFS, among those under `base_dir` that are read; files of submodules
-    /// stay pointers. Without `lfs` of the remote, all do.
+    /// The snapshot with the content of the files in Git LFS among those that are listed, with those in submodules. Without
+    /// `lfs` of the remote, all of them stay pointers.
     pub async fn fetch_large_files(
         &self,
         remote: &Remote,
         snapshot: Snapshot,
-        base_dir: &BaseDir,
-        is_read: fn(&str) -> bool,
+        list: impl FnOnce(&Snapshot) -> Result<Vec<Entry>, Error> + Send + 'static,
     ) -> Result<Snapshot, Error> {
         if !remote.lfs {
             return Ok(snapshot);
         }
-        let base_dir = base_dir.clone();
-        let (pointers, config) = snapshot.blocking(move |snapshot| snapshot.pointers(&base_dir, is_read)).await??;
-        if pointers.is_empty() {
-            return Ok(snapshot);
-        }
-        let first = pointers.values().next().map(|(path, _)| path.clone()).unwrap_or_default();
+        let wanted = snapshot.blocking(move |snapshot| snapshot.wanted_files(list(snapshot)?)).await??;
+        let Some(first) = wanted.first() else { return Ok(snapshot) };
+        let (deadline, mut left) = (self.inner.settings.deadlines.fetch, self.inner.settings.limits.mirror_bytes);
+        let fetched = self.with_large_files(remote.clone(), snapshot, wanted, &mut left);
+        let late = |_| failed(&first, Fault::Timeout { after: deadline, what: "fetching files in Git LFS" });
+        tokio::time::timeout(deadline, fetched).await.map_err(late)?
+    }
+
+    /// All files of a commit together have `left` bytes.
+    fn with_large_files<'s>(
+        &'s self,
+        remote: Remote,
+        snapshot: Snapshot,
+        wanted: WantedFiles,
+        left: &'s mut u64,
+    ) -> BoxFuture<'s, Result<Snapshot, Error>> {
+        Box::pin(async move {
+            let WantedFiles { pointers, config, below, addresses } = wanted;
+            let snapshot = self.with_own_large_files(&remote, snapshot, pointers, config.as_deref(), left).await?;
+            if below.is_empty() {
+                return Ok(snapshot);
+            }
+            let mut found = snapshot.fetched_submodules();
+            for (path, wanted) in below {
+                let (Some(address), Some(submodule)) = (addresses.get(&path), found.get(&path).cloned()) else {
+                    continue;
+                };
+                let fetched = match submodules::remote(&remote, address) {
+                    Ok(remote) => self.with_large_files(remote, submodule, wanted, left).await,
+                    Err(error) => Err(error),
+                };
+                let submodule =
+                    fetched.map_err(|cause| Error::Submodule { path: path.clone(), cause: Arc::new(cause) })?;
+                found.insert(path, submodule);
+            }
+            Ok(snapshot.with_submodules(found))
+        })
+    }
+
+    async fn with_own_large_files(
+        &self,
+        remote: &Remote,
+        snapshot: Snapshot,
+        pointers: Pointers,
+        config: Option<&str>,
+        left: &mut u64,
+    ) -> Result<Snapshot, Error> {
+        let Some((first, _)) = pointers.values().next().cloned() else { return Ok(snapshot) };
         let Some(generation) = snapshot.generation() else {
             let what = "Git LFS of a repository on this machine";
             return Err(failed(&first, Fault::Unsupported { what, instead: "give the address of a Git server" }));
         };
-        let server = lfs::server(&remote.url, config.as_deref()).map_err(|cause| failed(&first, cause))?;
-        check(&pointers, &self.inner.settings.limits)?;
+        let place = lfs::server(&remote.url, config).map_err(|cause| failed(&first, cause))?;
+        // They share the mirror with what Git has of the repository.
+        let limits = self.inner.settings.limits;
+        let looker = Arc::clone(&generation);
+        let size = snapshot.blocking(move |_| looker.pack_bytes()).await?.map_err(|cause| failed(&first, cause))?;
+        check(&pointers, &limits, left, limits.mirror_bytes.saturating_sub(size))?;
         let directory = generation.path().join(DIRECTORY);
-        let (state, place, deadline) = (self.state(remote), directory.clone(), self.inner.settings.deadlines.fetch);
-        let fetch = async {
-            // Other consumers of the repository may be fetching the same files.
-            let _fetching = state.fetching_large_files.lock().await;
-            let found = snapshot.blocking(move |_| (large_files::missing(&place, &pointers), pointers)).await?;
-            self.missing_files(remote, &server, &generation, found.0.into_iter().collect()).await?;
-            Ok(found.1)
-        };
-        let late = |_| failed(&first, Fault::Timeout { after: deadline, what: "fetching files in Git LFS" });
-        let pointers = tokio::time::timeout(deadline, fetch).await.map_err(late)??;
+        // Other consumers of the repository may be fetching the same files.
+        let state = self.state(remote);
+        let fetching = state.fetching_large_files.lock().await;
+        let looked_in = directory.clone();
+        let looked = snapshot.blocking(move |_| (large_files::missing(&looked_in, &pointers), pointers)).await?;
+        let (missing, pointers): (Vec<_>, _) = (looked.0.into_iter().collect(), looked.1);
+        if !missing.is_empty() {
+            let server = self.lfs_server(remote, place).await.map_err(|cause| failed(&first, cause))?;
+            let fetching = Fetching { remote, server: &server, generation: &generation };
+            self.missing_files(&fetching, &missing).await?;
+        }
+        drop(fetching);
         let pointers = pointers.into_iter().map(|(id, (_, pointer))| (id, pointer)).collect();
         Ok(snapshot.with_large_files(LargeFiles::new(directory, pointers)))
     }
 
+    /// The LFS server, asked over SSH if that is where the repository is.
+    async fn lfs_server(&self, remote: &Remote, place: ServerPlace) -> Result<LfsServer, Fault> {
+        let about = match place {
+            ServerPlace::At(server) => return Ok(server),
+            ServerPlace::Asked(about) => about,
+        };
+        let at = Remote { url: about, ..remote.clone() };
+        let Wire::Ssh(ssh) = self.wire(&at)? else { return Err(Fault::Stopped) };
+        let asked =
+            transport::on_behalf_of(&self.tenant, ssh.lfs_server(remote.credentials(), lfs::ANSWER_BYTES)).await;
+        let answer = asked.map_err(|fault| match fault {
+            Fault::Refused { .. } | Fault::Protocol { .. } | Fault::Ssh(SshFault::NoCommand { .. }) => Fault::Lfs {
+                why: "the server does not run git-lfs-authenticate; write the https:// address of its LFS server into \
+                      .lfsconfig as `lfs.url`",
+            },
+            fault => fault,
+        })?;
+        lfs::asked(&at.url, &answer)
+    }
+
     /// Fetches the files that are not there.
-    async fn missing_files(
-        &self,
-        remote: &Remote,
-        server: &LfsServer,
-        generation: &Arc<Generation>,
-        missing: Vec<(Pointer, String)>,
-    ) -> Result<(), Error> {
+    async fn missing_files(&self, fetching: &Fetching<'_>, missing: &[(Pointer, String)]) -> Result<(), Error> {
         for some in missing.chunks(lfs::AT_ONCE) {
+            let first = &some[0].1;
             let asked: Vec<_> = some.iter().map(|(pointer, _)| pointer.clone()).collect();
-            let credentials = self.for_lfs(remote, server).await.map_err(|cause| failed(&some[0].1, cause))?;
-            let places = self.places(remote, server, &credentials, &asked).await;
-            let mut places = places.map_err(|cause| failed(&some[0].1, cause))?;
+            let credentials = self.for_lfs(fetching).await.map_err(|cause| failed(first, cause))?;
+            let places = self.places(fetching, &credentials, &asked).await;
+            let mut places = places.map_err(|cause| failed(first, cause))?;
             for (pointer, path) in some {
                 let place = places.remove(&pointer.oid).unwrap_or(Err(lfs::UNSAID));
                 let place = place.map_err(|cause| failed(path, cause))?;
-                let downloaded = self.download(remote, server, &credentials, pointer, &place, generation).await;
+                let downloaded = self.download(fetching, &credentials, pointer, &place).await;
                 downloaded.map_err(|cause| failed(path, cause))?;
             }
         }
@@ -86,25 +157,30 @@ impl Source {
     }
 
     /// The credentials for the LFS server, if it is the repository's own.
-    async fn for_lfs(&self, remote: &Remote, server: &LfsServer) -> Result<Credentials, Fault> {
-        match self.wire(remote)? {
-            wire @ Wire::Http(..) if server.is_own => self.opened(remote, &wire).await,
+    async fn for_lfs(&self, fetching: &Fetching<'_>) -> Result<Credentials, Fault> {
+        match self.wire(fetching.remote)? {
+            wire @ Wire::Http(..) if fetching.server.is_own => self.opened(fetching.remote, &wire).await,
             _ => Ok(Credentials::Anonymous),
         }
     }
 
     async fn places(
         &self,
-        remote: &Remote,
-        server: &LfsServer,
+        &Fetching { remote, server, .. }: &Fetching<'_>,
         credentials: &Credentials,
         asked: &[Pointer],
     ) -> Result<HashMap<String, Result<lfs::Download, Fault>>, Fault> {
         let http = self.http(remote)?;
-        let at = (&server.url, server.is_own);
-        let answered = http.lfs_batch(at, credentials, lfs::request(asked), lfs::ANSWER_BYTES);
+        let answered = http.lfs_batch(server, credentials, lfs::request(asked), lfs::ANSWER_BYTES);
         let answered = transport::on_behalf_of(&self.tenant, answered).await;
-        lfs::answer(&answered.map_err(|fault| self.not_given(remote, server.is_own, credentials, fault))?)
+        let answered = answered.map_err(|fault| match fault {
+            Fault::NotFound { .. } => Fault::Lfs {
+                why: "there is no LFS server that lets us read; check that the repository has Git LFS, `lfs.url` in \
+                      .lfsconfig, and what the credentials may see",
+            },
+            fault => self.not_given(remote, server.is_own, credentials, fault),
+        });
+        lfs::answer(&answered?)
     }
 
     /// The fault of a request. Elsewhere, no Secret helps.
@@ -119,24 +195,21 @@ impl Source {
 
     async fn download(
         &self,
-        remote: &Remote,
-        server: &LfsServer,
+        &Fetching { remote, server, generation }: &Fetching<'_>,
         credentials: &Credentials,
         pointer: &Pointer,
         place: &lfs::Download,
-        generation: &Arc<Generation>,
     ) -> Result<(), Fault> {
         let url = lfs::download_url(&place.href, server)?;
         let is_own = server.is_own && lfs::is_same(&server.url, &url);
         let http = self.http(remote)?;
-        let body = http.lfs_object((url, is_own), &place.header, credentials, pointer.size);
-        let body = transport::on_behalf_of(&self.tenant, body).await;
-        let mut body = body.map_err(|fault| self.not_given(remote, is_own, credentials, fault))?;
         // A file has at most as many bytes as any file that is read, so it is kept in memory meanwhile.
-        let mut content = Vec::new();
-        while let Some(bytes) = body.chunk().await? {
-            content.extend_from_slice(&bytes);
-        }
+        let content = http.lfs_object((url, is_own), &place.header, credentials, pointer.size);
+        let content = transport::on_behalf_of(&self.tenant, content).await;
+        let content = content.map_err(|fault| match fault {
+            Fault::NotFound { .. } => lfs::MISSING,
+            fault => self.not_given(remote, is_own, credentials, fault),
+        })?;
         let (source, generation, pointer) = (self.clone(), Arc::clone(generation), pointer.clone());
         let kept = move || {
             if content.len() as u64 != pointer.size || hex::encode(Sha256::digest(&content)) != pointer.oid {
@@ -157,16 +230,17 @@ fn failed(path: &str, cause: Fault) -> Error {
     Error::LargeFile { path: path.to_owned(), cause: Arc::new(cause) }
 }
 
-/// Whether files are within the limits: each of them, and all together.
-fn check(pointers: &Pointers, limits: &Limits) -> Result<(), Error> {
-    let mut left = limits.mirror_bytes;
+/// Whether files are within the limits: each of them; those of one repository, which have `room`; and all together.
+fn check(pointers: &Pointers, limits: &Limits, left: &mut u64, mut room: u64) -> Result<(), Error> {
     for (path, pointer) in pointers.values() {
         if pointer.size > limits.file_bytes {
             return Err(failed(path, Fault::TooLarge { what: "the file in bytes", limit: limits.file_bytes }));
         }
-        let what = "all files in Git LFS in bytes";
-        let more = left.checked_sub(pointer.size);
-        left = more.ok_or_else(|| failed(path, Fault::TooLarge { what, limit: limits.mirror_bytes }))?;
+        for left in [&mut *left, &mut room] {
+            let what = "the repository with all files in Git LFS in bytes";
+            let less = left.checked_sub(pointer.size);
+            *left = less.ok_or_else(|| failed(path, Fault::TooLarge { what, limit: limits.mirror_bytes }))?;
+        }
     }
     Ok(())
 }

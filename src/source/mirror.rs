@@ -371,6 +371,12 @@ impl Generation {
         fs::write(&fresh, lines).and_then(|()| fs::rename(&fresh, self.path.join(HELD))).map_err(Fault::disk)
     }
 
+    /// Bytes on the disk without those of files in Git LFS.
+    pub(super) fn pack_bytes(&self) -> Result<u64, Fault> {
+        let (bytes, _) = self.size()?;
+        Ok(bytes.saturating_sub(large_files::bytes(&self.path)))
+    }
+
     /// Bytes, with those of files in Git LFS, and packs on the disk.
     pub(super) fn size(&self) -> Result<(u64, usize), Fault> {
         let (mut bytes, mut packs) = (large_files::bytes(&self.path), 0);

@@ -12,7 +12,7 @@ use self::path_flaw::PathFlaw;
 use super::ancestry::{Ancestry, ancestry};
 use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
-use super::large_files::{LargeFiles, Pointers};
+use super::large_files::{LargeFiles, WantedFiles};
 use super::lfs::{self, Pointer};
 use super::mirror::Generation;
 use super::objects::Objects;
@@ -186,27 +186,39 @@ impl Snapshot {
         Self { submodules: Arc::new(submodules), ..self }
     }
 
-    /// The pointers to files in Git LFS among those that are read, without those in submodules, and what `.lfsconfig` says.
-    /// Blocks.
-    pub(super) fn pointers(
-        &self,
-        base_dir: &BaseDir,
-        is_read: fn(&str) -> bool,
-    ) -> Result<(Pointers, Option<String>), Error> {
-        let mut found = Pointers::new();
-        for entry in self.listing(base_dir, is_read)? {
-            let is_small = entry.kind == EntryKind::File && entry.size < lfs::POINTER_BYTES;
-            if is_small
-                && self.submodule_at(&entry.path).is_none()
-                && let Some(pointer) = Pointer::read(&self.read(&entry)?)
-            {
-                found.insert(entry.id, (entry.path, pointer));
+    /// The pointers to files in Git LFS among these files. Blocks.
+    pub(super) fn wanted_files(&self, files: Vec<Entry>) -> Result<WantedFiles, Error> {
+        let mut wanted = WantedFiles::default();
+        let mut below: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
+        for file in files {
+            if file.kind != EntryKind::File || file.size >= lfs::POINTER_BYTES {
+                continue;
+            }
+            if let Some((path, _, rest)) = self.submodule_at(&file.path) {
+                below.entry(path).or_default().push(Entry { path: rest.to_owned(), ..file });
+            } else if let Some(pointer) = Pointer::read(&self.read(&file)?) {
+                wanted.pointers.insert(file.id, (file.path, pointer));
             }
         }
-        let config = if found.is_empty() { None } else { self.lfs_config_file()? };
-        let unread = |cause| self.unread(lfs::CONFIG_FILE.to_owned(), cause);
-        let text = config.map(|id| self.inner.objects.blob(id, submodules::FILE_BYTES)).transpose().map_err(unread)?;
-        Ok((found, text.map(|text| String::from_utf8_lossy(&text).into_owned())))
+        if !wanted.pointers.is_empty()
+            && let Some(id) = self.lfs_config_file()?
+        {
+            let text = self.inner.objects.blob(id, submodules::FILE_BYTES);
+            let text = text.map_err(|cause| self.unread(lfs::CONFIG_FILE.to_owned(), cause))?;
+            wanted.config = Some(String::from_utf8_lossy(&text).into_owned());
+        }
+        for (path, files) in below {
+            let Some(submodule) = self.submodules.get(path) else { continue };
+            let files = submodule.wanted_files(files)?;
+            if files.first().is_some() {
+                wanted.below.insert(path.to_owned(), files);
+            }
+        }
+        if !wanted.below.is_empty() {
+            let links = self.submodules()?.into_iter();
+            wanted.addresses = links.map(|link| (link.path, link.address)).collect();
+        }
+        Ok(wanted)
     }
 
     /// The id of `.lfsconfig`, which says where the files in Git LFS are; `None` if there is none.
@@ -231,6 +243,11 @@ impl Snapshot {
     /// The same snapshot with these files.
     pub(super) fn with_large_files(self, large: LargeFiles) -> Self {
         Self { large: Some(Arc::new(large)), ..self }
+    }
+
+    /// Its submodules that were fetched, by their paths.
+    pub(super) fn fetched_submodules(&self) -> BTreeMap<String, Self> {
+        (*self.submodules).clone()
     }
 
     /// The submodule that a path leads to or into, its path, and the path within it.

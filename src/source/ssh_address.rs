@@ -111,11 +111,19 @@ impl SshAddress {
         Some(self.port).filter(|port| *port != PORT)
     }
 
-    /// The command that the server runs.
+    /// The command by which the server sends what it has.
     pub(super) fn command(&self) -> String {
-        // Quoted as Git does: `!` too, for shells with history expansion.
-        let quoted = self.path.replace('\'', "'\\''").replace('!', "'\\!'");
-        format!("git-upload-pack '{quoted}'")
+        format!("git-upload-pack {}", self.quoted_path())
+    }
+
+    /// The command by which it says where files in Git LFS are.
+    pub(super) fn lfs_command(&self) -> String {
+        format!("git-lfs-authenticate {} download", self.quoted_path())
+    }
+
+    /// Quoted as Git does: `!` too, for shells with history expansion.
+    fn quoted_path(&self) -> String {
+        format!("'{}'", self.path.replace('\'', "'\\''").replace('!', "'\\!'"))
     }
 }
 

@@ -88,11 +88,11 @@ pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
         (Credentials::Anonymous, Connection { authorities, client: None, proxy: connection.proxy.clone() })
     };
     // The commit of a submodule is what its parent says, whoever signed that.
-    Ok(Remote { url, credentials, connection, verification: None, submodules: parent.submodules, lfs: false })
+    Ok(Remote { url, credentials, connection, verification: None, submodules: parent.submodules, lfs: parent.lfs })
 }
 
 /// Whether what may be sent to one may be sent to the other.
-fn is_same_server(one: &RemoteUrl, other: &RemoteUrl) -> bool {
+pub(super) fn is_same_server(one: &RemoteUrl, other: &RemoteUrl) -> bool {
     let user = |url: &RemoteUrl| url.ssh().map(|address| address.user.clone());
     one.scheme() == other.scheme()
         && one.host() == other.host()

@@ -41,7 +41,8 @@ pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bou
         source.set_host_keys(SharedHostKeys::Lines(lines.as_str().into()));
     }
     let snapshot = snapshot(&source, &remote, in_git).await?;
-    let snapshot = source.fetch_large_files(&remote, snapshot, &in_git.base_dir, |_| true).await?;
+    let base_dir = in_git.base_dir.clone();
+    let snapshot = source.fetch_large_files(&remote, snapshot, move |snapshot| snapshot.entries(&base_dir)).await?;
     let (base_dir, src) = (in_git.base_dir.clone(), src.to_owned());
     let tree = snapshot.blocking(move |snapshot| write_files(snapshot, &base_dir, &src, bounds)).await??;
     Ok((tree, snapshot.commit))

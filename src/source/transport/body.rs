@@ -91,8 +91,17 @@ impl Body {
         self.packet().await?.ok_or(Fault::Protocol { why: "the answer ends too early" })
     }
 
+    /// All bytes that are left.
+    pub(in crate::source) async fn all(mut self) -> Result<Vec<u8>, Fault> {
+        let mut all = Vec::new();
+        while let Some(bytes) = self.chunk().await? {
+            all.extend_from_slice(&bytes);
+        }
+        Ok(all)
+    }
+
     /// The next bytes; `None` at the end of the body.
-    pub(in crate::source) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         let next = async {
             match &mut self.flow {
                 Stream::Http(response) => response.chunk().await.map_err(|error| network(&error)),

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use reqwest::{Url, header};
 
-use super::body::Body;
 use super::endpoint::{Endpoint, append, host};
 use super::http::{Http, accepted};
+use crate::source::Credentials;
 use crate::source::error::Fault;
-use crate::source::{Connection, Credentials};
+use crate::source::lfs::LfsServer;
 
 /// Some servers answer with `application/json`.
 const JSON: &str = "application/";
@@ -34,21 +34,17 @@ impl Http {
     /// The answer of the batch API.
     pub(in crate::source) async fn lfs_batch(
         &self,
-        (server, is_own): (&Url, bool),
+        server: &LfsServer,
         credentials: &Credentials,
         request: Vec<u8>,
         limit: u64,
     ) -> Result<Vec<u8>, Fault> {
-        let at = Endpoint { base: server.clone(), own: is_own };
-        let request = self.client(&at).post(append(server, "objects/batch", None)).body(request);
+        let at = Endpoint { base: server.url.clone(), own: server.is_own };
+        let request = self.client(&at).post(append(&server.url, "objects/batch", None)).body(request);
         let request = request.header(header::ACCEPT, KIND).header(header::CONTENT_TYPE, KIND);
-        let response = not_redirected(self.send(request, &at, credentials).await?, server)?;
-        let mut body = self.body(accepted(response, &at, self.sent(credentials), JSON)?, limit);
-        let mut answer = Vec::new();
-        while let Some(bytes) = body.chunk().await? {
-            answer.extend_from_slice(&bytes);
-        }
-        Ok(answer)
+        let (request, credentials) = with_headers(request, &server.header, credentials)?;
+        let response = not_redirected(self.send(request, &at, credentials).await?, &server.url)?;
+        self.body(accepted(response, &at, self.sent(credentials), JSON)?, limit).all().await
     }
 
     /// The bytes of an object. The server's own word on authorization goes before the credentials.
@@ -58,21 +54,37 @@ impl Http {
         headers: &BTreeMap<String, String>,
         credentials: &Credentials,
         limit: u64,
-    ) -> Result<Body, Fault> {
+    ) -> Result<Vec<u8>, Fault> {
         let at = Endpoint { base: url.clone(), own: is_own };
-        let mut request = self.client(&at).get(url.clone());
-        let mut credentials = if is_own { credentials } else { &Credentials::Anonymous };
-        for (name, value) in headers.iter().take(HEADERS) {
-            if name.eq_ignore_ascii_case("authorization") {
-                credentials = &Credentials::Anonymous;
-            }
-            if !OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
-                request = request.header(name, value);
-            }
-        }
+        let credentials = if is_own { credentials } else { &Credentials::Anonymous };
+        let (request, credentials) = with_headers(self.client(&at).get(url.clone()), headers, credentials)?;
         let response = not_redirected(self.send(request, &at, credentials).await?, &url)?;
-        Ok(self.body(accepted(response, &at, credentials.sent(&Connection::default()), "")?, limit))
+        self.body(accepted(response, &at, self.sent(credentials), "")?, limit).all().await
     }
+}
+
+/// The request with what the server wants to be sent, and the credentials that go beside that.
+fn with_headers<'c>(
+    mut request: reqwest::RequestBuilder,
+    headers: &BTreeMap<String, String>,
+    mut credentials: &'c Credentials,
+) -> Result<(reqwest::RequestBuilder, &'c Credentials), Fault> {
+    const BAD: Fault = Fault::Lfs { why: "the server wants headers to be sent that no request has" };
+    if headers.len() > HEADERS {
+        return Err(BAD);
+    }
+    for (name, value) in headers {
+        let name = header::HeaderName::from_bytes(name.as_bytes()).map_err(|_| BAD)?;
+        let mut value = header::HeaderValue::from_str(value).map_err(|_| BAD)?;
+        value.set_sensitive(true);
+        if name == header::AUTHORIZATION {
+            credentials = &Credentials::Anonymous;
+        }
+        if !OURS.contains(&name.as_str()) {
+            request = request.header(name, value);
+        }
+    }
+    Ok((request, credentials))
 }
 
 fn not_redirected(response: reqwest::Response, at: &Url) -> Result<reqwest::Response, Fault> {

@@ -19,7 +19,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
-use super::tls::TlsListener;
+use super::{large_files, tls::TlsListener};
 
 /// What the server does instead of answering well.
 #[derive(Clone, Debug)]
@@ -82,12 +82,7 @@ struct Levers {
     only_version_zero: bool,
     counts: Counts,
     arrivals: Vec<Instant>,
-    /// Files in Git LFS, by their SHA-256.
-    large: std::collections::HashMap<String, Vec<u8>>,
-    /// Requests to the LFS server: batches and downloads.
-    large_requests: (usize, usize),
-    /// Where they are downloaded from, if not here.
-    large_at: Option<String>,
+    large: large_files::Store,
 }
 
 struct Shared {
@@ -193,17 +188,22 @@ impl GitServer {
 
     /// Keeps a file in Git LFS under this SHA-256.
     pub(crate) fn keep(&self, oid: &str, content: &[u8]) {
-        self.levers().large.insert(oid.to_owned(), content.to_vec());
+        self.levers().large.files.insert(oid.to_owned(), content.to_vec());
     }
 
     /// Files in Git LFS are downloaded from below this address.
     pub(crate) fn keep_at(&self, base: &str) {
-        self.levers().large_at = Some(base.to_owned());
+        self.levers().large.elsewhere = Some(base.to_owned());
     }
 
     /// Batches and downloads of Git LFS since the last time.
     pub(crate) fn take_large_requests(&self) -> (usize, usize) {
-        std::mem::take(&mut self.levers().large_requests)
+        std::mem::take(&mut self.levers().large.requests)
+    }
+
+    /// From now on the LFS server misbehaves in this way, or not at all.
+    pub(crate) fn fail_large(&self, fault: impl Into<Option<large_files::Fault>>) {
+        self.levers().large.fault = fault.into();
     }
 
     /// Counts [`GitServer::arrivals`] from here.
@@ -249,7 +249,11 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     };
     let given = given.to_owned();
     if allowed && fault.is_none() && head.uri.path().contains("/info/lfs/") {
-        return large(&shared, &head, &body);
+        let answer = shared.levers.lock().large.answer(&head, &body);
+        return match answer {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        };
     }
     let kind = if on == On::Advertisement { "advertisement" } else { "result" };
     let git = format!("application/x-git-upload-pack-{kind}");
@@ -294,48 +298,6 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             response
         }
     }
-}
-
-/// Git LFS as <https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md> has it. A download needs a header that only
-/// the batch tells.
-fn large(shared: &Shared, head: &axum::http::request::Parts, body: &[u8]) -> Response<Body> {
-    let mut levers = shared.levers.lock();
-    let json = "application/vnd.git-lfs+json";
-    let reply = |status: u16, kind: &str, body: Vec<u8>| {
-        Response::builder().status(status).header(header::CONTENT_TYPE, kind).body(Body::from(body)).unwrap()
-    };
-    let Some((repository, oid)) = head.uri.path().split_once("/info/lfs/objects/") else {
-        return reply(404, "text/plain", Vec::new());
-    };
-    if oid != "batch" {
-        levers.large_requests.1 += 1;
-        let is_let_in = head.headers.get("x-lfs-key").is_some_and(|key| key == "42");
-        return match levers.large.get(oid).filter(|_| is_let_in) {
-            Some(content) => reply(200, "application/octet-stream", content.clone()),
-            None => reply(403, "text/plain", Vec::new()),
-        };
-    }
-    levers.large_requests.0 += 1;
-    let asked: serde_json::Value = serde_json::from_slice(body).unwrap();
-    let is_right = asked["operation"] == "download" && head.headers[header::ACCEPT] == json;
-    let host = head.headers[header::HOST].to_str().unwrap();
-    let objects: Vec<_> = asked["objects"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|object| {
-            let oid = object["oid"].as_str().unwrap();
-            let base = levers.large_at.clone().unwrap_or_else(|| format!("http://{host}{repository}"));
-            let href = format!("{base}/info/lfs/objects/{oid}");
-            if levers.large.contains_key(oid) && is_right {
-                let download = serde_json::json!({"href": href, "header": {"x-lfs-key": "42"}});
-                serde_json::json!({"oid": oid, "size": object["size"], "actions": {"download": download}})
-            } else {
-                serde_json::json!({"oid": oid, "size": object["size"], "error": {"code": 404, "message": "canary"}})
-            }
-        })
-        .collect();
-    reply(200, json, serde_json::to_vec(&serde_json::json!({"transfer": "basic", "objects": objects})).unwrap())
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

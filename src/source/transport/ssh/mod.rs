@@ -126,6 +126,15 @@ impl Ssh {
 impl SshWire<'_> {
     /// Starts `git-upload-pack`, whose advertisement comes first.
     pub(super) async fn open(&self, credentials: &Credentials, limit: u64) -> Result<Body, Fault> {
+        self.start(credentials, &self.address.command(), limit).await
+    }
+
+    /// What the server says about its LFS server.
+    pub(in crate::source) async fn lfs_server(&self, credentials: &Credentials, limit: u64) -> Result<Vec<u8>, Fault> {
+        self.start(credentials, &self.address.lfs_command(), limit).await?.all().await
+    }
+
+    async fn start(&self, credentials: &Credentials, command: &str, limit: u64) -> Result<Body, Fault> {
         let Self { client, address, key, lane, .. } = self;
         let identity = match credentials {
             Credentials::Key(identity) => identity,
@@ -151,7 +160,7 @@ impl SshWire<'_> {
                 lane.connect(Box::pin(login)).await?
             };
             let opened_within = if is_kept { CHANNEL.min(silence) } else { silence };
-            match Box::pin(begin(&connection, address, silence, opened_within)).await {
+            match Box::pin(begin(&connection, command, silence, opened_within)).await {
                 Ok(session) => {
                     connection.serve();
                     return Ok(Body::ssh(session, limit, silence));
@@ -208,7 +217,7 @@ impl SshWire<'_> {
 /// Starts the command on a connection, and waits until it answers.
 async fn begin(
     connection: &Arc<SharedConnection>,
-    address: &SshAddress,
+    command: &str,
     silence: Duration,
     opened_within: Duration,
 ) -> Result<Session, NotBegun> {
@@ -220,7 +229,7 @@ async fn begin(
         Err(_) => return Err(NotBegun::Broken(Fault::Timeout { after: opened_within, what: "connecting over SSH" })),
     };
     let begun = async {
-        let mut session = Session::start(Arc::clone(connection), channel, address).await?;
+        let mut session = Session::start(Arc::clone(connection), channel, command).await?;
         session.wait_for_first().await?;
         Ok(session)
     };
@@ -272,7 +281,7 @@ async fn connect(
 
 const HANDSHAKE: &str = "during the key exchange";
 const LOGIN: &str = "while authenticating";
-const COMMAND: &str = "while starting git-upload-pack";
+const COMMAND: &str = "while starting the command";
 
 async fn authenticate(
     handle: &mut Handle<HostKeyChecker>,

@@ -1,4 +1,4 @@
-//! One run of `git-upload-pack` on a server.
+//! One run of a command on a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use russh::{Channel, ChannelMsg};
 use super::lane::SharedConnection;
 use super::{COMMAND, broken, network};
 use crate::source::error::Fault;
-use crate::source::ssh_address::SshAddress;
 use crate::source::ssh_fault::SshFault;
 use crate::source::transport::words::clean;
 
@@ -60,7 +59,7 @@ impl Session {
     pub(super) async fn start(
         connection: Arc<SharedConnection>,
         channel: Channel<Msg>,
-        address: &SshAddress,
+        command: &str,
     ) -> Result<Self, Fault> {
         let session = Self {
             channel,
@@ -75,7 +74,7 @@ impl Session {
         let refused = |error: russh::Error| broken(error.into(), COMMAND);
         // A server that does not accept it uses version 0.
         session.channel.set_env(false, "GIT_PROTOCOL", "version=2").await.map_err(refused)?;
-        session.channel.exec(true, address.command()).await.map_err(refused)?;
+        session.channel.exec(true, command).await.map_err(refused)?;
         Ok(session)
     }
 
