@@ -111,6 +111,8 @@ pub mod cluster;
 pub mod drift;
 pub mod failure;
 pub mod function;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod gitsync;
 #[expect(clippy::disallowed_methods, reason = "it is on the network, with deadlines")]
 pub mod listener;

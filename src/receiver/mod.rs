@@ -13,6 +13,8 @@
 mod bounded;
 mod context;
 mod delivery;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod matching;
 mod outcome;
 mod payload;

@@ -26,6 +26,8 @@ mod connection;
 mod consumers;
 mod error;
 mod fair_queue;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod git_address;
 mod github_app;
 mod gitmodules;

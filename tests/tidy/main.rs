@@ -28,6 +28,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("managed", &["cluster"]),
     ("apply", &["managed", "cluster", "notification", "liveness"]),
     ("drift", &["apply", "managed", "cluster"]),
+    ("fuzz", &["source", "receiver", "gitsync"]),
     ("gitsync", &["source", "manifest", "managed", "apply", "cluster", "secrets", "notification", "liveness"]),
     ("runtimes", &[]),
     ("registry", &[]),

@@ -11,6 +11,8 @@ mod body;
 mod dial;
 mod endpoint;
 mod fetch;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod git;
 mod http;
 mod http_fault;
