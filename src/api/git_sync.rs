@@ -186,6 +186,11 @@ pub struct GitSyncStatus {
     /// 20 of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<Pause>,
+    /// What this GitSync reads by and manages itself (its own GitSync, its GitRepository, the Secrets of that), because with it
+    /// the repository could not be read: changes of these objects are not reverted, until the repository is read while they
+    /// are as it wants them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
     /// Objects that were removed from the repository, but are not deleted because of a prune guard; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<String>,
@@ -288,4 +293,14 @@ pub struct Pause {
     /// Time at which the break glass ends; absent if it has no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+}
+
+/// An object whose changes are not reverted, because with it the repository could not be read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Unread {
+    /// The object.
+    pub object: String,
+    /// Time at which reading failed first.
+    #[schemars(with = "TimeSchema")]
+    pub since: Time,
 }

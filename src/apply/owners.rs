@@ -1,9 +1,11 @@
 //! What the owners of objects (GitSyncs and Functions) hand to the store and read from it, where the drift loop has to
 //! follow or several things are read together.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::Writer;
 use super::follow_up::FollowUp;
@@ -28,6 +30,15 @@ impl Writer {
         if is_changed {
             // What was passed over under the old policy has to be looked at again.
             self.follow_up(FollowUp::ListAll);
+        }
+    }
+
+    /// Changes of these objects stay from now on, because with them the owner cannot read its repository. Those of which
+    /// that is over are looked at.
+    pub fn set_unread(&self, owner: &Owner, unread: BTreeMap<Key, Timestamp>) {
+        let over = self.store().set_unread(owner, unread);
+        for key in over {
+            self.follow_up(FollowUp::LookAgain(key, Duration::ZERO));
         }
     }
 

@@ -24,7 +24,7 @@ use crate::managed::verdict::{Reason, Verdict, resource_version};
 use crate::managed::writes::Begun;
 use crate::managed::{projection, reserved};
 use crate::notification::Message;
-use crate::object::Key;
+use crate::object::{Key, Owner};
 
 /// How long a revert that failed waits before it is tried again.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
@@ -123,6 +123,13 @@ impl Writer {
         }
         self.notify(&owner);
         Ok(load)
+    }
+
+    /// Whether an object is now as it was last applied for its owner, as far as that can be known.
+    pub async fn is_in_sync(&self, owner: &Owner, key: &Key) -> bool {
+        let Some(desired) = self.desired(key) else { return false };
+        let live = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await;
+        live.ok().flatten().is_some_and(|live| self.store().is_in_sync(owner, key, &live, self.now()))
     }
 
     /// Whether an object that had to be read may and must be put back now.

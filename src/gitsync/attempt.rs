@@ -13,6 +13,7 @@ use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::registry;
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::unread::UnreadObjects;
 use super::windows::{self, Freeze};
 use crate::api::GitSync;
 use crate::api::git_sync::{UNKNOWN, WindowOverride};
@@ -64,6 +65,8 @@ pub(super) struct SyncState {
     pub(super) begun: Option<Commit>,
     /// When this agent first held a commit back.
     pub(super) frozen_since: Option<Timestamp>,
+    /// What the repository could not be read with, of what is managed here; `None` until the status was asked.
+    pub(super) unread: Option<UnreadObjects>,
     /// The last commit that was applied although a window held it back.
     pub(super) window_override: Option<WindowOverride>,
 }

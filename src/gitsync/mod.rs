@@ -45,6 +45,7 @@ mod resolve;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
+mod unread;
 pub mod windows;
 
 pub use context::{Context, Input, SyncFacts};

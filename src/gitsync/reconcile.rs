@@ -19,11 +19,12 @@ use super::outcome::{Outcome, Refused};
 use super::placement::label;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync};
+use super::unread::{self, UnreadObjects};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::Class;
 use crate::managed::Policy;
-use crate::object::Owner;
+use crate::object::{Key, Owner};
 use crate::secrets::{Followed, RepositorySecrets};
 use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
 
@@ -263,6 +264,11 @@ impl Task {
         let suspended = sync.spec.suspended(Timestamp::now());
         let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some() };
         self.context.writer.set_policy(&self.owner, policy, status.reverted, status.last_reverts);
+        let reads_by = unread::reads_by(&self.owner, sync, repository);
+        if self.state.unread.is_none() {
+            // Before anything is kept, and put back.
+            self.set_unread(unread::recalled(&status.unread, &reads_by));
+        }
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
         self.context.pushes.set(&self.consumer, followed(sync, url.as_ref().ok().and_then(Option::as_ref)));
         if let Ok(Some(url)) = &url {
@@ -284,7 +290,10 @@ impl Task {
             return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
-        let (remote, trusted) = remote?;
+        let (remote, trusted) = match remote {
+            Ok(remote) => remote,
+            Err(refused) => return Err(self.cannot_read(sync, &reads_by, refused).await),
+        };
         let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync));
         let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
         // A lookup that another consumer of the remote made lately will do, unless something asks for a new one.
@@ -300,7 +309,58 @@ impl Task {
         {
             attempt.keep_what_was_applied(&remote, &directory).await;
         }
-        attempted
+        match attempted {
+            Ok(outcome) => {
+                self.can_read(sync).await;
+                Ok(outcome)
+            }
+            Err(refused) => Err(self.cannot_read(sync, &reads_by, refused).await),
+        }
+    }
+
+    /// The repository could not be read. From now on whoever repairs what is managed here and is to blame is not reverted;
+    /// the message says so.
+    async fn cannot_read(&mut self, sync: &GitSync, reads_by: &[Key], mut refused: Refused) -> Refused {
+        if !unread::is_of_reading(refused.reason) {
+            return refused;
+        }
+        let inventory = self.attempt(sync).inventory().unwrap_or_default();
+        let mut unread = self.state.unread.clone().unwrap_or_default();
+        let listed = reads_by.iter().filter(|key| inventory.0.contains_key(key) && !unread.contains_key(key));
+        let listed = listed.cloned().collect::<Vec<_>>();
+        let mut are_as_wanted = true;
+        for key in &listed {
+            are_as_wanted &= self.context.writer.is_in_sync(&self.owner, key).await;
+        }
+        // Else it may be a change by hand that is to blame, and that is reverted.
+        if are_as_wanted {
+            unread.extend(listed.into_iter().map(|key| (key, Timestamp::now())));
+        }
+        refused.message.extend(unread::advice(&unread));
+        self.set_unread(unread);
+        refused
+    }
+
+    /// The repository was read. What it could not be read with, and is as wanted now, is kept like any other object.
+    async fn can_read(&mut self, sync: &GitSync) {
+        let mut unread = self.state.unread.clone().unwrap_or_default();
+        if unread.is_empty() {
+            return;
+        }
+        let inventory = self.attempt(sync).inventory().unwrap_or_default();
+        for key in unread.keys().cloned().collect::<Vec<_>>() {
+            if !inventory.0.contains_key(&key) || self.context.writer.is_in_sync(&self.owner, &key).await {
+                unread.remove(&key);
+            }
+        }
+        self.set_unread(unread);
+    }
+
+    fn set_unread(&mut self, unread: UnreadObjects) {
+        if self.state.unread.as_ref() != Some(&unread) {
+            self.context.writer.set_unread(&self.owner, unread.clone());
+            self.state.unread = Some(unread);
+        }
     }
 
     pub(super) fn refuse(&mut self, refused: &Refused, interval: Duration) {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::conditions::{Conditions, Kept};
 pub use super::outcome::{Facts, Outcome};
 use crate::api::conditions::Reason;
-use crate::api::git_sync::{Failure, Frozen, GitSyncStatus, Pause};
+use crate::api::git_sync::{Failure, Frozen, GitSyncStatus, Pause, Unread};
 use crate::failure::Class;
 use crate::managed::SHOWN;
 
@@ -63,6 +63,11 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
             .first
             .iter()
             .map(|(key, until)| Pause { object: key.to_string(), until: until.map(|t| t.to_string()) })
+            .collect(),
+        unread: summary
+            .unread
+            .iter()
+            .map(|(key, since)| Unread { object: key.to_string(), since: Time(*since) })
             .collect(),
         held,
         frozen: frozen(facts.outcome),

@@ -1,9 +1,13 @@
 //! What the store remembers of an owner: what it asks for all of its objects, and the reverts so far.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use jiff::Timestamp;
+
+use super::verdict::{Reason, Verdict};
 use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
+use crate::object::Key;
 
 /// How many reverts a GitSync's status shows.
 const SHOWN_REVERTS: usize = 10;
@@ -23,12 +27,22 @@ pub(crate) struct Account {
     pub(crate) policy: Policy,
     pub(crate) reverted: i64,
     pub(crate) last_reverts: VecDeque<Revert>,
+    /// Objects of which changes stay, because with them the owner cannot read its repository, and since when.
+    pub(crate) unread: BTreeMap<Key, Timestamp>,
 }
 
 impl Account {
     /// Of an owner whose status names `reverted` reverts so far, and these of them.
     pub(crate) fn new(policy: Policy, reverted: i64, last: Vec<Revert>) -> Self {
-        Self { policy, reverted, last_reverts: last.into() }
+        Self { policy, reverted, last_reverts: last.into(), unread: BTreeMap::new() }
+    }
+
+    /// What becomes of a verdict on an object: whoever repairs what cannot be read must not be reverted.
+    pub(crate) fn spare(&self, key: &Key, verdict: Verdict) -> Verdict {
+        if verdict == Verdict::Revert && self.unread.contains_key(key) {
+            return Verdict::LeaveAlone(Reason::Unread);
+        }
+        verdict
     }
 
     /// One more revert.

@@ -16,7 +16,7 @@ use super::store::Store;
 use super::verdict::{self, Reason, Verdict, decide, is_seen, resource_version};
 use crate::api::DriftPolicy;
 use crate::cluster::Kind;
-use crate::object::{Health, Key};
+use crate::object::{Health, Key, Owner};
 
 impl Store {
     /// An object was seen. What the verdict on it leads to.
@@ -37,7 +37,8 @@ impl Store {
         }
         let uid = managed.other_uid(&live);
         let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
-        let next = match managed.judge(&live, account.policy.drift, autoscaled, now) {
+        let verdict = managed.judge(&live, account.policy.drift, autoscaled, now);
+        let next = match account.spare(key, verdict) {
             // What is known already says nothing about what was seen since.
             Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
             Verdict::InSync => {
@@ -57,7 +58,7 @@ impl Store {
                 let is_reported = managed.reported.replace(digest) == Some(digest);
                 if is_reported { Next::Nothing } else { managed.write.enqueue(Seen::of(live, at), queued) }
             }
-            Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => {
+            Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore | Reason::Unread) => {
                 managed.write.clear_pending();
                 Next::Nothing
             }
@@ -111,13 +112,20 @@ impl Store {
             return left;
         }
         let uid = managed.other_uid(live);
-        let verdict = managed.judge(live, account.policy.drift, autoscaled, now);
+        let verdict = account.spare(key, managed.judge(live, account.policy.drift, autoscaled, now));
         let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
         drop(managed);
         if is_another {
             self.write_down(key);
         }
         verdict
+    }
+
+    /// Whether an object that was read now is as it was last applied for this owner.
+    pub(crate) fn is_in_sync(&mut self, owner: &Owner, key: &Key, live: &Value, now: Timestamp) -> bool {
+        let autoscaled = self.autoscaled.get(key).copied();
+        let managed = self.objects.get_mut(key).filter(|m| m.owner == *owner && !m.phase.is_leaving());
+        managed.is_some_and(|mut m| m.judge(live, DriftPolicy::Revert, autoscaled, now) == Verdict::InSync)
     }
 
     /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
@@ -139,6 +147,7 @@ impl Managed {
     fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: Option<Autoscaler>, now: Timestamp) -> Verdict {
         let is_outdated = self.applied.is_outdated();
         let is_newer = !self.applied.is_newer_than(resource_version(live));
+        let is_owner = self.is_owner();
         let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
         if last.resource_version.is_empty() {
             // An earlier agent verified it and remembered only the digest.
@@ -150,7 +159,7 @@ impl Managed {
         }
         let mut woken = None;
         if is_newer {
-            self.health = crate::object::health(&self.desired.key, live);
+            self.health = if is_owner { Health::Healthy } else { crate::object::health(&self.desired.key, live) };
             self.is_at_zero = is_at_zero(live);
             let autoscaler = autoscaled.filter(|_| self.is_at_zero);
             woken = autoscaler.and_then(|autoscaler| autoscaler.woken(&self.desired.body(), live));
@@ -192,7 +201,6 @@ mod tests {
     use crate::managed::Desired;
     use crate::managed::fixtures::{applied, applying, live, verify};
     use crate::managed::pending::SMALL;
-    use crate::object::Owner;
 
     #[test]
     fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {

@@ -164,6 +164,13 @@ impl Managed {
         }
     }
 
+    /// Whether it is its own owner: a GitSync that manages itself. It does not wait for itself to be healthy: its own
+    /// condition says that it waits, and would for ever.
+    pub(crate) fn is_owner(&self) -> bool {
+        let key = &self.desired.key;
+        key.is("mainstay.dev", "GitSync") && *key == self.owner.key()
+    }
+
     /// Whether it was ever applied, by this agent or an earlier one.
     pub(crate) fn is_applied(&self) -> bool {
         self.applied.last().is_some()

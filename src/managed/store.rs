@@ -15,8 +15,10 @@
 //! go on changing. They are kept in step in one place: what is answered, and the UID of what is seen, is written down in
 //! the same step (`writes`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::account::{Account, Policy};
 use super::autoscaler::Autoscaler;
@@ -61,6 +63,14 @@ impl Store {
             return false;
         };
         std::mem::replace(&mut account.policy, policy) != policy
+    }
+
+    /// Changes of these objects stay from now on, and of no others for this reason. Those that stayed before.
+    pub(crate) fn set_unread(&mut self, owner: &Owner, unread: BTreeMap<Key, Timestamp>) -> Vec<Key> {
+        let Some(account) = self.accounts.get_mut(owner) else { return Vec::new() };
+        let mut before = std::mem::replace(&mut account.unread, unread);
+        before.retain(|key, _| !account.unread.contains_key(key));
+        before.into_keys().collect()
     }
 
     /// Begins to keep an object at what an earlier agent applied, or (`last_applied` default) at what will be applied.

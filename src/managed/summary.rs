@@ -69,6 +69,8 @@ pub struct Summary {
     pub reverted: i64,
     /// The last ones, newest first.
     pub last_reverts: Vec<Revert>,
+    /// Objects whose changes stay because with them the repository cannot be read, and since when.
+    pub unread: Vec<(Key, Timestamp)>,
 }
 
 impl Store {
@@ -79,6 +81,7 @@ impl Store {
         if let Some(account) = self.accounts.get(owner) {
             summary.reverted = account.reverted;
             summary.last_reverts = account.last_reverts.iter().cloned().collect();
+            summary.unread = account.unread.iter().map(|(key, since)| (key.clone(), *since)).collect();
         }
         summary.unwatched = self.unwatched(owner);
         let Some(tally) = self.objects.tally(owner) else { return summary };

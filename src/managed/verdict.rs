@@ -46,6 +46,8 @@ pub enum Reason {
     BreakGlass(Option<Timestamp>),
     /// A controller that we do not manage it for owns it.
     Controlled,
+    /// With it the owner cannot read its repository: whoever changes it repairs it.
+    Unread,
     /// The policy says to report.
     Report,
     /// The policy says to ignore, or everything is suspended.

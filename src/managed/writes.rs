@@ -15,7 +15,7 @@ use super::store::Store;
 use super::verdict::LastApplied;
 use crate::api::DriftPolicy;
 use crate::api::git_sync::Revert;
-use crate::object::{Key, Owner};
+use crate::object::{Health, Key, Owner};
 
 /// A revert or report that begins.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Store {
         let mut managed = self.objects.get_mut(key)?;
         managed.desired = Arc::clone(desired);
         managed.is_at_zero = answered.is_at_zero;
-        managed.health = answered.health;
+        managed.health = if managed.is_owner() { Health::Healthy } else { answered.health };
         managed.succeeded();
         // An autoscaler may have come while the count was on its way, or gone while it was left out.
         let is_outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
@@ -113,9 +113,10 @@ impl Store {
     /// a newer generation, or another write is under way. `seen` is `None` when the policy leaves the object alone by now.
     pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
         let mut managed = self.objects.get_mut(key).filter(|m| m.write.generation() == generation)?;
-        let policy = self.accounts.get(&managed.owner)?.policy;
+        let account = self.accounts.get(&managed.owner)?;
+        let policy = account.policy;
         let drift = if managed.applied.is_outdated() { DriftPolicy::Revert } else { policy.drift };
-        if policy.suspended || drift == DriftPolicy::Ignore {
+        if policy.suspended || drift == DriftPolicy::Ignore || account.unread.contains_key(key) {
             managed.write.clear_pending();
         }
         if managed.write.is_in_flight() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     support::drift::{fence, patch_as, revert_of, synced},
-    support::world::{World, config_map},
+    support::world::{NAMESPACE, World, config_map},
 };
 
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
@@ -214,4 +214,93 @@ async fn suspension_reaches_a_revert_that_waits_out_a_fight() {
     let began = std::time::Instant::now();
     world.until("the wait would be over", |_| began.elapsed().as_secs() >= 3).await;
     assert_eq!(world.data("a"), "changed");
+}
+
+const SYNC: (&str, &str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs", "demo");
+const REPOSITORY: (&str, &str, &str) = ("serverless.kyma-project.io/v1alpha1", "gitrepositories", "repo");
+
+fn own_sync(reference: &str, team: &str) -> String {
+    json!({
+        "apiVersion": SYNC.0, "kind": "GitSync", "metadata": {"name": "demo", "labels": {"team": team}},
+        "spec": {"gitRepository": "repo", "interval": "1h", "reference": reference},
+    })
+    .to_string()
+}
+
+fn own_repository(url: &str) -> String {
+    json!({"apiVersion": REPOSITORY.0, "kind": "GitRepository", "metadata": {"name": "repo"}, "spec": {"url": url}})
+        .to_string()
+}
+
+fn spec(world: &World, of: (&str, &str, &str), field: &str) -> Value {
+    world.get(of.0, of.1, of.2).unwrap()["spec"][field].clone()
+}
+
+/// Waits until what the agent does about all that it has seen is done: it has asked, and put something back.
+async fn settled(world: &World) {
+    world.ask("demo").await;
+    fence(world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_that_cannot_read_lets_itself_be_repaired() {
+    let mut world = synced(&[("own.yaml", own_sync("main", "red"))]).await;
+    world.remote.file("own.yaml", own_sync("wrong", "red")).commit("a mistake");
+    world.request("demo");
+    world.until("it cannot read", |w| w.condition("demo", "Ready").contains("wrong")).await;
+    let said = world.condition("demo", "Ready");
+    let advice =
+        "this GitSync manages GitSync.mainstay.dev mainstay-tests/demo itself: correct what is wrong with kubectl";
+    assert!(said.starts_with("False") && said.contains(advice), "{said}");
+    let unread = |w: &World| w.status("demo")["unread"][0]["object"].clone();
+    assert_eq!(unread(&world), "GitSync.mainstay.dev mainstay-tests/demo");
+    world.edit(SYNC.0, SYNC.1, SYNC.2, json!({"spec": {"reference": "main"}}));
+    world.ready("demo").await;
+    // The newest commit still says otherwise, and so does what the next agent reads.
+    settled(&world).await;
+    assert_eq!(spec(&world, SYNC, "reference"), "main");
+    world.stop().await;
+    world.start();
+    settled(&world).await;
+    assert_eq!(spec(&world, SYNC, "reference"), "main");
+    assert_eq!(unread(&world), "GitSync.mainstay.dev mainstay-tests/demo");
+    world.remote.file("own.yaml", own_sync("main", "blue"));
+    world.commit("demo", "it is right again").await;
+    world.until("it is kept like any other object", |w| unread(w).is_null()).await;
+    world.edit(SYNC.0, SYNC.1, SYNC.2, json!({"metadata": {"labels": {"team": "green"}}}));
+    let team = |w: &World| w.get(SYNC.0, SYNC.1, SYNC.2).unwrap()["metadata"]["labels"]["team"].clone();
+    world.until("its label is put back", |w| team(w) == "blue").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_repository_that_cannot_be_read_lets_itself_be_repaired() {
+    let mut world = World::new().await;
+    let url = world.remote.path().display().to_string();
+    world.remote.file("fence.yaml", config_map("fence", "1")).file("repo.yaml", own_repository(&url)).commit("one");
+    world.synced(json!({})).await;
+    world.remote.file("repo.yaml", own_repository("/nowhere/at/all")).commit("a mistake");
+    world.request("demo");
+    let unread = |w: &World| w.status("demo")["unread"][0]["object"].clone();
+    let object = format!("GitRepository.serverless.kyma-project.io {NAMESPACE}/repo");
+    world.until("it cannot read", |w| unread(w) == *object).await;
+    world.edit(REPOSITORY.0, REPOSITORY.1, REPOSITORY.2, json!({"spec": {"url": url}}));
+    world.ready("demo").await;
+    settled(&world).await;
+    assert_eq!(spec(&world, REPOSITORY, "url"), url);
+    world.remote.file("repo.yaml", own_repository(&url));
+    world.commit("demo", "it is right again").await;
+    world.until("it is kept like any other object", |w| unread(w).is_null()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_sync_can_read_its_reference_is_put_back() {
+    let mut world = synced(&[("own.yaml", own_sync("main", "red"))]).await;
+    world.remote.branch("release").file("other.yaml", config_map("other", "1")).commit("elsewhere");
+    world.remote.branch("main");
+    for reference in ["release", "nonsense"] {
+        world.edit(SYNC.0, SYNC.1, SYNC.2, json!({"spec": {"reference": reference}}));
+        world.until("it is put back", |w| spec(w, SYNC, "reference") == "main").await;
+    }
+    world.ready("demo").await;
+    world.until("nothing is left as it is", |w| w.status("demo")["unread"].is_null()).await;
 }
