@@ -56,6 +56,11 @@ impl Tree {
         let lfs = self.lfs.as_ref().map(|server| format!(" lfs {server}")).unwrap_or_default();
         format!("{}{submodules}{lfs}", self.tree)
     }
+
+    /// Whether it is known what is built from it. What a status tells leaves out submodules and Git LFS.
+    pub(super) fn is_complete(&self, remote: &Remote) -> bool {
+        (self.submodules.is_some() || !remote.submodules) && (self.lfs.is_some() || !remote.lfs)
+    }
 }
 
 /// How the build accesses the repository.

@@ -205,7 +205,10 @@ impl Polling {
                 Ok(Source::Git(Box::new((tree, access))))
             }
             Err((unread, access)) => match (self.tree.clone(), access) {
-                (Some(tree), Some(access)) => Ok(Source::Git(Box::new((tree, access)))),
+                // Of a tree that is known in part only, something else would be built.
+                (Some(tree), Some(access)) if self.remote.as_ref().is_some_and(|remote| tree.is_complete(remote)) => {
+                    Ok(Source::Git(Box::new((tree, access))))
+                }
                 _ => Err(unread),
             },
         }
@@ -222,9 +225,9 @@ impl Polling {
     ) -> Result<Tree, SourceError> {
         let due = self.next <= Instant::now() || moved.is_some();
         match (&self.tree, &self.unread) {
-            (Some(tree), _) if !due => return Ok(tree.clone()),
+            (Some(tree), _) if !due && tree.is_complete(remote) => return Ok(tree.clone()),
             // Honour the server's `Retry-After`, whatever else happens.
-            (None, Some(unread)) if !due => return Err(unread.clone()),
+            (_, Some(unread)) if !due => return Err(unread.clone()),
             _ => {}
         }
         // A regular poll accepts the lookup of another Function with the same remote.

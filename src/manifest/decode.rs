@@ -84,11 +84,7 @@ pub fn decode(
         let content = read(entry)?;
         if content.starts_with(LFS_POINTER) {
             let hint = "let the GitRepository say `lfs: true`, or name it in .mainstayignore";
-            decoded.problems.push(Problem::new(
-                Place::file(path),
-                "the file is kept in Git LFS, which is not fetched",
-                Some(hint),
-            ));
+            decoded.problems.push(not_fetched(Place::file(path), hint));
             continue;
         }
         let found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
@@ -116,7 +112,8 @@ pub fn not_ignored(
 ) -> Result<Vec<Entry>, source::Error> {
     // The problems of the rules are those of decoding.
     let mut ignored = ignore_rules(&listing, read, Deadline::new(limits), &mut Vec::new())?;
-    listing.retain(|entry| !ignored.leaves_out(&entry.path));
+    // Files with rules are read whether or not rules leave them out.
+    listing.retain(|entry| is_ignore_file(&entry.path) || !ignored.leaves_out(&entry.path));
     Ok(listing)
 }
 
@@ -138,6 +135,10 @@ pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> V
     problems
 }
 
+fn not_fetched(place: Place, hint: &'static str) -> Problem {
+    Problem::new(place, "the file is kept in Git LFS, which is not fetched", Some(hint))
+}
+
 fn ignore_rules(
     listing: &[Entry],
     read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
@@ -146,7 +147,7 @@ fn ignore_rules(
 ) -> Result<Ignored, source::Error> {
     let mut ignored = Ignored::default();
     for entry in listing {
-        if entry.kind != EntryKind::File || entry.path.rsplit('/').next() != Some(names::IGNORE_FILE) {
+        if entry.kind != EntryKind::File || !is_ignore_file(&entry.path) {
             continue;
         }
         if deadline.is_over() {
@@ -156,7 +157,12 @@ fn ignore_rules(
             problems.push(Problem::new(Place::file(&*entry.path), "the file is too large", None));
             continue;
         }
-        problems.extend(ignored.add(&entry.path, &read(entry)?));
+        let content = read(entry)?;
+        if content.starts_with(LFS_POINTER) {
+            problems.push(not_fetched(Place::file(&*entry.path), "let the GitRepository say `lfs: true`"));
+            continue;
+        }
+        problems.extend(ignored.add(&entry.path, &content));
     }
     Ok(ignored)
 }
@@ -184,6 +190,10 @@ fn not_a_file(kind: EntryKind) -> Option<(&'static str, &'static str)> {
 pub fn reads(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     is_manifest(path) || name == names::IGNORE_FILE || kustomize::NAMES.contains(&name)
+}
+
+fn is_ignore_file(path: &str) -> bool {
+    path.rsplit('/').next() == Some(names::IGNORE_FILE)
 }
 
 fn is_manifest(path: &str) -> bool {

@@ -56,6 +56,15 @@ fn config_map(name: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n")
 }
 
+#[test]
+fn rules_that_are_not_fetched_are_a_problem() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n";
+    let files = [(".mainstayignore", pointer), ("a.yaml", &config_map("a"))];
+    let problems: Vec<_> = decode_files(&files).problems.iter().map(ToString::to_string).collect();
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].contains(".mainstayignore") && problems[0].contains("Git LFS"), "{problems:?}");
+}
+
 /// The one object that a document decodes to.
 fn value_of(text: &str) -> Value {
     let decoded = decode_files(&[("a.yaml", text)]);

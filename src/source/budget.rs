@@ -59,6 +59,13 @@ impl Budget {
         self.generations.insert(generation.to_owned(), bytes);
     }
 
+    /// A generation has so many bytes more.
+    pub(super) fn grow(&mut self, generation: &Path, bytes: u64) {
+        if let Some(size) = self.generations.get_mut(generation) {
+            *size = size.saturating_add(bytes);
+        }
+    }
+
     /// A generation is gone.
     pub(super) fn remove(&mut self, generation: &Path) {
         self.generations.remove(generation);

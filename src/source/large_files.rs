@@ -4,14 +4,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::error::Fault;
+use super::fair_queue::Tenant;
 use super::id::{BlobId, Id};
 use super::lfs::{self, Pointer};
+use super::spool::Space;
 
 /// Directory of the files in that of a generation.
 pub(super) const DIRECTORY: &str = "lfs";
@@ -96,13 +100,73 @@ pub(super) fn missing(directory: &Path, pointers: &Pointers) -> BTreeMap<Pointer
     missing.map(|(path, pointer)| (pointer.clone(), path.clone())).collect()
 }
 
-/// Writes a file, which is there completely or not at all.
-pub(super) fn keep(directory: &Path, oid: &str, content: &[u8]) -> Result<(), Fault> {
-    fs::create_dir_all(directory).map_err(Fault::disk)?;
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(Fault::disk)?;
-    file.write_all(content).map_err(Fault::disk)?;
-    file.persist(directory.join(oid)).map_err(|error| Fault::disk(error.error))?;
-    Ok(())
+/// A file on its way into the directory, where it is completely or not at all.
+#[derive(Debug)]
+pub(super) struct IncomingFile<R> {
+    file: tempfile::NamedTempFile,
+    path: PathBuf,
+    pointer: Pointer,
+    digest: Sha256,
+    length: u64,
+    /// Held until it counts as kept.
+    room: R,
+}
+
+impl<R: Space> IncomingFile<R> {
+    /// An empty one, with the room for all of it.
+    pub(super) fn new(directory: &Path, pointer: Pointer, mut room: R) -> Result<Self, Fault> {
+        room.take(pointer.size)?;
+        fs::create_dir_all(directory).map_err(Fault::disk)?;
+        let file = tempfile::NamedTempFile::new_in(directory).map_err(Fault::disk)?;
+        let path = directory.join(&pointer.oid);
+        Ok(Self { file, path, pointer, digest: Sha256::new(), length: 0, room })
+    }
+
+    /// The same file with the next bytes.
+    pub(super) fn write(mut self, mut bytes: &[u8]) -> Result<Self, Fault> {
+        self.digest.update(bytes);
+        self.length += bytes.len() as u64;
+        let mut is_relieved = false;
+        while !bytes.is_empty() {
+            match self.file.write(bytes) {
+                Ok(0) => return Err(Fault::DiskFull),
+                Ok(length) => bytes = &bytes[length..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => match Fault::disk(error) {
+                    Fault::DiskFull if !is_relieved && self.room.relieve(bytes.len() as u64) => is_relieved = true,
+                    fault => return Err(fault),
+                },
+            }
+        }
+        Ok(self)
+    }
+
+    /// Keeps it if it is the file that the pointer names, and counts its bytes.
+    pub(super) fn keep(self, count: impl FnOnce(u64)) -> Result<(), Fault> {
+        let Self { file, path, pointer, digest, length, room } = self;
+        if length != pointer.size || hex::encode(digest.finalize()) != pointer.oid {
+            return Err(lfs::OTHER);
+        }
+        file.persist(path).map_err(|error| Fault::disk(error.error))?;
+        count(length);
+        drop(room);
+        Ok(())
+    }
+}
+
+/// Locks of who fetches files, by namespace and LFS server: none holds up another.
+#[derive(Debug, Default)]
+pub(super) struct Locks(Mutex<HashMap<(Tenant, String), Lock>>);
+
+type Lock = Arc<tokio::sync::Mutex<()>>;
+
+impl Locks {
+    /// The lock of a namespace for a server.
+    pub(super) fn get(&self, tenant: &Tenant, server: &str) -> Lock {
+        let mut locks = self.0.lock();
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(locks.entry((Arc::clone(tenant), server.to_owned())).or_default())
+    }
 }
 
 /// Removes what a killed process left in the directory of a generation. What cannot be removed does no harm.

@@ -8,21 +8,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use sha2::{Digest as _, Sha256};
 
 use super::auth::Credentials;
 use super::error::{Error, Fault};
-use super::large_files::{self, DIRECTORY, LargeFiles, Pointers, WantedFiles};
+use super::large_files::{self, DIRECTORY, IncomingFile, LargeFiles, Pointers, WantedFiles};
 use super::lfs::{self, LfsServer, Pointer, ServerPlace};
 use super::mirror::Generation;
 use super::remote::Remote;
 use super::remotes::Source;
 use super::settings::Limits;
 use super::snapshot::{Entry, Snapshot};
-use super::spool::Space as _;
 use super::ssh_fault::SshFault;
 use super::submodules;
 use super::transport::{self, Wire};
+
+/// Files of one repository.
+const FILES: usize = 10_000;
+/// Bytes that are written together.
+const PIECE: usize = 64 << 10;
 
 /// What a request is about.
 struct Fetching<'f> {
@@ -102,19 +105,23 @@ impl Source {
         let size = snapshot.blocking(move |_| looker.pack_bytes()).await?.map_err(|cause| failed(&first, cause))?;
         check(&pointers, &limits, left, limits.mirror_bytes.saturating_sub(size))?;
         let directory = generation.path().join(DIRECTORY);
-        // Other consumers of the repository may be fetching the same files.
-        let state = self.state(remote);
-        let fetching = state.fetching_large_files.lock().await;
-        let looked_in = directory.clone();
-        let looked = snapshot.blocking(move |_| (large_files::missing(&looked_in, &pointers), pointers)).await?;
-        let (missing, pointers): (Vec<_>, _) = (looked.0.into_iter().collect(), looked.1);
-        if !missing.is_empty() {
-            let server = self.lfs_server(remote, place).await.map_err(|cause| failed(&first, cause))?;
-            let fetching = Fetching { remote, server: &server, generation: &generation };
-            self.missing_files(&fetching, &missing).await?;
+        let pointers = Arc::new(pointers);
+        let look = async || {
+            let (directory, pointers) = (directory.clone(), Arc::clone(&pointers));
+            snapshot.blocking(move |_| large_files::missing(&directory, &pointers)).await
+        };
+        if !look().await?.is_empty() {
+            // Others of the namespace may be fetching the same files. It waits for no other namespace and no other server.
+            let fetching = self.state(remote).fetching_large_files.get(&self.tenant, &place.name());
+            let fetching = fetching.lock().await;
+            let missing: Vec<_> = look().await?.into_iter().collect();
+            if !missing.is_empty() {
+                let server = self.lfs_server(remote, place).await.map_err(|cause| failed(&first, cause))?;
+                self.missing_files(&Fetching { remote, server: &server, generation: &generation }, &missing).await?;
+            }
+            drop(fetching);
         }
-        drop(fetching);
-        let pointers = pointers.into_iter().map(|(id, (_, pointer))| (id, pointer)).collect();
+        let pointers = pointers.iter().map(|(id, (_, pointer))| (*id, pointer.clone())).collect();
         Ok(snapshot.with_large_files(LargeFiles::new(directory, pointers)))
     }
 
@@ -140,6 +147,13 @@ impl Source {
 
     /// Fetches the files that are not there.
     async fn missing_files(&self, fetching: &Fetching<'_>, missing: &[(Pointer, String)]) -> Result<(), Error> {
+        let fetched = self.missing_chunks(fetching, missing).await;
+        let (storage, generation) = (self.inner.storage.clone(), Arc::clone(fetching.generation));
+        let measured = self.shared(fetching.remote).run(move || storage.measure_generation(generation.path())).await;
+        fetched.and_then(|()| measured.map_err(|cause| failed(&missing[0].1, cause)))
+    }
+
+    async fn missing_chunks(&self, fetching: &Fetching<'_>, missing: &[(Pointer, String)]) -> Result<(), Error> {
         for some in missing.chunks(lfs::AT_ONCE) {
             let first = &some[0].1;
             let asked: Vec<_> = some.iter().map(|(pointer, _)| pointer.clone()).collect();
@@ -179,8 +193,8 @@ impl Source {
                       .lfsconfig, and what the credentials may see",
             },
             fault => self.not_given(remote, server.is_own, credentials, fault),
-        });
-        lfs::answer(&answered?)
+        })?;
+        self.shared(remote).run(move || lfs::answer(&answered)).await?
     }
 
     /// The fault of a request. Elsewhere, no Secret helps.
@@ -189,6 +203,8 @@ impl Source {
             Fault::Denied { .. } if !is_own => Fault::Lfs {
                 why: "the server asks for credentials, and those of the repository are sent to its own server only",
             },
+            // A server that .lfsconfig or another server names does not say when the repository is asked again.
+            Fault::Status { status, .. } if !is_own => Fault::Status { status, retry_after: None },
             fault => self.refused(remote, credentials, fault),
         }
     }
@@ -203,26 +219,37 @@ impl Source {
         let url = lfs::download_url(&place.href, server)?;
         let is_own = server.is_own && lfs::is_same(&server.url, &url);
         let http = self.http(remote)?;
-        // A file has at most as many bytes as any file that is read, so it is kept in memory meanwhile.
-        let content = http.lfs_object((url, is_own), &place.header, credentials, pointer.size);
-        let content = transport::on_behalf_of(&self.tenant, content).await;
-        let content = content.map_err(|fault| match fault {
+        // The server may be slow, so hardly anything of the file is kept in memory.
+        let (source, kept_in) = (self.clone(), Arc::clone(generation));
+        let (wanted, permits) = (pointer.clone(), self.shared(remote));
+        let begin = move || {
+            let room = source.room(kept_in.path());
+            IncomingFile::new(&kept_in.path().join(DIRECTORY), wanted, room)
+        };
+        let mut file = permits.run(begin).await??;
+        let received = async {
+            let mut body = http.lfs_object((url, is_own), &place.header, credentials, pointer.size).await?;
+            let mut piece = Vec::new();
+            while let Some(bytes) = body.chunk().await? {
+                piece.extend_from_slice(&bytes);
+                if piece.len() >= PIECE {
+                    let bytes = std::mem::take(&mut piece);
+                    file = permits.run(move || file.write(&bytes)).await??;
+                }
+            }
+            permits.run(move || file.write(&piece)).await?
+        };
+        let received = transport::on_behalf_of(&self.tenant, received).await;
+        let file = received.map_err(|fault| match fault {
             Fault::NotFound { .. } => lfs::MISSING,
+            // Its limit is the size that the pointer names.
+            Fault::TooLarge { .. } => lfs::OTHER,
             fault => self.not_given(remote, is_own, credentials, fault),
         })?;
-        let (source, generation, pointer) = (self.clone(), Arc::clone(generation), pointer.clone());
-        let kept = move || {
-            if content.len() as u64 != pointer.size || hex::encode(Sha256::digest(&content)) != pointer.oid {
-                return Err(Fault::Lfs { why: "the server sent another file than the pointer names" });
-            }
-            let mut room = source.room(generation.path());
-            room.take(pointer.size)?;
-            large_files::keep(&generation.path().join(DIRECTORY), &pointer.oid, &content)?;
-            // Before the room for it is given back.
-            source.inner.storage.measure_generation(generation.path());
-            Ok(())
-        };
-        self.shared(remote).run(kept).await?
+        let (storage, generation) = (self.inner.storage.clone(), Arc::clone(generation));
+        // What is kept counts before the room for it is given back.
+        let keep = move || file.keep(|bytes| storage.grow_generation(generation.path(), bytes));
+        self.shared(remote).run(keep).await?
     }
 }
 
@@ -230,8 +257,12 @@ fn failed(path: &str, cause: Fault) -> Error {
     Error::LargeFile { path: path.to_owned(), cause: Arc::new(cause) }
 }
 
-/// Whether files are within the limits: each of them; those of one repository, which have `room`; and all together.
+/// Whether files are within the limits: their number; each of them; those of one repository, which have `room`; and all together.
 fn check(pointers: &Pointers, limits: &Limits, left: &mut u64, mut room: u64) -> Result<(), Error> {
+    if let Some((path, _)) = pointers.values().nth(FILES) {
+        let what = "the number of files in Git LFS";
+        return Err(failed(path, Fault::TooLarge { what, limit: FILES as u64 }));
+    }
     for (path, pointer) in pointers.values() {
         if pointer.size > limits.file_bytes {
             return Err(failed(path, Fault::TooLarge { what: "the file in bytes", limit: limits.file_bytes }));

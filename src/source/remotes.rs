@@ -20,6 +20,7 @@ use super::fair_queue::Tenant;
 use super::hosts::Hosts;
 use super::in_vain::InVain;
 use super::judgements::Judgements;
+use super::large_files::Locks;
 use super::mirror::Mirror;
 use super::permits::{Permits, TenantPermits};
 use super::pinning::{PinRequest, SupersededPins};
@@ -85,7 +86,7 @@ pub(super) struct State {
     /// What was fetched in vain.
     pub(super) in_vain: Mutex<InVain>,
     /// Locked while files in Git LFS are fetched: whoever waits finds them in the mirror.
-    pub(super) fetching_large_files: tokio::sync::Mutex<()>,
+    pub(super) fetching_large_files: Locks,
     /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,

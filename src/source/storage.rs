@@ -159,6 +159,11 @@ impl Storage {
         }
     }
 
+    /// A generation has so many bytes more than when it was measured.
+    pub(super) fn grow_generation(&self, generation: &Path, bytes: u64) {
+        self.inner().budget.grow(generation, bytes);
+    }
+
     /// A mirror is used.
     pub(super) fn set_used(&self, mirror: &Path, at: SystemTime) {
         self.inner().budget.set_used(mirror, at);

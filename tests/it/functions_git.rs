@@ -121,6 +121,20 @@ async fn a_function_is_built_again_when_files_in_git_lfs_are_to_be_fetched() {
     let named = world.remote.commit("beside the directory");
     world.look();
     world.until_function("it is built from the commit", |w| args(w).contains(&named) && image(w) != large).await;
+    world.runs("hello").await;
+
+    // Another agent builds nothing else while Git is away.
+    let (serving, jobs) = (image(&world), args(&world));
+    world.stop().await;
+    server.fail(On::Everything, Fault::Status(503));
+    world.start();
+    world.says("hello", "ConfigurationReady", "False SourceUpdateFailed: Sources update failed").await;
+    world.edit_function("hello", json!({"metadata": {"labels": {"a": "b"}}}));
+    world.quiet().await;
+    assert_eq!((image(&world), args(&world)), (serving, jobs));
+    server.heal();
+    world.look();
+    world.runs("hello").await;
     world.edit(REPOSITORIES, "gitrepositories", "large", json!({"spec": {"lfs": false}}));
     world.until_function("the first image serves again", |w| image(w) == before).await;
 }

@@ -101,7 +101,7 @@ impl Body {
     }
 
     /// The next bytes; `None` at the end of the body.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub(in crate::source) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         let next = async {
             match &mut self.flow {
                 Stream::Http(response) => response.chunk().await.map_err(|error| network(&error)),

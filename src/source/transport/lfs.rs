@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use reqwest::{Url, header};
 
+use super::body::Body;
 use super::endpoint::{Endpoint, append, host};
 use super::http::{Http, accepted};
 use crate::source::Credentials;
@@ -47,19 +48,19 @@ impl Http {
         self.body(accepted(response, &at, self.sent(credentials), JSON)?, limit).all().await
     }
 
-    /// The bytes of an object. The server's own word on authorization goes before the credentials.
+    /// An object, whose bytes are read from there. The server's own word on authorization goes before the credentials.
     pub(in crate::source) async fn lfs_object(
         &self,
         (url, is_own): (Url, bool),
         headers: &BTreeMap<String, String>,
         credentials: &Credentials,
         limit: u64,
-    ) -> Result<Vec<u8>, Fault> {
+    ) -> Result<Body, Fault> {
         let at = Endpoint { base: url.clone(), own: is_own };
         let credentials = if is_own { credentials } else { &Credentials::Anonymous };
         let (request, credentials) = with_headers(self.client(&at).get(url.clone()), headers, credentials)?;
         let response = not_redirected(self.send(request, &at, credentials).await?, &url)?;
-        self.body(accepted(response, &at, self.sent(credentials), "")?, limit).all().await
+        Ok(self.body(accepted(response, &at, self.sent(credentials), "")?, limit))
     }
 }
 

@@ -162,7 +162,7 @@ async fn what_a_server_of_large_files_does_wrong_is_a_named_failure() {
     bench.server.keep(&oid, &large.as_bytes()[..499]);
     failure(Class::Unavailable, "the server sent another file than the pointer names").await;
     bench.server.keep(&oid, large.repeat(2).as_bytes());
-    failure(Class::Invalid, "the server's answer in bytes is larger than the limit of 500").await;
+    failure(Class::Unavailable, "the server sent another file than the pointer names").await;
     for (fault, class, words) in [
         (Fault::Status(500), Class::Unavailable, "the server answered 500"),
         (Fault::Status(401), Class::Denied, "the server answered 401"),
@@ -200,8 +200,8 @@ async fn what_a_server_of_large_files_does_wrong_is_a_named_failure() {
             Class::Unavailable,
             no_header,
         ),
-        (Large::EndlessBatch, Class::Invalid, "the server's answer in bytes is larger than the limit of 4194304"),
-        (Large::EndlessFile, Class::Invalid, "the server's answer in bytes is larger than the limit of 500"),
+        (Large::EndlessBatch, Class::Invalid, "the server's answer in bytes is larger than the limit of 524288"),
+        (Large::EndlessFile, Class::Unavailable, "the server sent another file than the pointer names"),
         (Large::StalledFile, Class::Unavailable, "timed out after 2 s while waiting for an answer"),
         (Large::FileStatus(401), Class::Denied, "the server answered 401"),
         (Large::FileStatus(404), Class::Unavailable, "the server does not have the file; push it again"),
@@ -298,6 +298,48 @@ async fn consumers_that_come_together_fetch_once() {
 }
 
 #[tokio::test]
+async fn who_waits_for_a_file_holds_up_no_other_namespace() {
+    let [(kept, oid), (stalled, _)] = ["a: 1\n", "b: 1\n"].map(pointer);
+    let mut origin = Origin::new();
+    origin.file("kept/a.yaml", &kept).file("stalled/b.yaml", &stalled).commit("one");
+    let bench = Bench::new(origin).await;
+    bench.server.keep(&oid, b"a: 1\n");
+    bench.server.keep(&pointer("b: 1\n").1, b"b: 1\n");
+    let remote = with_lfs(bench.remote());
+    let (mine, theirs) = (bench.source.for_namespace("mine"), bench.source.for_namespace("theirs"));
+    got_below(&mine, &remote, "/kept").await.unwrap();
+    bench.server.take_large_requests();
+    bench.server.fail_large(Large::StalledFile);
+    let others = async {
+        let mut downloads = 0;
+        while downloads < 2 {
+            downloads += bench.server.take_large_requests().1;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // What is there needs no server.
+        for source in [&mine, &theirs] {
+            assert_eq!(got_below(source, &remote, "/kept").await.unwrap()["kept/a.yaml"], "a: 1\n");
+        }
+    };
+    tokio::select! {
+        () = others => {}
+        _ = got_below(&mine, &remote, "/stalled") => panic!("it has no answer"),
+        _ = got_below(&theirs, &remote, "/stalled") => panic!("it has no answer"),
+    }
+}
+
+#[tokio::test]
+async fn rules_in_git_lfs_are_rules() {
+    let (rules, oid) = pointer("left-out.yaml\n.mainstayignore\n");
+    let mut origin = Origin::new();
+    origin.file("a.yaml", "a: 1\n").file("left-out.yaml", "b: 1\n").file(".mainstayignore", &rules).commit("one");
+    let bench = Bench::new(origin).await;
+    bench.server.keep(&oid, b"left-out.yaml\n.mainstayignore\n");
+    let found = got(&bench.source, &with_lfs(bench.remote())).await.unwrap();
+    assert_eq!(found.keys().collect::<Vec<_>>(), [".mainstayignore", "a.yaml"]);
+}
+
+#[tokio::test]
 async fn files_of_submodules_come_from_the_server_of_these() {
     let contents = ["own: 1\n", "lib: 1\n"];
     let [own, of_lib] = contents.map(LargeFile::of);
@@ -374,7 +416,7 @@ async fn the_ssh_server_of_a_repository_says_where_the_files_are() {
     answer(&said("RemoteAuth wrong canary"));
     failure("the server answered 401").await;
     answer("while true; do echo '                                                                '; done");
-    failure("the server's answer in bytes is larger than the limit of 4194304").await;
+    failure("the server's answer in bytes is larger than the limit of 524288").await;
     answer(&said("RemoteAuth canary"));
     assert_eq!(got(&bench.source, &remote).await.unwrap()["a.yaml"], "a: 1\n");
     assert_eq!(files.take_large_requests(), (1, 1));
