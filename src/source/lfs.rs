@@ -61,8 +61,10 @@ pub(super) fn is_oid(text: &str) -> bool {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LfsServer {
     pub(super) url: Url,
-    /// Whether it is the repository's own: it may have its credentials, and lead to wherever it wants.
+    /// Whether it is the repository's own: it may have its credentials.
     pub(super) is_own: bool,
+    /// Whether it may lead to any host of a private network: the repository is in one, and no commit chose the server.
+    pub(super) leads_inside: bool,
     /// What is to be sent to it.
     pub(super) header: BTreeMap<String, String>,
 }
@@ -80,7 +82,10 @@ impl fmt::Debug for LfsServer {
 pub(super) enum ServerPlace {
     At(LfsServer),
     /// The repository's own SSH server says it, about this repository.
-    Asked(RemoteUrl),
+    Asked {
+        about: RemoteUrl,
+        leads_inside: bool,
+    },
 }
 
 impl ServerPlace {
@@ -88,7 +93,7 @@ impl ServerPlace {
     pub(super) fn name(&self) -> String {
         match self {
             Self::At(server) => server.url.to_string(),
-            Self::Asked(about) => about.to_string(),
+            Self::Asked { about, .. } => about.to_string(),
         }
     }
 }
@@ -104,20 +109,21 @@ pub(super) fn server(repository: &RemoteUrl, config: Option<&str>) -> Result<Ser
         if url.ssh().is_some() {
             let is_own = submodules::is_same_server(repository, &url);
             let why = "`lfs.url` in .lfsconfig names no other SSH server than that of the repository";
-            return if is_own { Ok(ServerPlace::Asked(url)) } else { Err(Fault::Malformed { why }) };
+            let place = ServerPlace::Asked { about: url, leads_inside: false };
+            return if is_own { Ok(place) } else { Err(Fault::Malformed { why }) };
         }
         let http = url.http().ok_or(FORM)?.clone();
-        let is_public = |url: &RemoteUrl| url.host().is_some_and(|host| !private_host::is_private(host));
         if is_public(repository) && !is_public(&url) {
             return Err(Fault::Malformed {
                 why: "the LFS server of a repository on a public host is on a public host, too",
             });
         }
         let is_own = repository.http().is_some_and(|own| is_same(own, &http));
-        return Ok(ServerPlace::At(LfsServer { url: http, is_own, header: BTreeMap::new() }));
+        return Ok(ServerPlace::At(LfsServer { url: http, is_own, leads_inside: false, header: BTreeMap::new() }));
     }
+    let leads_inside = !is_public(repository);
     if repository.ssh().is_some() {
-        return Ok(ServerPlace::Asked(repository.clone()));
+        return Ok(ServerPlace::Asked { about: repository.clone(), leads_inside });
     }
     let Some(own) = repository.http() else {
         return Err(Fault::Unsupported {
@@ -128,11 +134,15 @@ pub(super) fn server(repository: &RemoteUrl, config: Option<&str>) -> Result<Ser
     let mut url = own.clone();
     let path = own.path().trim_end_matches('/');
     url.set_path(&format!("{}.git/info/lfs", path.strip_suffix(".git").unwrap_or(path)));
-    Ok(ServerPlace::At(LfsServer { url, is_own: true, header: BTreeMap::new() }))
+    Ok(ServerPlace::At(LfsServer { url, is_own: true, leads_inside, header: BTreeMap::new() }))
+}
+
+fn is_public(url: &RemoteUrl) -> bool {
+    url.host().is_some_and(|host| !private_host::is_private(host))
 }
 
 /// The LFS server that `git-lfs-authenticate` names for a repository.
-pub(super) fn asked(repository: &RemoteUrl, answer: &[u8]) -> Result<LfsServer, Fault> {
+pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -> Result<LfsServer, Fault> {
     const DAMAGED: Fault = Fault::Lfs { why: "git-lfs-authenticate says nothing that reads" };
     let named: Named = serde_json::from_slice(answer).map_err(|_| DAMAGED)?;
     let href = match (named.href.filter(|href| !href.is_empty()), repository.ssh()) {
@@ -149,8 +159,16 @@ pub(super) fn asked(repository: &RemoteUrl, answer: &[u8]) -> Result<LfsServer, 
     if link_local::is_link_local_host(host) {
         return Err(Fault::Lfs { why: link_local::REFUSED });
     }
-    Ok(LfsServer { url, is_own: true, header: named.header })
+    let is_same_host = repository.host().is_some_and(|own| own.eq_ignore_ascii_case(host));
+    if private_host::is_private(host) && !leads_inside && !is_same_host {
+        return Err(Fault::Lfs { why: INSIDE });
+    }
+    Ok(LfsServer { url, is_own: true, leads_inside, header: named.header })
 }
+
+/// A server leads to a host of a private network that is not its own.
+const INSIDE: &str =
+    "the server leads to a host of a private network, where only the own server of a repository in one may";
 
 /// What `git-lfs-authenticate` prints.
 #[derive(Deserialize)]
@@ -272,9 +290,8 @@ pub(super) fn download_url(href: &str, server: &LfsServer) -> Result<Url, Fault>
     }
     let host =
         url.host_str().filter(|host| !link_local::is_link_local_host(host)).ok_or(refused(link_local::REFUSED))?;
-    let is_server_private = server.url.host_str().is_some_and(private_host::is_private);
-    if private_host::is_private(host) && !server.is_own && !is_server_private {
-        return Err(refused("the server is on a public host, and leads to one that is not"));
+    if private_host::is_private(host) && !server.leads_inside && server.url.host_str() != Some(host) {
+        return Err(refused(INSIDE));
     }
     Ok(url)
 }
@@ -309,7 +326,7 @@ mod tests {
         let found = server(&RemoteUrl::parse(repository).unwrap(), config);
         let got = match found {
             Ok(ServerPlace::At(found)) => format!("{} {}", found.url, found.is_own),
-            Ok(ServerPlace::Asked(url)) => format!("asked about {url}"),
+            Ok(ServerPlace::Asked { about, .. }) => format!("asked about {about}"),
             Err(fault) => fault.to_string(),
         };
         assert_eq!(got, expected, "{repository} {config:?}");
@@ -367,7 +384,7 @@ mod tests {
     #[test]
     fn reads_what_the_ssh_server_says() {
         let check = |answer: &str, expected: &str| {
-            let found = asked(&RemoteUrl::parse("git@h.example:org/app.git").unwrap(), answer.as_bytes());
+            let found = asked(&RemoteUrl::parse("git@h.example:org/app.git").unwrap(), false, answer.as_bytes());
             let got = match found {
                 Ok(found) => {
                     assert!(!format!("{found:?}").contains("canary"));
@@ -383,6 +400,7 @@ mod tests {
         );
         check("{}", "https://h.example/org/app.git/info/lfs true {}");
         check(r#"{"href": "http://169.254.169.254/x"}"#, link_local::REFUSED);
+        check(r#"{"href": "http://vault.ops.svc/x"}"#, INSIDE);
         for bad in ["", "<html>", r#"{"href": "file:///etc"}"#, r#"{"href": "https://u:canary@h.example/"}"#] {
             check(bad, "git-lfs-authenticate says nothing that reads");
         }
@@ -407,20 +425,35 @@ mod tests {
 
     #[test]
     fn downloads_from_where_the_server_may_lead() {
-        let server = |url: &str, is_own| LfsServer { url: Url::parse(url).unwrap(), is_own, header: BTreeMap::new() };
-        for is_own in [true, false] {
-            let named = server("https://h.example/lfs", is_own);
-            for bad in
-                ["http://h.example/x", "file:///etc", "https://169.254.169.254/x", "https://[::ffff:a9fe:a9fe]/", "x"]
-            {
-                assert!(download_url(bad, &named).is_err(), "{bad}");
+        let led = |repository: &str, config: Option<&str>, href: &str| match server(
+            &RemoteUrl::parse(repository).unwrap(),
+            config,
+        )
+        .unwrap()
+        {
+            ServerPlace::At(server) => download_url(href, &server).is_ok(),
+            ServerPlace::Asked { .. } => panic!("it is not asked"),
+        };
+        let (public, inside) = ("https://h.example/a", "http://10.0.0.2/a");
+        let own = Some("[lfs]\nurl = https://h.example/lfs");
+        for config in [None, own, Some("[lfs]\nurl = https://other.example/lfs")] {
+            for bad in [
+                "http://h.example/x",
+                "file:///etc",
+                "https://169.254.169.254/x",
+                "https://[::ffff:a9fe:a9fe]/",
+                "x",
+                "https://10.0.0.1/x",
+                "https://vault.ops.svc/x",
+                "https://2130706433/x",
+            ] {
+                assert!(!led(public, config, bad), "{bad}");
             }
-            assert!(download_url("https://storage.example/x?signature=1", &named).is_ok());
-            assert!(download_url("http://10.0.0.1/x", &server("http://10.0.0.2/lfs", is_own)).is_ok());
-            for private in ["https://10.0.0.1/x", "https://vault.ops.svc/x", "https://2130706433/x"] {
-                assert_eq!(download_url(private, &named).is_ok(), is_own, "{private}");
-            }
+            assert!(led(public, config, "https://storage.example/x?signature=1"));
         }
+        assert!(led(inside, None, "http://10.0.0.1/x"));
+        let chosen = Some("[lfs]\nurl = http://10.0.0.2/lfs");
+        assert!(led(inside, chosen, "http://10.0.0.2/x") && !led(inside, chosen, "http://10.0.0.1/x"));
     }
 
     proptest! {
@@ -429,7 +462,7 @@ mod tests {
             let _ = Pointer::read(&bytes);
             let _ = Pointer::read(format!("{VERSION}{text}").as_bytes());
             let _ = answer(&bytes);
-            let _ = asked(&RemoteUrl::parse("git@h.example:x").unwrap(), &bytes);
+            let _ = asked(&RemoteUrl::parse("git@h.example:x").unwrap(), false, &bytes);
             let _ = server(&RemoteUrl::parse("https://h.example/x").unwrap(), Some(&text));
         }
     }

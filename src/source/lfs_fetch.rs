@@ -127,9 +127,9 @@ impl Source {
 
     /// The LFS server, asked over SSH if that is where the repository is.
     async fn lfs_server(&self, remote: &Remote, place: ServerPlace) -> Result<LfsServer, Fault> {
-        let about = match place {
+        let (about, leads_inside) = match place {
             ServerPlace::At(server) => return Ok(server),
-            ServerPlace::Asked(about) => about,
+            ServerPlace::Asked { about, leads_inside } => (about, leads_inside),
         };
         let at = Remote { url: about, ..remote.clone() };
         let Wire::Ssh(ssh) = self.wire(&at)? else { return Err(Fault::Stopped) };
@@ -142,7 +142,7 @@ impl Source {
             },
             fault => fault,
         })?;
-        lfs::asked(&at.url, &answer)
+        lfs::asked(&at.url, leads_inside, &answer)
     }
 
     /// Fetches the files that are not there.
