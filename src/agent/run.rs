@@ -422,7 +422,8 @@ async fn lead(
             labelling.await;
             Ok(())
         });
-    } else if settings.receive.is_some() {
+    } else if settings.receive.as_ref().is_some_and(|receive| receive.base.known().is_none()) {
+        // An agent that is told its URL may run outside of the cluster, where nothing leads through the Service.
         tracing::warn!(
             "the name of this pod is not known, so it gets no label, and deliveries do not arrive through the Service; set \
              MAINSTAY_POD"
