@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -154,13 +154,7 @@ impl<W: Work> Tasks<W> {
         let over = CancellationToken::new();
         let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());
         let task = self.work.run(name.clone(), input, self.stop.clone());
-        self.all.spawn(async move {
-            let _ending = ending;
-            if let Some(old) = old {
-                old.cancelled().await;
-            }
-            task.await;
-        });
+        self.all.spawn(after(old, task).map(move |()| drop(ending)));
         self.running.insert(name, Running { feed, uid, over });
     }
 
@@ -172,6 +166,17 @@ impl<W: Work> Tasks<W> {
             self.notifier.set_subject(&self.work.owner(name), None);
         }
     }
+}
+
+/// Runs a task once the old one has ended.
+fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> impl Future<Output = ()> {
+    let ended = async move {
+        if let Some(old) = old {
+            old.cancelled().await;
+        }
+    };
+    // An `async` block would hold the task twice: as what it was given, and as what it awaits.
+    ended.then(move |()| task)
 }
 
 pub(super) fn name_of(value: &Value) -> Option<Name> {
@@ -198,11 +203,16 @@ pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::{function, gitsync, receiver};
 
     /// Bytes of the task of one object while it waits.
-    fn waiting<A, B, C, D, E, F: Future>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
-        size_of::<F>()
+    fn waiting<A, B, C, D, E, F: Future<Output = ()>>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
+        size_of_result(after::<F>)
+    }
+
+    fn size_of_result<A, B, R>(_: impl Fn(A, B) -> R) -> usize {
+        size_of::<R>()
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::ssh_fault::SshFault;
 use super::verify::SignatureFault;
 use super::{Commit, Reference, RemoteUrl};
 use crate::failure::Class;
+use crate::object::printable;
 
 /// A failed attempt. Cheap to clone, because all callers that waited for one lookup get the same error.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -91,7 +92,7 @@ pub enum Error {
         cause: Arc<Fault>,
     },
     /// A directory or file of a fetched commit cannot be read.
-    #[error("read {path} of commit {commit}")]
+    #[error("read {} of commit {commit}", printable(path))]
     Read {
         /// Path from the root of the repository.
         path: String,
@@ -102,7 +103,7 @@ pub enum Error {
         cause: Arc<Fault>,
     },
     /// A submodule of a commit cannot be fetched.
-    #[error("fetch the submodule {path}")]
+    #[error("fetch the submodule {}", printable(path))]
     Submodule {
         /// Its path in the repository that it is in.
         path: String,
@@ -111,7 +112,7 @@ pub enum Error {
         cause: Arc<Error>,
     },
     /// A file in Git LFS cannot be fetched.
-    #[error("fetch {path}, which is kept in Git LFS")]
+    #[error("fetch {}, which is kept in Git LFS", printable(path))]
     LargeFile {
         /// Its path in the repository.
         path: String,

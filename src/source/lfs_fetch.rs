@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::auth::Credentials;
+use super::entry::Entry;
 use super::error::{Error, Fault};
 use super::large_files::{self, DIRECTORY, IncomingFile, LargeFiles, Pointers, WantedFiles};
 use super::lfs::{self, LfsServer, Pointer, ServerPlace};
@@ -17,7 +18,7 @@ use super::mirror::Generation;
 use super::remote::Remote;
 use super::remotes::Source;
 use super::settings::Limits;
-use super::snapshot::{Entry, Snapshot};
+use super::snapshot::Snapshot;
 use super::ssh_fault::SshFault;
 use super::submodules;
 use super::transport::{self, Wire};

@@ -24,6 +24,7 @@ mod auth;
 mod budget;
 mod connection;
 mod consumers;
+mod entry;
 mod error;
 mod fair_queue;
 #[cfg(any(test, fuzzing))]
@@ -49,7 +50,9 @@ mod link_local;
 mod lookup;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod mirror;
+mod missing_directory;
 mod objects;
+mod path_flaw;
 mod pem;
 mod percent;
 #[expect(clippy::disallowed_methods, reason = "blocking work runs on its own threads")]
@@ -72,6 +75,7 @@ mod search;
 mod secret_field;
 mod settings;
 mod shared_host_keys;
+mod skipped_trees;
 mod snapshot;
 mod spool;
 mod ssh_address;
@@ -93,6 +97,7 @@ mod transport;
 mod trust;
 mod verify;
 mod version_range;
+mod walk;
 #[expect(clippy::disallowed_methods, reason = "it looks at the directory of a repository")]
 mod watch;
 
@@ -103,11 +108,13 @@ pub use ancestry::Ancestry;
 pub use auth::{Access, Credentials, access, fields, proxy_fields, supported};
 pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
+pub use entry::{Entry, EntryKind};
 pub use error::{Error, Fault, Sent};
 pub use github_app::GithubApp;
 pub use id::{BlobId, Commit, TreeId};
 pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};
 pub use known_hosts::{PUBLISHED, lists_host};
+pub use missing_directory::MissingDirectory;
 pub use pinning::{FirstUse, PinRequest, SupersededPins};
 pub use pins::{pin, pin_for_now};
 pub use pushes::{BETWEEN, Followed, PushReceiver, Pushes};
@@ -117,7 +124,8 @@ pub use remotes::{Source, Traffic};
 pub use repositories::Repositories;
 pub use settings::{Deadlines, Limits, MAX_THREADS, Settings};
 pub use shared_host_keys::SharedHostKeys;
-pub use snapshot::{Entry, EntryKind, Snapshot};
+pub use skipped_trees::SkippedTrees;
+pub use snapshot::Snapshot;
 pub use ssh_fault::SshFault;
 pub use ssh_key::SshIdentity;
 pub use verify::{SignatureFault, Verification};

@@ -3,25 +3,23 @@
 //! libgit2 finds and unpacks objects and verifies their ids. Commits and trees are parsed here, because that needs no
 //! repository and bounds the cost of a hostile tree.
 //!
-//! Invariant: an object is read only after its size was compared with a limit; a walk ends at the limit of entries.
+//! Invariant: an object is read only after its size was compared with a limit.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use git2::{ErrorCode, ObjectType, Odb};
 
-use super::Limits;
 use super::abbreviation::Abbreviation;
+use super::entry::EntryKind;
 use super::error::Fault;
 use super::id::{BlobId, Commit, Id};
+use super::path_flaw;
 use super::reference::BaseDir;
-use super::snapshot::path_flaw::{self, PathFlaw};
-use super::snapshot::{Entry, EntryKind};
+use crate::object::is_unprintable;
 
 const COMMIT_BYTES: u64 = 4 << 20;
 const TREE_BYTES: u64 = 16 << 20;
-const PATH_BYTES: usize = 4096;
-const DEPTH: usize = 100;
 /// Bytes of all directories in which submodules are searched.
 const SEARCHED_BYTES: u64 = 64 << 20;
 
@@ -128,6 +126,12 @@ impl Objects {
         Ok(Some(at))
     }
 
+    /// What is directly in a directory: names as they are shown, with the kind of all that are no directories.
+    pub(super) fn names(&self, directory: Id) -> Result<Vec<(String, Option<EntryKind>)>, Fault> {
+        let bytes = self.tree(directory)?;
+        TreeItems(&bytes).map(|item| item.map(|item| (path_flaw::shown(item.name), item.kind.entry()))).collect()
+    }
+
     /// The file, link or submodule at a path under the tree `root`.
     pub(super) fn entry(&self, root: Id, path: &BaseDir) -> Result<Option<(EntryKind, Id)>, Fault> {
         let (parent, name) = path.split();
@@ -188,64 +192,18 @@ impl Objects {
         Ok(found)
     }
 
-    /// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path. Files that
-    /// are not read are left out, and nothing of them is looked at. `seen` counts what is there, with what was seen before.
-    pub(super) fn walk(
-        &self,
-        root: Id,
-        prefix: &str,
-        limits: &Limits,
-        seen: &mut usize,
-        is_read: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Entry>, Fault> {
-        let mut entries = Vec::new();
-        let mut open = vec![(prefix.to_owned(), root, 0, None)];
-        while let Some((prefix, tree, depth, flaw_above)) = open.pop() {
-            if depth > DEPTH {
-                return Err(Fault::TooLarge { what: "the depth of directories", limit: DEPTH as u64 });
-            }
-            let bytes = self.tree(tree)?;
-            let mut names = HashSet::new();
-            for item in TreeItems(&bytes) {
-                let item = item?;
-                *seen += 1;
-                if *seen > limits.entries {
-                    let limit = limits.entries as u64;
-                    return Err(Fault::TooLarge { what: "the number of files and directories", limit });
-                }
-                let twice = (!names.insert(item.name)).then_some(PathFlaw::Twice);
-                let flaw = flaw_above.or_else(|| PathFlaw::of(item.name)).or(twice);
-                let name = path_flaw::shown(item.name);
-                if prefix.len() + name.len() + 1 > PATH_BYTES {
-                    return Err(Fault::TooLarge { what: "a path in bytes", limit: PATH_BYTES as u64 });
-                }
-                let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-                let Some(kind) = item.kind.entry() else {
-                    open.push((path, item.id, depth + 1, flaw));
-                    continue;
-                };
-                let size = match kind {
-                    EntryKind::Submodule => 0,
-                    EntryKind::File if !is_read(&path) => continue,
-                    _ => self.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
-                };
-                entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable, flaw });
-            }
-        }
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(entries)
-    }
-
     /// A file's content.
     pub(super) fn blob(&self, id: BlobId, limit: u64) -> Result<Vec<u8>, Fault> {
         self.read(id.0, ObjectType::Blob, limit, "the file in bytes")
     }
 
-    fn tree(&self, id: Id) -> Result<Vec<u8>, Fault> {
+    /// A directory as it is stored.
+    pub(super) fn tree(&self, id: Id) -> Result<Vec<u8>, Fault> {
         self.read(id, ObjectType::Tree, TREE_BYTES, "a directory in bytes")
     }
 
-    fn header(&self, id: Id) -> Result<Option<(u64, ObjectType)>, Fault> {
+    /// Bytes and kind of an object; `None` if it does not exist.
+    pub(super) fn header(&self, id: Id) -> Result<Option<(u64, ObjectType)>, Fault> {
         match self.odb.read_header(id.oid()?) {
             Ok((size, kind)) => Ok(Some((size as u64, kind))),
             Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
@@ -267,7 +225,7 @@ impl Objects {
 }
 
 /// It is not there, or not what it was: whose fault that is, the mirror knows.
-fn damaged(what: &str) -> Fault {
+pub(super) fn damaged(what: &str) -> Fault {
     Fault::Corrupt { what: what.to_owned() }
 }
 
@@ -281,7 +239,7 @@ fn read_commit(bytes: &[u8]) -> Option<CommitInfo> {
     let text = String::from_utf8_lossy(bytes);
     let message = text.split_once("\n\n").map_or("", |(_, message)| message);
     let subject = message.trim_start().lines().next().unwrap_or_default();
-    let subject = subject.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    let subject = subject.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).take(200).collect();
     Some(CommitInfo { tree, subject })
 }
 
@@ -290,8 +248,9 @@ fn read_parents(bytes: &[u8]) -> Vec<Id> {
     lines.map_while(|line| line.strip_prefix(b"parent ")).filter_map(Id::parse).collect()
 }
 
+/// The kind of a [`TreeItem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ItemKind {
+pub(super) enum ItemKind {
     File,
     Directory,
     Symlink,
@@ -300,7 +259,7 @@ enum ItemKind {
 
 impl ItemKind {
     /// What it is in a listing; `None` if it is a directory.
-    fn entry(self) -> Option<EntryKind> {
+    pub(super) fn entry(self) -> Option<EntryKind> {
         match self {
             Self::Directory => None,
             Self::File => Some(EntryKind::File),
@@ -310,11 +269,19 @@ impl ItemKind {
     }
 }
 
-struct TreeItem<'a> {
-    kind: ItemKind,
-    executable: bool,
-    name: &'a [u8],
-    id: Id,
+/// A file, directory, link or submodule in a directory.
+pub(super) struct TreeItem<'a> {
+    pub(super) kind: ItemKind,
+    pub(super) executable: bool,
+    pub(super) name: &'a [u8],
+    pub(super) id: Id,
+}
+
+impl<'a> TreeItem<'a> {
+    /// The items of a directory as it is stored.
+    pub(super) fn all(bytes: &'a [u8]) -> impl Iterator<Item = Result<Self, Fault>> {
+        TreeItems(bytes)
+    }
 }
 
 /// The items of a tree object: `<octal mode> <name>\0<20 bytes>`, one after the other.

@@ -1,25 +1,26 @@
 //! A commit of a remote, ready to be read.
 
-pub(super) mod path_flaw;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use self::path_flaw::PathFlaw;
 use super::ancestry::{Ancestry, ancestry};
+use super::entry::{Entry, EntryKind};
 use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
 use super::large_files::{LargeFiles, WantedFiles};
 use super::lfs::{self, Pointer};
 use super::mirror::Generation;
+use super::missing_directory::MissingDirectory;
 use super::objects::Objects;
 use super::permits::TenantPermits;
 use super::reference::BaseDir;
 use super::settings::Limits;
+use super::skipped_trees::SkippedTrees;
 use super::submodules;
+use super::walk::walk;
 
 /// A commit with its files, immutable. Cheap to clone; keeps the mirror that it reads from.
 #[derive(Clone)]
@@ -51,34 +52,6 @@ struct Inner {
     generation: Option<Arc<Generation>>,
     limits: Limits,
     share: TenantPermits,
-}
-
-/// A file, symlink or submodule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Path from the root of the repository. What is no plain text in it is escaped.
-    pub path: String,
-    /// Id of its content.
-    pub id: BlobId,
-    /// Bytes of its content; 0 for submodules.
-    pub size: u64,
-    /// Its kind.
-    pub kind: EntryKind,
-    /// Whether it is an executable file.
-    pub executable: bool,
-    /// What is wrong with its path, which then need not be its own.
-    pub flaw: Option<PathFlaw>,
-}
-
-/// The kind of an [`Entry`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryKind {
-    /// A regular file.
-    File,
-    /// A symbolic link; its content is its target, and it is never followed.
-    Symlink,
-    /// A submodule that was not fetched.
-    Submodule,
 }
 
 impl Snapshot {
@@ -130,6 +103,37 @@ impl Snapshot {
         }
         let found = self.inner.objects.directory(self.inner.root, base_dir);
         found.map(|id| id.map(TreeId)).map_err(|cause| self.unread(base_dir.to_string(), cause))
+    }
+
+    /// What is there in place of a directory that does not exist.
+    pub async fn missing_directory(&self, base_dir: &BaseDir) -> Result<MissingDirectory, Error> {
+        let base_dir = base_dir.clone();
+        self.blocking(move |snapshot| snapshot.instead_of(&base_dir)).await?
+    }
+
+    fn instead_of(&self, base_dir: &BaseDir) -> Result<MissingDirectory, Error> {
+        if let Some((path, submodule, rest)) = self.submodule_at(base_dir.path()) {
+            let found = submodule.instead_of(&BaseDir::parse(rest)?)?;
+            let parent = BaseDir::parse(&format!("{path}/{}", found.parent.path()))?;
+            return Ok(MissingDirectory { base_dir: base_dir.clone(), commit: self.commit, parent, ..found });
+        }
+        let mut parent = base_dir.split().0;
+        let directory = loop {
+            // The root is always there.
+            match self.tree_at(&parent)? {
+                Some(TreeId(directory)) => break directory,
+                None => parent = parent.split().0,
+            }
+        };
+        let child = MissingDirectory::child(base_dir, &parent);
+        let names = self.inner.objects.names(directory);
+        let names = names.map_err(|cause| self.unread(parent.to_string(), cause))?;
+        let instead =
+            names.iter().find(|(name, _)| name == child).and_then(|(_, kind)| kind.map(EntryKind::is_no_directory));
+        let fetched = |name: &str| self.submodules.contains_key(format!("{parent}/{name}").trim_start_matches('/'));
+        let directories = names.into_iter().filter(|(name, kind)| kind.is_none() || fetched(name));
+        let directories = directories.map(|(name, _)| name).collect();
+        Ok(MissingDirectory { base_dir: base_dir.clone(), commit: self.commit, parent, instead, directories })
     }
 
     /// The submodules that `.gitmodules` knows. Blocks.
@@ -261,23 +265,23 @@ impl Snapshot {
 
     /// All entries of the directory, recursively, ordered by path. Blocks.
     pub fn entries(&self, base_dir: &BaseDir) -> Result<Vec<Entry>, Error> {
-        self.listing(base_dir, |_| true)
+        self.list(base_dir, &mut 0, None)
     }
 
     /// The same without the files that nobody reads: they cost nothing, and need not be there. Blocks.
-    pub fn listing(&self, base_dir: &BaseDir, is_read: impl Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
-        self.list(base_dir, &mut 0, &is_read)
+    pub fn listing(&self, base_dir: &BaseDir, skipped: &SkippedTrees) -> Result<Vec<Entry>, Error> {
+        self.list(base_dir, &mut 0, Some(skipped))
     }
 
     /// The limit holds for all submodules together, which have `seen` so far.
-    fn list(&self, base_dir: &BaseDir, seen: &mut usize, is_read: &dyn Fn(&str) -> bool) -> Result<Vec<Entry>, Error> {
+    fn list(&self, base_dir: &BaseDir, seen: &mut usize, skipped: Option<&SkippedTrees>) -> Result<Vec<Entry>, Error> {
         if let Some((path, submodule, rest)) = self.submodule_at(base_dir.path()) {
-            return submodule.list_below(path, &BaseDir::parse(rest)?, seen, is_read);
+            return submodule.list_below(path, &BaseDir::parse(rest)?, seen, skipped);
         }
         let inner = &self.inner;
         let walked = inner.objects.directory(inner.root, base_dir).and_then(|directory| {
             let directory = directory.ok_or(Fault::MissingDirectory)?;
-            inner.objects.walk(directory, base_dir.path(), &inner.limits, seen, is_read)
+            walk(&inner.objects, directory, base_dir.path(), &inner.limits, seen, skipped)
         });
         let mut walked = walked.map_err(|cause| self.unread(base_dir.to_string(), cause))?;
         if let Some(large) = &self.large {
@@ -292,7 +296,7 @@ impl Snapshot {
         for entry in walked {
             match self.submodules.get(&entry.path) {
                 Some(submodule) => {
-                    entries.extend(submodule.list_below(&entry.path, &BaseDir::root(), seen, is_read)?);
+                    entries.extend(submodule.list_below(&entry.path, &BaseDir::root(), seen, skipped)?);
                 }
                 None => entries.push(entry),
             }
@@ -307,9 +311,9 @@ impl Snapshot {
         own: &str,
         base_dir: &BaseDir,
         seen: &mut usize,
-        is_read: &dyn Fn(&str) -> bool,
+        skipped: Option<&SkippedTrees>,
     ) -> Result<Vec<Entry>, Error> {
-        let mut entries = self.list(base_dir, seen, &|path| is_read(&format!("{own}/{path}")))?;
+        let mut entries = self.list(base_dir, seen, skipped)?;
         for entry in &mut entries {
             entry.path = format!("{own}/{}", entry.path);
         }

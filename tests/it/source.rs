@@ -9,8 +9,8 @@ use std::{
 use mainstay::{
     failure::{Class, chain},
     source::{
-        BaseDir, Consumer, ConsumerKind, Credentials, Error, Reference, Remote, RemoteUrl, Secret, Settings, Snapshot,
-        Source,
+        BaseDir, Consumer, ConsumerKind, Credentials, Error, Reference, Remote, RemoteUrl, Secret, Settings,
+        SkippedTrees, Snapshot, Source,
     },
 };
 use tempfile::TempDir;

@@ -114,6 +114,7 @@ const ACTING: &[&str] = &[
     "src/apply/put.rs",
     "src/apply/replicas.rs",
     "src/apply/report.rs",
+    "src/apply/rerun.rs",
     "src/apply/revert.rs",
     "src/apply/server_side.rs",
     "src/apply/writer.rs",
@@ -129,6 +130,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/perform.rs",
     "src/gitsync/reconcile.rs",
     "src/gitsync/report.rs",
+    "src/gitsync/rerun.rs",
     "src/gitsync/schedule.rs",
     "src/gitsync/registry.rs",
     "src/function/context.rs",
@@ -216,7 +218,7 @@ const CIRCLES: &[(&str, &[usize])] = &[
     ("function", &[2, 2, 4, 5]),
     ("registry", &[4]),
     ("runtimes", &[2]),
-    ("source", &[3, 6, 8]),
+    ("source", &[6, 8]),
 ];
 
 /// The same in the embedded cluster and in the measurement.

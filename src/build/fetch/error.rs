@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crate::api::build::{BuildFailure, FailureReason, MAX_MESSAGE};
 use crate::failure::{Class, chain};
+use crate::object::is_unprintable;
 use crate::source::{self, Commit, Fault, SshFault};
 
 /// An attempt that failed.
@@ -135,7 +136,8 @@ fn is_full(error: &io::Error) -> bool {
 
 /// The text as a message: without control characters, cut to the maximum length.
 fn message(text: &str) -> String {
-    let mut message: String = text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+    let mut message: String =
+        text.chars().map(|c| if is_unprintable(c) && c != '\n' { '\u{fffd}' } else { c }).collect();
     message.truncate(message.floor_char_boundary(MAX_MESSAGE));
     message
 }

@@ -13,7 +13,7 @@ use k8s_openapi::ByteString;
 
 use super::error::{Error, Finding};
 use super::tree::{Node, Tree};
-use super::{Bounds, InGit, listing};
+use super::{Bounds, InGit};
 use crate::api::git_repository::RepositoryAuth;
 use crate::source::{
     self, Access, BaseDir, Commit, EntryKind, Fault, Reference, Remote, ResolvedRef, Settings, SharedHostKeys,
@@ -98,38 +98,8 @@ async fn checked(snapshot: Snapshot, in_git: &InGit) -> Result<Snapshot, Error> 
     match tree {
         Some(tree) if tree == in_git.tree => Ok(snapshot),
         Some(_) => Err(Error::BranchMoved { commit: in_git.commit, why: "its directory is not what was recorded" }),
-        None => Err(missing_directory(&snapshot, &in_git.base_dir).await?.into()),
+        None => Err(Finding::source(snapshot.missing_directory(&in_git.base_dir).await?.to_string()).into()),
     }
-}
-
-/// The problem of a missing directory.
-async fn missing_directory(snapshot: &Snapshot, base_dir: &BaseDir) -> Result<Finding, Error> {
-    let mut above = base_dir.path();
-    let parent = loop {
-        above = above.rsplit_once('/').map_or("", |(above, _)| above);
-        let parent = BaseDir::parse(above)?;
-        if above.is_empty() || snapshot.tree(&parent).await?.is_some() {
-            break parent;
-        }
-    };
-    let child = base_dir.path()[above.len()..].trim_start_matches('/').split('/').next().unwrap_or_default();
-    let shown = format!("/{above}{}{child}", if above.is_empty() { "" } else { "/" });
-    let asked = parent.clone();
-    let entries = snapshot.blocking(move |snapshot| snapshot.entries(&asked)).await?;
-    let what = match entries.iter().flatten().find(|entry| entry.path == shown[1..]).map(|entry| entry.kind) {
-        Some(EntryKind::File) => format!("`{shown}` is a file"),
-        Some(EntryKind::Symlink) => format!("`{shown}` is a symbolic link, which is not followed; name its target"),
-        Some(EntryKind::Submodule) => format!("`{shown}` is a submodule, which is not fetched"),
-        None => {
-            let prefix = if above.is_empty() { 0 } else { above.len() + 1 };
-            let names = entries.iter().flatten().filter_map(|entry| entry.path.get(prefix..)?.split('/').next());
-            let mut names: Vec<_> = names.collect();
-            names.dedup();
-            format!("there is no `{shown}`; {}", listing(&format!("`{parent}`"), &names))
-        }
-    };
-    let commit = snapshot.commit;
-    Ok(Finding::source(format!("baseDir `{base_dir}` is not a directory at commit {commit}: {what}")))
 }
 
 /// Writes the files of the directory. Blocks.

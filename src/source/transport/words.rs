@@ -1,9 +1,11 @@
 //! Messages of servers, as they may be shown.
 
+use crate::object::is_unprintable;
+
 /// A server's message as one short line.
 pub(super) fn clean(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    let text: String = text.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).take(200).collect();
     text.trim().to_owned()
 }
 

@@ -7,6 +7,7 @@
 //! another.
 
 use super::fault::SignatureFault;
+use crate::object::is_unprintable;
 
 /// What begins a signature at the end of a tag.
 const BEGINNINGS: [&[u8]; 4] = [
@@ -120,7 +121,7 @@ pub(super) fn tag_is_about(raw: &[u8]) -> Option<TagTarget<'_>> {
 
 /// A name from a repository, for people.
 pub(super) fn shown(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { '?' } else { c }).take(100).collect()
+    String::from_utf8_lossy(name).chars().map(|c| if is_unprintable(c) { '?' } else { c }).take(100).collect()
 }
 
 /// The first header with this name.

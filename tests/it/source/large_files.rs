@@ -20,7 +20,7 @@ async fn got(source: &Source, remote: &Remote) -> Result<BTreeMap<String, String
 async fn got_below(source: &Source, remote: &Remote, base_dir: &str) -> Result<BTreeMap<String, String>, Error> {
     let base_dir = BaseDir::parse(base_dir).unwrap();
     let list = move |snapshot: &Snapshot| {
-        let listing = snapshot.listing(&base_dir, mainstay::manifest::reads)?;
+        let listing = snapshot.listing(&base_dir, &SkippedTrees::new(mainstay::manifest::reads))?;
         let mut read = |entry: &mainstay::source::Entry| snapshot.read(entry);
         mainstay::manifest::not_ignored(listing, &mut read, &mainstay::manifest::Limits::new(|| Duration::ZERO))
     };

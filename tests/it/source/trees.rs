@@ -1,5 +1,7 @@
 //! Trees that no client writes: too deep, too many, with themselves in them.
 
+use std::sync::Arc;
+
 use git2::Oid;
 
 use super::{hostile::band, *};
@@ -53,6 +55,63 @@ async fn a_few_directories_that_are_in_each_other_many_times_are_not_all_listed(
     let snapshot = bench.sync(&commit).await.unwrap();
     let base_dir = BaseDir::parse(&"d0/".repeat(7)).unwrap();
     assert_eq!(snapshot.entries(&base_dir).unwrap().len(), 1000);
+}
+
+fn is_yaml(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "yaml")
+}
+
+/// The listing of the newest commit, of which only YAML files are read.
+async fn listed_with(source: &Source, remote: &Remote, skipped: &Arc<SkippedTrees>) -> Result<Vec<String>, String> {
+    let (snapshot, skipped) = (sync(source, remote, "main").await.unwrap(), Arc::clone(skipped));
+    let listed = snapshot.blocking(move |snapshot| snapshot.listing(&BaseDir::root(), &skipped));
+    let entries = listed.await.unwrap().map_err(|error| error.fault().to_string())?;
+    Ok(entries.into_iter().map(|entry| entry.path).collect())
+}
+
+#[tokio::test]
+async fn directories_without_files_that_are_read_are_looked_at_once_and_count_for_limits() {
+    let mut origin = Origin::new();
+    origin.file("a.yaml", "a: 1\n").file("src/one/x.txt", "x").file("src/two/y.txt", "y").file("src/z.txt", "z");
+    let first = origin.commit("first");
+    let mirrors = tempfile::tempdir().unwrap();
+    let mut bounded = settings(mirrors.path());
+    bounded.allow_local = true;
+    bounded.limits.entries = 8;
+    let (source, remote) = (Source::new(bounded), anonymous(origin.path().to_str().unwrap()));
+    let (skipped, fresh) = (Arc::new(SkippedTrees::new(is_yaml)), || Arc::new(SkippedTrees::new(is_yaml)));
+    assert_eq!(listed_with(&source, &remote, &skipped).await.unwrap(), ["a.yaml"]);
+
+    // A directory that is not looked at need not be there.
+    origin.file("src/two/b.yaml", "b: 1\n").commit("a file that is read, beside those that are not");
+    let git = git2::Repository::open_bare(origin.path()).unwrap();
+    let root = git.find_commit(Oid::from_str(&first).unwrap()).unwrap().tree().unwrap();
+    let one = root.get_path(Path::new("src/one")).unwrap().id().to_string();
+    std::fs::remove_file(origin.path().join("objects").join(&one[..2]).join(&one[2..])).unwrap();
+    assert_eq!(listed_with(&source, &remote, &skipped).await.unwrap(), ["a.yaml", "src/two/b.yaml"]);
+    let missing = listed_with(&source, &remote, &fresh()).await.unwrap_err();
+    assert!(missing.contains("is missing"), "{missing}");
+
+    // Eight files and directories are there; the ninth is one too many, wherever it is.
+    origin.file("src/one/x.txt", "x").file("more.txt", "").commit("nine");
+    let limit = Err("the number of files and directories is larger than the limit of 8".to_owned());
+    assert_eq!(listed_with(&source, &remote, &skipped).await, limit);
+    assert_eq!(listed_with(&source, &remote, &fresh()).await, limit);
+}
+
+#[tokio::test]
+async fn a_directory_that_was_skipped_counts_where_it_is_moved_to() {
+    let mut bench = Bench::new(small()).await;
+    let (skipped, name) = (Arc::new(SkippedTrees::new(is_yaml)), "n".repeat(255));
+    let listed = async |bench: &Bench| listed_with(&bench.source, &bench.remote(), &skipped).await;
+    bench.origin.clear().file(&format!("{}x.txt", "d/".repeat(60)), "").commit("deep");
+    assert_eq!(listed(&bench).await, Ok(vec![]));
+    bench.origin.clear().file(&format!("{}x.txt", "d/".repeat(101)), "").commit("too deep");
+    assert_eq!(listed(&bench).await, Err("the depth of directories is larger than the limit of 100".to_owned()));
+    bench.origin.clear().file(&format!("{}x.txt", format!("{name}/").repeat(15)), "").commit("long");
+    assert_eq!(listed(&bench).await, Ok(vec![]));
+    bench.origin.clear().file(&format!("b/{}x.txt", format!("{name}/").repeat(16)), "").commit("too long");
+    assert_eq!(listed(&bench).await, Err("a path in bytes is larger than the limit of 4096".to_owned()));
 }
 
 #[tokio::test]

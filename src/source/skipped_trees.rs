@@ -1,0 +1,144 @@
+//! Directories in which no file is read, remembered by their tree ids: a listing then costs what changed and what is read,
+//! however much else the repository holds.
+//!
+//! Invariant: only a directory is remembered that holds nothing but directories and files that are not read, so that leaving
+//! it out changes no listing; what of it counts for a limit is kept.
+//! Invariant: at most twice [`MOST`] directories are remembered, those that were met last.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::mem;
+
+use parking_lot::Mutex;
+
+use super::id::Id;
+
+/// Directories after which those that were not met since are forgotten: about 1 MiB.
+const MOST: usize = 16 * 1024;
+
+/// Which files are read, by their names, and the directories without any. Shared by all that read the same files.
+pub struct SkippedTrees {
+    is_read: fn(&str) -> bool,
+    known: Mutex<Known>,
+}
+
+/// Those that were met lately, and those that were met before.
+#[derive(Default)]
+struct Known {
+    young: HashMap<Id, Extent>,
+    old: HashMap<Id, Extent>,
+}
+
+/// What of a directory counts for the limits of a listing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Files and directories below it.
+    pub(super) entries: u32,
+    /// Bytes of the longest path below it, relative to it.
+    pub(super) path_bytes: u32,
+    /// How many directories are below each other in it.
+    pub(super) depth: u32,
+}
+
+impl SkippedTrees {
+    /// For listings in which the files whose names `is_read` accepts are read.
+    pub fn new(is_read: fn(&str) -> bool) -> Self {
+        Self { is_read, known: Mutex::default() }
+    }
+
+    /// Whether a file with this name is read.
+    pub(super) fn reads(&self, name: &str) -> bool {
+        (self.is_read)(name)
+    }
+
+    /// What counts of a directory in which nothing is read; `None` if it is not known to be one.
+    pub(super) fn get(&self, tree: Id) -> Option<Extent> {
+        let mut known = self.known.lock();
+        if let Some(extent) = known.young.get(&tree) {
+            return Some(*extent);
+        }
+        let extent = *known.old.get(&tree)?;
+        known.insert(tree, extent);
+        Some(extent)
+    }
+
+    /// Remembers a directory in which nothing is read.
+    pub(super) fn insert(&self, tree: Id, extent: Extent) {
+        self.known.lock().insert(tree, extent);
+    }
+}
+
+impl Known {
+    fn insert(&mut self, tree: Id, extent: Extent) {
+        if self.young.len() >= MOST {
+            self.old = mem::take(&mut self.young);
+        }
+        self.young.insert(tree, extent);
+    }
+}
+
+impl Extent {
+    /// Adds a file with a name of so many bytes.
+    pub(super) fn add_file(&mut self, name: usize) {
+        self.entries = self.entries.saturating_add(1);
+        self.path_bytes = self.path_bytes.max(narrow(name));
+    }
+
+    /// Adds a directory with a name of so many bytes.
+    pub(super) fn add_directory(&mut self, name: usize, below: Self) {
+        self.add_file(name);
+        self.entries = self.entries.saturating_add(below.entries);
+        if below.entries > 0 {
+            self.path_bytes = self.path_bytes.max(narrow(name).saturating_add(1).saturating_add(below.path_bytes));
+        }
+        self.depth = self.depth.max(below.depth.saturating_add(1));
+    }
+}
+
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl fmt::Debug for SkippedTrees {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = self.known.lock();
+        f.debug_struct("SkippedTrees").field("known", &(known.young.len() + known.old.len())).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: usize) -> Id {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&(number as u64).to_le_bytes());
+        Id(bytes)
+    }
+
+    #[test]
+    fn those_that_are_met_again_stay_and_the_others_go() {
+        let trees = SkippedTrees::new(|_| false);
+        let extent = |number| Extent { entries: narrow(number), ..Extent::default() };
+        for number in 0..3 * MOST {
+            trees.insert(id(number), extent(number));
+            assert_eq!(trees.get(id(7.min(number))), Some(extent(7.min(number))));
+        }
+        assert_eq!(trees.get(id(8)), None);
+        assert_eq!(trees.get(id(3 * MOST - 1)), Some(extent(3 * MOST - 1)));
+        let known = trees.known.lock();
+        assert!(known.young.len() + known.old.len() <= 2 * MOST);
+    }
+
+    #[test]
+    fn an_extent_is_that_of_the_whole_directory() {
+        let mut inner = Extent::default();
+        inner.add_file(5);
+        inner.add_directory(3, Extent::default());
+        assert_eq!(inner, Extent { entries: 2, path_bytes: 5, depth: 1 });
+        let mut outer = Extent::default();
+        outer.add_file(2);
+        outer.add_directory(4, inner);
+        assert_eq!(outer, Extent { entries: 4, path_bytes: 10, depth: 2 });
+    }
+}

@@ -1,0 +1,130 @@
+//! Walks through the directories of a commit.
+//!
+//! Invariant: one directory is in memory at a time, and a walk ends at the limit of entries.
+//! Invariant: a directory that is skipped counts for the limits as if it were walked through.
+
+use std::collections::HashSet;
+
+use super::Limits;
+use super::entry::{Entry, EntryKind};
+use super::error::Fault;
+use super::id::{BlobId, Id};
+use super::objects::{ItemKind, Objects, TreeItem, damaged};
+use super::path_flaw::{self, PathFlaw};
+use super::skipped_trees::{Extent, SkippedTrees};
+
+const PATH_BYTES: usize = 4096;
+const DEPTH: usize = 100;
+
+/// A directory that is waiting.
+struct Waiting {
+    path: String,
+    tree: Id,
+    depth: usize,
+    flaw_above: Option<PathFlaw>,
+    /// The directory that it is in, by its number; the first one is in none.
+    parent: Option<usize>,
+    /// Bytes of its name.
+    name: usize,
+}
+
+/// A directory that was walked through.
+struct Walked {
+    tree: Id,
+    parent: Option<usize>,
+    /// Bytes of its name.
+    name: usize,
+    /// What is in it, once that is known of all that is in it; `None` if something in it is listed.
+    unlisted: Option<Extent>,
+}
+
+/// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path. Files that are not read are left
+/// out, and nothing of them is looked at; without `skipped`, every file is read. `seen` counts what is there, with what was
+/// seen before.
+pub(super) fn walk(
+    objects: &Objects,
+    root: Id,
+    prefix: &str,
+    limits: &Limits,
+    seen: &mut usize,
+    skipped: Option<&SkippedTrees>,
+) -> Result<Vec<Entry>, Fault> {
+    let mut entries = Vec::new();
+    let mut walked: Vec<Walked> = Vec::new();
+    let first = Waiting { path: prefix.to_owned(), tree: root, depth: 0, flaw_above: None, parent: None, name: 0 };
+    let mut waiting = vec![first];
+    while let Some(Waiting { path: prefix, tree, depth, flaw_above, parent, name }) = waiting.pop() {
+        if depth > DEPTH {
+            return Err(Fault::TooLarge { what: "the depth of directories", limit: DEPTH as u64 });
+        }
+        // What is above a limit is walked through, to say which one.
+        if let Some(extent) = skipped.and_then(|skipped| skipped.get(tree))
+            && extent.entries as usize <= limits.entries.saturating_sub(*seen)
+            && prefix.len() + 1 + extent.path_bytes as usize <= PATH_BYTES
+            && extent.depth as usize <= DEPTH - depth
+        {
+            *seen += extent.entries as usize;
+            if let Some(above) = parent.and_then(|parent| walked[parent].unlisted.as_mut()) {
+                above.add_directory(name, extent);
+            }
+            continue;
+        }
+        let bytes = objects.tree(tree)?;
+        let mut names = HashSet::new();
+        let mut unlisted = skipped.is_some().then(Extent::default);
+        let number = walked.len();
+        for item in TreeItem::all(&bytes) {
+            let item = item?;
+            *seen += 1;
+            if *seen > limits.entries {
+                let limit = limits.entries as u64;
+                return Err(Fault::TooLarge { what: "the number of files and directories", limit });
+            }
+            let twice = (!names.insert(item.name)).then_some(PathFlaw::Twice);
+            let flaw = flaw_above.or_else(|| PathFlaw::of(item.name)).or(twice);
+            let name = path_flaw::shown(item.name);
+            if prefix.len() + name.len() + 1 > PATH_BYTES {
+                return Err(Fault::TooLarge { what: "a path in bytes", limit: PATH_BYTES as u64 });
+            }
+            if item.kind == ItemKind::File && skipped.is_some_and(|skipped| !skipped.reads(&name)) {
+                if let Some(unlisted) = &mut unlisted {
+                    unlisted.add_file(name.len());
+                }
+                continue;
+            }
+            let length = name.len();
+            let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+            let Some(kind) = item.kind.entry() else {
+                let (tree, depth, parent) = (item.id, depth + 1, Some(number));
+                waiting.push(Waiting { path, tree, depth, flaw_above: flaw, parent, name: length });
+                continue;
+            };
+            let size = match kind {
+                EntryKind::Submodule => 0,
+                _ => objects.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
+            };
+            unlisted = None;
+            entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable, flaw });
+        }
+        walked.push(Walked { tree, parent, name, unlisted });
+    }
+    if let Some(skipped) = skipped {
+        remember(walked, skipped);
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+/// Remembers the directories in which nothing is listed. What is in a directory was walked through after it.
+fn remember(mut walked: Vec<Walked>, skipped: &SkippedTrees) {
+    while let Some(Walked { tree, parent, name, unlisted }) = walked.pop() {
+        if let Some(extent) = unlisted {
+            skipped.insert(tree, extent);
+        }
+        let Some(parent) = parent.and_then(|parent| walked.get_mut(parent)) else { continue };
+        match (unlisted, &mut parent.unlisted) {
+            (Some(extent), Some(above)) => above.add_directory(name, extent),
+            (_, above) => *above = None,
+        }
+    }
+}
