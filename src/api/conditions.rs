@@ -41,6 +41,8 @@ impl Type {
 pub enum Reason {
     /// Everything of the commit is applied.
     Applied,
+    /// The commit is applied, and has no manifest under `baseDir`.
+    NoManifests,
     /// Applied, waiting for health.
     Progressing,
     /// Healthy.
@@ -75,6 +77,8 @@ pub enum Reason {
     PruneFailed,
     /// A guard keeps objects from being deleted.
     PruneHeld,
+    /// The GitSync is being deleted, and its objects with it.
+    Deleting,
     /// A kind with managed objects cannot be watched, so drift is not detected.
     WatchFailed,
     /// The API server cannot be reached.

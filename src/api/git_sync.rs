@@ -55,7 +55,8 @@ pub struct GitSyncSpec {
     /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,
-    /// How long applied objects may take to become healthy; later, Ready is False.
+    /// How long applied objects may take to become healthy; later, Ready is False. Also how long removed objects may take to
+    /// be gone; later, an Event with the reason DeletionStuck names them.
     #[serde(default = "five_minutes")]
     pub timeout: Span,
     /// Whether to stop syncing: nothing is applied, pruned or reverted.
@@ -137,7 +138,8 @@ impl GitSyncSpec {
     }
 }
 
-/// Observed state of a GitSync. Written at most once per 5 s.
+/// Observed state of a GitSync. Commits, conditions, failures and first reverts are written at once, changes of counters at
+/// most once per 5 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncStatus {
@@ -160,6 +162,9 @@ pub struct GitSyncStatus {
     /// Value of the annotation `mainstay.dev/requestedAt` of the last performed request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_request: Option<String>,
+    /// Value of the annotation `mainstay.dev/rerun` of the last performed request to run a Job or Pod again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_rerun: Option<String>,
     /// Since when the repository cannot be reached; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
@@ -194,6 +199,9 @@ pub struct GitSyncStatus {
     /// Objects that were removed from the repository, but are not deleted because of a prune guard; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<String>,
+    /// Objects that were removed from the repository and are still being deleted; at most 20. They hold no commit up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terminating: Vec<Terminating>,
     /// The commit that waits for a window; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<Frozen>,
@@ -293,6 +301,24 @@ pub struct Pause {
     /// Time at which the break glass ends; absent if it has no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+    /// What is wrong with the time at which it was meant to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// An object that is being deleted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Terminating {
+    /// The object.
+    pub object: String,
+    /// The finalizers that it waits for: whoever set them has to take them off. Without any it waits for its grace period, or
+    /// for what it holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// Time at which it was to be gone (its `deletionTimestamp`).
+    #[schemars(with = "TimeSchema")]
+    pub since: Time,
 }
 
 /// An object whose changes are not reverted, because with it the repository could not be read.

@@ -17,7 +17,7 @@ pub mod receiver;
 mod schemas;
 
 pub use amount::Amount;
-pub use duration::Span;
+pub use duration::{NotADuration, Span};
 pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};

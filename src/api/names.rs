@@ -40,6 +40,9 @@ pub const KEEPS: [&str; 9] = [
 ];
 /// On a GitSync: the full commit id for which the prune guards are lifted.
 pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
+/// On a Job or Pod in the repository: a value other than before runs it again. On a GitSync: `[namespace/]name token` runs
+/// what it manages under that name again, once for each value.
+pub const RERUN: &str = "mainstay.dev/rerun";
 /// On a GitSync: the full commit id that is applied although a window holds it back.
 pub const OVERRIDE_WINDOW: &str = "mainstay.dev/override-window";
 /// On a GitSync, beside [`OVERRIDE_WINDOW`]: the commit, a blank, and the user who says to have asked for that.

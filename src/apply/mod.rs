@@ -3,6 +3,7 @@
 //! - [`Writer`]: the store behind its lock, the locks of the objects, and the cluster; `owners`: what GitSyncs and
 //!   Functions read from the store and hand to it
 //! - `put`: an apply for a commit or a Function, with adoption, and many of them; `prune`: deletions and releases
+//! - `rerun`: what has come to its end is created anew
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `edit`: what was changed, by whom
 //! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count
 //! - [`FollowUp`]: what the drift loop has to do because of a write
@@ -19,6 +20,7 @@ mod prune;
 mod put;
 mod replicas;
 mod report;
+mod rerun;
 #[expect(clippy::disallowed_methods, reason = "the latency of reverts is measured")]
 mod revert;
 mod server_side;
@@ -28,5 +30,6 @@ mod writer;
 pub use follow_up::{FollowUp, FollowUps};
 pub use prune::Pruned;
 pub use put::{Applied, Change, Expect, Put, Step};
+pub use rerun::Rerun;
 pub use revert::ServerLoad;
 pub use writer::{Announcement, Writer};

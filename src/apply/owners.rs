@@ -11,12 +11,12 @@ use super::Writer;
 use super::follow_up::FollowUp;
 use crate::api::git_sync::Revert;
 use crate::cluster::KindId;
-use crate::managed::Policy;
 use crate::managed::desired::Desired;
 use crate::managed::objects::Topic;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
 use crate::managed::written::Accepted;
+use crate::managed::{PauseEnd, Policy};
 use crate::object::{Digest, Key, Owner};
 
 /// Objects that are accepted under one hold of the store's lock.
@@ -91,7 +91,7 @@ impl Writer {
             store.hold(owner, Arc::clone(desired), LastApplied::default());
             store.get_mut(&desired.key).is_some_and(|mut managed| {
                 let was_paused = managed.phase.pause().is_some();
-                managed.phase.begin_pause(None);
+                managed.phase.begin_pause(PauseEnd::Open);
                 !was_paused
             })
         };

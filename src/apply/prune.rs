@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::Writer;
 use crate::api::names::SYNC_LABEL;
-use crate::cluster::{Error, Guard, Kind, Part, Propagation, Removal};
-use crate::managed::deletion::{Deletion, Permission, may_delete};
+use crate::cluster::{Error, Guard, Kind, Part, Propagation, Removal, Terminating};
+use crate::managed::deletion::{Deletion, Kept, Permission, may_delete};
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::released;
 use crate::object::{Key, Owner, prune_order};
@@ -31,9 +31,14 @@ pub enum Pruned {
         deleted: bool,
     },
     /// It is being deleted.
-    Terminating,
+    Terminating {
+        /// Whether we asked for it now; else somebody had asked before.
+        requested: bool,
+        /// What it waits for.
+        awaits: Terminating,
+    },
     /// It is kept, for a reason.
-    Kept(&'static str),
+    Kept(Kept),
     /// The deletion was refused.
     Failed(Error),
 }
@@ -79,7 +84,7 @@ impl Writer {
             };
             match may_delete(key, &meta, label, entry, permission, self.now()) {
                 Deletion::Allowed => {}
-                Deletion::UnderWay => return Ok(Pruned::Terminating),
+                Deletion::UnderWay(awaits) => return Ok(Pruned::Terminating { requested: false, awaits }),
                 Deletion::NotOurs => return Ok(Pruned::Gone { deleted: false }),
                 Deletion::Kept(why) => return Ok(Pruned::Kept(why)),
             }
@@ -88,7 +93,7 @@ impl Writer {
                 resource_version: meta.resource_version.as_deref(),
             };
             match self.cluster().delete(&kind, namespace, &key.name, guard, Propagation::Background).await {
-                Ok(Removal::Terminating) => return Ok(Pruned::Terminating),
+                Ok(Removal::Terminating(awaits)) => return Ok(Pruned::Terminating { requested: true, awaits }),
                 Ok(Removal::Gone | Removal::Absent) => return Ok(Pruned::Gone { deleted: true }),
                 Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
                 Err(error) => return Err(error),

@@ -26,6 +26,7 @@ impl Writer {
             Some(live) => Some(live),
             None => match self.cluster().get(&desired.kind, namespace, name).await? {
                 Some(live) if !self.is_reported_drift(desired, &live) => return Ok(()),
+                None if self.stays_absent(&desired.key) => return Ok(()),
                 live => live.map(Cow::Owned),
             },
         };

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::Writer;
 use super::edit::{Edit, fields_not_put_back};
 use super::server_side::{Collisions, InPlace};
+use crate::api::git_sync::WHOLE_OBJECT;
 use crate::cluster::{Cause, Error};
 use crate::failure::Backoff;
 use crate::managed::attempts::Ground;
@@ -24,7 +25,7 @@ use crate::managed::verdict::{Reason, Verdict, resource_version};
 use crate::managed::writes::Begun;
 use crate::managed::{projection, reserved};
 use crate::notification::Message;
-use crate::object::{Key, Owner};
+use crate::object::{Key, Owner, printable};
 
 /// How long a revert that failed waits before it is tried again.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
@@ -60,15 +61,21 @@ impl Writer {
             let mut load = None;
             if let Some(seen) = seen {
                 let sent = Instant::now();
-                let done = if reports {
-                    self.report_now(&desired, &seen).await.map(|()| None)
+                let dead_owner = if seen.live.is_none() && !reports { self.dead_owner(&desired).await } else { None };
+                if let Some(cause) = dead_owner {
+                    let (fields, ground) = (vec![WHOLE_OBJECT.to_owned()], Ground::default());
+                    self.note_failure(&desired, seen, NotPutBack { reports, fields, cause, ground }, None);
                 } else {
-                    self.put_back(&desired, &seen).await
-                };
-                load = match done {
-                    Ok(load) => load,
-                    Err(error) => self.fail(&desired, seen, &error, reports, sent),
-                };
+                    let done = if reports {
+                        self.report_now(&desired, &seen).await.map(|()| None)
+                    } else {
+                        self.put_back(&desired, &seen).await
+                    };
+                    load = match done {
+                        Ok(load) => load,
+                        Err(error) => self.fail(&desired, seen, &error, reports, sent),
+                    };
+                }
             }
             self.finish(key);
             load
@@ -82,10 +89,10 @@ impl Writer {
         let mut found = seen.live.as_ref().and_then(Sight::value);
         if found.is_none() {
             found = self.cluster().get(&desired.kind, namespace, &key.name).await?.map(Cow::Owned);
-            if let Some(live) = &found
-                && !self.must_put_back(desired, live)
-            {
-                return Ok(None);
+            match &found {
+                Some(live) if !self.must_put_back(desired, live) => return Ok(None),
+                None if self.stays_absent(key) => return Ok(None),
+                _ => {}
             }
         }
         let found = found.as_deref();
@@ -175,23 +182,65 @@ impl Writer {
         let load = is_overloaded(error, again).then_some(overloaded);
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let (fields, cause) = (fields_not_put_back(desired, live.as_ref(), error), crate::failure::chain(error));
-        let failure = NotPutBack { reports, fields: fields.clone(), cause: cause.clone(), ground: Ground::of(error) };
+        let failure = NotPutBack { reports, fields, cause, ground: Ground::of(error) };
+        self.note_failure(desired, seen, failure, error.retry_after());
+        load
+    }
+
+    /// An object is not as it must be, for a reason. It is looked at again after its backoff, and not before `after`.
+    fn note_failure(&self, desired: &Arc<Desired>, seen: Seen, failure: NotPutBack, after: Option<Duration>) {
+        let key = &desired.key;
+        let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
+        let NotPutBack { reports, fields, cause, .. } = failure.clone();
         let failed = self.store().revert_failed(key, seen, failure);
-        let Some((owner, attempts)) = failed else { return load };
+        let Some((owner, attempts)) = failed else { return };
         if !reports && attempts >= REMARKABLE {
             let (subject, object) = (owner.clone(), key.to_string());
             let message = Message::NotPutBack { subject, object, fields, cause };
             let live = live.unwrap_or_default();
             self.announce(&owner, Some((desired, &live)), &message);
         }
-        let wait = RETRY.jittered(attempts, fastrand::f64()).max(error.retry_after().unwrap_or_default());
+        let wait = RETRY.jittered(attempts, fastrand::f64()).max(after.unwrap_or_default());
         if let Some(mut managed) = self.store().get_mut(key)
             && let Some(reverts) = &mut managed.failing().reverts
         {
             reverts.not_before = Some(Instant::now() + wait);
         }
         self.notify(&owner);
-        load
+    }
+
+    /// The object is gone. Whether it stays so, for it had ended.
+    pub(super) fn stays_absent(&self, key: &Key) -> bool {
+        let stays = self.store().stays_absent(key);
+        if stays {
+            self.notify_owner_of(key);
+        }
+        stays
+    }
+
+    /// What is said of an object that vanished and whose document names owners none of which is there: the garbage
+    /// collector takes it away as often as it is put back. An owner that cannot be looked up counts as there.
+    async fn dead_owner(&self, desired: &Desired) -> Option<String> {
+        if self.store().get(&desired.key).is_some_and(|managed| managed.ended.is_some()) {
+            return None;
+        }
+        let body = desired.object.value();
+        let owners = body.pointer("/metadata/ownerReferences")?.as_array().filter(|owners| !owners.is_empty())?;
+        let mut named = String::new();
+        for owner in owners {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            let kind = self.cluster().kind(text("apiVersion"), text("kind")).await.ok()??;
+            let namespace = desired.key.namespace.as_deref().filter(|_| kind.namespaced);
+            let live = self.cluster().get_metadata(&kind, namespace, text("name")).await.ok()?;
+            if live.is_some_and(|live| live.uid.as_deref() == Some(text("uid"))) {
+                return None;
+            }
+            let [kind, name, uid] = [text("kind"), text("name"), text("uid")].map(printable);
+            named = format!("its owner {kind} {name} (uid {uid})");
+        }
+        Some(format!(
+            "{named} does not exist, so the garbage collector deletes it; take metadata.ownerReferences out of its manifest"
+        ))
     }
 
     /// A Namespace or a definition is there: what failed for want of it is tried at once.

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::follow_up::{FollowUp, FollowUps};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Regarding};
 use crate::liveness::Component;
 use crate::managed::desired::Desired;
 use crate::managed::pending::Next;
@@ -32,8 +32,8 @@ const AFTER_PAUSE: Duration = Duration::from_millis(50);
 pub struct Announcement<'a> {
     /// For whom the object is managed.
     pub owner: &'a Owner,
-    /// The object, where it is about one: what it must be and what it is.
-    pub object: Option<(&'a Desired, &'a Value)>,
+    /// The object, where it is about one that is there or just was.
+    pub object: Option<Regarding>,
     /// What happened.
     pub message: &'a Message,
 }
@@ -156,7 +156,11 @@ impl Writer {
     }
 
     pub(super) fn announce(&self, owner: &Owner, object: Option<(&Arc<Desired>, &Value)>, message: &Message) {
-        let object = object.map(|(desired, live)| (&**desired, live));
+        let object = object.map(|(desired, live)| Regarding {
+            key: desired.key.clone(),
+            api_version: desired.kind.api_version(),
+            uid: live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned),
+        });
         (self.0.announce)(&Announcement { owner, object, message });
     }
 
@@ -176,20 +180,20 @@ impl Writer {
                 self.follow_up(FollowUp::Revert(key.clone(), generation));
             }
             Next::Paused(until) => {
-                self.announce_pause(key, true);
-                if let Some(until) = until {
+                self.announce_pause(key, true, until.problem());
+                if let Some(until) = until.time() {
                     let wait = Duration::try_from(until - self.now()).unwrap_or_default();
                     self.follow_up(FollowUp::LookAgain(key.clone(), wait + AFTER_PAUSE));
                 }
             }
-            Next::Resumed => self.announce_pause(key, false),
+            Next::Resumed => self.announce_pause(key, false, None),
         }
     }
 
-    fn announce_pause(&self, key: &Key, paused: bool) {
+    fn announce_pause(&self, key: &Key, paused: bool, problem: Option<&'static str>) {
         let owner = self.store().get(key).map(|managed| managed.owner.clone());
         if let Some(owner) = owner {
-            let message = Message::Paused { subject: owner.clone(), object: key.to_string(), paused };
+            let message = Message::Paused { subject: owner.clone(), object: key.to_string(), paused, problem };
             self.announce(&owner, None, &message);
             self.notify(&owner);
         }

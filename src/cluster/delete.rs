@@ -3,6 +3,8 @@
 //! Invariant: a delete only affects the object that was read: uid and, if given, resourceVersion must match.
 
 use http::Method;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use super::connect::Cluster;
@@ -33,14 +35,31 @@ pub struct Guard<'a> {
 }
 
 /// The result of a delete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// It did not exist.
     Absent,
     /// It is gone.
     Gone,
-    /// It has a deletionTimestamp and waits for finalizers, its grace period or its dependents.
-    Terminating,
+    /// It waits for finalizers, its grace period or its dependents.
+    Terminating(Terminating),
+}
+
+/// What an object that is being deleted says of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terminating {
+    /// Its finalizers. Without any it waits for its grace period, or for what it holds.
+    pub finalizers: Vec<String>,
+    /// Its `deletionTimestamp`: when it was to be gone.
+    pub since: Timestamp,
+}
+
+impl Terminating {
+    /// What the metadata of an object say, if it is being deleted.
+    pub fn of(meta: &ObjectMeta) -> Option<Self> {
+        let since = meta.deletion_timestamp.as_ref()?.0;
+        Some(Self { finalizers: meta.finalizers.clone().unwrap_or_default(), since })
+    }
 }
 
 impl Cluster {
@@ -89,13 +108,17 @@ fn options(guard: Guard<'_>, propagation: Propagation) -> Value {
 /// Servers answer with a `Status` if the object is gone; otherwise, and for some kinds always, with the object.
 fn removal(answer: &Value) -> Removal {
     let metadata = &answer["metadata"];
-    let waits = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let finalizers = texts(&metadata["finalizers"]);
+    let waits = !finalizers.is_empty()
         || metadata["deletionGracePeriodSeconds"].as_u64().is_some_and(|seconds| seconds > 0)
-        || answer["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
-    if answer["kind"] != "Status" && metadata["deletionTimestamp"].is_string() && waits {
-        Removal::Terminating
-    } else {
-        Removal::Gone
+        || !texts(&answer["spec"]["finalizers"]).is_empty();
+    let since = metadata["deletionTimestamp"].as_str().and_then(|since| since.parse().ok());
+    match since {
+        Some(since) if waits && answer["kind"] != "Status" => Removal::Terminating(Terminating { finalizers, since }),
+        _ => Removal::Gone,
     }
 }
 
@@ -115,10 +138,15 @@ mod tests {
     #[test]
     fn tells_gone_from_terminating() {
         assert_eq!(removal(&json!({ "kind": "Status", "status": "Success" })), Removal::Gone);
-        let waiting = json!({ "kind": "ConfigMap", "metadata": { "deletionTimestamp": "x", "finalizers": ["a/b"] } });
-        assert_eq!(removal(&waiting), Removal::Terminating);
-        let namespace = json!({ "kind": "Namespace", "metadata": { "deletionTimestamp": "x" }, "spec": { "finalizers": ["kubernetes"] } });
-        assert_eq!(removal(&namespace), Removal::Terminating);
+        let (at, since) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z".parse().unwrap());
+        let terminating = |finalizers: &[&str]| {
+            let finalizers = finalizers.iter().map(ToString::to_string).collect();
+            Removal::Terminating(Terminating { finalizers, since })
+        };
+        let waiting = json!({ "kind": "ConfigMap", "metadata": { "deletionTimestamp": at, "finalizers": ["a/b"] } });
+        assert_eq!(removal(&waiting), terminating(&["a/b"]));
+        let namespace = json!({ "kind": "Namespace", "metadata": { "deletionTimestamp": at }, "spec": { "finalizers": ["kubernetes"] } });
+        assert_eq!(removal(&namespace), terminating(&[]));
         assert_eq!(removal(&json!({ "kind": "Pod", "metadata": { "name": "a" } })), Removal::Gone);
     }
 }

@@ -78,8 +78,12 @@ impl Cluster {
         };
         let find = |table: &Table| -> Option<Arc<Kind>> {
             let called = |row: &&Arc<Kind>| {
-                row.preferred
-                    && group.is_none_or(|group| &*row.group == group)
+                // A group, or a version and a group; other than the preferred version only if it is named.
+                let in_group = |group: &str| {
+                    let rest = group.strip_prefix(&*row.version).and_then(|rest| rest.strip_prefix('.'));
+                    (row.preferred && *row.group == *group) || rest == Some(&*row.group)
+                };
+                group.map_or(row.preferred, in_group)
                     && (*row.plural == *name
                         || *row.singular == *name
                         || row.kind.to_lowercase() == name

@@ -41,7 +41,7 @@ mod watch_decoder;
 pub use apply::{Apply, Part, Persistence};
 pub use connect::{Cluster, Origin, ProxySettings};
 pub use count::{Counted, Requests, Verb};
-pub use delete::{Guard, Propagation, Removal};
+pub use delete::{Guard, Propagation, Removal, Terminating};
 pub use error::{Attempt, Cause, Error, Target};
 pub use event::{Event, EventType, Regarding};
 pub use event_recorder::{EventRecorder, EventWriter};

@@ -176,7 +176,8 @@ impl Drift {
                 let Some(key) = kind.key_of(&live) else { return };
                 let (next, owner) = {
                     let mut store = self.writer.store();
-                    let status = |managed: &Managed| (managed.health.clone(), managed.failure().is_some());
+                    let status =
+                        |managed: &Managed| (managed.health.clone(), managed.failure().is_some(), managed.ended);
                     let before = store.get(&key).map(status);
                     let next = store.see(kind, &key, live, Instant::now(), self.writer.now());
                     let changed = store.get(&key).filter(|managed| Some(status(managed)) != before);
@@ -203,6 +204,7 @@ impl Drift {
             }
             WatchEvent::Deleted(live) => {
                 let Some(key) = kind.key_of(&live) else { return };
+                self.writer.store().note_end(kind, &key, &live);
                 self.miss(kind, &key, resource_version(&live));
             }
             WatchEvent::Failed(error) => {

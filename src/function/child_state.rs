@@ -14,6 +14,7 @@ use crate::api::build::{MAX_MESSAGE, Termination, parse_termination};
 use crate::api::conditions::cut;
 use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, FUNCTION_UID, MANAGER};
 use crate::managed::{AppliedConfiguration, fields};
+use crate::object::is_unprintable;
 
 /// Maximum bytes of a text from a pod or a condition.
 const MAX_TEXT: usize = 1024;
@@ -361,7 +362,7 @@ fn text<'v>(live: &'v Value, path: &str) -> &'v str {
 
 /// A text as one line, cut.
 fn short(text: &str) -> String {
-    cut(text, MAX_TEXT).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    cut(text, MAX_TEXT).chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
 }
 
 /// The longest suffix of `text` with at most `most` bytes.

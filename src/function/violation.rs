@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::api::function_conditions::Reason;
+use crate::object::is_unprintable;
 
 /// Maximum bytes of a user's text that a message repeats.
 const SHOWN: usize = 200;
@@ -88,7 +89,7 @@ pub fn reason(violations: &[Violation]) -> Reason {
 /// The part of a user's text that a message repeats.
 pub(super) fn shown(text: &str) -> String {
     let short = crate::api::conditions::cut(text, SHOWN);
-    let clean: String = short.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let clean: String = short.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect();
     if short.len() < text.len() { clean + "…" } else { clean }
 }
 

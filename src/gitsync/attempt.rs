@@ -11,8 +11,11 @@ use super::context::{Context, git_syncs};
 use super::failures::Failures;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
+use super::prune;
 use super::registry;
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::tally::Tally;
+use super::terminating::TerminatingObjects;
 use super::unread::UnreadObjects;
 use super::windows::{self, Freeze};
 use crate::api::GitSync;
@@ -67,6 +70,18 @@ pub(super) struct SyncState {
     pub(super) frozen_since: Option<Timestamp>,
     /// What the repository could not be read with, of what is managed here; `None` until the status was asked.
     pub(super) unread: Option<UnreadObjects>,
+    /// Objects that left and are still being deleted; `None` until a round looked.
+    pub(super) terminating: Option<TerminatingObjects>,
+    /// What was done so far for a commit that is not applied in full.
+    pub(super) tally: Option<(Commit, Tally)>,
+    /// The last request to run something again that was acted on.
+    pub(super) rerun: Option<String>,
+    /// The annotation that is to lift the guards, and what is wrong with it.
+    pub(super) refused_permission: Option<(String, String)>,
+    /// The commit that is being read; `None` as long as it is not known.
+    pub(super) reading: Option<Commit>,
+    /// What of a commit with problems could be read: each object, and where it would be if its kind is not namespaced.
+    pub(super) readable: HashSet<Key>,
     /// The last commit that was applied although a window held it back.
     pub(super) window_override: Option<WindowOverride>,
 }
@@ -99,7 +114,9 @@ impl Attempt<'_> {
         max_age: Duration,
     ) -> Result<Option<Outcome>, Refused> {
         let found = self.look_up(resolved, remote, max_age).await?;
+        self.state.reading = Some(found.commit);
         let (commit, request) = (found.commit, resolved.request(found.commit, remote));
+        self.check_permission(resolved, commit);
         if self.state.settled.as_ref() == Some(&request) {
             return Ok(None);
         }
@@ -125,6 +142,7 @@ impl Attempt<'_> {
             row.desired = Some(Arc::new(keys));
             row.planned = Some(commit.to_string());
             row.suspended = false;
+            row.cannot_read = None;
         });
         let observed = self.observe(&desired).await?;
         let facts = plan::Facts {
@@ -144,6 +162,22 @@ impl Attempt<'_> {
             self.state.settled = Some(request);
         }
         Ok(Some(outcome))
+    }
+
+    /// Refuses a permission that is none, aloud.
+    fn check_permission(&mut self, resolved: &ResolvedSync, commit: Commit) {
+        let refused = resolved.allow_prune.clone().and_then(|value| {
+            let problem = prune::refused_permission(&value, self.owner, &commit.to_string())?;
+            Some((value, problem))
+        });
+        let before = self.state.refused_permission.take();
+        if let Some((value, problem)) = &refused
+            && before.is_none_or(|(before, _)| before != *value)
+        {
+            let message = Message::AnnotationInvalid { subject: self.owner.clone(), problem: problem.clone() };
+            self.context.emit(self.owner, &message);
+        }
+        self.state.refused_permission = refused;
     }
 
     /// Whether a commit was begun before a window could hold it back: then it is finished.
@@ -178,7 +212,7 @@ impl Attempt<'_> {
     }
 
     /// Whether what is applied is just that.
-    fn is_applied(&self, desired: &DesiredState) -> bool {
+    pub(super) fn is_applied(&self, desired: &DesiredState) -> bool {
         let before = self.sync.status.as_ref().and_then(|status| status.applied_tree_id.clone());
         let applied = match self.state.applied {
             Some((_, tree)) => tree.map(|tree| tree.to_string()),

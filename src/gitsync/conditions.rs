@@ -6,11 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::outcome::{Facts, Outcome};
+use super::terminating;
 use super::windows::{Freeze, is_in_part};
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::Failure;
 use crate::failure::Class;
 use crate::managed::Summary;
+use crate::object::{printable, printable_lines};
 
 /// What Ready says of a commit that came over `git://`.
 const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use https:// or ssh://, or `verify`";
@@ -32,6 +34,11 @@ pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
         |until| format!("until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
     );
     format!("commit {commit} is held back: {}, {until}", freeze.by)
+}
+
+/// What is said of a directory without any object.
+pub(super) fn no_manifests(base_dir: &str) -> String {
+    format!("baseDir {} holds no manifest: no *.yaml, *.yml or *.json file with an object in it", printable(base_dir))
 }
 
 /// How applying a commit went; see [`Outcome::Applied`].
@@ -60,7 +67,7 @@ pub(super) struct Conditions<'a> {
 
 impl Conditions<'_> {
     fn set(&mut self, kind: Type, status: &str, reason: Reason, message: &str) {
-        conditions::set(self.all, kind, status, reason, message, self.generation, self.now);
+        conditions::set(self.all, kind, status, reason, &printable_lines(message), self.generation, self.now);
     }
 
     fn progress(&mut self, reconciling: bool, stalled: bool, reason: Reason, message: &str) {
@@ -190,6 +197,11 @@ impl Conditions<'_> {
             return;
         }
         if let Some(guard) = guard {
+            let guard = match facts.refused_permission {
+                Some(problem) => format!("{guard}. {problem}"),
+                None => guard.to_owned(),
+            };
+            let guard = &*guard;
             self.set(Type::Ready, "False", Reason::PruneHeld, guard);
             self.progress(false, true, Reason::PruneHeld, guard);
             return;
@@ -203,18 +215,25 @@ impl Conditions<'_> {
             self.progress(true, false, Reason::WatchFailed, &message);
             return;
         }
+        let is_empty = facts.summary.objects == 0 && held.is_empty() && pruning == 0;
+        let applied_reason = if is_empty { Reason::NoManifests } else { Reason::Applied };
         let mut message = format!("applied commit {commit}");
-        for text in note
+        let deleting = facts.terminating.and_then(terminating::named);
+        for text in is_empty
+            .then(|| no_manifests(facts.base_dir))
             .into_iter()
-            .map(str::to_owned)
+            .chain(note.map(str::to_owned))
             .chain(facts.unprotected.then(|| UNPROTECTED.to_owned()))
             .chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len())))
+            .chain(deleting.clone())
+            .chain(facts.refused_permission.map(str::to_owned))
         {
             message = format!("{message}; {text}");
         }
         let Some(timeout) = facts.wait.filter(|_| facts.summary.objects > facts.summary.healthy) else {
-            self.set(Type::Ready, "True", Reason::Applied, &message);
-            self.progress(pruning > 0, false, Reason::Applied, "waiting for deletions to finish");
+            self.set(Type::Ready, "True", applied_reason, &message);
+            let waits = deleting.unwrap_or_else(|| "waiting for deletions to finish".to_owned());
+            self.progress(pruning > 0, false, Reason::Applied, &waits);
             return;
         };
         if let Some((key, why)) = facts.summary.broken.first.first() {

@@ -11,13 +11,13 @@ use super::placement::{Reach, label};
 use super::registry::Registry;
 use crate::api::GitSync;
 use crate::apply::{Announcement, Writer};
-use crate::cluster::Kind;
+use crate::cluster::{Kind, Regarding};
 use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
 use crate::object::Owner;
 use crate::secrets::Secrets;
-use crate::source::{Pushes, Repositories, Source};
+use crate::source::{Pushes, Repositories, SkippedTrees, Source};
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -40,6 +40,8 @@ pub struct Context {
     pub registry: Registry,
     /// What files decoded to.
     pub memory: Arc<manifest::DecodeCache>,
+    /// Directories without manifests.
+    pub skipped: Arc<SkippedTrees>,
     /// Bounds of decoding.
     pub limits: manifest::Limits,
     /// Namespaces whose GitSyncs may touch everything.
@@ -84,6 +86,7 @@ impl Context {
             pushes,
             registry: Registry::default(),
             memory: Arc::default(),
+            skipped: Arc::new(SkippedTrees::new(manifest::reads)),
             limits: manifest::Limits::new(move || started.elapsed()),
             trusted,
             announce: Box::new(announce),
@@ -106,6 +109,11 @@ impl Context {
 
     pub(super) fn emit(&self, owner: &Owner, message: &Message) {
         (self.announce)(&Announcement { owner, object: None, message });
+    }
+
+    /// Emits a message about an object that is there or just was.
+    pub(super) fn emit_about(&self, owner: &Owner, object: Regarding, message: &Message) {
+        (self.announce)(&Announcement { owner, object: Some(object), message });
     }
 
     /// What metrics say of every GitSync.

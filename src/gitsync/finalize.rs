@@ -25,6 +25,7 @@ use crate::apply::Pruned;
 use crate::cluster::{Cluster, Error, Kind, Part, Scope};
 use crate::failure::{Class, chain};
 use crate::managed::inventory::Entry;
+use crate::notification::WhyPruned;
 use crate::object::{Key, prune_order};
 
 /// How often it is tried to let go of the objects of a GitSync that is gone, and how long is waited in between.
@@ -171,8 +172,8 @@ impl Attempt<'_> {
         Ok(End::Done)
     }
 
-    async fn delete_all(&self, going: Vec<(Key, Entry)>, permission: Permission) -> Result<End, Refused> {
-        let mut end = End::Done;
+    async fn delete_all(&mut self, going: Vec<(Key, Entry)>, permission: Permission) -> Result<End, Refused> {
+        let mut terminating = Vec::new();
         let mut kept = Vec::new();
         let mut failed = None;
         let entries = self.inventory().unwrap_or_default();
@@ -180,12 +181,23 @@ impl Attempt<'_> {
         self.context
             .writer
             .prune(self.label, going, permission, |key, pruned| match pruned {
-                Pruned::Terminating if awaits(&own, &key) => end = End::Waiting,
-                Pruned::Gone { .. } | Pruned::Terminating => {}
+                Pruned::Terminating { requested, awaits: found } => {
+                    if requested {
+                        self.emit_pruned(&key, &entries, &WhyPruned::WithItsGitSync);
+                    }
+                    if awaits(&own, &key) {
+                        terminating.push((key, found));
+                    }
+                }
+                Pruned::Gone { deleted: true } => self.emit_pruned(&key, &entries, &WhyPruned::WithItsGitSync),
+                Pruned::Gone { deleted: false } => {}
                 Pruned::Kept(_) => kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone()))),
                 Pruned::Failed(error) => failed = Some((key, error)),
             })
             .await;
+        let end = if terminating.is_empty() { End::Done } else { End::Waiting };
+        self.state.terminating.get_or_insert_default().replace(terminating);
+        self.emit_stuck();
         if let Some((key, error)) = failed {
             return Err(refused(&key, "deleted", &error));
         }

@@ -7,9 +7,10 @@
 //!   [`placement`] gives documents their place in the cluster
 //! - **decide**: [`windows`] (of [`cron`] schedules) may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
-//! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again, and
-//!   [`finalize`] lets go of everything when the GitSync goes
-//! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]
+//! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
+//!   [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes
+//! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]; [`urgency`]
+//!   says how soon it is written
 //!
 //! Invariant: nothing changed means no request.
 //! Invariant: any problem in the documents means that nothing of the commit is applied or pruned.
@@ -41,11 +42,16 @@ mod reconcile;
 pub mod registry;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
+#[expect(clippy::disallowed_methods, reason = "what is being deleted is looked at again at a time")]
+mod rerun;
 mod resolve;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
+mod tally;
+mod terminating;
 mod unread;
+mod urgency;
 pub mod windows;
 
 pub use context::{Context, Input, SyncFacts};

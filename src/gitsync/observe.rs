@@ -17,10 +17,11 @@ use super::attempt::Attempt;
 use super::outcome::Refused;
 use super::placement::{self, Placing, Served};
 use super::plan::{self, DesiredState, Live, Observed};
+use super::prune;
 use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
+use super::terminating::TerminatingObjects;
 use crate::api::conditions::Reason;
-use crate::api::names::ALLOW_PRUNE;
 use crate::api::{GitRepository, GitSync};
 use crate::cluster::{Cluster, Error, Kind, Selection};
 use crate::failure::{Class, chain};
@@ -28,9 +29,11 @@ use crate::managed::Desired;
 use crate::managed::inventory::Inventory;
 use crate::manifest::{self, Problem};
 use crate::notification::Message;
-use crate::object::Key;
+use crate::object::{Key, Object, Owner};
 use crate::secrets::{Known, SecretData};
-use crate::source::{self, Ancestry, Reference, Remote, RemoteUrl, ResolvedRef, Snapshot, Verification};
+use crate::source::{
+    self, Ancestry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, Snapshot, Verification,
+};
 
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
@@ -143,13 +146,11 @@ impl Attempt<'_> {
             Some(tree) => Some(tree),
             None if request.allows_prune() => None,
             None => {
+                let missing = snapshot.missing_directory(base_dir).await?;
+                let managed = self.inventory().map_or(0, |inventory| inventory.0.len());
                 return Err(Refused::invalid(
                     Reason::SourceInvalid,
-                    format!(
-                        "baseDir {base_dir} does not exist at commit {}; nothing is deleted. Put it back, or set the \
-                         annotation {ALLOW_PRUNE} to the commit to delete everything",
-                        found.commit
-                    ),
+                    without_directory(&missing, managed, self.owner, &found.commit.to_string()),
                 ));
             }
         };
@@ -193,26 +194,28 @@ impl Attempt<'_> {
 
     /// The files of the snapshot as objects, placed in the cluster.
     async fn decode(
-        &self,
+        &mut self,
         remote: &Remote,
         snapshot: Snapshot,
         directory: &Directory,
     ) -> Result<Vec<Arc<Desired>>, Refused> {
         let (memory, limits) = (Arc::clone(&self.context.memory), self.context.limits.clone());
         let (base_dir, bounds) = (directory.base_dir.clone(), limits.clone());
+        let skipped = Arc::clone(&self.context.skipped);
         let list = move |snapshot: &Snapshot| {
-            let listing = snapshot.listing(&base_dir, manifest::reads)?;
+            let listing = snapshot.listing(&base_dir, &skipped)?;
             manifest::not_ignored(listing, &mut |entry| snapshot.read(entry), &bounds)
         };
         let snapshot = self.source().fetch_large_files(remote, snapshot, list).await?;
-        let base_dir = directory.base_dir.clone();
+        let (base_dir, skipped) = (directory.base_dir.clone(), Arc::clone(&self.context.skipped));
         let decoded = snapshot
             .blocking(move |snapshot| {
-                let listing = snapshot.listing(&base_dir, manifest::reads)?;
+                let listing = snapshot.listing(&base_dir, &skipped)?;
                 manifest::decode(&listing, &mut |entry| snapshot.read(entry), &memory, &limits)
             })
             .await??;
         if !decoded.problems.is_empty() {
+            self.state.readable = self.readable(&decoded.objects, directory);
             return Err(refused_for(&decoded.problems));
         }
         let mut served = Served::new();
@@ -228,7 +231,21 @@ impl Attempt<'_> {
             label: self.label,
             reach: self.context.reach(self.namespace()),
         };
-        placement::place(&decoded.objects, &served, &placing).map_err(|problems| refused_for(&problems))
+        let placed = placement::place(&decoded.objects, &served, &placing);
+        placed.map_err(|problems| {
+            self.state.readable = self.readable(&decoded.objects, directory);
+            refused_for(&problems)
+        })
+    }
+
+    /// The objects of a commit that has problems, each also as it would be called if its kind had no namespaces. What this
+    /// GitSync may not touch it cannot keep for itself either.
+    fn readable(&self, objects: &[Arc<Object>], directory: &Directory) -> HashSet<Key> {
+        let placed = |object: &Arc<Object>| {
+            let namespace = object.key.namespace.clone().unwrap_or_else(|| Arc::from(&*directory.target_namespace));
+            [object.key.in_namespace(Some(namespace)), object.key.in_namespace(None)]
+        };
+        objects.iter().flat_map(placed).filter(|key| self.reaches(key)).collect()
     }
 
     /// A new agent that cannot use the newest commit goes on keeping what the last one applied.
@@ -281,8 +298,20 @@ impl Attempt<'_> {
                 waiting.insert(key);
             }
         }
-        Ok(Observed { inventory, kept, waiting, live })
+        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
+        Ok(Observed { inventory, kept, waiting, live, terminating })
     }
+}
+
+/// What is said of a commit without the directory, and of the objects that were applied from it.
+fn without_directory(missing: &MissingDirectory, managed: usize, sync: &Owner, commit: &str) -> String {
+    let kept = match managed {
+        0 => return missing.to_string(),
+        1 => "the object that came from it is kept".to_owned(),
+        managed => format!("the {managed} objects that came from it are kept"),
+    };
+    let allow = prune::allow_prune(sync, commit);
+    format!("{missing}; {kept}. Put it back, or delete what is kept with: {allow}")
 }
 
 fn refused_for(problems: &[Problem]) -> Refused {

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::windows::Freeze;
 use crate::api::conditions::Reason;
-use crate::api::git_sync::{Failure, WindowOverride};
+use crate::api::git_sync::{Failure, Terminating, WindowOverride};
 use crate::failure::{Class, chain};
-use crate::managed::Summary;
+use crate::managed::{Listed, Summary};
 use crate::{cluster, source};
 
 /// How the last attempt ended.
@@ -79,10 +79,14 @@ pub struct Facts<'a> {
     pub applied: Option<(&'a str, &'a str)>,
     /// Request that was acted on.
     pub request: Option<&'a str>,
+    /// Request to run something again that was acted on.
+    pub rerun: Option<&'a str>,
     /// How it ended.
     pub outcome: &'a Outcome,
     /// What is known of the objects.
     pub summary: &'a Summary,
+    /// The directory of the repository, as the spec writes it.
+    pub base_dir: &'a str,
     /// Whether Ready waits for health, and for how long.
     pub wait: Option<Duration>,
     /// Whether there are windows.
@@ -91,6 +95,10 @@ pub struct Facts<'a> {
     pub unprotected: bool,
     /// The commit that was applied although a window held it back.
     pub window_override: Option<&'a WindowOverride>,
+    /// What is wrong with the annotation that is to lift the guards.
+    pub refused_permission: Option<&'a str>,
+    /// Objects that left and are still being deleted; `None` when nobody has looked yet.
+    pub terminating: Option<&'a Listed<Terminating>>,
 }
 
 /// Why an attempt did not come to applying anything.

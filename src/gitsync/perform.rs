@@ -8,16 +8,20 @@ use futures::StreamExt;
 use jiff::Timestamp;
 
 use super::attempt::Attempt;
+use super::conditions;
 use super::outcome::{Outcome, Refused};
 use super::plan::{DesiredState, Plan, Why};
-use super::prune::{self, Permission};
+use super::prune::{self, Held, Permission};
 use super::resolve::SyncRequest;
+use super::tally::Tally;
 use crate::api::conditions::Reason;
 use crate::apply::{Applied, Change, Pruned};
+use crate::cluster::Regarding;
 use crate::failure::{Class, chain};
 use crate::managed::Desired;
-use crate::notification::Message;
-use crate::object::Key;
+use crate::managed::inventory::{Inventory, uid_text};
+use crate::notification::{Message, WhyPruned};
+use crate::object::{Key, can_end};
 
 impl Attempt<'_> {
     /// Carries the plan out: what is about to be created is written down, then objects are applied, then what left is
@@ -39,7 +43,8 @@ impl Attempt<'_> {
         }
         // The commit counts from now on: what left it is never brought back.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
-        let mut tally = Tally { unchanged: plan.unchanged.len(), ..Tally::default() };
+        let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
+        let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
         self.state.paused.clear();
         let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
         for steps in plan.stages.values() {
@@ -60,11 +65,14 @@ impl Attempt<'_> {
         self.save_inventory().await?;
         self.state.awaits_others = awaits_takers
             || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
-            || plan.leaving.held.iter().any(|(_, why)| *why == prune::AWAITS_SIBLINGS);
+            || plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)));
         let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !self.state.awaits_others {
             self.complete(desired, &tally, began);
+        } else {
+            self.state.tally = Some((desired.commit, tally));
         }
+        self.emit_stuck();
         let note = self.state.rebuilt.then(|| {
             "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
                 .to_owned()
@@ -74,7 +82,7 @@ impl Attempt<'_> {
             _ => Timestamp::now(),
         };
         self.state.since = Some((request.commit, since));
-        let guard = plan.leaving.guard_text(&request.commit.to_string());
+        let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
         let failures = self.state.failed.shown();
         Ok(Outcome::Applied { failures, held: left.held, guard, pruning: left.pruning, note, since })
     }
@@ -82,11 +90,19 @@ impl Attempt<'_> {
     /// Deletes what left, where that may be done now.
     async fn let_leave(&mut self, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
         let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
-        let mut held = plan.leaving.held.iter().map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
+        let commit = request.commit.to_string();
+        let text = |(key, why): &(Key, Held)| format!("{key}: {}", why.text(self.owner, &commit));
+        let mut held = plan.leaving.held.iter().map(text).collect::<Vec<_>>();
         let inventory = self.inventory().unwrap_or_default();
         let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
         held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
         drop(inventory);
+        held.extend(self.context.registry.with(self.owner, |view| {
+            let taker = |key: &Key| Some((key.to_string(), view.taker_that_cannot_read(key)?));
+            let waits =
+                |(key, taker)| format!("{key}: waits for GitSync {taker}, which cannot read the commit, to take it");
+            plan.leaving.handed_over.iter().filter_map(taker).map(waits).collect::<Vec<_>>()
+        }));
         if !may_prune {
             // Not tried in this round: it is held, and has not failed again.
             self.state.failed.forget_deletions();
@@ -96,9 +112,23 @@ impl Attempt<'_> {
         }
         let waiting = self.state.failed.waiting(Instant::now());
         let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
-        let permission = if request.allows_prune() { Permission::Allowed } else { Permission::Unasked };
-        let pruning = self.prune(&due, permission, &mut held, tally).await;
-        Left { held, pruning, is_complete: pruning == 0 }
+        let pruning = self.prune(&due, request, &mut held, tally).await;
+        // What is still being deleted holds no commit up: its finalizers may never come off.
+        Left { held, pruning, is_complete: true }
+    }
+
+    /// Tells of each object that takes longer to go than the timeout.
+    pub(super) fn emit_stuck(&mut self) {
+        let Some(objects) = &mut self.state.terminating else { return };
+        for (key, terminating) in objects.take_stuck(self.sync.spec.timeout.0, Timestamp::now()) {
+            let message = Message::DeletionStuck {
+                subject: self.owner.clone(),
+                object: key.to_string(),
+                finalizers: terminating.finalizers,
+                since: terminating.since.to_string(),
+            };
+            self.context.emit(self.owner, &message);
+        }
     }
 
     /// What is under break glass is applied when that ends.
@@ -119,7 +149,12 @@ impl Attempt<'_> {
                 return;
             }
             Applied::Immutable(error) => {
-                let hint = "a field differs that cannot be changed; delete the object to have it created anew";
+                let hint = if can_end(key) {
+                    "a field differs that cannot be changed; once it has finished, another value of the annotation \
+                     mainstay.dev/rerun in its manifest has it created anew"
+                } else {
+                    "a field differs that cannot be changed; delete the object to have it created anew"
+                };
                 let message = format!("{hint}: {}", chain(&error));
                 self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
                 return;
@@ -155,39 +190,64 @@ impl Attempt<'_> {
     async fn prune(
         &mut self,
         leaving: &[Key],
-        permission: Permission,
+        request: &SyncRequest,
         held: &mut Vec<String>,
         tally: &mut Tally,
     ) -> usize {
         let Some(inventory) = self.inventory() else { return 0 };
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
-        drop(inventory);
+        let commit = request.commit.to_string();
+        let (permission, why) = if request.allows_prune() {
+            (Permission::Allowed, WhyPruned::LeftAndAllowed(commit.clone()))
+        } else {
+            (Permission::Unasked, WhyPruned::Left(commit.clone()))
+        };
         let (writer, label) = (self.context.writer.clone(), Arc::clone(self.label));
-        let mut pruning = 0;
+        let mut terminating = Vec::new();
         writer
             .prune(&label, leaving, permission, |key, pruned| match pruned {
                 Pruned::Gone { deleted } => {
-                    tally.pruned += usize::from(deleted);
+                    if deleted {
+                        tally.pruned += 1;
+                        self.emit_pruned(&key, &inventory, &why);
+                    }
                     self.state.failed.remove(&key);
                     self.context.writer.remove(self.owner, &key);
                 }
-                Pruned::Terminating => {
-                    pruning += 1;
-                    tally.pruned += 1;
+                Pruned::Terminating { requested, awaits } => {
+                    if requested {
+                        tally.pruned += 1;
+                        self.emit_pruned(&key, &inventory, &why);
+                    }
+                    self.state.failed.remove(&key);
+                    terminating.push((key, awaits));
                 }
-                Pruned::Kept(why) => held.push(format!("{key}: {why}")),
+                Pruned::Kept(why) => held.push(format!("{key}: {}", prune::kept(why, &key, self.owner, &commit))),
                 Pruned::Failed(error) => {
                     let after = error.retry_after();
                     self.state.failed.add(&key, error.class(), Reason::PruneFailed, chain(&error), after);
                 }
             })
             .await;
+        let pruning = terminating.len();
+        self.state.terminating.get_or_insert_default().replace(terminating);
         pruning
+    }
+
+    /// Tells of the deletion of an object that the inventory lists.
+    pub(super) fn emit_pruned(&self, key: &Key, inventory: &Inventory, why: &WhyPruned) {
+        let Some(entry) = inventory.0.get(key) else { return };
+        let version = &entry.version;
+        let api_version = if key.group.is_empty() { version.to_string() } else { format!("{}/{version}", key.group) };
+        let regarding = Regarding { key: key.clone(), api_version, uid: entry.uid.map(uid_text) };
+        let message = Message::Pruned { subject: self.owner.clone(), object: key.to_string(), why: why.clone() };
+        self.context.emit_about(self.owner, regarding, &message);
     }
 
     fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {
         let commit = desired.commit;
         let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
+        let becomes_empty = desired.objects.is_empty() && !self.is_applied(desired);
         self.state.applied = Some((commit, desired.tree));
         let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
         let restarted = said.as_deref() == Some(&commit.to_string()) && tally.affected() == 0;
@@ -203,6 +263,11 @@ impl Attempt<'_> {
             };
             self.context.emit(self.owner, &message);
         }
+        if becomes_empty {
+            let why = conditions::no_manifests(&self.sync.spec.base_dir);
+            let message = Message::NoManifests { subject: self.owner.clone(), commit: commit.to_string(), why };
+            self.context.emit(self.owner, &message);
+        }
     }
 }
 
@@ -214,21 +279,4 @@ struct Left {
     pruning: usize,
     /// Whether nothing is left to delete, as far as it may be deleted.
     is_complete: bool,
-}
-
-/// What an attempt did, in numbers.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    created: usize,
-    changed: usize,
-    unchanged: usize,
-    pruned: usize,
-    /// Whether a Namespace or CustomResourceDefinition was created or changed.
-    has_definitions: bool,
-}
-
-impl Tally {
-    fn affected(&self) -> usize {
-        self.created + self.changed + self.pruned
-    }
 }

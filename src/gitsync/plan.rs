@@ -78,6 +78,8 @@ pub struct Observed {
     pub waiting: HashSet<Key>,
     /// What is there of the objects that are neither unchanged nor in one of the two.
     pub live: HashMap<Key, Live>,
+    /// Objects that left and were still being deleted when they were last looked at.
+    pub terminating: HashSet<Key>,
 }
 
 /// The desired state of a commit.
@@ -206,10 +208,11 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
         };
         plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
     }
-    let prune = Prune::of(facts.prune, registry.siblings_pending(branch, commit), facts.allows_prune);
+    let prune = Prune::of(facts.prune, registry.sibling_pending(branch, commit), facts.allows_prune);
     let desired = desired.iter().map(|d| &d.key).collect();
     let elsewhere = |key: &Key| registry.desired_elsewhere(key);
-    plan.leaving = prune::decide(&registry.key(), &desired, &observed.inventory, &elsewhere, prune);
+    plan.leaving =
+        prune::decide(&registry.key(), &desired, &observed.inventory, &observed.terminating, &elsewhere, prune);
     registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
     plan
 }

@@ -8,26 +8,28 @@
 
 use std::collections::HashSet;
 
-use crate::api::names::{ALLOW_PRUNE, GIT_SYNC_DEFINITION};
-pub use crate::managed::deletion::{Deletion, Permission, deletes_objects, may_delete};
+pub use super::registry::Pending;
+use crate::api::names::{ALLOW_PRUNE, GIT_SYNC_DEFINITION, RECONCILE};
+pub use crate::managed::deletion::{Deletion, Kept, Permission, deletes_objects, may_delete};
 use crate::managed::inventory::Inventory;
-use crate::object::{Key, prune_order};
+use crate::object::{Key, Owner, prune_order};
+use crate::source::Commit;
 
 /// Share of the inventory that one commit may delete unasked, from [`MANY`] objects on.
 const SHARE: usize = 2;
 const MANY: usize = 10;
 /// How many objects the message about a guard names.
 const NAMED: usize = 5;
-/// Why an object that left is kept while another GitSync of its branch has not planned the commit.
-pub const AWAITS_SIBLINGS: &str = "waits for the other GitSyncs of this branch";
+/// Characters of an annotation that are shown.
+const SHOWN: usize = 80;
 
 /// What may be deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prune {
     /// Nothing: `prune: false`.
     Off,
-    /// Nothing yet: another GitSync of the same branch has not planned this commit.
-    Deferred,
+    /// Nothing yet: another GitSync has not said what it wants.
+    Deferred(Pending),
     /// What the guards allow.
     Guarded,
     /// Everything that left: the commit was named in `mainstay.dev/allow-prune`.
@@ -35,13 +37,13 @@ pub enum Prune {
 }
 
 impl Prune {
-    /// What a GitSync may delete: as its spec says (`is_on`), while another one may still take something over
-    /// (`siblings_pending`), and with the annotation for this commit (`is_allowed`).
-    pub fn of(is_on: bool, siblings_pending: bool, is_allowed: bool) -> Self {
+    /// What a GitSync may delete: as its spec says (`is_on`), while another one may still take something over (`pending`),
+    /// and with the annotation for this commit (`is_allowed`).
+    pub fn of(is_on: bool, pending: Option<Pending>, is_allowed: bool) -> Self {
         if !is_on {
             Self::Off
-        } else if siblings_pending {
-            Self::Deferred
+        } else if let Some(pending) = pending {
+            Self::Deferred(pending)
         } else if is_allowed {
             Self::Allowed
         } else {
@@ -58,9 +60,66 @@ pub struct Leaving {
     /// Objects that another GitSync desires: they only leave the inventory.
     pub handed_over: Vec<Key>,
     /// Objects that are kept, with the reason.
-    pub held: Vec<(Key, &'static str)>,
+    pub held: Vec<(Key, Held)>,
     /// The guard that holds all of them.
     pub guard: Option<Guard>,
+}
+
+/// Why an object that left is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The GitSync deletes nothing.
+    Off,
+    /// Another GitSync may want it.
+    Awaits(Pending),
+    /// A guard holds everything.
+    Guard,
+    /// It takes other things with it.
+    Much(&'static str),
+}
+
+impl Held {
+    /// What the status says of it, with how to release it.
+    pub fn text(&self, sync: &Owner, commit: &str) -> String {
+        let to_delete = || format!("to delete it: {}", allow_prune(sync, commit));
+        match self {
+            Self::Off => "spec.prune is false; set it to true to have it deleted".to_owned(),
+            Self::Awaits(pending) => format!("waits for {pending}"),
+            Self::Guard => format!("held by a guard; {}", to_delete()),
+            Self::Much(why) => format!("{why}; {}", to_delete()),
+        }
+    }
+}
+
+/// What the status says of an object that is kept as it was found, with how to release it.
+pub(super) fn kept(why: Kept, key: &Key, sync: &Owner, commit: &str) -> String {
+    let namespace = key.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let kind = if key.group.is_empty() { key.kind.to_string() } else { format!("{}.{}", key.kind, key.group) };
+    let name = &key.name;
+    let release = match why {
+        Kept::Annotation(annotation) => {
+            let annotation = annotation.split(": ").next().unwrap_or_default();
+            format!("kubectl annotate {kind} {name}{namespace} {annotation}-")
+        }
+        Kept::Paused => format!("kubectl annotate {kind} {name}{namespace} {RECONCILE}-"),
+        Kept::Unproven | Kept::TakesObjects => allow_prune(sync, commit),
+    };
+    format!("{why}; to delete it: {release}")
+}
+
+/// The command that allows whatever a commit deletes.
+pub(super) fn allow_prune(sync: &Owner, commit: &str) -> String {
+    let (namespace, name) = (sync.resource().namespace(), sync.resource().name());
+    format!("kubectl annotate --overwrite gitsync {name} -n {namespace} {ALLOW_PRUNE}={commit}")
+}
+
+/// What is wrong with the value of [`ALLOW_PRUNE`], if it is no full commit id.
+pub(super) fn refused_permission(value: &str, sync: &Owner, commit: &str) -> Option<String> {
+    let shown = value.chars().take(SHOWN).collect::<String>();
+    let command = allow_prune(sync, commit);
+    value.parse::<Commit>().is_err().then(|| {
+        format!("{ALLOW_PRUNE}: {shown:?} is not a full commit id, so it allows nothing; what is seen now is allowed with: {command}")
+    })
 }
 
 /// Why objects that left are not deleted.
@@ -79,7 +138,7 @@ impl Leaving {
     }
 
     /// What the status says of the guard.
-    pub fn guard_text(&self, commit: &str) -> Option<String> {
+    pub fn guard_text(&self, sync: &Owner, commit: &str) -> Option<String> {
         let names = self.held.iter().take(NAMED).map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(", ");
         let count = self.held.len();
         let what = match self.guard? {
@@ -87,23 +146,26 @@ impl Leaving {
             Guard::TooMany => format!("{count} objects would be deleted, more than half of all; they are kept"),
         };
         let more = if count > NAMED { ", …" } else { "" };
-        Some(format!("{what} ({names}{more}). To delete them, annotate the GitSync with {ALLOW_PRUNE}={commit}"))
+        Some(format!("{what} ({names}{more}). To delete them: {}", allow_prune(sync, commit)))
     }
 }
 
 /// Decides for every object of the inventory of the GitSync `own` that is not `desired` any more whether it is deleted,
-/// handed over or held.
+/// handed over or held. What is being deleted already is only looked at, and counts for no guard.
 pub(super) fn decide(
     own: &Key,
     desired: &HashSet<&Key>,
     inventory: &Inventory,
+    terminating: &HashSet<Key>,
     desired_elsewhere: &dyn Fn(&Key) -> bool,
     prune: Prune,
 ) -> Leaving {
     let mut leaving = inventory.0.keys().filter(|key| !desired.contains(key)).cloned().collect::<Vec<_>>();
     leaving.sort_by(|a, b| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
     let (handed_over, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| desired_elsewhere(key));
-    let mut plan = Leaving { handed_over, ..Leaving::default() };
+    let is_terminating = |key: &Key| prune != Prune::Off && terminating.contains(key);
+    let (terminating, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(is_terminating);
+    let mut plan = Leaving { handed_over, prune: terminating, ..Leaving::default() };
     if leaving.is_empty() {
         return plan;
     }
@@ -115,19 +177,19 @@ pub(super) fn decide(
         None
     };
     match (prune, guard) {
-        (Prune::Off, _) => plan.held = leaving.into_iter().map(|key| (key, "prune is off")).collect(),
-        (Prune::Deferred, _) => {
-            plan.held = leaving.into_iter().map(|key| (key, AWAITS_SIBLINGS)).collect();
+        (Prune::Off, _) => plan.held = leaving.into_iter().map(|key| (key, Held::Off)).collect(),
+        (Prune::Deferred(pending), _) => {
+            plan.held = leaving.into_iter().map(|key| (key, Held::Awaits(pending.clone()))).collect();
         }
-        (Prune::Allowed, _) => plan.prune = leaving,
+        (Prune::Allowed, _) => plan.prune.extend(leaving),
         (Prune::Guarded, Some(guard)) => {
             plan.guard = Some(guard);
-            plan.held = leaving.into_iter().map(|key| (key, "held by a guard")).collect();
+            plan.held = leaving.into_iter().map(|key| (key, Held::Guard)).collect();
         }
         (Prune::Guarded, None) => {
             for key in leaving {
                 match holds_much(own, &key) {
-                    Some(why) => plan.held.push((key, why)),
+                    Some(why) => plan.held.push((key, Held::Much(why))),
                     None => plan.prune.push(key),
                 }
             }
@@ -160,7 +222,6 @@ pub fn awaits(own: &Key, key: &Key) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Owner;
 
     #[test]
     fn a_git_sync_waits_for_nothing_that_waits_for_it() {
@@ -173,5 +234,19 @@ mod tests {
         assert!(awaits("", "Namespace", None, "elsewhere"));
         assert!(awaits("", "ConfigMap", Some("shop"), "shop"));
         assert!(awaits("apiextensions.k8s.io", "CustomResourceDefinition", None, "receivers.mainstay.dev"));
+    }
+
+    #[test]
+    fn only_a_full_commit_id_is_a_permission() {
+        let own = Owner::git_sync("shop", "demo");
+        let refused = |value: &str| refused_permission(value, &own, "c2");
+        assert_eq!(refused(&"a".repeat(40)), None);
+        let text = refused("0123abcd").unwrap();
+        assert!(text.contains(r#""0123abcd" is not a full commit id"#), "{text}");
+        assert!(
+            text.ends_with("kubectl annotate --overwrite gitsync demo -n shop mainstay.dev/allow-prune=c2"),
+            "{text}"
+        );
+        assert!(refused("a\u{202e}b\nc").unwrap().contains(r#""a\u{202e}b\nc""#), "nothing forges a line");
     }
 }

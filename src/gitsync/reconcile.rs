@@ -1,10 +1,9 @@
 //! The task of one GitSync: waits until something may have changed, makes an attempt, and reports it.
 //!
-//! Invariant: every attempt ends in a status, on success and on failure alike, written at most once per 5 s (a request
-//! by annotation is answered at once).
+//! Invariant: every attempt ends in a status, on success and on failure alike, written as soon as `urgency` says.
 //! Invariant: waiting costs nothing: no request is made because time passed, but for the ref lookup at the remote.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,10 @@ use super::outcome::{Outcome, Refused};
 use super::placement::label;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync};
+use super::terminating::{self, TerminatingObjects};
 use super::unread::{self, UnreadObjects};
+use super::urgency::WriteBudget;
+use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::Class;
@@ -48,7 +50,10 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         failures_in_a_row: 0,
         rounds: 0,
         status: None,
-        next_write: None,
+        writes: WriteBudget::default(),
+        grace: None,
+        next_save: None,
+        owed_save: None,
         failed_writes: 0,
         last_seen: None,
         resolved: None,
@@ -129,8 +134,14 @@ pub(super) struct Task {
     pub(super) rounds: u32,
     /// The status as it is written.
     pub(super) status: Option<GitSyncStatus>,
-    /// Before this time it is not written again.
-    pub(super) next_write: Option<Instant>,
+    /// When it may be written again.
+    pub(super) writes: WriteBudget,
+    /// Until when a status that says that objects are not healthy yet is held back, from the first time that it said so.
+    pub(super) grace: Option<Instant>,
+    /// Before this time the inventory is not saved with a status.
+    pub(super) next_save: Option<Instant>,
+    /// When the inventory is saved, which the last status was written without.
+    pub(super) owed_save: Option<Instant>,
     /// Writes of it in a row that failed.
     pub(super) failed_writes: u32,
     /// What of the GitSync the last attempt was made for.
@@ -226,6 +237,7 @@ impl Task {
             let is_forced = changed || is_requested || is_due;
             let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
             self.after(sync, attempted, began);
+            self.run_again(sync).await;
             self.postpone_untried(now);
         }
         self.report(sync).await;
@@ -242,7 +254,9 @@ impl Task {
         match self.attempt(sync).finalize().await {
             Ok(End::Done) => Next::Over,
             Ok(End::Waiting) => {
-                self.next_look = Instant::now() + self.deletion_wait();
+                self.outcome = Some(self.awaits_deletions());
+                self.next_look = Instant::now() + self.deletion_wait(sync);
+                self.report(sync).await;
                 Next::Wait
             }
             Err(refused) => {
@@ -253,6 +267,13 @@ impl Task {
         }
     }
 
+    /// What is said while the objects of a GitSync that is being deleted go.
+    fn awaits_deletions(&self) -> Outcome {
+        let objects = self.state.terminating.as_ref().map(TerminatingObjects::listed).unwrap_or_default();
+        let message = terminating::named(&objects).unwrap_or_else(|| "its objects are being deleted".to_owned());
+        Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message }
+    }
+
     /// Makes an attempt. `None`: nothing was to do.
     async fn try_once(
         &mut self,
@@ -260,6 +281,7 @@ impl Task {
         repository: Option<&GitRepository>,
         is_forced: bool,
     ) -> Result<Option<Outcome>, Refused> {
+        (self.state.reading, self.state.readable) = (None, HashSet::new());
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
         let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some() };

@@ -5,6 +5,7 @@
 //! else has them.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -34,6 +35,31 @@ pub struct Row {
     pub suspended: bool,
     /// An attempt was made, whatever became of it: what it wants is known as far as it can be known now.
     pub tried: bool,
+    /// It cannot be known now what it wants; `None` once it is.
+    pub cannot_read: Option<CannotRead>,
+}
+
+/// A GitSync does not come to plan a commit until somebody has put something right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CannotRead {
+    /// The commit that it cannot read; `None` when it cannot look any commit up.
+    pub commit: Option<String>,
+    /// Those objects of the commit that could be read.
+    pub readable: Arc<HashSet<Key>>,
+}
+
+/// A GitSync that has to say what it wants before anything is deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Its name.
+    name: String,
+    why: &'static str,
+}
+
+impl fmt::Display for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GitSync {}, which {}", self.name, self.why)
+    }
 }
 
 /// Whether another GitSync has a claim on an object.
@@ -64,6 +90,17 @@ pub struct Registry {
 pub struct View<'a> {
     rows: &'a mut HashMap<Owner, Row>,
     own: &'a Owner,
+}
+
+impl Row {
+    /// Whether it does not come to plan this commit until somebody has put something right.
+    fn cannot_read(&self, commit: &str) -> bool {
+        self.cannot_read.as_ref().is_some_and(|one| one.commit.as_deref().is_none_or(|other| other == commit))
+    }
+
+    fn can_read_of_its_commit(&self, key: &Key) -> bool {
+        self.cannot_read.as_ref().is_some_and(|one| one.readable.contains(key))
+    }
 }
 
 impl Registry {
@@ -174,10 +211,17 @@ impl View<'_> {
 
     /// Whether another GitSync wants an object, or may want it.
     pub fn desired_elsewhere(&self, key: &Key) -> bool {
-        self.others().any(|(_, row)| match &row.desired {
+        let may_want = |row: &Row| match &row.desired {
             Some(desired) => desired.contains(key),
             None => row.managed.as_ref().is_some_and(|managed| managed.contains(key)),
-        })
+        };
+        self.others().any(|(_, row)| may_want(row) || row.can_read_of_its_commit(key))
+    }
+
+    /// The GitSync that is to take an object over and cannot read the commit with it.
+    pub(super) fn taker_that_cannot_read(&self, key: &Key) -> Option<String> {
+        let mut takers = self.others().filter(|(_, row)| row.can_read_of_its_commit(key));
+        takers.next().map(|(owner, _)| owner.to_string())
     }
 
     /// Whether another GitSync has not said at all yet what it wants.
@@ -190,19 +234,40 @@ impl View<'_> {
         self.others().any(|(_, row)| row.taken.as_ref().is_some_and(|taken| taken.contains(key)))
     }
 
-    /// Whether a GitSync of the same branch has yet to plan this commit, or any other one has not said at all yet what
+    /// The GitSync of the same branch that has yet to plan this commit, or any other one that has not said at all yet what
     /// it wants. One that is confined to a namespace where we manage nothing is not waited for: nothing of ours can move
-    /// to it, and whoever may create it could otherwise hold everyone's pruning.
-    pub fn siblings_pending(&self, branch: &str, commit: &str) -> bool {
+    /// to it, and whoever may create it could otherwise hold everyone's pruning. Nor is one that cannot read: what it
+    /// has, and what could be read of the commit, stays its own.
+    pub fn sibling_pending(&self, branch: &str, commit: &str) -> Option<Pending> {
         let managed = self.rows.get(self.own).and_then(|row| row.managed.as_deref());
         let reaches_us = |row: &Row| {
             let Some(namespace) = &row.confined_to else { return true };
             managed.is_none_or(|keys| keys.iter().any(|key| key.namespace.as_ref() == Some(namespace)))
         };
-        self.others().filter(|(_, row)| !row.suspended && reaches_us(row)).any(|(_, row)| {
-            let behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
-            behind || !row.tried
-        })
+        let why = |row: &Row| {
+            let is_behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
+            if !row.tried {
+                Some("has not been read yet")
+            } else if !is_behind {
+                None
+            } else if !row.cannot_read(commit) {
+                Some("follows the same branch and has not planned this commit yet")
+            } else if row.managed.is_none() {
+                Some("follows the same branch and cannot read it, nor its own inventory")
+            } else {
+                None
+            }
+        };
+        let mut pending = self.others().filter(|(_, row)| !row.suspended && reaches_us(row));
+        // The first by name, so that equal rows give equal messages.
+        let mut first: Option<Pending> = None;
+        for (owner, why) in pending.by_ref().filter_map(|(owner, row)| Some((owner, why(row)?))) {
+            let name = owner.to_string();
+            if first.as_ref().is_none_or(|first| name < first.name) {
+                first = Some(Pending { name, why });
+            }
+        }
+        first
     }
 }
 
@@ -229,6 +294,7 @@ mod tests {
             suspended: false,
             confined_to: None,
             tried: true,
+            cannot_read: None,
         }
     }
 
@@ -252,22 +318,46 @@ mod tests {
         let registry = Registry::default();
         registry.update(&Owner::git_sync("x", "other"), |r| *r = row(&[], &["a"], "c1"));
         registry.with(&Owner::git_sync("x", "own"), |view| {
-            assert!(view.siblings_pending("main", "c2"));
-            assert!(!view.siblings_pending("main", "c1"));
-            assert!(!view.siblings_pending("release", "c2"));
+            assert!(view.sibling_pending("main", "c2").is_some());
+            assert!(view.sibling_pending("main", "c1").is_none());
+            assert!(view.sibling_pending("release", "c2").is_none());
             view.own().managed = Some(set(&["b"]));
         });
         registry.update(&Owner::git_sync("x", "other"), |row| row.confined_to = Some("x".into()));
         registry.with(&Owner::git_sync("x", "own"), |view| {
-            assert!(!view.siblings_pending("main", "c2"), "it cannot reach us");
+            assert!(view.sibling_pending("main", "c2").is_none(), "it cannot reach us");
         });
         registry.update(&Owner::git_sync("x", "other"), |row| row.confined_to = Some("a".into()));
         registry.with(&Owner::git_sync("x", "own"), |view| {
-            assert!(view.siblings_pending("main", "c2"));
+            assert!(view.sibling_pending("main", "c2").is_some());
             assert!(view.desired_elsewhere(&key("a")));
             assert!(!view.desired_elsewhere(&key("b")));
         });
         registry.update(&Owner::git_sync("x", "other"), |r| r.tried = false);
-        registry.with(&Owner::git_sync("x", "own"), |view| assert!(view.siblings_pending("release", "c2")));
+        registry.with(&Owner::git_sync("x", "own"), |view| assert!(view.sibling_pending("release", "c2").is_some()));
+    }
+
+    #[test]
+    fn a_sibling_that_cannot_read_a_commit_is_waited_for_by_name_as_long_as_its_inventory_is_unknown() {
+        let registry = Registry::default();
+        let other = Owner::git_sync("x", "other");
+        registry.update(&other, |r| *r = row(&["b"], &["b"], "c1"));
+        let pending =
+            |commit: &str| registry.with(&Owner::git_sync("x", "own"), |view| view.sibling_pending("main", commit));
+        let text = pending("c2").unwrap().to_string();
+        assert_eq!(text, "GitSync x/other, which follows the same branch and has not planned this commit yet");
+        let cannot_read =
+            |commit: Option<&str>| Some(CannotRead { commit: commit.map(Into::into), readable: set(&["a"]) });
+        registry.update(&other, |row| row.cannot_read = cannot_read(Some("c2")));
+        assert_eq!(pending("c2"), None);
+        assert!(pending("c3").is_some(), "it may be able to read the next one");
+        registry.with(&Owner::git_sync("x", "own"), |view| {
+            assert!(view.desired_elsewhere(&key("a")) && view.desired_elsewhere(&key("b")));
+            assert!(!view.desired_elsewhere(&key("c")));
+        });
+        registry.update(&other, |row| row.cannot_read = cannot_read(None));
+        assert_eq!(pending("c3"), None);
+        registry.update(&other, |row| row.managed = None);
+        assert!(pending("c3").unwrap().to_string().ends_with("cannot read it, nor its own inventory"));
     }
 }

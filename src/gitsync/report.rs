@@ -1,6 +1,6 @@
 //! Reports an attempt: what a GitSync's status says of it, when that is written, and the messages about what failed.
 //!
-//! Invariant: a status is written at most once per 5 s; a request by annotation is answered at once.
+//! Invariant: a request by annotation is answered at once, everything else as `urgency` allows.
 //! Invariant: a status that the server refuses is written less and less often.
 //!
 //! Deliberately absent: what a status says; that is `status`'s.
@@ -14,16 +14,21 @@ use super::context::{SyncFacts, git_syncs};
 use super::outcome::Outcome;
 use super::reconcile::Task;
 use super::status;
+use super::terminating::TerminatingObjects;
+use super::urgency::{Urgency, urgency};
 use crate::api::GitSync;
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::Part;
 use crate::notification::Message;
 use crate::source::TreeId;
 
-/// Least time between two writes of a status.
-const STATUS_EVERY: Duration = Duration::from_secs(5);
-/// How long a status waits for objects to become healthy before it says that they are not.
-const HEALTH_GRACE: Duration = Duration::from_millis(700);
+/// How long a status waits for objects to become healthy before it says that they are not: what is healthy in a moment
+/// needs one write, not two.
+const HEALTH_GRACE: Duration = Duration::from_millis(50);
+/// The same for an agent that has just started and has applied nothing: it has not seen its objects yet.
+const FIRST_LOOK: Duration = Duration::from_millis(700);
+/// Least time between two saves of the inventory for what changes between commits. It is as large as there are objects.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
 /// How often a contended object's cooling is looked at.
 const COOLING: Duration = Duration::from_secs(15);
 
@@ -60,52 +65,87 @@ impl Task {
         }
     }
 
-    /// Writes the status if it changed and the last write is long enough ago.
+    /// Writes the status if it changed, as soon as it may be.
     pub(super) async fn report(&mut self, sync: &GitSync) {
         self.set_facts();
-        let Some(outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) else { return };
+        self.save_ends(sync).await;
         let now = Instant::now();
-        // A request is answered at once, unless its answer was refused before.
-        let is_urgent = self.request.is_some() && self.failed_writes == 0;
-        if let Some(next) = self.next_write.filter(|next| *next > now && !is_urgent) {
-            // What it would say now is not written, and while a thousand objects are put back that would be asked for all
-            // the time.
-            self.settling = Some(next);
-            return;
+        if self.owed_save.is_some_and(|due| due <= now) {
+            self.save_changes(sync, now).await;
         }
+        self.settling = None;
+        if let Some(outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) {
+            self.report_outcome(sync, &outcome, now).await;
+        }
+        self.settling = self.settling.into_iter().chain(self.owed_save).min();
+    }
+
+    async fn report_outcome(&mut self, sync: &GitSync, outcome: &Outcome, now: Instant) {
         let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
         let (seen, applied) = (self.state.seen, self.state.applied);
         let attempted = seen.map(|(commit, _)| commit.to_string());
         let tree = |tree: Option<TreeId>| tree.map_or_else(String::new, |tree| tree.to_string());
         let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
+        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
             reference: self.state.found_at.as_deref(),
             applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
             request: self.request.as_deref(),
-            outcome: &outcome,
+            rerun: self.state.rerun.as_deref(),
+            outcome,
             summary: &self.context.writer.summary(&self.owner),
+            base_dir: &sync.spec.base_dir,
             wait: sync.spec.wait.then_some(sync.spec.timeout.0),
             windows: !sync.spec.windows.is_empty(),
             unprotected: self.is_unprotected(),
             window_override: self.state.window_override.as_ref(),
+            terminating: terminating.as_ref(),
+            refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
         };
         let new = status::after(&old, &facts, Timestamp::now());
-        self.settling = Self::wake_for(sync, &outcome, &new);
-        if old == new {
+        self.settling = Self::wake_for(sync, outcome, &new);
+        let urgency = urgency(&old, &new);
+        // A request is answered at once, unless its answer was refused before.
+        let is_asked = self.request.is_some() && self.failed_writes == 0;
+        let Some(due) = self.writes.due(urgency, now) else {
             self.status = Some(old);
+            self.grace = None;
             return;
-        }
-        let is_first = self.next_write.is_none() && self.request.is_none();
-        let waits_for_health = matches!(&outcome, Outcome::Applied { .. } | Outcome::Frozen { .. });
-        if is_first && waits_for_health && is_progressing(&new) {
-            let grace = now + HEALTH_GRACE;
-            self.next_write = Some(grace);
-            self.settling = Some(self.settling.map_or(grace, |at| at.min(grace)));
+        };
+        let due = if is_asked { now } else { due }.max(self.grace_of(outcome, urgency, (&old, &new), now));
+        if due > now {
+            self.settling = Some(self.settling.map_or(due, |at| at.min(due)));
             return;
         }
         self.write_status(sync, &old, new).await;
+    }
+
+    /// Until when the status is held back because objects may be healthy in a moment.
+    fn grace_of(
+        &mut self,
+        outcome: &Outcome,
+        urgency: Urgency,
+        (old, new): (&GitSyncStatus, &GitSyncStatus),
+        now: Instant,
+    ) -> Instant {
+        let waits = matches!(outcome, Outcome::Applied { .. } | Outcome::Frozen { .. }) && is_progressing(new);
+        if !waits || urgency != Urgency::Now {
+            return now;
+        }
+        let is_new_agent = self.writes.is_untouched() && self.request.is_none();
+        let is_unseen = is_new_agent && old.applied_commit.is_some() && old.applied_commit == new.applied_commit;
+        *self.grace.get_or_insert(now + if is_unseen { FIRST_LOOK } else { HEALTH_GRACE })
+    }
+
+    /// Writes down at once what has come to its end: whoever collects it may do so at once too.
+    async fn save_ends(&mut self, sync: &GitSync) {
+        let is_urgent = self.context.writer.store().take_urgent(&self.owner);
+        if is_urgent && let Err(refused) = self.attempt(sync).save_inventory().await {
+            tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
+            self.context.writer.store().set_urgent(&self.owner);
+        }
     }
 
     /// A new agent that found nothing to do says so.
@@ -139,11 +179,7 @@ impl Task {
     }
 
     async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
-        // What was last applied to an object may have changed: one that was created again has another UID.
-        let is_unsaved = self.context.writer.store().is_unsaved(&self.owner);
-        if is_unsaved && let Err(refused) = self.attempt(sync).save_inventory().await {
-            tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
-        }
+        self.save_changes(sync, Instant::now()).await;
         let namespace = sync.metadata.namespace.as_deref();
         let name = sync.metadata.name.as_deref().unwrap_or_default();
         let patch = status::patch(old, &new);
@@ -151,7 +187,8 @@ impl Task {
         match cluster.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.status = Some(new);
-                self.next_write = Some(Instant::now() + STATUS_EVERY);
+                self.grace = None;
+                self.writes.written(Instant::now());
                 self.failed_writes = 0;
                 self.request = None;
             }
@@ -164,9 +201,26 @@ impl Task {
                 );
                 self.failed_writes += 1;
                 let delay = error.class().status_delay(self.failed_writes, error.retry_after(), fastrand::f64());
-                self.next_write = Some(Instant::now() + delay);
-                self.settling = self.next_write;
+                let again = Instant::now() + delay;
+                self.writes.refused(again);
+                self.settling = Some(again);
             }
+        }
+    }
+
+    /// Saves the inventory if what was last applied to an object has changed: one that was created again has another UID.
+    async fn save_changes(&mut self, sync: &GitSync, now: Instant) {
+        self.owed_save = None;
+        if !self.context.writer.store().is_unsaved(&self.owner) {
+            return;
+        }
+        if let Some(next) = self.next_save.filter(|next| *next > now) {
+            self.owed_save = Some(next);
+            return;
+        }
+        self.next_save = Some(now + SAVE_EVERY);
+        if let Err(refused) = self.attempt(sync).save_inventory().await {
+            tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) struct ResolvedSync {
     /// `metadata.generation`.
     generation: Option<i64>,
     /// The commit with which everything that left may be deleted.
-    allow_prune: Option<String>,
+    pub(super) allow_prune: Option<String>,
     /// The commit that is applied although a window holds it back.
     override_window: Option<String>,
 }

@@ -3,12 +3,14 @@
 //! Invariant: after a failure of an object or of an attempt the next attempt does not come before its backoff has passed,
 //! unless something changed that may have put it right; an object that is due and was not tried waits for the next one.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use super::outcome::{Outcome, Refused};
 use super::reconcile::Task;
+use super::registry::CannotRead;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::REQUESTED_AT;
@@ -20,6 +22,8 @@ const GATHER: Duration = Duration::from_millis(20);
 const DELETING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// How long after a time of the calendar it is looked at, so that it is past by every clock.
 const PAST_IT: Duration = Duration::from_millis(10);
+/// Failed attempts in a row after which what passes by itself is not waited for any more.
+const REMARKABLE: u32 = 3;
 const FAR: Duration = Duration::from_secs(86_400);
 
 impl Task {
@@ -81,10 +85,12 @@ impl Task {
         true
     }
 
-    /// How long until deletions that are under way are looked at again.
-    pub(super) fn deletion_wait(&mut self) -> Duration {
+    /// How long until deletions that are under way are looked at again: not later than one of them takes too long.
+    pub(super) fn deletion_wait(&mut self, sync: &GitSync) -> Duration {
         self.rounds += 1;
-        DELETING.delay(self.rounds)
+        let objects = self.state.terminating.as_ref();
+        let stuck = objects.and_then(|objects| objects.next_stuck(sync.spec.timeout.0, Timestamp::now()));
+        DELETING.delay(self.rounds).min(stuck.map_or(FAR, |left| left + PAST_IT))
     }
 
     /// What follows from an attempt that `began` then: what the status says of it, and when the next one is made.
@@ -97,14 +103,18 @@ impl Task {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         let interval = sync.spec.interval.0.max(Duration::from_secs(1));
         match attempted {
-            Err(refused) => self.refuse(&refused, interval),
+            Err(refused) => {
+                self.refuse(&refused, interval);
+                self.publish_unreadable(refused.class);
+            }
             Ok(outcome) => {
                 self.failures_in_a_row = 0;
+                self.context.registry.update(&self.owner, |row| row.cannot_read = None);
                 self.next_look = Instant::now() + jitter(interval, fastrand::f64());
                 if let Some(outcome) = outcome {
                     // What was given up still has our label, or there is another round to come.
                     if outcome.goes_on() || self.state.still_labelled {
-                        self.next_look = (Instant::now() + self.deletion_wait()).min(self.next_look);
+                        self.next_look = (Instant::now() + self.deletion_wait(sync)).min(self.next_look);
                     } else {
                         self.rounds = 0;
                     }
@@ -117,6 +127,17 @@ impl Task {
             }
         }
         self.look_at_next_time(sync, began);
+    }
+
+    /// The other GitSyncs do not wait for this one while nothing but a person can help it.
+    fn publish_unreadable(&self, class: Class) {
+        let passes = matches!(class, Class::Unavailable | Class::Conflict | Class::NotReady | Class::Bug);
+        if passes && self.failures_in_a_row < REMARKABLE {
+            return;
+        }
+        let commit = self.state.reading.map(|commit| commit.to_string());
+        let cannot_read = CannotRead { commit, readable: Arc::new(self.state.readable.clone()) };
+        self.context.registry.update(&self.owner, |row| row.cannot_read = Some(cannot_read));
     }
 
     /// Objects that were due when the last attempt began, `then`, and that it did not come to wait for the next one.

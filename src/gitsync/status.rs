@@ -51,6 +51,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         applied_commit: facts.applied.map(|(commit, _)| commit.to_owned()).or_else(|| old.applied_commit.clone()),
         applied_tree_id: facts.applied.map(|(_, tree)| tree.to_owned()).or_else(|| old.applied_tree_id.clone()),
         last_handled_request: facts.request.map(str::to_owned).or_else(|| old.last_handled_request.clone()),
+        last_handled_rerun: facts.rerun.map(str::to_owned).or_else(|| old.last_handled_rerun.clone()),
         unreachable_since: unreachable_since(old, facts.outcome, now),
         objects: count(summary.objects),
         healthy: count(summary.healthy),
@@ -62,7 +63,11 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
             .paused
             .first
             .iter()
-            .map(|(key, until)| Pause { object: key.to_string(), until: until.map(|t| t.to_string()) })
+            .map(|(key, until)| Pause {
+                object: key.to_string(),
+                until: until.time().map(|time| time.to_string()),
+                problem: until.problem().map(str::to_owned),
+            })
             .collect(),
         unread: summary
             .unread
@@ -70,6 +75,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
             .map(|(key, since)| Unread { object: key.to_string(), since: Time(*since) })
             .collect(),
         held,
+        terminating: facts.terminating.map_or_else(|| old.terminating.clone(), |listed| listed.first.clone()),
         frozen: frozen(facts.outcome),
         window_override: facts.window_override.cloned().or_else(|| old.window_override.clone()),
         conditions: old.conditions.clone(),
@@ -142,10 +148,14 @@ mod tests {
             request: None,
             outcome,
             summary,
+            base_dir: "/",
             wait: Some(Duration::from_secs(60)),
             windows: false,
             unprotected: false,
             window_override: None,
+            terminating: None,
+            refused_permission: None,
+            rerun: None,
         };
         let status = after(&GitSyncStatus::default(), &facts, at(now));
         let text = |kind: Type| {
@@ -203,10 +213,14 @@ mod tests {
             request: None,
             outcome,
             summary: &summary,
+            base_dir: "/",
             wait: None,
             windows: false,
             unprotected: false,
             window_override: None,
+            terminating: None,
+            refused_permission: None,
+            rerun: None,
         };
         let first = after(&GitSyncStatus::default(), &facts(&ok), at(1));
         let away = Outcome::Refused {
@@ -238,10 +252,14 @@ mod tests {
             request: None,
             outcome,
             summary,
+            base_dir: "/",
             wait: None,
             windows: false,
             unprotected: false,
             window_override: None,
+            terminating: None,
+            refused_permission: None,
+            rerun: None,
         };
         let away = Outcome::Refused {
             class: Class::Unavailable,
@@ -261,8 +279,9 @@ mod tests {
 
     #[test]
     fn does_not_keep_saying_ready_when_git_was_away_for_an_hour() {
-        assert_eq!(silent(3601, &Summary::default()).0, "True Applied");
-        let (ready, message) = silent(3602, &Summary::default());
+        let summary = Summary { objects: 1, healthy: 1, ..Summary::default() };
+        assert_eq!(silent(3601, &summary).0, "True Applied");
+        let (ready, message) = silent(3602, &summary);
         assert_eq!(ready, "Unknown SourceUnavailable");
         let expected =
             "the repository has not answered since 1970-01-01T00:00:02Z; commit c1 is kept applied: no answer";

@@ -2,20 +2,45 @@
 //!
 //! Deliberately absent: which objects of a commit left, and the guards for the commit as a whole (`gitsync`).
 
+use std::fmt;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::inventory::{Entry, uid_bytes};
 use super::verdict::{is_controlled, is_paused};
 use crate::api::names::{DELETE_OBJECTS, KEEPS, MANAGER, ON_DELETE, SYNC_LABEL};
+use crate::cluster::Terminating;
 use crate::object::Key;
 
-/// Why an object is kept of which nobody knows whether we created it.
-const UNPROVEN: &str = "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped \
-    before its UID was noted, or somebody created it); mainstay.dev/allow-prune deletes it, without its label it is let go";
+/// Why an object that left is kept as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// This annotation, with its value, keeps it.
+    Annotation(&'static str),
+    /// It is under break glass.
+    Paused,
+    /// Nobody knows whether we created it.
+    Unproven,
+    /// It is a GitSync whose objects go with it: the guards of none of them have been asked.
+    TakesObjects,
+}
 
-/// Why a GitSync is kept whose objects go with it: the guards of none of them have been asked.
-const TAKES_OBJECTS: &str = "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)";
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Annotation(annotation) => annotation,
+            Self::Paused => "mainstay.dev/reconcile: disabled",
+            Self::Unproven => {
+                "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped before its \
+                 UID was noted, or somebody created it); without its label it is let go"
+            }
+            Self::TakesObjects => {
+                "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)"
+            }
+        })
+    }
+}
 
 /// Whether somebody allowed, for just this commit, to delete what a guard would hold (`mainstay.dev/allow-prune`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,16 +52,16 @@ pub enum Permission {
 }
 
 /// Whether an object that left may be deleted as it was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// It may, as long as it stays as it was found.
     Allowed,
     /// It is being deleted already.
-    UnderWay,
+    UnderWay(Terminating),
     /// It is somebody else's by now.
     NotOurs,
     /// It is kept, for a reason.
-    Kept(&'static str),
+    Kept(Kept),
 }
 
 /// Whether an object of the inventory that left the repository may be deleted. `entry` is what is remembered of it,
@@ -53,14 +78,14 @@ pub fn may_delete(
     if own.is_none_or(|own| own != label) || is_controlled(meta) {
         return Deletion::NotOurs;
     }
-    if meta.deletion_timestamp.is_some() {
-        return Deletion::UnderWay;
+    if let Some(terminating) = Terminating::of(meta) {
+        return Deletion::UnderWay(terminating);
     }
     if let Some(annotation) = kept_by(meta) {
-        return Deletion::Kept(annotation);
+        return Deletion::Kept(Kept::Annotation(annotation));
     }
     if is_paused(meta, now) {
-        return Deletion::Kept("mainstay.dev/reconcile: disabled");
+        return Deletion::Kept(Kept::Paused);
     }
     // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
     let uid = meta.uid.as_deref().unwrap_or_default();
@@ -70,10 +95,10 @@ pub fn may_delete(
     }
     if !is_proven {
         // Forgotten, it would carry our label for ever and nobody would know why.
-        return Deletion::Kept(UNPROVEN);
+        return Deletion::Kept(Kept::Unproven);
     }
     if key.is("mainstay.dev", "GitSync") && deletes_objects(meta) {
-        return Deletion::Kept(TAKES_OBJECTS);
+        return Deletion::Kept(Kept::TakesObjects);
     }
     Deletion::Allowed
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::reserved::Reserved;
-use crate::api::names::{ANNOTATION_PREFIX, SYNC_LABEL};
+use crate::api::names::{ANNOTATION_PREFIX, RERUN, SYNC_LABEL};
 use crate::cluster::Kind;
-use crate::object::{Digest, Key, Object};
+use crate::object::{Digest, Ended, Key, Object, can_end, ended};
 
 /// By what a live object is known to be its owner's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +98,17 @@ impl Desired {
     /// Digest of the document: the same for as long as applying it again would send the same.
     pub fn source(&self) -> Digest {
         self.object.digest
+    }
+
+    /// How a live object ended, if it did. What a controller owns is run again as its owner says.
+    pub(crate) fn ended(&self, live: &Value) -> Option<Ended> {
+        self.label().and_then(|_| ended(&self.key, live))
+    }
+
+    /// The value that asks for another run of what ended, where the document has one.
+    pub(crate) fn rerun(&self) -> Option<String> {
+        let body = can_end(&self.key).then(|| self.object.value())?;
+        body.pointer("/metadata/annotations")?.get(RERUN)?.as_str().map(str::to_owned)
     }
 
     /// Whether an autoscaler can scale it.

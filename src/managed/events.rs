@@ -16,11 +16,12 @@ use super::store::Store;
 use super::verdict::{self, Reason, Verdict, decide, is_seen, resource_version};
 use crate::api::DriftPolicy;
 use crate::cluster::Kind;
-use crate::object::{Health, Key, Owner};
+use crate::object::{Health, Key, Owner, can_end};
 
 impl Store {
     /// An object was seen. What the verdict on it leads to.
     pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
+        self.note_end(kind, key, &live);
         let autoscaled = self.autoscaled.get(key).copied();
         let queued = self.objects.queued();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
@@ -69,6 +70,20 @@ impl Store {
             self.write_down(key);
         }
         next
+    }
+
+    /// An object may have been seen at its end, whatever is done about it.
+    pub(crate) fn note_end(&mut self, kind: &Kind, key: &Key, live: &Value) {
+        let managed = if can_end(key) { self.objects.get_mut(key) } else { None };
+        let has_ended = managed.filter(|m| m.is_of(kind)).is_some_and(|mut m| m.note_end(live));
+        if has_ended {
+            self.write_down(key);
+        }
+    }
+
+    /// The object is gone. Whether it stays so, for it had ended with what is desired.
+    pub(crate) fn stays_absent(&mut self, key: &Key) -> bool {
+        self.objects.get_mut(key).is_some_and(|mut managed| managed.stays_absent())
     }
 
     /// An object vanished from the watch by this version: deleted, or its label was taken off.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
 use super::desired::Desired;
-use crate::object::{Digest, Identity, Key};
+use crate::object::{Digest, Ended, Identity, Key};
 
 /// Entries in one shard, at most: about 850 kB compressed, below the API's limit of 1 MiB.
 const SHARD: usize = 18_000;
@@ -25,6 +25,9 @@ const LONGEST: u64 = 32 << 20;
 const MOST: usize = 2 * SHARD;
 /// First bytes of every shard, with the format's number.
 const MAGIC: &[u8] = b"mainstay-inventory/1\n";
+/// Flags of an entry whose object ended.
+const SUCCEEDED: u8 = 8;
+const FAILED: u8 = 16;
 
 /// What is remembered of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct Entry {
     pub digest: Option<Digest>,
     /// First half of the digest of the document that was applied.
     pub source: Option<[u8; 8]>,
+    /// How the object ended with that document: it is not put back when it is gone.
+    pub ended: Option<Ended>,
 }
 
 /// The objects that a GitSync manages.
@@ -50,6 +55,8 @@ pub(crate) struct Written {
     pub(crate) inventory: Arc<Inventory>,
     /// It has changed since it was saved.
     pub(crate) unsaved: bool,
+    /// That an object ended was not saved yet: an agent that does not know it would run it again.
+    pub(crate) is_urgent: bool,
 }
 
 /// One ConfigMap's worth of an inventory.
@@ -69,7 +76,8 @@ pub struct Unreadable;
 impl Written {
     /// Changes an entry, if there is one and it differs.
     pub(crate) fn set(&mut self, key: &Key, entry: Entry) {
-        if self.inventory.0.get(key).is_some_and(|known| *known != entry) {
+        if let Some(known) = self.inventory.0.get(key).filter(|known| **known != entry) {
+            self.is_urgent |= entry.ended.is_some() && known.ended != entry.ended;
             Arc::make_mut(&mut self.inventory).0.insert(key.clone(), entry);
             self.unsaved = true;
         }
@@ -86,6 +94,7 @@ impl Entry {
             uid: Some(uid_bytes(uid)),
             digest,
             source: digest.is_some().then_some(source),
+            ended: None,
         }
     }
 
@@ -186,7 +195,12 @@ fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> 
     for entry in entries.values() {
         let flags = u8::from(entry.uid.is_some())
             | u8::from(entry.digest.is_some()) << 1
-            | u8::from(entry.source.is_some()) << 2;
+            | u8::from(entry.source.is_some()) << 2
+            | match entry.ended {
+                None => 0,
+                Some(Ended::Succeeded) => SUCCEEDED,
+                Some(Ended::Failed) => FAILED,
+            };
         plain.push(flags);
         plain.extend(entry.uid.iter().flatten());
         plain.extend(entry.digest.iter().flat_map(|d| *d.as_bytes()));
@@ -232,6 +246,13 @@ fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
         if flags & 4 != 0 {
             entry.source = Some(array(rest)?);
         }
+        // Agents before these flags pass over them.
+        entry.ended = match flags & (SUCCEEDED | FAILED) {
+            0 => None,
+            SUCCEEDED => Some(Ended::Succeeded),
+            FAILED => Some(Ended::Failed),
+            _ => return Err(Unreadable),
+        };
     }
     if rest.is_empty() { Ok((index, total, entries)) } else { Err(Unreadable) }
 }
@@ -276,7 +297,8 @@ mod tests {
             let mut source = [0; 8];
             source.copy_from_slice(&digest.as_bytes()[8..]);
             let uid = uid_bytes(&format!("00000000-0000-4000-8000-{:012x}", i * 7919));
-            Entry { version: "v1".into(), uid: Some(uid), digest: Some(digest), source: Some(source) }
+            let ended = [None, Some(Ended::Succeeded), Some(Ended::Failed)][i % 3];
+            Entry { version: "v1".into(), uid: Some(uid), digest: Some(digest), source: Some(source), ended }
         };
         let key = |i: usize| Key::new("", "ConfigMap", Some("load"), format!("settings-{i}"));
         Inventory((0..count).map(|i| (key(i), entry(i))).collect())

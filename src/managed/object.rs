@@ -23,7 +23,7 @@ use super::projection;
 use super::revert_backoff::RevertBackoff;
 use super::verdict::{self, LastApplied, resource_version};
 use crate::api::DriftPolicy;
-use crate::object::{Digest, Health, Owner};
+use crate::object::{Digest, Ended, Health, Owner};
 
 /// Failed attempts from which on a revert that fails is reported: a single failure is over before anybody reads of it.
 pub(crate) const REMARKABLE: u32 = 2;
@@ -72,6 +72,7 @@ pub(crate) struct Answered {
     pub(crate) last_applied: LastApplied,
     pub(crate) health: Health,
     pub(crate) is_at_zero: bool,
+    pub(crate) ended: Option<Ended>,
     /// `spec.replicas` was sent.
     pub(crate) sent_replicas: bool,
     /// The document sets `spec.replicas`, and they were left out.
@@ -86,6 +87,7 @@ impl Answered {
         Self {
             health: crate::object::health(&desired.key, answer),
             is_at_zero: is_at_zero(answer),
+            ended: desired.ended(answer),
             sent_replicas,
             left_out_replicas: desired.is_scalable() && !sent_replicas && desired.sets_replicas(&desired.body()),
             last_applied: LastApplied {
@@ -135,6 +137,10 @@ pub(crate) struct Managed {
     pub(crate) health: Health,
     /// The object was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
+    /// How the object ended with what was last applied to it: it is not put back when it is gone.
+    pub(crate) ended: Option<Ended>,
+    /// An object, by its UID, that was seen at its end while a write was under way.
+    pub(crate) ended_meanwhile: Option<(Box<str>, Ended)>,
     /// What is done about it.
     pub(crate) phase: Phase,
     /// The object is watched by name, since it lost our label; that ends when this is dropped.
@@ -155,6 +161,8 @@ impl Managed {
             applied: ApplyState::known(last_applied),
             health: Health::Progressing("not seen yet".into()),
             is_at_zero: false,
+            ended: None,
+            ended_meanwhile: None,
             phase: Phase::Kept,
             followed: None,
             write: Write::idle(generation),
@@ -169,6 +177,34 @@ impl Managed {
     pub(crate) fn is_owner(&self) -> bool {
         let key = &self.desired.key;
         key.is("mainstay.dev", "GitSync") && *key == self.owner.key()
+    }
+
+    /// What is seen of the object may say how it ended. Whether that is new.
+    /// What ended once does not go on, so nothing that is seen later takes that back.
+    pub(crate) fn note_end(&mut self, live: &Value) -> bool {
+        let Some(ended) = self.desired.ended(live) else { return false };
+        if self.write.is_in_flight() {
+            // It may be what the write makes of it, which its answer says.
+            self.ended_meanwhile = Some((verdict::uid(live).into(), ended));
+        }
+        let is_of_another = !self.last_uid().is_empty() && self.last_uid() != verdict::uid(live);
+        if !self.is_applied() || is_of_another || self.applied.is_newer_than(resource_version(live)) {
+            return false;
+        }
+        self.ended.replace(ended) != Some(ended)
+    }
+
+    /// The object is gone. Whether it stays so, for it had ended with what is desired.
+    pub(crate) fn stays_absent(&mut self) -> bool {
+        let Some(ended) = self.ended.filter(|_| !self.applied.is_outdated()) else { return false };
+        self.health = match (ended, &self.health) {
+            (Ended::Succeeded, _) => Health::Healthy,
+            (Ended::Failed, Health::Failed(why)) => Health::Failed(why.clone()),
+            (Ended::Failed, _) => Health::Failed("it failed, and is gone".into()),
+        };
+        self.reported = None;
+        self.succeeded();
+        true
     }
 
     /// Whether it was ever applied, by this agent or an earlier one.

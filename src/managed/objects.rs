@@ -219,7 +219,6 @@ impl Drop for WriteGuard<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -228,7 +227,7 @@ mod tests {
     use crate::managed::attempts::Ground;
     use crate::managed::object::{Damping, FailedReverts, Failing, NotPutBack};
     use crate::managed::verdict::LastApplied;
-    use crate::managed::{Desired, Mark};
+    use crate::managed::{Desired, Mark, PauseEnd};
     use crate::object::{Object, Place};
 
     fn managed(owner: &str, name: &str, generation: u32) -> Managed {
@@ -273,7 +272,7 @@ mod tests {
                         4 | 5 => guard.applied = applied(random.choice(["", "5"]).unwrap()),
                         6 | 7 => guard.health = Health::Healthy,
                         8 => guard.health = Health::Failed("why".into()),
-                        9 => match random.choice([None, Some(None), Some(Some(Timestamp::UNIX_EPOCH))]).unwrap() {
+                        9 => match random.choice([None, Some(PauseEnd::Open), Some(PauseEnd::Unreadable)]).unwrap() {
                             Some(until) => _ = guard.phase.begin_pause(until),
                             None => _ = guard.phase.end_pause(),
                         },

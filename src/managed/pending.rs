@@ -8,8 +8,9 @@ use std::borrow::Cow;
 use std::mem;
 use std::time::Instant;
 
-use jiff::Timestamp;
 use serde_json::Value;
+
+use super::pause_end::PauseEnd;
 
 /// Largest state, in bytes, of which many may wait.
 pub(crate) const SMALL: usize = 8 << 10;
@@ -30,7 +31,7 @@ pub(crate) enum Next {
     /// Put the object on the queue, to be reverted or reported.
     Queue,
     /// Break glass began; look again when it ends.
-    Paused(Option<Timestamp>),
+    Paused(PauseEnd),
     /// Break glass ended and nothing else is to do.
     Resumed,
 }

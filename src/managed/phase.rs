@@ -1,12 +1,12 @@
 //! What Mainstay does about an object.
 
-use jiff::Timestamp;
+use super::pause_end::PauseEnd;
 
 /// A break glass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
-    /// When it ends by itself, if it does.
-    pub(crate) until: Option<Timestamp>,
+    /// When it ends.
+    pub(crate) until: PauseEnd,
 }
 
 /// What Mainstay does about an object.
@@ -36,7 +36,7 @@ impl Phase {
     }
 
     /// A break glass was seen. Whether that is new, or its end is.
-    pub(crate) fn begin_pause(&mut self, until: Option<Timestamp>) -> bool {
+    pub(crate) fn begin_pause(&mut self, until: PauseEnd) -> bool {
         let pause = Pause { until };
         let before = self.pause();
         *self = if self.is_leaving() { Self::Leaving(Some(pause)) } else { Self::Paused(pause) };
@@ -70,11 +70,11 @@ mod tests {
     #[test]
     fn a_break_glass_outlasts_that_the_object_leaves_and_comes_back() {
         let mut phase = Phase::default();
-        assert!(phase.begin_pause(None));
+        assert!(phase.begin_pause(PauseEnd::Open));
         phase.leave();
-        assert_eq!(phase, Phase::Leaving(Some(Pause { until: None })));
+        assert_eq!(phase, Phase::Leaving(Some(Pause { until: PauseEnd::Open })));
         assert!(phase.stay() && !phase.stay());
-        assert_eq!(phase, Phase::Paused(Pause { until: None }));
+        assert_eq!(phase, Phase::Paused(Pause { until: PauseEnd::Open }));
         assert!(phase.end_pause() && !phase.end_pause());
         assert_eq!(phase, Phase::Kept);
     }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_break_glass_is_new_again_when_its_end_changes() {
         let mut phase = Phase::default();
-        assert!(phase.begin_pause(None) && !phase.begin_pause(None));
-        assert!(phase.begin_pause(Some(Timestamp::UNIX_EPOCH)));
+        assert!(phase.begin_pause(PauseEnd::Open) && !phase.begin_pause(PauseEnd::Open));
+        assert!(phase.begin_pause(PauseEnd::At(jiff::Timestamp::UNIX_EPOCH)));
     }
 }

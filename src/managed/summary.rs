@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::object::Managed;
 use super::objects::{Tally, Topic};
+use super::pause_end::PauseEnd;
 use super::store::Store;
 use crate::api::git_sync::{Failure, Revert};
 use crate::object::{Health, Key, Owner};
@@ -58,7 +59,7 @@ pub struct Summary {
     /// Objects that could not be put back again and again, with the fields and the cause.
     pub not_put_back: Listed<(Key, String)>,
     /// Objects under break glass.
-    pub paused: Listed<(Key, Option<Timestamp>)>,
+    pub paused: Listed<(Key, PauseEnd)>,
     /// Objects that are fought over, with the fields and the other manager.
     pub contended: Listed<(Key, Vec<String>, String)>,
     /// Objects that were put back lately: they have a revert backoff.
@@ -211,7 +212,7 @@ mod tests {
         for key in &keys {
             let mut managed = store.get_mut(key).unwrap();
             managed.health = Health::Progressing("0 of 1".into());
-            managed.phase.begin_pause(None);
+            managed.phase.begin_pause(PauseEnd::Open);
         }
         let summary = store.summary(&owner, 0.0);
         assert_eq!((summary.objects, summary.healthy), (1000, 0));

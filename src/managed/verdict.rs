@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::desired::Mark;
+use super::pause_end::PauseEnd;
 use super::projection::{self, EmptyContainers};
 use super::reserved;
 use crate::api::DriftPolicy;
@@ -43,7 +44,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
     /// Break glass, with the time at which it ends by itself.
-    BreakGlass(Option<Timestamp>),
+    BreakGlass(PauseEnd),
     /// A controller that we do not manage it for owns it.
     Controlled,
     /// With it the owner cannot read its repository: whoever changes it repairs it.
@@ -92,20 +93,17 @@ pub(crate) fn is_seen(verified: &LastApplied, version: &str) -> bool {
 }
 
 /// Whether the object is under break glass at `now`, and until when. A time that cannot be read keeps it on.
-pub fn break_glass_of(live: &Value, now: Timestamp) -> Option<Option<Timestamp>> {
+pub fn break_glass_of(live: &Value, now: Timestamp) -> Option<PauseEnd> {
     break_glass(|name| live.get("metadata")?.get("annotations")?.get(name)?.as_str(), now)
 }
 
 /// The same by the object's annotations.
-fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Option<Option<Timestamp>> {
+fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Option<PauseEnd> {
     if annotation(RECONCILE) != Some(DISABLED) {
         return None;
     }
-    match annotation(UNTIL).map(str::parse::<Timestamp>) {
-        Some(Ok(until)) if until <= now => None,
-        Some(Ok(until)) => Some(Some(until)),
-        Some(Err(_)) | None => Some(None),
-    }
+    let end = PauseEnd::read(annotation(UNTIL));
+    end.time().is_none_or(|time| time > now).then_some(end)
 }
 
 /// Whether an object of which only the metadata was read is under break glass at `now`.
@@ -218,9 +216,9 @@ mod tests {
     fn leaves_what_people_or_controllers_hold() {
         let mut held = live("6", "2");
         held["metadata"]["annotations"] = json!({RECONCILE: DISABLED});
-        check(&held, &Verdict::LeaveAlone(Reason::BreakGlass(None)));
+        check(&held, &Verdict::LeaveAlone(Reason::BreakGlass(PauseEnd::Open)));
         held["metadata"]["annotations"][UNTIL] = "nonsense".into();
-        check(&held, &Verdict::LeaveAlone(Reason::BreakGlass(None)));
+        check(&held, &Verdict::LeaveAlone(Reason::BreakGlass(PauseEnd::Unreadable)));
         held["metadata"]["annotations"][UNTIL] = "2025-01-01T00:00:00Z".into();
         check(&held, &Verdict::Revert);
         let mut owned = live("6", "2");

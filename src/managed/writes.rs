@@ -65,6 +65,8 @@ impl Store {
         let mut managed = self.objects.get_mut(key)?;
         managed.desired = Arc::clone(desired);
         managed.is_at_zero = answered.is_at_zero;
+        let meanwhile = managed.ended_meanwhile.take().filter(|(uid, _)| *uid == answered.last_applied.uid);
+        managed.ended = answered.ended.or(meanwhile.map(|(_, ended)| ended));
         managed.health = if managed.is_owner() { Health::Healthy } else { answered.health };
         managed.succeeded();
         // An autoscaler may have come while the count was on its way, or gone while it was left out.
@@ -95,7 +97,8 @@ impl Store {
         let Some(written) = self.written.get_mut(&managed.owner) else { return };
         let Some(last) = managed.applied.last().filter(|last| !last.uid.is_empty()) else { return };
         if !managed.phase.is_leaving() {
-            written.set(key, Entry::of(&managed.desired, &last.uid, last.digest));
+            let entry = Entry::of(&managed.desired, &last.uid, last.digest);
+            written.set(key, Entry { ended: managed.ended, ..entry });
         }
     }
 

@@ -31,7 +31,8 @@ impl Store {
 
     /// The inventory of an owner was read.
     pub(crate) fn set_inventory(&mut self, owner: &Owner, inventory: Inventory) {
-        self.written.insert(owner.clone(), Written { inventory: Arc::new(inventory), unsaved: false });
+        self.written
+            .insert(owner.clone(), Written { inventory: Arc::new(inventory), unsaved: false, is_urgent: false });
     }
 
     /// The objects that were applied for an owner, without those that have left: if one comes back, nobody knows what was
@@ -70,7 +71,11 @@ impl Store {
             } else if let Some(digest) = entry.digest {
                 let uid = entry.uid.map(uid_text).unwrap_or_default().into();
                 let last_applied = LastApplied { uid, digest: Some(digest), ..LastApplied::default() };
+                let ended = entry.ended;
                 self.hold(owner, Arc::clone(desired), last_applied);
+                if let Some(mut managed) = self.get_mut(&desired.key) {
+                    managed.ended = ended;
+                }
                 accepted.expected.push(Arc::clone(desired));
             }
         }
@@ -115,6 +120,18 @@ impl Store {
     pub(crate) fn not_saved(&mut self, owner: &Owner) {
         if let Some(written) = self.written.get_mut(owner) {
             written.unsaved = true;
+        }
+    }
+
+    /// Whether an object of an owner ended and its inventory does not say so yet. It is about to.
+    pub(crate) fn take_urgent(&mut self, owner: &Owner) -> bool {
+        self.written.get_mut(owner).is_some_and(|written| std::mem::take(&mut written.is_urgent) && written.unsaved)
+    }
+
+    /// That could not be saved.
+    pub(crate) fn set_urgent(&mut self, owner: &Owner) {
+        if let Some(written) = self.written.get_mut(owner) {
+            written.is_urgent = true;
         }
     }
 }

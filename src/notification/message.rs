@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::api::git_sync::{UNKNOWN, WHOLE_OBJECT};
+use crate::api::names::{ALLOW_PRUNE, DELETE_OBJECTS, ON_DELETE, RERUN};
 use crate::object::Owner;
 
 /// How much attention a message needs.
@@ -77,6 +78,16 @@ pub enum Message {
         pruned: usize,
         /// Time from the ref lookup to the answer of the last write.
         millis: u64,
+    },
+    /// A commit was applied that has no manifest under `baseDir`.
+    NoManifests {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// Full commit id.
+        commit: String,
+        /// Where there is none.
+        why: String,
     },
     /// A new commit waits for a window.
     CommitHeld {
@@ -165,6 +176,36 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
+    /// An object was deleted: it is gone, or the server has accepted that.
+    Pruned {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The object.
+        object: String,
+        /// Why.
+        why: WhyPruned,
+    },
+    /// An annotation of a GitSync asks for something that cannot be understood or done.
+    AnnotationInvalid {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// An object that left the repository is still being deleted after the timeout.
+    DeletionStuck {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The object.
+        object: String,
+        /// The finalizers that it waits for.
+        finalizers: Vec<String>,
+        /// When it was to be gone, as RFC 3339 has it.
+        since: String,
+    },
     /// An attempt failed, in whole or in part.
     Failed {
         /// The GitSync.
@@ -216,7 +257,24 @@ pub enum Message {
         object: String,
         /// Whether it is paused now.
         paused: bool,
+        /// What is wrong with how long it shall be paused.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        problem: Option<&'static str>,
     },
+}
+
+/// Why an object was deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WhyPruned {
+    /// It is not in this commit (full id).
+    Left(String),
+    /// It is not in this commit, and `mainstay.dev/allow-prune` lifts the guards.
+    LeftAndAllowed(String),
+    /// Its GitSync is being deleted with everything that it has applied.
+    WithItsGitSync,
+    /// It finished and was asked for once more.
+    RunsAgain,
 }
 
 /// One field of a revert.
@@ -261,6 +319,10 @@ impl Message {
                 );
                 describe(Info, "Applied", "Apply", commit.clone(), text)
             }
+            Self::NoManifests { commit, why, .. } => {
+                let text = format!("commit {}: {why}", short(commit));
+                describe(Warning, "NoManifests", "Apply", why.clone(), text)
+            }
             Self::CommitHeld { commit, why, .. } => describe(Info, "CommitHeld", "Apply", commit.clone(), why.clone()),
             Self::WindowOverridden { commit, window, who, claimed_user, .. } => {
                 let claimed = claimed_user.as_deref().map(|user| format!(", as the user {user} by its own account"));
@@ -294,6 +356,24 @@ impl Message {
                 let text = format!("fields that other tools left in it cannot be removed: {cause}");
                 describe(Warning, "NotRemoved", "Apply", text.clone(), text)
             }
+            Self::Pruned { why, .. } => {
+                let text = match why {
+                    WhyPruned::Left(commit) => format!("deleted: it is not in commit {}", short(commit)),
+                    WhyPruned::LeftAndAllowed(commit) => {
+                        format!("deleted: it is not in commit {}, and {ALLOW_PRUNE} allows it", short(commit))
+                    }
+                    WhyPruned::WithItsGitSync => format!("deleted with its GitSync ({ON_DELETE}: {DELETE_OBJECTS})"),
+                    WhyPruned::RunsAgain => format!("deleted, to run again ({RERUN})"),
+                };
+                describe(Info, "Pruned", "Prune", text.clone(), text)
+            }
+            Self::AnnotationInvalid { problem, .. } => {
+                describe(Warning, "AnnotationInvalid", "Reconcile", problem.clone(), problem.clone())
+            }
+            Self::DeletionStuck { finalizers, since, .. } => {
+                let text = format!("is still being deleted, since {since}: it {}", waits_for(finalizers));
+                describe(Warning, "DeletionStuck", "Prune", since.clone(), text)
+            }
             Self::Failed { commit, problems, .. } => {
                 let at = commit.as_deref().map(|commit| format!(" at commit {}", short(commit))).unwrap_or_default();
                 let text = format!("failed{at}\n{}", problems.join("\n"));
@@ -312,6 +392,10 @@ impl Message {
             Self::DeliveryRefused { why, .. } => {
                 describe(Warning, "DeliveryRefused", "Receive", why.clone(), format!("a delivery was refused: {why}"))
             }
+            Self::Paused { problem: Some(problem), .. } => {
+                let text = format!("paused (break glass); {problem}");
+                describe(Warning, "Paused", "Pause", String::new(), text)
+            }
             Self::Paused { paused, .. } => {
                 let (reason, text) = if *paused {
                     ("Paused", "paused (break glass)")
@@ -329,6 +413,7 @@ impl Message {
             Self::CommitSeen { subject, .. }
             | Self::BranchRewritten { subject, .. }
             | Self::CommitApplied { subject, .. }
+            | Self::NoManifests { subject, .. }
             | Self::CommitHeld { subject, .. }
             | Self::WindowOverridden { subject, .. }
             | Self::Reverted { subject, .. }
@@ -336,6 +421,9 @@ impl Message {
             | Self::Contended { subject, .. }
             | Self::NotPutBack { subject, .. }
             | Self::NotRemoved { subject, .. }
+            | Self::Pruned { subject, .. }
+            | Self::AnnotationInvalid { subject, .. }
+            | Self::DeletionStuck { subject, .. }
             | Self::Failed { subject, .. }
             | Self::Stage { subject, .. }
             | Self::Noticed { subject, .. }
@@ -352,8 +440,21 @@ impl Message {
             | Self::Contended { object, .. }
             | Self::NotPutBack { object, .. }
             | Self::NotRemoved { object, .. }
+            | Self::Pruned { object, .. }
+            | Self::DeletionStuck { object, .. }
             | Self::Paused { object, .. } => Some(object),
             _ => None,
+        }
+    }
+}
+
+/// What an object that is being deleted waits for, and who can help.
+pub fn waits_for(finalizers: &[String]) -> String {
+    match finalizers {
+        [] => "waits for its grace period or for what it holds".to_owned(),
+        [one] => format!("waits for the finalizer {one}, which only its controller should take off"),
+        several => {
+            format!("waits for the finalizers {}, which only their controllers should take off", several.join(", "))
         }
     }
 }
@@ -424,7 +525,7 @@ mod tests {
     #[test]
     fn json_names_the_event_and_the_kind_of_its_subject() {
         let paused = |subject: Owner| {
-            let message = Message::Paused { subject, object: "Service a/b".into(), paused: true };
+            let message = Message::Paused { subject, object: "Service a/b".into(), paused: true, problem: None };
             serde_json::to_string(&message).unwrap()
         };
         assert_eq!(

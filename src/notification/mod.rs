@@ -12,4 +12,4 @@ mod emitter;
 mod message;
 
 pub use emitter::Emitter;
-pub use message::{Change, Description, Message, Severity};
+pub use message::{Change, Description, Message, Severity, WhyPruned, waits_for};

@@ -3,10 +3,11 @@
 //! - [`Key`]: identity, without a version: two versions of one kind are one object
 //! - [`Owner`]: for whom it is managed
 //! - [`Place`]: file, document, line and column
+//! - [`printable`]: a name or path as it is shown
 //! - [`Object`]: a desired object, stored once as compact JSON
 //! - [`Digest`]: half a SHA-256
 //! - [`stage`]: the order of applying and pruning
-//! - [`health`]: the health of a live object
+//! - [`health`]: the health of a live object; [`ended`]: whether it has come to its end
 //! - [`Secret`]: a value that is not shown
 //! - [`redact_server_text`]: removes values from a server's message
 //!
@@ -14,20 +15,24 @@
 
 mod desired;
 mod digest;
+mod ended;
 mod health;
 mod key;
 mod order;
 mod owner;
 mod place;
+mod printable;
 mod redact;
 mod secret;
 
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};
+pub use ended::{Ended, can_end, ended};
 pub use health::{Health, health, is_established};
 pub use key::{Identity, Key, Names, split_api_version};
 pub use order::{Stage, prune_order, stage};
 pub use owner::{NamespacedName, Owner};
 pub use place::Place;
+pub use printable::{is_unprintable, printable, printable_lines};
 pub use redact::redact_server_text;
 pub use secret::Secret;

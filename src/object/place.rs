@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::printable;
+
 /// A position in a file of the repository.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -25,7 +27,7 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        f.write_str(&printable(&self.file))?;
         for (word, number) in [("document", self.document), ("line", self.line), ("column", self.column)] {
             if number > 0 {
                 write!(f, ", {word} {number}")?;

@@ -4,6 +4,7 @@
 //! [`MAX_SHOWN`] bytes of one line remain.
 
 use super::Key;
+use super::is_unprintable;
 
 /// Bytes of a server's message that remain.
 const MAX_SHOWN: usize = 512;
@@ -41,7 +42,7 @@ pub fn redact_server_text(key: &Key, text: &str) -> String {
         }
     }
     kept.push_str(rest);
-    let line: String = kept.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line: String = kept.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
     let short = truncated(&line, MAX_SHOWN - CUT.len());
     if short.len() < line.len() { format!("{short}{CUT}") } else { line }
 }

@@ -49,6 +49,9 @@ struct Case {
     /// Objects that failed and are not tried again yet.
     #[serde(default)]
     waiting: Vec<String>,
+    /// Objects that left and were still being deleted when they were last looked at.
+    #[serde(default)]
+    terminating: Vec<String>,
     /// What is found in the cluster of objects that are not kept yet, or are about to be deleted.
     #[serde(default)]
     live: Vec<Value>,
@@ -109,6 +112,7 @@ fn inventory(case: &Case, wanted: &[Arc<Desired>]) -> Inventory {
         uid: Some(uid_bytes(&uid(key))),
         digest: Some(document),
         source: document.as_bytes()[..8].try_into().ok(),
+        ended: None,
     };
     for key in keys(&case.as_applied) {
         let document = wanted.iter().find(|desired| desired.key == key).map(|desired| desired.source());
@@ -136,6 +140,7 @@ fn enter(registry: &Registry, other: &Other) {
         confined_to: other.confined_to.as_deref().map(Into::into),
         suspended: other.suspended,
         tried: other.tried,
+        cannot_read: None,
     };
     let (namespace, name) = other.name.split_once('/').unwrap();
     registry.update(&Owner::git_sync(namespace, name), |own| *own = row);
@@ -163,7 +168,8 @@ fn decide(case: &Case) -> String {
     for other in &case.others {
         enter(&registry, other);
     }
-    let observed = Observed { inventory: inventory.clone(), kept, waiting: keys(&case.waiting), live };
+    let terminating = keys(&case.terminating);
+    let observed = Observed { inventory: inventory.clone(), kept, waiting: keys(&case.waiting), live, terminating };
     let plan = registry.with(&own(), |view| {
         let (prune, allows_prune) = (case.prune, allowed);
         let desired = &wanted;
@@ -190,9 +196,9 @@ fn decide(case: &Case) -> String {
         let _ = writeln!(text, "hand over: {key}");
     }
     for (key, why) in &plan.leaving.held {
-        let _ = writeln!(text, "hold: {key}: {why}");
+        let _ = writeln!(text, "hold: {key}: {}", why.text(&own(), COMMIT));
     }
-    if let Some(guard) = plan.leaving.guard_text(COMMIT) {
+    if let Some(guard) = plan.leaving.guard_text(&own(), COMMIT) {
         let _ = writeln!(text, "guard: {guard}");
     }
     if text.is_empty() { "nothing".to_owned() } else { text }

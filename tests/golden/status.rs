@@ -9,7 +9,7 @@ use mainstay::api::git_sync::{Failure, GitSyncStatus};
 use mainstay::failure::Class;
 use mainstay::gitsync::status::{Facts, Outcome, after};
 use mainstay::gitsync::windows::Freeze;
-use mainstay::managed::{Listed, Summary};
+use mainstay::managed::{Listed, PauseEnd, Summary};
 use mainstay::object::Key;
 use serde::Deserialize;
 
@@ -158,7 +158,12 @@ fn summary(objects: &Objects) -> Summary {
         progressing: named(&objects.progressing),
         failures: objects.revert_failed.iter().map(failure).collect::<Vec<_>>().into(),
         not_put_back: named(&objects.not_put_back),
-        paused: objects.paused.iter().map(|(object, until)| (key(object), *until)).collect::<Vec<_>>().into(),
+        paused: objects
+            .paused
+            .iter()
+            .map(|(object, until)| (key(object), until.map_or(PauseEnd::Open, PauseEnd::At)))
+            .collect::<Vec<_>>()
+            .into(),
         contended: objects.contended.iter().map(contended).collect::<Vec<_>>().into(),
         unwatched: objects.unwatched.clone(),
         reverted: objects.reverted,
@@ -181,10 +186,14 @@ fn decide(case: &Case) -> String {
             request: attempt.request.as_deref(),
             outcome: &outcome,
             summary: &summary(&attempt.objects),
+            base_dir: "/apps",
             wait: case.wait.map(Duration::from_secs),
             windows: case.windows,
             unprotected: false,
             window_override: None,
+            terminating: None,
+            refused_permission: None,
+            rerun: None,
         };
         status = after(&status, &facts, second(attempt.at));
         let shown = serde_yaml::to_string(&status).unwrap();

@@ -4,14 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use crate::api::names::REPORTER;
 use crate::apply::Announcement;
 use crate::cluster::{Cluster, Event, EventRecorder, EventType, EventWriter, Regarding};
-use crate::managed::Desired;
 use crate::notification::Severity;
-use crate::object::Owner;
+use crate::object::{Owner, printable_lines};
 
 /// Turns messages into Events. Clones share the queue.
 #[derive(Clone)]
@@ -52,7 +50,7 @@ impl Events {
             Severity::Warning => EventType::Warning,
         };
         let subject = self.subjects.lock().get(announcement.owner).cloned();
-        let object = announcement.object.map(|(desired, live)| regarding(desired, live));
+        let object = announcement.object.clone();
         let named = announcement.message.object();
         let event = |regarding: Regarding, related: Option<Regarding>, note: String| Event {
             regarding,
@@ -63,7 +61,7 @@ impl Events {
             aggregation_key: format!("{} {}", named.unwrap_or_default(), description.aggregation_key),
             note,
         };
-        let text = &description.text;
+        let text = &printable_lines(&description.text).into_owned();
         if let Some(subject) = &subject {
             let note = named.map_or_else(|| text.clone(), |object| format!("{object}: {text}"));
             self.recorder.publish(event(subject.clone(), object.clone(), note));
@@ -72,9 +70,4 @@ impl Events {
             self.recorder.publish(event(object, subject, text.clone()));
         }
     }
-}
-
-fn regarding(desired: &Desired, live: &Value) -> Regarding {
-    let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
-    Regarding { key: desired.key.clone(), api_version: desired.kind.api_version(), uid }
 }

@@ -1,12 +1,15 @@
 //! Messages as log lines: one each, at the level of its severity.
 
 use crate::notification::{Message, Severity};
+use crate::object::printable_lines;
 
 /// Logs a message.
 pub(super) fn write(message: &Message) {
+    let text = message.to_string();
+    let text = printable_lines(&text);
     match message.describe().severity {
-        Severity::Debug => tracing::debug!("{message}"),
-        Severity::Info => tracing::info!("{message}"),
-        Severity::Warning => tracing::warn!("{message}"),
+        Severity::Debug => tracing::debug!("{text}"),
+        Severity::Info => tracing::info!("{text}"),
+        Severity::Warning => tracing::warn!("{text}"),
     }
 }

@@ -1,0 +1,98 @@
+//! What has come to its end runs again, because somebody asked for it: it is deleted and created anew.
+//!
+//! Invariant: nothing is deleted that still runs, that is under break glass, or that does not carry our label.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Writer;
+use super::put::{Expect, Step};
+use crate::api::names::{RERUN, SYNC_LABEL};
+use crate::cluster::{Error, Guard, Propagation, Removal};
+use crate::managed::desired::Desired;
+use crate::managed::verdict::{break_glass_of, controller, uid};
+use crate::notification::{Message, WhyPruned};
+use crate::object::{Key, Owner, can_end};
+
+/// What became of a request to run something again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rerun {
+    /// It was created anew.
+    Done,
+    /// It has not come to its end.
+    Running,
+    /// It is not ours any more.
+    NotOurs,
+    /// It is under break glass.
+    Paused,
+    /// What ended is still being deleted.
+    Deleting,
+}
+
+impl Writer {
+    /// Objects with this name that are kept for an owner and come to an end.
+    pub fn that_end(&self, owner: &Owner, namespace: &str, name: &str) -> Vec<Key> {
+        let store = self.store();
+        let is_meant = |key: &&Key| can_end(key) && *key.name == *name && key.namespace.as_deref() == Some(namespace);
+        let kept = store.kept_for(owner).filter(|(_, managed)| !managed.phase.is_leaving());
+        kept.map(|(key, _)| key).filter(is_meant).cloned().collect()
+    }
+
+    /// Runs an object that came to its end again, whether it is still there or not.
+    pub async fn run_again(&self, owner: &Owner, key: &Key) -> Result<Rerun, Error> {
+        let Some(desired) = self.desired(key) else { return Ok(Rerun::NotOurs) };
+        {
+            let _lock = self.object_lock(key).lock().await;
+            if let Some(live) = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await? {
+                if !is_ours(&desired, &live) {
+                    return Ok(Rerun::NotOurs);
+                }
+                if break_glass_of(&live, self.now()).is_some() {
+                    return Ok(Rerun::Paused);
+                }
+                if desired.ended(&live).is_none() {
+                    return Ok(Rerun::Running);
+                }
+                if let Removal::Terminating(_) = self.remove_ended(owner, &desired, &live).await? {
+                    return Ok(Rerun::Deleting);
+                }
+            }
+        }
+        self.put(owner, &Step { desired, expect: Expect::Ours }).await?;
+        Ok(Rerun::Done)
+    }
+
+    /// Makes way for a document that asks for another run than the object that is there and has ended.
+    pub(super) async fn make_way_for_rerun(&self, owner: &Owner, desired: &Arc<Desired>) -> Result<Removal, Error> {
+        let Some(asked) = desired.rerun() else { return Ok(Removal::Absent) };
+        let key = &desired.key;
+        let live = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await?;
+        let is_paused = |live: &Value| break_glass_of(live, self.now()).is_some();
+        let ended = live.filter(|live| desired.ended(live).is_some() && is_ours(desired, live) && !is_paused(live));
+        let before = |live: &Value| {
+            live.pointer("/metadata/annotations").and_then(|all| all.get(RERUN)?.as_str().map(str::to_owned))
+        };
+        match ended.filter(|live| before(live).as_deref() != Some(&asked)) {
+            Some(live) => self.remove_ended(owner, desired, &live).await,
+            None => Ok(Removal::Absent),
+        }
+    }
+
+    async fn remove_ended(&self, owner: &Owner, desired: &Arc<Desired>, live: &Value) -> Result<Removal, Error> {
+        let key = &desired.key;
+        let guard = Guard { uid: Some(uid(live)), resource_version: None };
+        let namespace = key.namespace.as_deref();
+        let removal =
+            self.cluster().delete(&desired.kind, namespace, &key.name, guard, Propagation::Background).await?;
+        let (subject, object) = (owner.clone(), key.to_string());
+        self.announce(owner, Some((desired, live)), &Message::Pruned { subject, object, why: WhyPruned::RunsAgain });
+        Ok(removal)
+    }
+}
+
+/// Whether a live object carries the label of the GitSync that wants it, and no controller owns it.
+fn is_ours(desired: &Desired, live: &Value) -> bool {
+    let label = live.pointer("/metadata/labels").and_then(|labels| labels.get(SYNC_LABEL)?.as_str());
+    label.is_some() && label == desired.label() && controller(live).is_none()
+}

@@ -1,0 +1,65 @@
+//! Whether a live object has come to its end: a Job that finished, a Pod that ended.
+//!
+//! Deliberately absent: what follows from it. Whoever collects such an object takes nothing away that has to be put back.
+
+use serde_json::Value;
+
+use super::Key;
+
+/// How an object ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It did what it was for.
+    Succeeded,
+    /// It failed, and is not tried again.
+    Failed,
+}
+
+/// Whether objects of this kind come to an end.
+pub fn can_end(key: &Key) -> bool {
+    key.is("batch", "Job") || key.is("", "Pod")
+}
+
+/// How a live object ended, if it did. A Pod that is being deleted comes to an end by that.
+pub fn ended(key: &Key, live: &Value) -> Option<Ended> {
+    if key.is("batch", "Job") {
+        let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
+        let is = |kind: &str| conditions.into_iter().flatten().any(|c| c["type"] == kind && c["status"] == "True");
+        return match (is("Complete"), is("Failed")) {
+            (_, true) => Some(Ended::Failed),
+            (true, false) => Some(Ended::Succeeded),
+            (false, false) => None,
+        };
+    }
+    if !key.is("", "Pod") || live.pointer("/metadata/deletionTimestamp").is_some() {
+        return None;
+    }
+    match live.pointer("/status/phase").and_then(Value::as_str) {
+        Some("Succeeded") => Some(Ended::Succeeded),
+        Some("Failed") => Some(Ended::Failed),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn jobs_end_by_their_conditions_and_pods_by_their_phase() {
+        let (job, pod) = (Key::new("batch", "Job", Some("a"), "b"), Key::new("", "Pod", Some("a"), "b"));
+        let with = |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status}]}});
+        assert_eq!(ended(&job, &with("Complete", "True")), Some(Ended::Succeeded));
+        assert_eq!(ended(&job, &with("Failed", "True")), Some(Ended::Failed));
+        assert_eq!(ended(&job, &with("FailureTarget", "True")), None, "its pods are still being ended");
+        assert_eq!(ended(&job, &with("Complete", "False")), None);
+        let phase = |phase: &str| ended(&pod, &json!({"status": {"phase": phase}}));
+        assert_eq!((phase("Succeeded"), phase("Failed")), (Some(Ended::Succeeded), Some(Ended::Failed)));
+        assert_eq!((phase("Running"), phase("Pending")), (None, None));
+        let deleted = json!({"metadata": {"deletionTimestamp": "x"}, "status": {"phase": "Failed"}});
+        assert_eq!(ended(&pod, &deleted), None);
+        let other = Key::new("", "ConfigMap", Some("a"), "b");
+        assert_eq!(ended(&other, &json!({"status": {"phase": "Succeeded"}})), None);
+    }
+}
