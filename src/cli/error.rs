@@ -27,6 +27,8 @@ pub(super) enum Error {
     NotInstalled { kind: String },
     #[error("the cluster serves no kind named {0}")]
     UnknownKind(String),
+    #[error("kind and name are needed, not {:?}", format!("{kind}{}", name.as_ref().map(|name| format!(" {name}")).unwrap_or_default()))]
+    NotAnObject { kind: String, name: Option<String> },
     #[error("{what} does not exist")]
     Missing { what: String },
     #[error("there is no GitSync in the namespace {namespace}")]
@@ -79,6 +81,7 @@ impl Error {
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
+            Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
             Self::Missing { .. } | Self::NoSync { .. } => Some("-n NAMESPACE looks in another namespace".into()),
             Self::NoKey { .. } => Some("is an agent running in that namespace? its Lease: kubectl get lease -A".into()),

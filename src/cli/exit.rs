@@ -6,7 +6,8 @@ use std::{
     process::ExitCode,
 };
 
-use super::{Error, output};
+use super::Error;
+use crate::object::printable_lines;
 
 /// The exit code of a command that could be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +29,7 @@ impl From<Exit> for ExitCode {
 /// Prints a failure on standard error: the attempt, its causes indented, then the hint. Exit code 2.
 pub(super) fn report(error: &Error) -> ExitCode {
     // A failure to write to standard error cannot be reported.
-    let _ = io::stderr().lock().write_all(output::sanitized(&text(error)).as_bytes());
+    let _ = io::stderr().lock().write_all(printable_lines(&text(error)).as_bytes());
     ExitCode::from(2)
 }
 

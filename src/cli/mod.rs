@@ -20,8 +20,10 @@ mod identity;
 mod install;
 mod lease_identity;
 mod logs;
+mod object_name;
 mod output;
 mod pause;
+mod settled;
 mod status;
 mod stop;
 mod sync;
@@ -57,7 +59,7 @@ enum Command {
     Uninstall(uninstall::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
-    /// Request a sync, wait for it, and print the commit and the result
+    /// Request a sync, wait until its objects are healthy, and print the commit and the result
     Sync(sync::Arguments),
     /// Show repository, commit, objects, failures, reverts and pauses
     Status(status::Arguments),
@@ -67,7 +69,7 @@ enum Command {
     /// Break glass: stop applying and reverting one object
     Pause(pause::PauseArguments),
     /// End a break glass
-    Resume(pause::ObjectArguments),
+    Resume(object_name::ObjectArguments),
     /// Try it out: an embedded cluster, kept on a repository of yours or on a demonstration
     #[cfg(feature = "dev")]
     Dev(dev::Arguments),

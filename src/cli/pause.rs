@@ -2,26 +2,16 @@
 //!
 //! Invariant: only the two break-glass annotations are written, by a merge patch of the metadata.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Error, Exit, connection::Connection, output};
+use super::{Error, Exit, object_name::ObjectArguments, output};
 use crate::{
-    api::{Span, names},
+    api::{NotADuration, Span, names},
     cluster::{Cluster, Kind, Part},
 };
-
-/// The object, for `pause` and `resume`.
-#[derive(clap::Args, Debug)]
-pub(super) struct ObjectArguments {
-    /// Kind as kubectl takes it: Deployment, deployments, deploy, deployments.apps
-    kind: String,
-    /// Name of the object
-    name: String,
-    #[command(flatten)]
-    connection: Connection,
-}
 
 /// Arguments of `pause`.
 #[derive(clap::Args, Debug)]
@@ -29,15 +19,12 @@ pub(super) struct PauseArguments {
     #[command(flatten)]
     target: ObjectArguments,
     /// End the break glass after this time, such as 30m or 2h; by default it lasts until `mainstay resume`
-    #[arg(long = "for", value_name = "DURATION")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = at_least_a_second)]
     length: Option<Span>,
 }
 
 pub(super) async fn pause(arguments: &PauseArguments) -> Result<Exit, Error> {
-    let until = arguments.length.map(|Span(length)| {
-        let end = jiff::Timestamp::now().saturating_add(length).unwrap_or(jiff::Timestamp::MAX);
-        end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-    });
+    let until = arguments.length.map(|Span(length)| end(jiff::Timestamp::now(), length));
     let found = FoundObject::locate(&arguments.target).await?;
     let live = found.annotate(Some(names::DISABLED), until.as_deref()).await?;
     let mut text = format!("{} is paused", found.key());
@@ -50,6 +37,18 @@ pub(super) async fn pause(arguments: &PauseArguments) -> Result<Exit, Error> {
     }
     output::print(&text)?;
     Ok(Exit::Fine)
+}
+
+/// An end that is over before anybody can see it is a mistake.
+fn at_least_a_second(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error: NotADuration| error.to_string())?;
+    if span.0 < Duration::from_secs(1) { Err("at least 1s".to_owned()) } else { Ok(span) }
+}
+
+/// When a length of time is over, in whole seconds and not sooner.
+fn end(now: Timestamp, length: Duration) -> String {
+    let end = now.saturating_add(length).and_then(|end| end.saturating_add(Duration::from_nanos(999_999_999)));
+    end.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 pub(super) async fn resume(arguments: &ObjectArguments) -> Result<Exit, Error> {
@@ -69,11 +68,12 @@ struct FoundObject {
 
 impl FoundObject {
     async fn locate(arguments: &ObjectArguments) -> Result<Self, Error> {
+        let (called, name) = arguments.kind_and_name()?;
         let cluster = arguments.connection.connect().await?;
         let namespace = arguments.connection.namespace(&cluster);
-        let kind = cluster.kind_called(&arguments.kind).await?;
-        let kind = kind.ok_or_else(|| Error::UnknownKind(arguments.kind.clone()))?;
-        Ok(Self { cluster, kind, namespace, name: arguments.name.clone() })
+        let kind = cluster.kind_called(called).await?;
+        let kind = kind.ok_or_else(|| Error::UnknownKind(called.to_owned()))?;
+        Ok(Self { cluster, kind, namespace, name: name.to_owned() })
     }
 
     fn key(&self) -> String {
@@ -94,5 +94,25 @@ impl FoundObject {
             Err(error) if error.is_not_found() => Err(Error::Missing { what: self.key() }),
             answer => Ok(answer?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_in_whole_seconds_and_not_sooner() {
+        let at = |millis| Timestamp::from_millisecond(millis).unwrap();
+        assert_eq!(end(at(0), Duration::from_secs(60)), "1970-01-01T00:01:00Z");
+        assert_eq!(end(at(900), Duration::from_secs(1)), "1970-01-01T00:00:02Z");
+    }
+
+    #[test]
+    fn a_length_of_nothing_is_refused() {
+        for text in ["0s", "0h0m", "999ms", "", "tomorrow"] {
+            assert!(at_least_a_second(text).is_err(), "{text}");
+        }
+        assert_eq!(at_least_a_second("1h30m").map(|span| span.0.as_secs()), Ok(5400));
     }
 }

@@ -9,8 +9,9 @@ use super::{
 use crate::{
     api::{
         GitRepository, GitSync, GitSyncStatus, conditions,
-        git_sync::{UNKNOWN, WHOLE_OBJECT},
+        git_sync::{Terminating, UNKNOWN, WHOLE_OBJECT},
     },
+    notification::waits_for,
     source::RemoteUrl,
 };
 
@@ -87,13 +88,20 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     text.push_str(&reverts(&status, now));
     text.push_str(&section(
         "Paused",
-        status.paused.iter().map(|pause| match &pause.until {
-            Some(until) => format!("{} until {until}", pause.object),
-            None => format!("{} until it is resumed", pause.object),
+        status.paused.iter().map(|pause| match (&pause.until, &pause.problem) {
+            (_, Some(problem)) => format!("{}: {problem}", pause.object),
+            (Some(until), None) => format!("{} until {until}", pause.object),
+            (None, None) => format!("{} until it is resumed", pause.object),
         }),
     ));
     text.push_str(&section("Held back from deletion", status.held.iter().cloned()));
+    text.push_str(&section("Still being deleted", status.terminating.iter().map(|one| deleting(one, now))));
     text
+}
+
+fn deleting(object: &Terminating, now: jiff::Timestamp) -> String {
+    let since = ago(now.duration_since(object.since.0).as_secs());
+    format!("{} for {since}: it {}", object.object, waits_for(&object.finalizers))
 }
 
 fn commits(status: &GitSyncStatus) -> String {
@@ -187,6 +195,9 @@ mod tests {
             "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
             "paused": [{ "object": "ConfigMap shop/web", "until": "2030-01-01T00:30:00Z" }],
             "held": ["Namespace shop"],
+            "terminating": [{
+                "object": "ConfigMap shop/old", "finalizers": ["example.org/wait"], "since": "2030-01-01T00:01:00Z",
+            }],
             "conditions": [{
                 "type": "Ready", "status": "False", "reason": "ApplyFailed", "message": "1 of 9 objects failed",
                 "lastTransitionTime": "2030-01-01T00:00:00Z",
@@ -210,6 +221,8 @@ GitSync apps/shop
     ConfigMap shop/web until 2030-01-01T00:30:00Z
   Held back from deletion:
     Namespace shop
+  Still being deleted:
+    ConfigMap shop/old for 4 min: it waits for the finalizer example.org/wait, which only its controller should take off
 ";
         assert_eq!(text, expected);
         assert!(!is_in_sync(&sync));

@@ -1,16 +1,24 @@
-//! `mainstay sync`: requests a sync, waits until the agent has performed it, and prints the result.
+//! `mainstay sync`: requests a sync, waits until its objects are healthy, and prints the result.
 //!
-//! Deliberately absent: any syncing. The annotation requests it, the status shows the result.
+//! Invariant: every GitSync is asked before any of them is waited for.
+//!
+//! Deliberately absent: any syncing. The annotation requests it, the status shows the result; how that ends is `settled`'s.
 
-use std::time::Duration;
+use std::{
+    fmt::Write as _,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{
     Error, Exit,
     connection::{Connection, own_kind},
     output,
+    settled::{Settled, Wait, settled},
     syncs::{self, short},
 };
 use crate::{
@@ -18,14 +26,20 @@ use crate::{
     cluster::{Cluster, Kind, Part, Persistence, Scope, Selection, WatchEvent},
 };
 
+/// What a longer timeout comes to.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// Arguments of `sync`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
     name: Option<String>,
-    /// How long to wait for each GitSync, such as 90s or 10m
+    /// How long to wait, such as 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     timeout: Span,
+    /// Do not wait until the applied objects are healthy
+    #[arg(long)]
+    no_wait: bool,
     /// Apply the newest commit even if a window holds it back; the status records it
     #[arg(long)]
     override_window: bool,
@@ -37,26 +51,53 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
     let namespace = arguments.connection.namespace(&cluster);
     let kind = own_kind::<GitSync>(&cluster).await?;
+    let now = Instant::now();
+    let end = now.checked_add(arguments.timeout.0).unwrap_or(now + FOR_EVER);
+    let all = syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await?;
+    let synced = all.iter().map(async |before| (before, sync(arguments, &cluster, &kind, before, end).await));
+    let mut synced = std::pin::pin!(stream::iter(synced).buffered(all.len()));
     let mut exit = Exit::Fine;
-    for before in syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await? {
-        let answer = async {
-            let first = request(&cluster, &kind, &before, None).await?;
-            match first.status.as_ref().and_then(|status| status.frozen.as_ref()) {
-                Some(frozen) if arguments.override_window => {
-                    let by = override_by(&frozen.commit, user(&cluster).await);
-                    request(&cluster, &kind, &before, Some((&frozen.commit, by))).await
-                }
-                _ => Ok(first),
-            }
-        };
-        let after = tokio::time::timeout(arguments.timeout.0, answer)
-            .await
-            .map_err(|_| Error::NotAnswered { seconds: arguments.timeout.0.as_secs() })??;
-        let (text, outcome) = outcome(&before, &after);
-        output::print(&text)?;
-        exit = exit.max(outcome);
+    let mut failed = None;
+    while let Some((before, synced)) = synced.next().await {
+        match synced {
+            Ok((after, end)) => exit = exit.max(print(before, &after, end)?),
+            // What became of the others is printed all the same.
+            Err(error) => failed = failed.or(Some(error)),
+        }
     }
-    Ok(exit)
+    failed.map_or(Ok(exit), Err)
+}
+
+/// How a sync ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As it was asked for.
+    Succeeded,
+    /// Not, and waiting for longer does not help.
+    Failed,
+    /// The agent has answered, and the objects were not healthy in time.
+    TimedOut(Duration),
+}
+
+/// Requests a sync of one GitSync and waits for its end.
+async fn sync(
+    arguments: &Arguments,
+    cluster: &Cluster,
+    kind: &Arc<Kind>,
+    before: &GitSync,
+    end: Instant,
+) -> Result<(GitSync, End), Error> {
+    let mut request = Request::begin(cluster, kind, before, None).await?;
+    let wait = if arguments.no_wait { Wait::UntilApplied } else { Wait::UntilHealthy };
+    let mut ended = request.end(wait, end, arguments.timeout.0).await?;
+    if let Some(frozen) = ended.0.status.as_ref().and_then(|status| status.frozen.as_ref())
+        && arguments.override_window
+    {
+        let by = override_by(&frozen.commit, user(cluster).await);
+        request = Request::begin(cluster, kind, before, Some((&frozen.commit, by))).await?;
+        ended = request.end(wait, end, arguments.timeout.0).await?;
+    }
+    Ok(ended)
 }
 
 /// Whom the API server takes us for; `None` if it does not say so.
@@ -72,73 +113,115 @@ fn override_by(commit: &str, user: Option<String>) -> Value {
     user.map_or(Value::Null, |user| json!(format!("{commit} {user}")))
 }
 
-/// Sets the annotation and waits until the status names it. The commit in `overridden` is applied even if a window holds it back.
-async fn request(
-    cluster: &Cluster,
-    kind: &std::sync::Arc<Kind>,
-    before: &GitSync,
-    overridden: Option<(&str, Value)>,
-) -> Result<GitSync, Error> {
-    let name = before.metadata.name.as_deref().unwrap_or_default();
-    let namespace = before.metadata.namespace.as_deref();
-    let token = jiff::Timestamp::now().to_string();
-    let mut annotations = json!({ names::REQUESTED_AT: token });
-    if let Some((commit, by)) = overridden {
-        annotations[names::OVERRIDE_WINDOW] = json!(commit);
-        annotations[names::OVERRIDE_WINDOW_BY] = by;
-    }
-    let patch = json!({ "metadata": { "annotations": annotations } });
-    cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
-    let mut events = std::pin::pin!(cluster.watch(kind, Selection::named(namespace, name)));
-    while let Some(event) = events.next().await {
-        match event {
-            WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
-                let sync = syncs::understand::<GitSync>(value)?;
-                let handled = sync.status.as_ref().and_then(|status| status.last_handled_request.as_deref());
-                if handled == Some(token.as_str()) || sync.spec.suspended(jiff::Timestamp::now()).is_some() {
-                    return Ok(sync);
-                }
-            }
-            WatchEvent::Deleted(_) => return Err(Error::Missing { what: syncs::name(before) }),
-            // The watch retries by itself; the caller sets a deadline.
-            WatchEvent::Unreadable(_, error) => return Err(error.into()),
-            WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
-        }
-    }
-    Err(Error::NotAnswered { seconds: Duration::ZERO.as_secs() })
+/// A request for a sync, and the GitSync as it is seen from then on.
+struct Request {
+    what: String,
+    token: String,
+    events: Pin<Box<dyn futures::Stream<Item = WatchEvent> + Send>>,
+    last: Option<GitSync>,
 }
 
-/// The result of the sync as text and exit code.
-fn outcome(before: &GitSync, after: &GitSync) -> (String, Exit) {
+impl Request {
+    /// Sets the annotation. The commit in `overridden` is applied even if a window holds it back.
+    async fn begin(
+        cluster: &Cluster,
+        kind: &Arc<Kind>,
+        before: &GitSync,
+        overridden: Option<(&str, Value)>,
+    ) -> Result<Self, Error> {
+        let name = before.metadata.name.as_deref().unwrap_or_default();
+        let namespace = before.metadata.namespace.as_deref();
+        let token = jiff::Timestamp::now().to_string();
+        let mut annotations = json!({ names::REQUESTED_AT: token });
+        if let Some((commit, by)) = overridden {
+            annotations[names::OVERRIDE_WINDOW] = json!(commit);
+            annotations[names::OVERRIDE_WINDOW_BY] = by;
+        }
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
+        let events = cluster.watch(kind, Selection::named(namespace, name));
+        Ok(Self { what: syncs::name(before), token, events: Box::pin(events), last: None })
+    }
+
+    /// Waits until the sync has ended, or until `deadline`, which is after `timeout`.
+    async fn end(&mut self, wait: Wait, deadline: Instant, timeout: Duration) -> Result<(GitSync, End), Error> {
+        if let Ok(ended) = tokio::time::timeout_at(deadline.into(), self.settled(wait)).await {
+            return ended;
+        }
+        let last = self.last.take().ok_or(Error::NotAnswered { seconds: timeout.as_secs() })?;
+        Ok((last, End::TimedOut(timeout)))
+    }
+
+    async fn settled(&mut self, wait: Wait) -> Result<(GitSync, End), Error> {
+        while let Some(event) = self.events.next().await {
+            match event {
+                WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
+                    let sync = syncs::understand::<GitSync>(value)?;
+                    match settled(&sync, &self.token, wait, jiff::Timestamp::now()) {
+                        Settled::Succeeded => return Ok((sync, End::Succeeded)),
+                        Settled::Failed => return Ok((sync, End::Failed)),
+                        Settled::Waiting => self.last = Some(sync),
+                        Settled::Unanswered => {}
+                    }
+                }
+                WatchEvent::Deleted(_) => return Err(Error::Missing { what: self.what.clone() }),
+                // The watch retries by itself; the caller sets a deadline.
+                WatchEvent::Unreadable(_, error) => return Err(error.into()),
+                WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+            }
+        }
+        Err(Error::NotAnswered { seconds: 0 })
+    }
+}
+
+/// Prints how a sync ended: the result on standard output, and what is wrong on standard error.
+fn print(before: &GitSync, after: &GitSync, end: End) -> Result<Exit, Error> {
+    let (result, wrong) = texts(before, after, end);
+    output::print(&result)?;
+    output::note(&wrong);
+    Ok(if end == End::Succeeded { Exit::Fine } else { Exit::Differs })
+}
+
+/// The result of the sync, and what is wrong.
+fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
     let name = syncs::name(after);
     if after.spec.suspended(jiff::Timestamp::now()).is_some() {
-        return (format!("{name}: suspended, nothing was done\n"), Exit::Differs);
+        return (format!("{name}: suspended, nothing was done\n"), String::new());
     }
     let status = after.status.clone().unwrap_or_default();
     let old = before.status.as_ref().and_then(|status| status.applied_commit.as_deref());
     let new = status.applied_commit.as_deref();
-    let mut text = match (old, new) {
+    let mut result = match (old, new) {
         (Some(old), Some(new)) if old == new => format!("{name}: commit {}, as before", short(new)),
         (Some(old), Some(new)) => format!("{name}: commit {} (was {})", short(new), short(old)),
         (None, Some(new)) => format!("{name}: commit {}", short(new)),
         (_, None) => format!("{name}: nothing applied yet"),
     };
-    text.push_str(&format!(", {} objects, {} failed\n", status.objects, status.failed));
-    let ready = conditions::status(&status.conditions, conditions::Type::Ready);
-    if let Some(ready) = ready {
-        text.push_str(&format!("  {}: {}\n", ready.reason, ready.message));
+    let _ = writeln!(result, ", {} objects, {} healthy, {} failed", status.objects, status.healthy, status.failed);
+    let mut wrong = String::new();
+    if let End::TimedOut(timeout) = end {
+        let _ = writeln!(wrong, "{name} is not Ready after {} s", timeout.as_secs());
+    }
+    let shown = if end == End::Succeeded { &mut result } else { &mut wrong };
+    let condition = |kind| conditions::status(&status.conditions, kind);
+    let ready = condition(conditions::Type::Ready);
+    // Ready may only say what was applied before.
+    let reconciling = condition(conditions::Type::Reconciling).filter(|condition| condition.status == "True");
+    let reconciling = reconciling.filter(|_| end != End::Succeeded);
+    let reconciling = reconciling.filter(|other| ready.is_none_or(|ready| ready.message != other.message));
+    for condition in ready.into_iter().chain(reconciling) {
+        let _ = writeln!(shown, "  {}: {}", condition.reason, condition.message);
     }
     for failure in &status.failures {
-        text.push_str(&format!("  {}: {}: {}\n", failure.object, failure.reason, failure.message));
+        let _ = writeln!(shown, "  {}: {}: {}", failure.object, failure.reason, failure.message);
     }
-    // The status names a few of them; `failed` counts all.
-    let unnamed = status.failed - i64::try_from(status.failures.len()).unwrap_or(i64::MAX);
-    if unnamed > 0 {
-        text.push_str(&format!("  and {unnamed} more\n"));
+    // The status names a few of them; the counts are of all.
+    let unnamed =
+        status.failed + (status.objects - status.healthy) - i64::try_from(status.failures.len()).unwrap_or(i64::MAX);
+    if unnamed > 0 && !status.failures.is_empty() {
+        let _ = writeln!(shown, "  and {unnamed} more");
     }
-    let current = new.is_some() && status.applied_commit == status.attempted_commit;
-    let refused = ready.is_some_and(|ready| ready.status == "False");
-    (text, if current && !refused { Exit::Fine } else { Exit::Differs })
+    (result, wrong)
 }
 
 #[cfg(test)]
@@ -158,14 +241,11 @@ mod tests {
         let (old, new) = ("1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222");
         let before = sync(json!({ "appliedCommit": old }));
         let after = sync(json!({
-            "appliedCommit": old, "attemptedCommit": new, "objects": 9, "failed": 3,
+            "appliedCommit": old, "attemptedCommit": new, "objects": 9, "healthy": 9, "failed": 3,
             "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
         }));
-        let expected = "\
-GitSync apps/shop: commit 11111111, as before, 9 objects, 3 failed
-  Service shop/api: Invalid: spec.ports: Required value
-  and 2 more
-";
-        assert_eq!(outcome(&before, &after), (expected.to_owned(), Exit::Differs));
+        let (result, wrong) = texts(&before, &after, End::Failed);
+        assert_eq!(result, "GitSync apps/shop: commit 11111111, as before, 9 objects, 9 healthy, 3 failed\n");
+        assert_eq!(wrong, "  Service shop/api: Invalid: spec.ports: Required value\n  and 2 more\n");
     }
 }

@@ -196,8 +196,10 @@ fn is_ignore_file(path: &str) -> bool {
     path.rsplit('/').next() == Some(names::IGNORE_FILE)
 }
 
+/// By its extension, in either case.
 fn is_manifest(path: &str) -> bool {
-    path.rsplit_once('.').is_some_and(|(_, extension)| matches!(extension, "yaml" | "yml" | "json"))
+    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+    ["yaml", "yml", "json"].iter().any(|known| known.eq_ignore_ascii_case(extension))
 }
 
 fn shorten(problems: &mut Vec<Problem>, most: usize) {

@@ -49,11 +49,15 @@ pub(super) fn read(path: &Arc<str>, bytes: Vec<u8>, documents: usize, limits: &L
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let looks_like_json = text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{');
-    if looks_like_json && reader.json(text, path.ends_with(".json")) {
+    if looks_like_json && reader.json(text, is_json(path)) {
         return reader.read;
     }
     reader.yaml(text);
     reader.read
+}
+
+fn is_json(path: &str) -> bool {
+    path.rsplit_once('.').is_some_and(|(_, extension)| extension.eq_ignore_ascii_case("json"))
 }
 
 struct Reader<'r> {
@@ -293,8 +297,8 @@ fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
             }
             at += line.len();
         }
-        let text = &here[..end];
-        let blank = text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#'));
+        let text = without_version(&here[..end]);
+        let blank = text.lines().all(is_blank);
         // Text before the first separator counts only if it is a document.
         if number > 0 || !blank {
             number += 1;
@@ -303,4 +307,28 @@ fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
         (rest, bad_separator) = (next, next_bad);
         Some(Chunk { text: if blank { "" } else { text }, number: number.max(1), lines_before, bad_separator: bad })
     })
+}
+
+/// Whether nothing is in a line but a comment, or the version of YAML, which changes nothing.
+fn is_blank(line: &str) -> bool {
+    let line = line.trim_start();
+    line.is_empty() || line.starts_with('#') || line.starts_with("%YAML 1.")
+}
+
+/// A document without the version of the next one, which follows its end (`...`).
+fn without_version(text: &str) -> &str {
+    if !text.contains("\n%YAML 1.") {
+        return text;
+    }
+    let mut kept = text.len();
+    for line in text.split_inclusive('\n').rev() {
+        if line.trim_end() == "..." {
+            return &text[..kept];
+        }
+        if !is_blank(line) {
+            break;
+        }
+        kept -= line.len();
+    }
+    text
 }

@@ -96,6 +96,48 @@ ConfigMap crlf @ crlf.yaml, document 1, line 2, column 1",
 }
 
 #[test]
+fn a_document_may_say_its_version_of_yaml() {
+    let (a, b) = (config_map("a"), config_map("b"));
+    check(
+        &[
+            ("a.yaml", &format!("%YAML 1.1\n---\n{a}...\n# next\n%YAML 1.2\n---\n{b}")),
+            ("b.yaml", &format!("# a comment\r\n%YAML 1.2\r\n---\r\n{}", config_map("c").replace('\n', "\r\n"))),
+            ("c.yaml", &format!("%TAG ! tag:example.org,2000:\n---\n{}", config_map("d"))),
+            ("d.yaml", &format!("%YAML 2.0\n---\n{}", config_map("e"))),
+        ],
+        "
+ConfigMap a @ a.yaml, document 1, line 3, column 1
+ConfigMap b @ a.yaml, document 2, line 11, column 1
+ConfigMap c @ b.yaml, document 1, line 4, column 1
+ConfigMap d @ c.yaml, document 2, line 3, column 1
+ConfigMap e @ d.yaml, document 2, line 3, column 1
+c.yaml, document 1, line 2, column 1: invalid YAML: there is no document after a directive (remove the line that begins with `%`)
+d.yaml, document 1, line 1, column 1: invalid YAML: unsupported YAML major version",
+    );
+}
+
+#[test]
+fn extensions_count_in_either_case() {
+    let json = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}"#;
+    check(
+        &[("A.YAML", &config_map("a")), ("B.Yml", &config_map("b")), ("C.JSON", json), ("D.YAML.bak", "x")],
+        "
+ConfigMap a @ A.YAML, document 1, line 1, column 1
+ConfigMap b @ B.Yml, document 1, line 1, column 1
+ConfigMap c @ C.JSON, document 1, line 1, column 1",
+    );
+}
+
+#[test]
+fn no_path_can_end_its_line_or_turn_it_round() {
+    let decoded = decode_files(&[("\u{202e}lmay.bew\u{2066}.yaml", "a: ["), ("a\nGitSync a/b: applied.yaml", "a: [")]);
+    let said = shown(&decoded);
+    assert!(said.starts_with("a\\nGitSync a/b: applied.yaml, document 1"), "{said}");
+    assert!(said.contains("\n\\u{202e}lmay.bew\\u{2066}.yaml, document 1"), "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
+}
+
+#[test]
 fn unpacks_lists() {
     let list = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: a}\n- kind: ConfigMapList\n  apiVersion: v1\n  items:\n  - metadata: {name: b}\n---\nkind: List\napiVersion: v1\n";
     let json = r#"{"apiVersion":"v1","kind":"List","items":[
@@ -280,7 +322,7 @@ fn hostile_documents_end_in_a_problem_within_the_limits() {
         ("? [a]\n: b\n".into(), "a key must be a string, a number or a boolean"),
         ("a: .inf\n".into(), "infinity"),
         ("a: 1\n...\nb: 2\n".into(), "content after the end of the document"),
-        ("%YAML 1.2\n---\na: b\n".into(), "no document after a directive"),
+        ("%TAG ! a:b\n---\na: b\n".into(), "no document after a directive"),
         ("a: ]\n".into(), "invalid YAML"),
         (format!("kind: List\napiVersion: v1\nitems: [{}]\n", "1,".repeat(300_000)), "items[0] is not an object"),
     ];

@@ -116,7 +116,8 @@ async fn a_terminating_namespace_is_not_a_lack_of_permission() {
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "held", "finalizers": ["x.io/y"] } });
     cluster.apply(&config_maps(), Some("x"), "held", &held, Apply::forced("mainstay")).await.expect("applied");
     let removal = cluster.delete(&namespaces, None, "x", Guard::default(), Propagation::Background).await;
-    assert_eq!(removal.expect("deleted"), Removal::Terminating);
+    let Removal::Terminating(terminating) = removal.expect("deleted") else { panic!("it is gone") };
+    assert!(terminating.finalizers.is_empty(), "a Namespace waits for what is in it: {terminating:?}");
     let body = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "new" } });
     let error = cluster.apply(&config_maps(), Some("x"), "new", &body, Apply::forced("mainstay")).await;
     let error = error.expect_err("the namespace is going");

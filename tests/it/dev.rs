@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
-use crate::support::dev::{Dev, git, wait_until};
+use crate::support::dev::{Dev, copy, git, wait_until};
 
 #[test]
 fn serves_a_cluster_alone_and_ends_cleanly() {
@@ -110,23 +110,40 @@ fn pauses_and_resumes_a_live_object() {
     let mainstay = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
             .args(arguments)
-            .args(["deploy", "web", "-n", "shop", "--kubeconfig", &dev.kubeconfig])
+            .args(["-n", "shop", "--kubeconfig", &dev.kubeconfig])
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let code = output.status.code();
+        (code, String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let done = |arguments: &[&str]| {
+        let (code, said) = mainstay(arguments);
+        assert_eq!(code, Some(0), "{said}");
+        said
     };
     let annotation = |name: &str| {
         let path = format!("jsonpath={{.metadata.annotations.mainstay\\.dev/{name}}}");
         dev.kubectl(&["-n", "shop", "get", "deployment", "web", "-o", &path])
     };
-    assert!(mainstay(&["pause", "--for", "30m"]).starts_with("Deployment.apps shop/web is paused until 2"));
+    let paused = done(&["pause", "deploy", "web", "--for", "30m"]);
+    assert!(paused.starts_with("Deployment.apps shop/web is paused until 2"), "{paused}");
     assert_eq!(annotation("reconcile"), "disabled");
     assert!(annotation("until").parse::<jiff::Timestamp>().unwrap() > jiff::Timestamp::now());
-    mainstay(&["pause"]);
+    done(&["pause", "deploy/web"]);
     assert_eq!((annotation("reconcile").as_str(), annotation("until").as_str()), ("disabled", ""));
-    mainstay(&["resume"]);
+    done(&["resume", "deployments.v1.apps/web"]);
     assert_eq!(annotation("reconcile"), "");
+    for (arguments, expected) in [
+        (&["pause", "deploy/web", "--for", "0s"][..], "at least 1s"),
+        (&["pause", "deploy"], "kind and name are needed, not \"deploy\""),
+        (&["pause", "deploy/web", "web"], "kind and name are needed, not \"deploy/web web\""),
+        (&["pause", "deployments.v2.apps/web"], "the cluster serves no kind named deployments.v2.apps"),
+        (&["pause", "deploy/wep"], "Deployment.apps shop/wep does not exist"),
+    ] {
+        let (code, said) = mainstay(arguments);
+        assert_eq!((code, said.contains(expected)), (Some(2), true), "{said}");
+        assert_eq!(annotation("reconcile"), "", "{arguments:?}");
+    }
 }
 
 #[test]
@@ -185,4 +202,37 @@ fn follows_the_directory_that_was_named_and_leads_its_git_repository_to_the_loca
     assert_eq!(url(), local);
     assert!(!dev.kubectl(&["get", "namespaces"]).contains("not-for-us"));
     assert_eq!(dev.interrupt().code(), Some(0));
+}
+
+/// What it says is what the condition of a GitSync says.
+#[test]
+fn refuses_a_directory_that_the_commit_does_not_have_before_anything_is_started() {
+    let home = tempfile::tempdir().unwrap();
+    let work = home.path().join("work");
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/gitops"), &work);
+    git(home.path(), &["init", "-q", "-b", "main", "work"]);
+    git(&work, &["add", "-A"]);
+    git(&work, &["commit", "-qm", "shop"]);
+    fs::create_dir(work.join("uncommitted")).unwrap();
+    for arguments in [&["work", "--base-dir", "nope"][..], &["work/uncommitted"], &["work", "--base-dir", "../.."]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+            .arg("dev")
+            .args(arguments)
+            .current_dir(home.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+        let missing = arguments.last().unwrap().trim_start_matches("work/");
+        if missing == "../.." {
+            assert!(said.contains("`..` is not allowed"), "{said}");
+            continue;
+        }
+        assert!(said.contains(&format!("baseDir /{missing} is not a directory at commit ")), "{said}");
+        assert!(
+            said.contains(&format!(": there is no /{missing}; / holds the directories api, cache, web\n")),
+            "{said}"
+        );
+        assert!(!home.path().join(".mainstay/kubeconfig").exists());
+    }
 }

@@ -170,7 +170,7 @@ async fn a_revert_whose_answer_is_lost_is_confirmed_by_the_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_status_is_written_at_most_once_in_five_seconds() {
+async fn only_the_first_revert_of_an_object_does_not_wait_for_the_five_seconds_between_two_statuses() {
     let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     let (began, before) = (Instant::now(), count(&world, "patch gitsyncs.mainstay.dev/status"));
     let mut reverts = 0;
@@ -183,7 +183,7 @@ async fn the_status_is_written_at_most_once_in_five_seconds() {
     }
     world.until("all are counted", |w| w.status("demo")["reverted"] == reverts).await;
     let writes = count(&world, "patch gitsyncs.mainstay.dev/status") - before;
-    let most = 1 + began.elapsed().as_secs() / 5;
+    let most = 2 + began.elapsed().as_secs() / 5;
     assert!((1..=most).contains(&writes), "{writes} in {:?}", began.elapsed());
 }
 

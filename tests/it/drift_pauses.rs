@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use devcluster::verbs::patch::Form;
 use jiff::{Timestamp, ToSpan};
-use mainstay::notification::Message;
+use mainstay::notification::{Message, Severity};
 use serde_json::{Value, json};
 
 use crate::{
@@ -303,4 +303,26 @@ async fn while_a_sync_can_read_its_reference_is_put_back() {
     }
     world.ready("demo").await;
     world.until("nothing is left as it is", |w| w.status("demo")["unread"].is_null()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_glass_whose_end_is_no_time_lasts_and_is_told_of() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
+    world.edit(A.0, A.1, A.2, glass(Some("tomorrow")));
+    let told = async {
+        loop {
+            let message = world.messages.recv().await.unwrap();
+            if matches!(message, Message::Paused { .. }) {
+                return message.describe();
+            }
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(60), told).await.unwrap();
+    assert_eq!(told.severity, Severity::Warning);
+    assert!(told.text.contains("mainstay.dev/until is not a time such as 2026-01-31T18:00:00Z"), "{}", told.text);
+    let problem = |w: &World| w.status("demo")["paused"][0]["problem"].as_str().map(str::to_owned);
+    world.until("the status tells it", |w| problem(w).is_some_and(|text| text.contains("is not a time"))).await;
+    world.edit(A.0, A.1, A.2, glass(Some("2999-01-01T00:00:00Z")));
+    world.until("the status shows the end", |w| w.status("demo")["paused"][0]["until"].is_string()).await;
+    assert_eq!(problem(&world), None);
 }

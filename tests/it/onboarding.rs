@@ -238,7 +238,7 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
     server.authorize(&public);
     let synced = shell.run(&format!("mainstay sync -n {HOME}")).await.out;
     assert!(
-        synced.starts_with(&format!("GitSync {HOME}/shop: commit ")) && synced.contains("3 objects, 0 failed"),
+        synced.starts_with(&format!("GitSync {HOME}/shop: commit ")) && synced.contains("3 objects, 3 healthy, 0 failed"),
         "{synced}"
     );
     shell.run(&format!("kubectl wait -n {HOME} --for=condition=Ready gitsync/shop --timeout=60s")).await;

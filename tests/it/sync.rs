@@ -395,3 +395,45 @@ async fn break_glass_of_an_object_that_no_agent_has_seen_yet_is_respected_until_
     );
     world.until("it is applied once the time is over", |w| w.data("a") == "1").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_base_dir_that_never_was_names_the_directories_that_are_there() {
+    let mut world = World::new().await;
+    world
+        .remote
+        .file("apps/web/a.yaml", config_map("a", "1"))
+        .file("docs/b.md", "text")
+        .file("c.yaml", "")
+        .commit("one");
+    world.sync("demo", json!({"baseDir": "/nope"}));
+    world.start();
+    world.condition_is("demo", "Ready", "False SourceInvalid").await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.contains(": there is no /nope; / holds the directories apps, docs"), "{said}");
+    assert!(!said.contains("delete"), "nothing was ever applied: {said}");
+    for (base_dir, expected) in
+        [("/apps/wep", ": there is no /apps/wep; /apps holds the directory web"), ("/c.yaml", ": /c.yaml is a file")]
+    {
+        world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"baseDir": base_dir}}));
+        world.until(expected, |w| w.condition("demo", "Ready").ends_with(expected)).await;
+    }
+    world.change("demo", json!({"baseDir": "/apps/web"})).await;
+    assert_eq!(world.data("a"), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_base_dir_without_any_manifest_is_ready_and_says_that_it_is_empty() {
+    let mut world = World::new().await;
+    world.remote.file("docs/b.md", "text").file("docs/c.yaml", "# nothing\n").commit("one");
+    world.synced(json!({"baseDir": "/docs"})).await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.starts_with("True NoManifests") && said.contains("baseDir /docs holds no manifest"), "{said}");
+    world.remote.file("elsewhere.md", "text");
+    world.commit("demo", "two").await;
+    let told = std::iter::from_fn(|| world.messages.try_recv().ok());
+    let told = told.filter(|message| matches!(message, Message::NoManifests { .. })).count();
+    assert_eq!(told, 1, "once, and not for each commit");
+    world.remote.file("docs/a.yaml", config_map("a", "1"));
+    world.commit("demo", "three").await;
+    assert!(world.condition("demo", "Ready").starts_with("True Applied"));
+}

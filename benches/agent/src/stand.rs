@@ -33,7 +33,8 @@ pub(super) const NAMESPACE: &str = "mainstay-bench";
 pub(super) const MANAGER: &str = "mainstay-bench";
 /// Most that anything may take.
 pub(super) const DEADLINE: Duration = Duration::from_mins(5);
-/// The agent writes status at most once per 5 s: after this long without a request it has done all it had to do.
+/// The agent writes the counters of a status at most once per 5 s: after this long without a request it has done all it had
+/// to do.
 const SETTLED: Duration = Duration::from_millis(6500);
 
 /// A cluster and the agent that is measured on it.

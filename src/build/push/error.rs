@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::super::image::{base, layer};
 use crate::api::build::{BuildFailure, FailureReason, MAX_MESSAGE};
 use crate::failure::{Class, chain};
+use crate::object::is_unprintable;
 use crate::registry::{self, Fault, Problem};
 
 /// The kind of a layer.
@@ -129,7 +130,7 @@ impl Error {
 
 /// The chain of causes on one line that fits into the termination message.
 fn message(error: &Error) -> String {
-    let mut text: String = chain(error).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let mut text: String = chain(error).chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect();
     let end = (0..=MAX_MESSAGE.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(end.unwrap_or_default());
     text

@@ -11,12 +11,7 @@ use crate::{
 };
 
 /// Applies the definitions and the two objects.
-pub(super) async fn install(
-    cluster: &Cluster,
-    followed: &FollowedRepository,
-    reference: &str,
-    base_dir: &str,
-) -> Result<(), Error> {
+pub(super) async fn install(cluster: &Cluster, followed: &FollowedRepository, reference: &str) -> Result<(), Error> {
     let definition = cluster.kind("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
     let definition = definition.ok_or_else(|| Error::UnknownKind("CustomResourceDefinition".into()))?;
     for wanted in api::definitions() {
@@ -33,7 +28,9 @@ pub(super) async fn install(
     repository.metadata.annotations = Some([(names::RECONCILE.to_owned(), names::DISABLED.to_owned())].into());
     let kind = own_kind::<GitRepository>(cluster).await?;
     apply(cluster, &kind, Some(NAMESPACE), &followed.name, &repository).await?;
-    let spec = serde_json::json!({ "gitRepository": followed.name, "reference": reference, "baseDir": base_dir });
+    let spec = serde_json::json!({
+        "gitRepository": followed.name, "reference": reference, "baseDir": followed.base_dir
+    });
     let what = || format!("GitSync {}", followed.name);
     let spec: GitSyncSpec = serde_json::from_value(spec).map_err(|cause| Error::Understand { what: what(), cause })?;
     let kind = own_kind::<GitSync>(cluster).await?;

@@ -104,6 +104,10 @@ pub(super) enum Error {
     Demonstrate(#[source] demonstration::Error),
     #[error("could not use the repository")]
     Repository(#[source] repository::Error),
+    #[error(transparent)]
+    Directory(source::Error),
+    #[error("{0}")]
+    NoDirectory(source::MissingDirectory),
     #[error("could not watch the repository")]
     Watch(#[source] source::Error),
 }
@@ -120,6 +124,9 @@ impl Error {
             Self::Repository(repository::Error::NotARepository(path, _)) => {
                 Some(format!("git init {0} && cd {0} && git add . && git commit", path.display()))
             }
+            Self::NoDirectory(_) => Some(
+                "--base-dir D names a directory of the commit; what is only in the work tree does not count".into(),
+            ),
             _ => None,
         }
     }
@@ -129,10 +136,24 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     // Messages are printed below.
     logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
     let stop = stop::on_signal()?;
-    let followed =
+    let mut followed =
         if arguments.cluster_only { None } else { Some(followed_repository(arguments.repository.as_deref())?) };
     if !arguments.cluster_only || arguments.kubeconfig.starts_with(DIRECTORY) {
         prepare_directory()?;
+    }
+    let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
+    source.allow_local = true;
+    let reference = arguments.branch.as_deref().unwrap_or("HEAD");
+    if let Some(followed) = &mut followed {
+        // A remote is fetched for this only if somebody named a directory of it.
+        let is_named = arguments.base_dir.is_some();
+        followed.base_dir = arguments.base_dir.clone().unwrap_or_else(|| followed.base_dir.clone());
+        if followed.local.is_some() || is_named {
+            let missing = repository::missing_directory(followed, reference, &source).await;
+            if let Some(missing) = missing.map_err(Error::Directory)? {
+                return Err(Error::NoDirectory(missing).into());
+            }
+        }
     }
     let pods = pods(followed.as_ref(), arguments.run_code);
     let directory = Path::new(DIRECTORY).join("cluster");
@@ -156,9 +177,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     };
     let origin = Origin::Kubeconfig { path: Some(arguments.kubeconfig.clone()), context: None };
     let cluster = Cluster::from_origin(&origin).await?;
-    let reference = arguments.branch.as_deref().unwrap_or("HEAD");
-    let base_dir = arguments.base_dir.as_deref().unwrap_or(&followed.base_dir);
-    install::install(&cluster, followed, reference, base_dir).await?;
+    install::install(&cluster, followed, reference).await?;
 
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), arguments.token, stop.clone());
     let emitter = Emitter::default();
@@ -168,8 +187,6 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let services = embedded.server.clone();
     let urls = move |namespace: &str, name: &str| services.service_urls(namespace, name);
     tasks.spawn(messages::print(emitter.subscribe(), arguments.output, urls, stop.clone()));
-    let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
-    source.allow_local = true;
     let settings = agent::Settings {
         namespace: NAMESPACE.to_owned(),
         allow_namespaces: Vec::new(),

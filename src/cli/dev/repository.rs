@@ -3,9 +3,10 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use crate::source::RemoteUrl;
+use crate::source::{self, BaseDir, Credentials, MissingDirectory, Reference, Remote, RemoteUrl, Source};
 
 /// A repository to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,26 @@ pub(super) fn local(path: &Path) -> Result<FollowedRepository, Error> {
     let last = named.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let (name, url, shown) = (object_name(last), directory.display().to_string(), named.display().to_string());
     Ok(FollowedRepository { name, url, shown, local: Some(directory), base_dir: format!("/{inside}") })
+}
+
+/// The directory, if the commit does not have it. What else is wrong with the repository, the agent says.
+pub(super) async fn missing_directory(
+    followed: &FollowedRepository,
+    reference: &str,
+    settings: &source::Settings,
+) -> Result<Option<MissingDirectory>, source::Error> {
+    let base_dir = BaseDir::parse(&followed.base_dir)?;
+    let look = async {
+        let source = Source::new(settings.clone());
+        let remote = Remote::new(RemoteUrl::parse(&followed.url)?, Credentials::Anonymous);
+        let found = source.lookup(&remote, &Reference::parse(reference)?, Duration::ZERO).await?;
+        let snapshot = source.fetch(&remote, &found).await?;
+        match snapshot.tree(&base_dir).await? {
+            Some(_) => Ok::<_, source::Error>(None),
+            None => snapshot.missing_directory(&base_dir).await.map(Some),
+        }
+    };
+    Ok(look.await.unwrap_or_default())
 }
 
 /// A DNS label made from any text.

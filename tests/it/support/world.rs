@@ -563,3 +563,11 @@ pub(crate) fn definition() -> String {
     })
     .to_string()
 }
+
+/// A definition of widgets that takes any field, so that a status can be written to them.
+pub(crate) fn open_definition() -> String {
+    let mut definition: Value = serde_json::from_str(&definition()).unwrap();
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+    definition.to_string()
+}
