@@ -23,6 +23,7 @@ mod drift_objects;
 mod drift_pauses;
 mod drift_restarts;
 mod drift_storms;
+mod first_hour;
 mod forgeries;
 mod function_children;
 mod function_samples;

@@ -3,170 +3,19 @@
 //! `kubectl` and `sshd` are the real ones, the agent is the program itself, and it runs as the ServiceAccount that
 //! `mainstay install` makes. The cluster is embedded, or another one that `MAINSTAY_TEST_KUBECONFIG` names.
 
-use std::{
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::fs;
 
-use devcluster::{Cluster as EmbeddedCluster, Options, Serving};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
     remote::{NAME, Remote},
+    shell::Shell,
     ssh_server::{SshServer, fingerprint},
 };
 
 /// Where the agent is, and where the repository's objects are.
 const HOME: &str = "mainstay-tests-flux";
 const SHOP: &str = "mainstay-tests-shop";
-/// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What a command printed.
-struct Said {
-    out: String,
-    err: String,
-    code: i32,
-}
-
-/// A shell beside a cluster, as an administrator has it.
-struct Shell {
-    room: tempfile::TempDir,
-    /// The embedded cluster, if it is that, for as long as it is needed.
-    cluster: Option<(EmbeddedCluster, Serving)>,
-}
-
-impl Shell {
-    async fn new() -> Self {
-        let room = tempfile::tempdir().unwrap();
-        let kubeconfig = room.path().join("kubeconfig");
-        if let Some(path) = std::env::var_os("MAINSTAY_TEST_KUBECONFIG") {
-            fs::copy(path, kubeconfig).unwrap();
-            let shell = Self { room, cluster: None };
-            let found = shell.command("mainstay crd | kubectl get --ignore-not-found -o name -f -").output().unwrap();
-            if !found.status.success() || !found.stdout.is_empty() {
-                // Nothing of it is this test's.
-                std::mem::forget(shell);
-                panic!("this cluster has Mainstay already, or does not answer: the tests want one without");
-            }
-            return shell;
-        }
-        let server = EmbeddedCluster::new(Options { rbac: true, ..Options::default() });
-        server.start_controllers();
-        let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
-        fs::write(kubeconfig, server.kubeconfig(serving.address(), None)).unwrap();
-        Self { room, cluster: Some((server, serving)) }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.room.path().join(name)
-    }
-
-    fn command(&self, script: &str) -> Command {
-        let program = Path::new(env!("CARGO_BIN_EXE_mainstay")).parent().unwrap();
-        let mut path = OsString::from(program);
-        path.push(":");
-        path.push(std::env::var_os("PATH").unwrap());
-        let mut command = Command::new("bash");
-        command.args(["-c", &format!("set -o pipefail; {script}")]).env_clear().env("PATH", path);
-        command.env("HOME", self.room.path()).env("KUBECONFIG", self.path("kubeconfig")).current_dir(self.room.path());
-        command
-    }
-
-    /// Runs a line of a shell.
-    async fn try_run(&self, script: &str) -> Said {
-        let mut command = self.command(script);
-        let output = tokio::task::spawn_blocking(move || command.stdin(Stdio::null()).output()).await.unwrap().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Said { out: text(output.stdout), err: text(output.stderr), code: output.status.code().unwrap() }
-    }
-
-    /// Runs a line of a shell, which must succeed.
-    async fn run(&self, script: &str) -> Said {
-        let said = self.try_run(script).await;
-        if said.code != 0 {
-            let syncs = self.try_run("kubectl get gitsyncs -A -o yaml").await.out;
-            panic!("{script}\n{}{}\n{syncs}", said.out, said.err);
-        }
-        said
-    }
-
-    /// Runs a line again and again until it succeeds.
-    async fn until(&self, script: &str) -> Said {
-        let began = Instant::now();
-        loop {
-            let said = self.try_run(script).await;
-            if said.code == 0 {
-                return said;
-            }
-            assert!(began.elapsed() < PATIENCE, "{script}\n{}{}", said.out, said.err);
-        }
-    }
-
-    async fn object(&self, what: &str) -> Value {
-        serde_json::from_str(&self.run(&format!("kubectl get {what} -o json")).await.out).unwrap()
-    }
-
-    /// A kubeconfig with the token of a ServiceAccount instead of the administrator's credentials.
-    async fn kubeconfig_of(&self, account: &str) -> PathBuf {
-        let token = self.run(&format!("kubectl create token {account} -n {HOME}")).await.out;
-        let config = self.run("kubectl config view --raw --minify -o json").await.out;
-        let mut config: Value = serde_json::from_str(&config).unwrap();
-        config["users"][0]["user"] = json!({"token": token.trim()});
-        let path = self.path(account);
-        fs::write(&path, config.to_string()).unwrap();
-        path
-    }
-
-    /// Starts an agent with a ServiceAccount's token and the arguments of the installed Deployment.
-    async fn agent(&self, name: &str) -> Agent {
-        let kubeconfig = self.kubeconfig_of("mainstay").await;
-        let deployment = self.object(&format!("deployment mainstay -n {HOME}")).await;
-        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-        let mut arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
-        // A pod has these for itself.
-        let own = ["--listen", "--receive", "--data"];
-        arguments.retain(|argument| !own.iter().any(|flag| argument.starts_with(flag)));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
-        command.args(arguments).arg("--kubeconfig").arg(kubeconfig).args(["-n", HOME, "--identity", name]);
-        command.arg("--data").arg(self.path(name)).env_clear().env("HOME", self.room.path());
-        let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
-        Agent(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
-    }
-}
-
-/// Leaves a cluster that outlives the test as it was found.
-impl Drop for Shell {
-    fn drop(&mut self) {
-        if self.cluster.is_some() {
-            return;
-        }
-        let script = format!(
-            "kubectl delete --ignore-not-found --wait namespace {HOME} {SHOP}; \
-             mainstay crd | kubectl delete --ignore-not-found --wait -f -; \
-             kubectl delete --ignore-not-found clusterrole,clusterrolebinding -l app.kubernetes.io/name=mainstay"
-        );
-        let status = self.command(&script).stdout(Stdio::null()).stdin(Stdio::null()).status();
-        if !std::thread::panicking() {
-            assert!(status.unwrap().success(), "the cluster could not be cleared");
-        }
-    }
-}
-
-/// A running agent; killed when dropped.
-struct Agent(Child);
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A repository with a namespace and what is in it.
 fn shop() -> Remote {
     let mut remote = Remote::new();
@@ -194,7 +43,7 @@ fn install(server: &SshServer) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_key_is_added() {
-    let shell = Shell::new().await;
+    let shell = Shell::new(HOME, &[SHOP]).await;
     let mut remote = shop();
     let server = SshServer::start(remote.root()).await;
     fs::write(shell.path("known_hosts"), server.known_hosts(&["ed25519", "ecdsa", "rsa"])).unwrap();
@@ -238,7 +87,8 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
     server.authorize(&public);
     let synced = shell.run(&format!("mainstay sync -n {HOME}")).await.out;
     assert!(
-        synced.starts_with(&format!("GitSync {HOME}/shop: commit ")) && synced.contains("3 objects, 3 healthy, 0 failed"),
+        synced.starts_with(&format!("GitSync {HOME}/shop: commit "))
+            && synced.contains("3 objects, 3 healthy, 0 failed"),
         "{synced}"
     );
     shell.run(&format!("kubectl wait -n {HOME} --for=condition=Ready gitsync/shop --timeout=60s")).await;
@@ -286,7 +136,7 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
-    let shell = Shell::new().await;
+    let shell = Shell::new(HOME, &[SHOP]).await;
     let checked = shell.try_run(&format!("mainstay check -n {HOME}")).await;
     assert_eq!(checked.code, 2);
     let hint = "wrong  the cluster does not know the kind GitSync\n       mainstay install --git-url URL | kubectl apply -f -\n";
@@ -354,7 +204,7 @@ async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that_others_use() {
-    let shell = Shell::new().await;
+    let shell = Shell::new(HOME, &[SHOP]).await;
     let install = "mainstay install --git-url https://git.example.com/shop.git";
     shell.run(&format!("{install} --namespace {HOME} | kubectl apply -f -")).await;
     let function = "apiVersion: serverless.kyma-project.io/v1alpha1\nkind: Function\nmetadata: {name: hello, namespace: default}\n\
@@ -382,7 +232,7 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_somebody_stored_is_never_replaced_and_opens_nothing_for_other_namespaces() {
-    let shell = Shell::new().await;
+    let shell = Shell::new(HOME, &[SHOP]).await;
     let remote = shop();
     let server = SshServer::start(remote.root()).await;
     fs::write(shell.path("known_hosts"), server.known_hosts(&["ed25519"])).unwrap();

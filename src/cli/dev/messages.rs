@@ -85,9 +85,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         text.push_str(&format!("Receivers take webhooks at {receivers}.\n"));
     }
     if started.pods == PodMode::Simulated {
-        text.push_str(
-            "PodMode are simulated; --run-code runs the Functions of this repository as processes of yours.\n",
-        );
+        text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");
     }
     tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
     match &followed.local {

@@ -25,6 +25,7 @@ pub(crate) mod quotas;
 pub(crate) mod registry;
 pub(crate) mod remote;
 pub(crate) mod server;
+pub(crate) mod shell;
 pub(crate) mod signers;
 pub(crate) mod ssh_server;
 pub(crate) mod tls;

@@ -1,0 +1,256 @@
+//! The README's commands in their order: where each is run, how, and what it prints.
+
+/// Where commands of the README are run, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scene {
+    /// A fresh clone, and a terminal beside `mainstay dev`.
+    Demo,
+    /// A cluster, from nothing to an agent and back, and to an agent again.
+    Cluster,
+    /// `mainstay dev` with the example of Functions.
+    Functions,
+    /// Not here, with the reason.
+    Elsewhere(&'static str),
+}
+
+/// One command of the README.
+pub(super) struct Row {
+    pub(super) scene: Scene,
+    /// As the README has it.
+    pub(super) command: &'static str,
+    /// What is run before it, to be where the reader is.
+    pub(super) before: &'static str,
+    /// What is run instead: the same with names that exist here.
+    pub(super) instead: Option<&'static str>,
+    /// What it prints, among others.
+    pub(super) expected: &'static [&'static str],
+    /// Whether it is run again until it prints that.
+    pub(super) repeated: bool,
+    /// What shows its effect, and what that prints at last.
+    pub(super) effect: Option<(&'static str, &'static str)>,
+}
+
+impl Row {
+    const fn new(scene: Scene, command: &'static str, expected: &'static [&'static str]) -> Self {
+        Self { scene, command, before: "", instead: None, expected, repeated: false, effect: None }
+    }
+    const fn before(mut self, script: &'static str) -> Self {
+        self.before = script;
+        self
+    }
+    const fn instead(mut self, script: &'static str) -> Self {
+        self.instead = Some(script);
+        self
+    }
+    const fn repeated(mut self) -> Self {
+        self.repeated = true;
+        self
+    }
+    const fn effect(mut self, script: &'static str, expected: &'static str) -> Self {
+        self.effect = Some((script, expected));
+        self
+    }
+}
+
+const fn demo(command: &'static str, expected: &'static [&'static str]) -> Row {
+    Row::new(Scene::Demo, command, expected)
+}
+
+const fn cluster(command: &'static str, expected: &'static [&'static str]) -> Row {
+    Row::new(Scene::Cluster, command, expected)
+}
+
+const fn functions(command: &'static str, expected: &'static [&'static str]) -> Row {
+    Row::new(Scene::Functions, command, expected)
+}
+
+const fn elsewhere(command: &'static str, why: &'static str) -> Row {
+    Row::new(Scene::Elsewhere(why), command, &[])
+}
+
+/// In the order of the README. `GIT_URL`, `HTTP_URL`, `MANIFESTS` and `PORT` stand for what is known only at run time.
+pub(super) const ROWS: &[Row] = &[
+    // Quick start
+    demo("cargo run --release -- dev", &["An embedded cluster is at http", "GitSync default/demo keeps it on ", "9 created"])
+        .instead(
+            "mainstay dev > dev.log 2>&1 & \
+             until grep -q '9 created' dev.log; do sleep 0.1; done; cat dev.log",
+        ),
+    demo("export KUBECONFIG=$PWD/.mainstay/kubeconfig", &[]),
+    demo(
+        "kubectl get gitsyncs,deployments --all-namespaces",
+        &["gitsync.mainstay.dev/demo", "deployment.apps/web", "deployment.apps/api"],
+    ),
+    demo("kubectl -n shop scale deployment web --replicas 5", &["deployment.apps/web scaled"])
+        .effect("kubectl -n shop get deployment web -o jsonpath='{.spec.replicas}'", "2"),
+    demo("kubectl -n shop delete service api", &["service \"api\" deleted"])
+        .effect("kubectl -n shop get service api -o name", "service/api"),
+    demo("cd .mainstay/demo", &[]),
+    demo("sed -i 's/Welcome/Hello/' web/configmap.yaml && git commit -am 'say hello'", &["say hello", "1 file changed"])
+        .effect("kubectl -n shop get configmap web -o jsonpath='{.data.GREETING}'", "Hello to the shop"),
+    demo(
+        "mainstay status",
+        &[
+            "GitSync default/demo\n",
+            "9 managed, 9 healthy, 0 failed",
+            "put back    2 times",
+            "after kubectl changed Deployment.apps shop/web: spec.replicas",
+            "deleted Service shop/api",
+        ],
+    )
+    .repeated(),
+    elsewhere(".ci/test", "this is it"),
+    // In a real cluster
+    elsewhere(
+        "docker build -f manifests/Dockerfile -t registry.example.com/mainstay:0.1.0 . && docker push \
+         registry.example.com/mainstay:0.1.0",
+        "needs Docker",
+    ),
+    cluster(
+        "mainstay install --git-url git@github.com:team/shop.git --git-path apps --image registry.example.com/mainstay:0.1.0 |\n  \
+         kubectl apply -f -",
+        &["namespace/mainstay-system created", "deployment.apps/mainstay created"],
+    )
+    .instead(
+        "mainstay install --git-url GIT_URL --name shop --known-hosts known_hosts --git-path apps \
+         --image registry.example.com/mainstay:0.1.0 | kubectl apply -f -",
+    ),
+    cluster("mainstay identity", &["ssh-ed25519 "]),
+    cluster("mainstay sync -n mainstay-system", &["GitSync mainstay-system/shop: commit ", "1 objects, 1 healthy, 0 failed"]),
+    cluster(
+        "kubectl -n mainstay-system wait --for=condition=Ready gitsync/shop",
+        &["gitsync.mainstay.dev/shop condition met"],
+    ),
+    cluster("mainstay check", &["ok     GitRepository mainstay-system/shop: ", " answers: main is at "]),
+    cluster("mainstay check --repository shop", &[" answers: main is at "]),
+    cluster(
+        "mainstay check --git-url git@github.com:team/shop.git --secret shop-git",
+        &[" answers: "],
+    )
+    .instead("mainstay check --git-url GIT_URL --secret shop-git"),
+    cluster("mainstay uninstall --dry-run", &["GitSync mainstay-system/shop will be deleted, its objects stay"])
+        .effect("kubectl -n mainstay-system get gitsync shop -o name", "gitsync.mainstay.dev/shop"),
+    cluster("mainstay uninstall", &["Namespace mainstay-system"])
+        .instead("mainstay uninstall --yes")
+        .effect("kubectl get configmap prices -o name", "configmap/prices"),
+    elsewhere(
+        "cd manifests && kustomize edit set image mainstay=registry.example.com/mainstay:0.1.0 && cd ..",
+        "needs kustomize, and changes the checkout",
+    ),
+    cluster("kubectl apply -k manifests", &["deployment.apps/mainstay created", "namespace/mainstay-system created"])
+        .before("until ! kubectl get namespace mainstay-system; do sleep 0.1; done")
+        .instead("kubectl apply -k MANIFESTS"),
+    cluster(
+        "kubectl -n mainstay-system wait --for=condition=Ready gitsync/shop",
+        &["gitsync.mainstay.dev/shop condition met"],
+    )
+    .before("sed 's|https://git.example.com/team/shop.git|HTTP_URL|' follow.yaml | kubectl apply -f -"),
+    // Private repositories
+    cluster(
+        "kubectl -n mainstay-system create secret generic shop-git --from-literal=username=reader --from-literal=password=TOKEN",
+        &["secret/shop-git created"],
+    ),
+    cluster(
+        "kubectl -n mainstay-system create secret generic proxy --from-literal=address=http://proxy.example.com:3128 \\\n  \
+         --from-literal=username=walker --from-literal=password=WORD",
+        &["secret/proxy created"],
+    ),
+    cluster("ssh-keygen -t ed25519 -N '' -C mainstay -f shop-git", &["Your public key has been saved in shop-git.pub"]),
+    cluster("ssh-keyscan git.example.com > known_hosts", &[])
+        .instead("ssh-keyscan -p PORT 127.0.0.1 > known_hosts")
+        .effect("ssh-keygen -lf known_hosts | grep -c ED25519", "1"),
+    cluster(
+        "kubectl -n mainstay-system create secret generic shop-git --from-file=key=shop-git --from-file=known_hosts",
+        &["secret/shop-git created"],
+    )
+    .before("kubectl -n mainstay-system delete secret shop-git"),
+    cluster(
+        "kubectl -n mainstay-system create configmap mainstay-known-hosts --from-file=known_hosts --dry-run=client -o yaml |\n  \
+         kubectl apply --server-side --force-conflicts -f -",
+        &["configmap/mainstay-known-hosts serverside-applied"],
+    ),
+    // Webhooks
+    cluster(
+        "kubectl -n mainstay-system create secret generic hook --from-literal=token=$(openssl rand -hex 20)",
+        &["secret/hook created"],
+    ),
+    cluster("kubectl -n mainstay-system get receiver shop -o jsonpath='{.status.url}'", &["/hook/"])
+        .before("kubectl apply -f receiver.yaml && kubectl -n mainstay-system wait --for=condition=Ready receiver/shop")
+        .instead("kubectl -n mainstay-system get receiver shop -o jsonpath='{.status.webhookPath}'"),
+    demo("kubectl create secret generic hook --from-literal=token=$(openssl rand -hex 20)", &["secret/hook created"]),
+    demo(
+        "kubectl apply -f - <<< '{\"apiVersion\": \"mainstay.dev/v1alpha1\", \"kind\": \"Receiver\", \"metadata\": {\"name\": \"hook\"},\n  \
+         \"spec\": {\"type\": \"generic\", \"secretRef\": {\"name\": \"hook\"}}}'",
+        &["receiver.mainstay.dev/hook created"],
+    ),
+    demo("kubectl wait --for=condition=Ready receiver/hook", &["receiver.mainstay.dev/hook condition met"]),
+    demo(
+        "curl -X POST \"$(kubectl get receiver hook -o jsonpath='{.status.url}')\"",
+        &["looking up the remote for GitSync demo"],
+    ),
+    // Signed commits
+    cluster(
+        "kubectl -n mainstay-system create secret generic shop-signers \\\n  \
+         --from-file=alice.asc --from-file=bob.sshpub=id_ed25519.pub --from-file=team=allowed_signers",
+        &["secret/shop-signers created"],
+    )
+    .before("cp shop-git.pub id_ed25519.pub && cp shop-git.pub alice.asc && cp shop-git.pub allowed_signers"),
+    // Mirrors
+    cluster(
+        "kubectl -n mainstay-system apply -f - <<'EOF'\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  \
+         name: mainstay-mirrors\nspec:\n  accessModes: [ReadWriteOnce]\n  resources:\n    requests:\n      storage: 2Gi\nEOF",
+        &["persistentvolumeclaim/mainstay-mirrors created"],
+    ),
+    cluster(
+        "kubectl -n mainstay-system patch deployment mainstay --patch '\nspec:\n  \
+         strategy: {type: Recreate, rollingUpdate: null}\n  template:\n    spec:\n      \
+         volumes: [{name: data, emptyDir: null, persistentVolumeClaim: {claimName: mainstay-mirrors}}]\n'",
+        &["deployment.apps/mainstay patched"],
+    )
+    .effect(
+        "kubectl -n mainstay-system get deployment mainstay \
+         -o jsonpath='{.spec.template.spec.volumes[?(@.name==\"data\")].persistentVolumeClaim.claimName}'",
+        "mainstay-mirrors",
+    ),
+    // Break glass
+    demo("mainstay pause deploy/web -n shop --for 30m", &["Deployment.apps shop/web is paused until "])
+        .effect("mainstay status | grep -c 'Deployment.apps shop/web until '", "1"),
+    demo("mainstay resume deploy/web -n shop", &["Deployment.apps shop/web"])
+        .effect("mainstay status | grep -c 'Deployment.apps shop/web until ' || true", "0"),
+    // Functions
+    functions("cargo run --release -- dev examples/functions", &["function default/hello  Running  DeploymentReady"]).instead(
+        "mainstay dev examples/functions > dev.log 2>&1 & \
+         until grep -q 'default/hello  Running  DeploymentReady' dev.log; do sleep 0.2; done; \
+         export KUBECONFIG=$PWD/.mainstay/kubeconfig; cat dev.log",
+    ),
+    functions(
+        "curl \"http://$(kubectl get service hello -o jsonpath='{.spec.clusterIP}')/?name=Ada\"",
+        &["Hello, Ada!"],
+    ),
+    functions("kubectl get functions", &["CONFIGURED", "hello", "nodejs22"]),
+    functions("kubectl logs -l serverless.kyma-project.io/function-name=hello", &["Listening on"]).repeated(),
+    functions(
+        "kubectl exec \"$(kubectl get deployment -l serverless.kyma-project.io/function-name=hello -o name)\" -- env",
+        &["GREETING=Hello"],
+    ),
+    functions("kubectl port-forward service/hello 8000:80", &["Hello, Ada!"]).instead(
+        "kubectl port-forward service/hello :80 > forward.log & \
+         until port=$(sed -n 's/.*127.0.0.1:\\([0-9]*\\) .*/\\1/p' forward.log | head -1) && [ -n \"$port\" ]; do sleep 0.1; done; \
+         curl -sS \"http://127.0.0.1:$port/?name=Ada\"",
+    ),
+    functions(
+        "kubectl get --raw '/api/v1/namespaces/default/services/hello:80/proxy/?name=Ada'",
+        &["Hello, Ada!"],
+    ),
+    functions("kubectl delete service hello", &["service \"hello\" deleted"])
+        .effect("kubectl get service hello -o name", "service/hello"),
+    // Working on it
+    elsewhere(
+        "MAINSTAY_TEST_KUBECONFIG=~/.kube/config cargo test --test it -- --test-threads 1 sync:: drift::",
+        "runs these tests on another cluster",
+    ),
+    cluster(
+        "kubectl delete namespaces,customresourcedefinitions,clusterroles,clusterrolebindings -l mainstay.dev/tests",
+        &["No resources found"],
+    ),
+];
