@@ -10,16 +10,17 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
+use super::directories::Directories;
 use super::ignore::Ignored;
-use super::kustomize::{self, Directories};
+use super::kustomize;
 use super::limits::{Deadline, larger_than};
-use super::{DecodeCache, Limits, Problem, file};
+use super::{DecodeCache, Limits, Problem, file, recognise};
 use crate::api::names;
 use crate::object::{Key, Names, Object, Place};
 use crate::source::{self, Entry, EntryKind};
 
-/// How a file begins whose content is in Git LFS.
-const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n";
+/// Bytes of a file that is looked at to find out whether it makes its directory a Helm chart.
+const MAX_CHART: u64 = 64 * 1024;
 
 /// The decoded content of a commit.
 #[derive(Debug, Default)]
@@ -45,8 +46,11 @@ pub fn decode(
     let is_in = |entry: &&Entry| deadline.is_over() || !ignored.leaves_out(&entry.path);
     let mut entries: Vec<&Entry> = listing.iter().filter(is_in).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    let kustomizations = Directories::among(entries.iter().map(|entry| &*entry.path));
-    decoded.problems.extend(kustomizations.problems());
+    let kustomizations = kustomize::among(entries.iter().map(|entry| &*entry.path));
+    decoded.problems.extend(kustomize::problems(&kustomizations));
+    entries.retain(|entry| !kustomizations.contains(&entry.path) || entry.flaw.is_some());
+    let charts = charts(&entries, read, deadline)?;
+    decoded.problems.extend(charts.files().map(recognise::chart));
 
     let mut shared = Names::default();
     let mut documents = 0;
@@ -60,7 +64,7 @@ pub fn decode(
             decoded.problems.push(Problem::new(Place::file(&*entry.path), flaw.what(), Some(hint)));
             continue;
         }
-        if kustomizations.contains(&entry.path) {
+        if charts.contains(&entry.path) {
             continue;
         }
         if let Some((what, hint)) = not_a_file(entry.kind) {
@@ -82,12 +86,12 @@ pub fn decode(
             continue;
         }
         let content = read(entry)?;
-        if content.starts_with(LFS_POINTER) {
-            let hint = "let the GitRepository say `lfs: true`, or name it in .mainstayignore";
-            decoded.problems.push(not_fetched(Place::file(path), hint));
+        if let Some(hint) = recognise::pointer(&content) {
+            let hint = format!("{hint}, or name it in .mainstayignore");
+            decoded.problems.push(not_fetched(Place::file(path), &hint));
             continue;
         }
-        let found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
+        let found = file::read(&path, &content, limits.documents.saturating_sub(documents), limits, &mut shared);
         documents += found.documents;
         if found.problems.is_empty() {
             cache.insert(entry.id, &path, &found.objects);
@@ -135,7 +139,7 @@ pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> V
     problems
 }
 
-fn not_fetched(place: Place, hint: &'static str) -> Problem {
+fn not_fetched(place: Place, hint: &str) -> Problem {
     Problem::new(place, "the file is kept in Git LFS, which is not fetched", Some(hint))
 }
 
@@ -158,13 +162,29 @@ fn ignore_rules(
             continue;
         }
         let content = read(entry)?;
-        if content.starts_with(LFS_POINTER) {
-            problems.push(not_fetched(Place::file(&*entry.path), "let the GitRepository say `lfs: true`"));
+        if let Some(hint) = recognise::pointer(&content) {
+            problems.push(not_fetched(Place::file(&*entry.path), hint));
             continue;
         }
         problems.extend(ignored.add(&entry.path, &content));
     }
     Ok(ignored)
+}
+
+/// The directories that are Helm charts.
+fn charts(
+    entries: &[&Entry],
+    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    deadline: Deadline<'_>,
+) -> Result<Directories, source::Error> {
+    let mut found = Vec::new();
+    for entry in entries {
+        let may_be = recognise::may_be_chart(&entry.path) && entry.kind == EntryKind::File && entry.flaw.is_none();
+        if may_be && entry.size <= MAX_CHART && !deadline.is_over() && recognise::is_chart(&read(entry)?) {
+            found.push(&*entry.path);
+        }
+    }
+    Ok(Directories::of(found.into_iter()))
 }
 
 fn takes_too_long(entry: &Entry) -> Problem {

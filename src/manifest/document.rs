@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::normalise::normalise;
+use super::recognise;
 use super::tokens::Mark;
 use crate::api::names;
 use crate::object::{Flaw, Names, Object, Place, Step, path_text};
@@ -60,15 +61,20 @@ fn add(
     names: &mut Names,
     found: &mut DocumentContent,
 ) {
+    if left_out(&map) {
+        return;
+    }
+    if path.is_empty()
+        && let Some(flaw) = recognise::document(&map)
+    {
+        return found.flaw(flaw);
+    }
     if !map.contains_key("apiVersion") && !map.contains_key("kind") {
         let what = match path_text(path) {
-            path if path.is_empty() => "the document has neither apiVersion nor kind".to_owned(),
+            path if path.is_empty() => recognise::NEITHER.to_owned(),
             path => format!("{path} has neither apiVersion nor kind"),
         };
         return found.flaw(Flaw::new(path.clone(), what, NOT_A_MANIFEST));
-    }
-    if left_out(&map) {
-        return;
     }
     if let Some(items) = take_items(&mut map) {
         return unpack(&map, items, at, mark, path, names, found);

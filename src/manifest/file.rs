@@ -13,6 +13,7 @@ use super::document::{At, DocumentContent, objects};
 use super::json::{self, Json};
 use super::limits::{Budget, Limits, Spent, larger_than};
 use super::load::{Loaded, load, locate};
+use super::recognise;
 use super::tokens::{Fault, Mark, Yaml};
 use crate::object::{Flaw, Names, Object, Place, Step};
 
@@ -29,17 +30,27 @@ pub(super) struct Read {
 }
 
 /// Reads a file. At most `documents` documents are read.
-pub(super) fn read(path: &Arc<str>, bytes: Vec<u8>, documents: usize, limits: &Limits, names: &mut Names) -> Read {
+pub(super) fn read(path: &Arc<str>, bytes: &[u8], documents: usize, limits: &Limits, names: &mut Names) -> Read {
+    let mut read = read_manifests(path, bytes, documents, limits, names);
+    if !read.problems.is_empty()
+        && let Some(problem) = recognise::file(path, bytes, &read.problems)
+    {
+        read.problems = vec![problem];
+    }
+    read
+}
+
+fn read_manifests(path: &Arc<str>, bytes: &[u8], documents: usize, limits: &Limits, names: &mut Names) -> Read {
     let mut reader =
         Reader { path, limits, names, budget: Budget::new(limits, bytes.len()), documents, read: Read::default() };
     if bytes.len() as u64 > limits.file {
         reader.problem_at_file("the file is too large", Some("split it"));
         return reader.read;
     }
-    let text = match String::from_utf8(bytes) {
+    let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
-            reader.not_text(error.as_bytes(), error.utf8_error().valid_up_to());
+            reader.not_text(bytes, error.valid_up_to());
             return reader.read;
         }
     };
@@ -47,7 +58,7 @@ pub(super) fn read(path: &Arc<str>, bytes: Vec<u8>, documents: usize, limits: &L
         reader.not_text(text.as_bytes(), at);
         return reader.read;
     }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let looks_like_json = text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{');
     if looks_like_json && reader.json(text, is_json(path)) {
         return reader.read;

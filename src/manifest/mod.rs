@@ -10,6 +10,7 @@
 
 mod decode;
 mod decode_cache;
+mod directories;
 mod document;
 mod file;
 mod ignore;
@@ -19,6 +20,7 @@ mod limits;
 mod load;
 mod normalise;
 mod problem;
+mod recognise;
 mod scalar;
 mod tokens;
 

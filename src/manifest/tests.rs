@@ -9,6 +9,8 @@ use serde_json::Value;
 use super::*;
 use crate::source::{self, BlobId, Entry, EntryKind};
 
+mod recognise;
+
 /// Limits with a clock that stands still: a slow machine must not change what a test says.
 fn limits() -> Limits {
     Limits::new(|| Duration::ZERO)
@@ -263,7 +265,7 @@ fn refuses_bytes_that_are_not_text() {
         "\
 a.yaml, line 2, column 4: the file is not UTF-8 text (save it as UTF-8)
 b.yaml, line 1, column 4: the file has a NUL byte (save it as UTF-8)
-c.yaml, line 1, column 1: the file is not UTF-8 text (save it as UTF-8)
+c.yaml: it is UTF-16 text (save it as UTF-8)
 d.yaml, document 1, line 1, column 1: the document has neither apiVersion nor kind (if it is not a manifest, name it in .mainstayignore)
 d.yaml, document 2, line 3, column 4: a control character is not allowed (write it as an escape in double quotes)"
     );

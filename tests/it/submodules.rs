@@ -56,8 +56,8 @@ async fn a_file_in_git_lfs_is_named() {
         .commit("one");
     world.sync("demo", json!({}));
     world.start();
-    let problem = "big.yaml: the file is kept in Git LFS, which is not fetched (let the GitRepository say `lfs: true`, or name it in \
-                   .mainstayignore)";
+    let problem = "big.yaml: the file is kept in Git LFS, which is not fetched (let the GitRepository say `spec.lfs: true`, or name \
+                   it in .mainstayignore)";
     world.condition_is("demo", "Ready", &format!("False ManifestInvalid: {problem}")).await;
     assert!(world.get("v1", "configmaps", "a").is_none(), "{NAMESPACE}");
     world.remote.file(".mainstayignore", "big.yaml\n");
