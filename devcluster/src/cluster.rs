@@ -85,6 +85,11 @@ impl Cluster {
         self.node.as_ref().map(|node| node.service_urls(namespace, name)).unwrap_or_default()
     }
 
+    /// Changes whenever a Service is listened on elsewhere than before; never without a node.
+    pub fn service_moves(&self) -> tokio::sync::watch::Receiver<()> {
+        self.node.as_ref().map_or_else(|| tokio::sync::watch::channel(()).1, |node| node.service_moves())
+    }
+
     /// The image registry, if there is one.
     pub fn images(&self) -> Option<&Registry> {
         self.images.as_deref()

@@ -163,6 +163,31 @@ fn never_overwrites_a_kubeconfig_of_another_cluster() {
 }
 
 #[test]
+fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let first = Dev::start(home.path(), &[]);
+    first.event("commitApplied");
+    let second = Dev::start(home.path(), &["--cluster-only"]);
+    assert_eq!(second.kubeconfig, home.path().join(".mainstay/2/kubeconfig").to_str().unwrap());
+    assert_eq!(second.directory.as_deref(), Some(".mainstay/2"));
+    assert_eq!(first.directory, None);
+    assert!(first.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
+    assert!(!second.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
+    // Not the first one's kubeconfig either, when somebody names it.
+    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+        .args(["dev", "--cluster-only", "--kubeconfig", &first.kubeconfig])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("leads to the cluster of another `mainstay dev`, which runs"), "{said}");
+    assert_eq!(first.interrupt().code(), Some(0));
+    let third = Dev::start(home.path(), &["--cluster-only"]);
+    assert_eq!(third.directory, None);
+}
+
+#[test]
 fn listens_beyond_loopback_only_with_a_token() {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))

@@ -88,6 +88,15 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     let header: Vec<_> = columns.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(header, ["NAME", "CONFIGURED", "BUILT", "RUNNING", "RUNTIME", "VERSION", "AGE"]);
 
+    // A Service that comes again has another address, which is said.
+    let old = url(&dev, "hello");
+    dev.kubectl(&["delete", "service", "hello"]);
+    let moved = dev.event("moved");
+    assert_eq!((&moved["namespace"], &moved["name"]), (&"default".into(), &"hello".into()));
+    let new = moved["url"].as_str().unwrap();
+    assert_ne!(new.trim_end_matches('/'), old.trim_end_matches('/'));
+    assert_eq!(get(&format!("{new}/?name=Ada")), "Hello, Ada!\n");
+
     // Another handler of one Function.
     let images = |name| status(&dev, name)["image"].clone();
     let before = ["hello", "quote", "shout", "totals"].map(images);

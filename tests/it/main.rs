@@ -16,6 +16,7 @@ mod decode;
 mod deletion_events;
 mod dev;
 mod dev_functions;
+mod dev_work_tree;
 mod drift;
 mod drift_collisions;
 mod drift_fights;

@@ -31,6 +31,8 @@ pub(super) struct Embedded {
     pub(super) serving: Serving,
     pub(super) server: devcluster::Cluster,
     _directory: Option<tempfile::TempDir>,
+    /// Held, so that no other run writes its own there.
+    _kubeconfig: fs::File,
 }
 
 /// Address, authentication and authorisation of the cluster.
@@ -65,8 +67,9 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     drop(server.start_controllers());
     let serving = server.serve(listen, token.map(str::to_owned)).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
-    kubeconfig::write(kubeconfig, &server.kubeconfig(serving.address(), token)).map_err(Error::Kubeconfig)?;
-    Ok(Embedded { serving, server, _directory: held })
+    let text = server.kubeconfig(serving.address(), token);
+    let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
+    Ok(Embedded { serving, server, _directory: held, _kubeconfig: kubeconfig })
 }
 
 fn options(directory: &Path, pods: PodMode) -> io::Result<Options> {

@@ -3,7 +3,8 @@
 //! Invariant: a kubeconfig that was not written here is never overwritten.
 
 use std::{
-    fs, io,
+    fs::{self, File, TryLockError},
+    io,
     io::Write as _,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
@@ -17,17 +18,24 @@ const MARK: &str = "# Written by `mainstay dev`; overwritten by its next run.\n"
 pub(in crate::cli) enum Error {
     #[error("{path} holds another cluster's configuration", path = .0.display())]
     Foreign(PathBuf),
+    #[error("{path} leads to the cluster of another `mainstay dev`, which runs", path = .0.display())]
+    InUse(PathBuf),
     #[error("could not write {path}", path = .0.display())]
     Write(PathBuf, #[source] io::Error),
 }
 
-/// Writes `text` to `path`, mode 0600, making its directory.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Error> {
+/// Writes `text` to `path`, mode 0600, making its directory. While the returned file is held, no other run replaces it.
+pub(super) fn write(path: &Path, text: &str) -> Result<File, Error> {
     let failed = |error| Error::Write(path.to_owned(), error);
     match fs::read_to_string(path) {
         Ok(old) if !old.starts_with(MARK) && !old.trim().is_empty() => return Err(Error::Foreign(path.to_owned())),
+        Ok(_) => match File::open(path).map_err(failed)?.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::InUse(path.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        },
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
+        Err(_) => {}
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(failed)?;
@@ -37,11 +45,12 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Error> {
     name.push(format!(".{:08x}", fastrand::u32(..)));
     let fresh = PathBuf::from(name);
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).map_err(failed)?;
-    let written = file.write_all(format!("{MARK}{text}").as_bytes()).and_then(|()| fs::rename(&fresh, path));
-    written.map_err(|error| {
+    let written = file.write_all(format!("{MARK}{text}").as_bytes()).and_then(|()| file.lock());
+    written.and_then(|()| fs::rename(&fresh, path)).map_err(|error| {
         let _ = fs::remove_file(&fresh);
         failed(error)
-    })
+    })?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -53,7 +62,9 @@ mod tests {
     fn is_for_its_owner_alone_and_replaces_only_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/kubeconfig");
-        write(&path, "first\n").unwrap();
+        let held = write(&path, "first\n").unwrap();
+        assert!(matches!(write(&path, "second\n"), Err(Error::InUse(_))));
+        drop(held);
         write(&path, "second\n").unwrap();
         assert!(fs::read_to_string(&path).unwrap().ends_with("second\n"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -2,7 +2,10 @@
 //!
 //! Invariant: with JSON, every line of standard output is one object with a field `event`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde_json::json;
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -33,6 +36,10 @@ pub(super) struct Started {
     pub pods: PodMode,
     /// Where webhooks are received, if an agent runs.
     pub receivers: Option<String>,
+    /// The directory of this run, if another run has the usual one.
+    pub other_room: Option<PathBuf>,
+    /// Whether what is saved counts instead of commits.
+    pub is_work_tree: bool,
 }
 
 impl Format {
@@ -48,17 +55,31 @@ impl Format {
                 "repository": followed.map(|followed| &followed.shown),
                 "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
                 "receivers": started.receivers,
+                "directory": started.other_room,
             });
             return format!("{line}\n");
         }
         text(started, &kubeconfig)
     }
 
+    /// A Function's namespace and name, and where it answers from now on.
+    fn moved(self, (namespace, name): &(String, String), url: &str) -> String {
+        match self {
+            Self::Text => format!("{}  function {namespace}/{name}  answers at  {url}\n", now()),
+            Self::Json => {
+                format!(
+                    "{}\n",
+                    json!({"event": "moved", "kind": "Function", "namespace": namespace, "name": name, "url": url})
+                )
+            }
+        }
+    }
+
     /// A message, with the URL of what it is about.
     fn message(self, message: &Message, url: Option<String>) -> Result<String, CommandError> {
         match self {
             Self::Text => {
-                let time = jiff::Zoned::now().strftime("%H:%M:%S");
+                let time = now();
                 let text = message.to_string().replace("\n    ", "\n          ");
                 let url = url.map(|url| format!("  {url}")).unwrap_or_default();
                 Ok(format!("{time}  {text}{url}\n"))
@@ -73,14 +94,26 @@ impl Format {
     }
 }
 
+/// The time of the day.
+fn now() -> impl std::fmt::Display {
+    jiff::Zoned::now().strftime("%H:%M:%S").to_string()
+}
+
 fn text(started: &Started, kubeconfig: &Path) -> String {
     let mut text = format!("An embedded cluster is at {}.\n", started.server);
+    if let Some(room) = &started.other_room {
+        let room = room.display();
+        text.push_str(&format!(
+            "Another `mainstay dev` runs in this directory, so this one keeps its files in {room}.\n"
+        ));
+    }
     let mut tries = vec![format!("export KUBECONFIG={}", quoted(kubeconfig))];
     let Some(followed) = &started.followed else {
         tries.push("kubectl get namespaces".into());
         return text + &next(&tries);
     };
-    text.push_str(&format!("GitSync {NAMESPACE}/{} keeps it on {}.\n", followed.name, followed.shown));
+    let what = if started.is_work_tree { "what is saved in " } else { "" };
+    text.push_str(&format!("GitSync {NAMESPACE}/{} keeps it on {what}{}.\n", followed.name, followed.shown));
     if let Some(receivers) = &started.receivers {
         text.push_str(&format!("Receivers take webhooks at {receivers}.\n"));
     }
@@ -89,6 +122,9 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
     }
     tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
     match &followed.local {
+        Some(path) if started.is_work_tree => {
+            tries.push(format!("cd {}             # what you save there is applied at once", quoted(path)));
+        }
         Some(path) if path.ends_with(".mainstay/demo") => tries.extend([
             "kubectl -n shop edit deployment web               # put back at once".into(),
             "kubectl -n shop delete service api                # created again".into(),
@@ -113,22 +149,37 @@ fn quoted(path: &Path) -> String {
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Prints messages until `stop`.
+/// Prints messages, and where Functions answer, until `stop`.
 pub(super) async fn print(
     mut messages: broadcast::Receiver<Message>,
     format: Format,
-    urls: impl Fn(&str, &str) -> Vec<String> + Send,
+    cluster: devcluster::Cluster,
     stop: CancellationToken,
 ) -> Result<(), CommandError> {
+    let url_of = |(namespace, name): &(String, String)| cluster.service_urls(namespace, name).into_iter().next();
+    let mut moves = cluster.service_moves();
+    // Where each Function that was ready answers, as printed.
+    let mut printed: BTreeMap<(String, String), Option<String>> = BTreeMap::new();
     loop {
         let message = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             message = messages.recv() => message,
+            Ok(()) = moves.changed() => {
+                for (function, old) in &mut printed {
+                    if let Some(new) = url_of(function).filter(|new| old.as_ref() != Some(new)) {
+                        output::print(&format.moved(function, &new))?;
+                        *old = Some(new);
+                    }
+                }
+                continue;
+            }
         };
         match message {
             Ok(message) => {
-                let url = ready(&message).and_then(|(namespace, name)| urls(namespace, name).into_iter().next());
-                output::print(&format.message(&message, url)?)?;
+                let function = ready(&message).map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+                let url = function.as_ref().and_then(url_of);
+                output::print(&format.message(&message, url.clone())?)?;
+                printed.extend(function.map(|function| (function, url)));
             }
             Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "messages came faster than they could be printed"),
             Err(RecvError::Closed) => return Ok(()),

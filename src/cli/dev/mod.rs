@@ -14,9 +14,11 @@ mod kubeconfig;
 mod messages;
 mod registry;
 mod repository;
+mod room;
+mod work_tree;
 
 use std::{
-    fs, io,
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
 };
@@ -38,8 +40,10 @@ pub(super) use embedded::BUILDER;
 use embedded::PodMode;
 pub(super) use registry::secret as registry_secret;
 use repository::FollowedRepository;
+use room::Room;
+use work_tree::WorkTree;
 
-/// Directory of mirrors and the demonstration repository, beside the kubeconfig.
+/// Directory of the demonstration repository, and of what a run needs: mirrors, pods, images, the kubeconfig.
 const DIRECTORY: &str = ".mainstay";
 /// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
 const NAMESPACE: &str = "default";
@@ -59,9 +63,13 @@ pub(super) struct Arguments {
     /// Address at which webhooks for Receivers are received; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     receive: SocketAddr,
-    /// Where to write the kubeconfig of the embedded cluster
-    #[arg(long, value_name = "FILE", default_value = ".mainstay/kubeconfig")]
-    kubeconfig: PathBuf,
+    /// Follow what is saved in the work tree instead of commits; PATH need not be a repository then
+    #[arg(long, conflicts_with_all = ["branch", "cluster_only"])]
+    work_tree: bool,
+    /// Where to write the kubeconfig of the embedded cluster [default: .mainstay/kubeconfig, or, while another `dev` of this
+    /// directory has that, .mainstay/2/kubeconfig and so on]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
     /// Address of the embedded cluster; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -110,20 +118,28 @@ pub(super) enum Error {
     NoDirectory(source::MissingDirectory),
     #[error("could not watch the repository")]
     Watch(#[source] source::Error),
+    #[error("--work-tree is for a directory of this machine, not for {0}")]
+    NoWorkTree(String),
+    #[error("could not follow the work tree")]
+    WorkTree(#[source] work_tree::Error),
 }
 
 impl Error {
     /// The hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
-            Self::Kubeconfig(kubeconfig::Error::Foreign(_)) => Some("--kubeconfig FILE names another place".into()),
+            Self::Kubeconfig(kubeconfig::Error::Foreign(_) | kubeconfig::Error::InUse(_)) => {
+                Some("--kubeconfig FILE names another place".into())
+            }
             Self::Serve { listen, .. } if !listen.ip().is_loopback() => {
                 Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) guards a listener that others reach".into())
             }
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
-            Self::Repository(repository::Error::NotARepository(path, _)) => {
-                Some(format!("git init {0} && cd {0} && git add . && git commit", path.display()))
-            }
+            Self::Repository(repository::Error::NotARepository(path, _)) => Some(format!(
+                "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
+                path.display()
+            )),
+            Self::NoWorkTree(_) => Some("git clone it, and name the clone".into()),
             Self::NoDirectory(_) => Some(
                 "--base-dir D names a directory of the commit; what is only in the work tree does not count".into(),
             ),
@@ -136,46 +152,42 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     // Messages are printed below.
     logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
     let stop = stop::on_signal()?;
-    let mut followed =
-        if arguments.cluster_only { None } else { Some(followed_repository(arguments.repository.as_deref())?) };
-    if !arguments.cluster_only || arguments.kubeconfig.starts_with(DIRECTORY) {
-        prepare_directory()?;
-    }
-    let mut source = source::Settings::new(Path::new(DIRECTORY).join("mirrors"));
+    let mut followed = if arguments.cluster_only { None } else { Some(followed_repository(&arguments)?) };
+    let room = room(&arguments)?;
+    let place = room.as_ref().map_or(Path::new(DIRECTORY), Room::path).to_owned();
+    let work_tree = match &mut followed {
+        Some(followed) if arguments.work_tree => Some(follow_work_tree(followed, &place)?),
+        _ => None,
+    };
+    let mut source = source::Settings::new(place.join("mirrors"));
     source.allow_local = true;
     let reference = arguments.branch.as_deref().unwrap_or("HEAD");
     if let Some(followed) = &mut followed {
-        // A remote is fetched for this only if somebody named a directory of it.
-        let is_named = arguments.base_dir.is_some();
-        followed.base_dir = arguments.base_dir.clone().unwrap_or_else(|| followed.base_dir.clone());
-        if followed.local.is_some() || is_named {
-            let missing = repository::missing_directory(followed, reference, &source).await;
-            if let Some(missing) = missing.map_err(Error::Directory)? {
-                return Err(Error::NoDirectory(missing).into());
-            }
-        }
+        choose_directory(followed, arguments.base_dir.as_deref(), reference, &source).await?;
     }
     let pods = pods(followed.as_ref(), arguments.run_code);
-    let directory = Path::new(DIRECTORY).join("cluster");
+    let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| place.join("kubeconfig"));
     let embedded = embedded::start(embedded::EmbeddedOptions {
         listen: arguments.listen,
         token: arguments.token.as_deref(),
-        kubeconfig: &arguments.kubeconfig,
+        kubeconfig: &kubeconfig,
         pods,
         rbac: arguments.rbac,
-        directory: Path::new(DIRECTORY).exists().then_some(&*directory),
+        directory: room.is_some().then(|| place.join("cluster")).as_deref(),
     })
     .await?;
     let server = embedded.serving.url();
     let receive = if followed.is_some() { Some(receive(arguments.receive)?) } else { None };
     let receivers = receive.as_ref().and_then(|receive| receive.base.known()).map(str::to_owned);
-    let started = messages::Started { receivers, server, kubeconfig: arguments.kubeconfig.clone(), followed, pods };
+    let other_room = room.as_ref().map(Room::path).filter(|path| *path != Path::new(DIRECTORY)).map(Path::to_owned);
+    let is_work_tree = arguments.work_tree;
+    let started = messages::Started { server, kubeconfig, followed, pods, receivers, other_room, is_work_tree };
     let Some(followed) = &started.followed else {
         output::print(&arguments.output.started(&started))?;
         stop.cancelled().await;
         return Ok(Exit::Fine);
     };
-    let origin = Origin::Kubeconfig { path: Some(arguments.kubeconfig.clone()), context: None };
+    let origin = Origin::Kubeconfig { path: Some(started.kubeconfig.clone()), context: None };
     let cluster = Cluster::from_origin(&origin).await?;
     install::install(&cluster, followed, reference).await?;
 
@@ -184,9 +196,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let mut tasks: JoinSet<Result<(), CommandError>> = JoinSet::new();
     output::print(&arguments.output.started(&started))?;
     tasks.spawn(registry);
-    let services = embedded.server.clone();
-    let urls = move |namespace: &str, name: &str| services.service_urls(namespace, name);
-    tasks.spawn(messages::print(emitter.subscribe(), arguments.output, urls, stop.clone()));
+    tasks.spawn(messages::print(emitter.subscribe(), arguments.output, embedded.server.clone(), stop.clone()));
     let settings = agent::Settings {
         namespace: NAMESPACE.to_owned(),
         allow_namespaces: Vec::new(),
@@ -202,8 +212,15 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         nudge: agent::Nudge::default(),
     };
     let nudge = settings.nudge.clone();
-    let commits = followed.local.as_deref().map(|path| source::watch_local(path, move || nudge.look_now()));
-    let _watch = commits.transpose().map_err(Error::Watch)?;
+    let look = move || nudge.look_now();
+    let _watch = match (work_tree, followed.local.as_deref()) {
+        (Some(work_tree), _) => {
+            work_tree.watch(look).map_err(Error::WorkTree)?;
+            None
+        }
+        (None, Some(path)) => Some(source::watch_local(path, look).map_err(Error::Watch)?),
+        (None, None) => None,
+    };
     tasks.spawn(run_agent(settings, cluster, emitter, stop.clone()));
     // When one task ends, the others are stopped.
     let first = tasks.join_next().await;
@@ -245,18 +262,56 @@ fn pods(followed: Option<&FollowedRepository>, run_code: bool) -> PodMode {
 }
 
 /// The repository to follow; the default is the demonstration.
-fn followed_repository(repository: Option<&str>) -> Result<FollowedRepository, Error> {
-    let Some(text) = repository else {
+fn followed_repository(arguments: &Arguments) -> Result<FollowedRepository, Error> {
+    let Some(text) = arguments.repository.as_deref() else {
         let directory = Path::new(DIRECTORY).join("demo");
         demonstration::prepare(&directory).map_err(Error::Demonstrate)?;
         return repository::local(&directory).map_err(Error::Repository);
     };
-    repository::followed(text).map_err(Error::Repository)
+    let followed = match repository::followed(text) {
+        Err(repository::Error::NotARepository(path, _)) if arguments.work_tree => Ok(repository::plain(path)),
+        followed => followed,
+    };
+    let followed = followed.map_err(Error::Repository)?;
+    if arguments.work_tree && followed.local.is_none() {
+        return Err(Error::NoWorkTree(followed.shown));
+    }
+    Ok(followed)
 }
 
-/// Creates `.mainstay/`, and keeps it out of the user's own repository.
-fn prepare_directory() -> Result<(), Error> {
-    let path = Path::new(DIRECTORY).join(".gitignore");
-    let written = fs::create_dir_all(DIRECTORY).and_then(|()| fs::write(&path, "*\n"));
-    written.map_err(|cause| Error::Write { path, cause })
+/// The directory of this run; none where nothing of it would be used.
+fn room(arguments: &Arguments) -> Result<Option<Room>, Error> {
+    let elsewhere = arguments.kubeconfig.as_ref().is_some_and(|path| !path.starts_with(DIRECTORY));
+    if arguments.cluster_only && elsewhere {
+        return Ok(None);
+    }
+    Room::take(Path::new(DIRECTORY)).map(Some).map_err(|(path, cause)| Error::Write { path, cause })
+}
+
+/// Has a repository of what is saved followed instead of the one that is there.
+fn follow_work_tree(followed: &mut FollowedRepository, place: &Path) -> Result<WorkTree, Error> {
+    let directory = place.join("work-tree.git");
+    let root = followed.local.clone().unwrap_or_default();
+    let tree = WorkTree::new(&root, &directory).map_err(Error::WorkTree)?;
+    let directory = directory.canonicalize().map_err(|cause| Error::Write { path: directory, cause })?;
+    followed.url = directory.display().to_string();
+    Ok(tree)
+}
+
+/// Follows the directory that somebody named; it is an error if the commit does not have it.
+async fn choose_directory(
+    followed: &mut FollowedRepository,
+    named: Option<&str>,
+    reference: &str,
+    source: &source::Settings,
+) -> Result<(), Error> {
+    if let Some(named) = named {
+        named.clone_into(&mut followed.base_dir);
+    }
+    // A remote is fetched for this only if somebody named a directory of it.
+    if followed.local.is_none() && named.is_none() {
+        return Ok(());
+    }
+    let missing = repository::missing_directory(followed, reference, source).await;
+    missing.map_err(Error::Directory)?.map_or(Ok(()), |missing| Err(Error::NoDirectory(missing)))
 }

@@ -64,6 +64,19 @@ pub(super) fn local(path: &Path) -> Result<FollowedRepository, Error> {
     Ok(FollowedRepository { name, url, shown, local: Some(directory), base_dir: format!("/{inside}") })
 }
 
+/// A directory that is in no repository; it is followed as a work tree.
+pub(super) fn plain(path: PathBuf) -> FollowedRepository {
+    let last = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let shown = path.display().to_string();
+    FollowedRepository {
+        name: object_name(last),
+        url: String::new(),
+        shown,
+        local: Some(path),
+        base_dir: "/".to_owned(),
+    }
+}
+
 /// The directory, if the commit does not have it. What else is wrong with the repository, the agent says.
 pub(super) async fn missing_directory(
     followed: &FollowedRepository,

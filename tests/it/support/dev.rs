@@ -20,6 +20,8 @@ pub(crate) struct Dev {
     lines: Receiver<String>,
     pub(crate) home: PathBuf,
     pub(crate) kubeconfig: String,
+    /// The directory of its files, if it is not the usual one.
+    pub(crate) directory: Option<String>,
 }
 
 impl Drop for Dev {
@@ -47,9 +49,10 @@ impl Dev {
         let (sender, lines) = channel();
         // Ends with the child, or when nobody wants more lines.
         std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut dev = Self { child, lines, home: home.to_owned(), kubeconfig: String::new() };
+        let mut dev = Self { child, lines, home: home.to_owned(), kubeconfig: String::new(), directory: None };
         let started = dev.event("started");
         started["kubeconfig"].as_str().unwrap().clone_into(&mut dev.kubeconfig);
+        dev.directory = started["directory"].as_str().map(str::to_owned);
         dev
     }
 

@@ -36,6 +36,8 @@ pub struct Node {
     /// Where the programs are that stand for those of Python images, once one was asked for.
     pub(super) python: tokio::sync::OnceCell<Option<PathBuf>>,
     pub(super) urls: Mutex<HashMap<Key, Vec<String>>>,
+    /// Changes with `urls`.
+    pub(super) moves: tokio::sync::watch::Sender<()>,
     /// The addresses of the pods that run now, by their UIDs.
     pub(super) addresses: Mutex<HashMap<String, Ipv4Addr>>,
     /// When a Service first met a pod, by its UID, that is being deleted.
@@ -59,6 +61,7 @@ impl Node {
             images: tokio::sync::Mutex::default(),
             python: tokio::sync::OnceCell::new(),
             urls: Mutex::default(),
+            moves: tokio::sync::watch::Sender::new(()),
             addresses: Mutex::default(),
             leaving: Mutex::default(),
             started: AtomicBool::new(false),
@@ -85,6 +88,11 @@ impl Node {
     /// Where a Service is listened on, a URL per TCP port in the order of its ports.
     pub fn service_urls(&self, namespace: &str, name: &str) -> Vec<String> {
         self.urls.lock().get(&Key::new(namespace, name)).cloned().unwrap_or_default()
+    }
+
+    /// Changes whenever a Service is listened on elsewhere than before.
+    pub fn service_moves(&self) -> tokio::sync::watch::Receiver<()> {
+        self.moves.subscribe()
     }
 }
 

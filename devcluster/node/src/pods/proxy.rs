@@ -117,6 +117,7 @@ impl Proxy {
             }
         }
         self.ctx.node().urls.lock().insert(key.clone(), urls.clone());
+        self.ctx.node().moves.send_replace(());
         self.services.insert(key.clone(), listened);
         let published = service["metadata"]["annotations"][URL].as_str();
         let address = urls.first().filter(|_| moved).map(String::as_str);
