@@ -302,7 +302,7 @@ impl Writer {
 
     fn announce_left(&self, owner: &Owner, desired: &Desired, error: &Error) {
         let (subject, object) = (owner.clone(), desired.key.to_string());
-        let message = Message::NotRemoved { subject, object, cause: crate::failure::chain(error) };
+        let message = Message::NotRemoved { subject, object, cause: error.cause_text() };
         self.announce(owner, None, &message);
     }
 

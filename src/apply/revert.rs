@@ -17,7 +17,7 @@ use crate::cluster::{Cause, Error};
 use crate::failure::Backoff;
 use crate::managed::attempts::Ground;
 use crate::managed::autoscaler::is_at_zero;
-use crate::managed::desired::{Desired, yield_to_people};
+use crate::managed::desired::{Desired, Mark, yield_to_people};
 use crate::managed::object::{NotPutBack, REMARKABLE};
 use crate::managed::pending::{Next, Seen, Sight};
 use crate::managed::revert_backoff::Shift;
@@ -181,7 +181,11 @@ impl Writer {
         let overloaded = ServerLoad::Overloaded { sent, retry_after: error.retry_after() };
         let load = is_overloaded(error, again).then_some(overloaded);
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
-        let (fields, cause) = (fields_not_put_back(desired, live.as_ref(), error), crate::failure::chain(error));
+        let fields = fields_not_put_back(desired, live.as_ref(), error);
+        let cause = match &desired.mark {
+            Mark::Label(_) => error.cause_at(&desired.object.place),
+            Mark::Controller { .. } => error.cause_text(),
+        };
         let failure = NotPutBack { reports, fields, cause, ground: Ground::of(error) };
         self.note_failure(desired, seen, failure, error.retry_after());
         load

@@ -5,8 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::failure::Class;
-use crate::object::Key;
+use crate::failure::{Class, chain};
+use crate::object::{Key, Place};
 
 use super::refusal::{Denial, Refusal};
 
@@ -154,6 +154,19 @@ impl Error {
             | Cause::TooLarge(_) => Class::Unavailable,
             Cause::Credentials => Class::Denied,
             Cause::Configuration(_) | Cause::Unaddressable | Cause::NoNamespace => Class::Invalid,
+        }
+    }
+
+    /// The cause alone, for where the attempt and its subject are named.
+    pub fn cause_text(&self) -> String {
+        chain(&*self.cause)
+    }
+
+    /// The same with the manifest, if the server refuses what is in it: `apps/web.yaml:14 (document 2): …`.
+    pub fn cause_at(&self, place: &Place) -> String {
+        match self.refusal() {
+            Some(_) => format!("{}: {}", place.short(), self.cause_text()),
+            None => self.cause_text(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::failure::Class;
-use crate::object::{Key, redact_server_text};
+use crate::object::{Key, redact_field_text, redact_server_text};
 
 /// The reason of a 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Refusal {
                 .map(|cause| FieldCause {
                     reason: cause.reason.clone(),
                     field: cause.field.clone(),
-                    message: redact_server_text(key, &cause.message),
+                    message: redact_field_text(key, &cause.field, &cause.message),
                 })
                 .collect(),
             retry_after: retry_after.or(body.details.retry_after_seconds.map(crate::failure::retry_after)),
@@ -160,7 +160,12 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the API server answered {} {}", self.code, self.reason)?;
+        if self.code == 500 && self.class == Class::Invalid {
+            // The server says so of what it cannot apply; nothing is wrong with the server.
+            f.write_str("the API server refuses it")?;
+        } else {
+            write!(f, "the API server answered {} {}", self.code, self.reason)?;
+        }
         if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
     }
 }

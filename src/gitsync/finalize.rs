@@ -23,7 +23,7 @@ use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, FINALIZER, GIT_SYNC_DEFINITION};
 use crate::apply::Pruned;
 use crate::cluster::{Cluster, Error, Kind, Part, Scope};
-use crate::failure::{Class, chain};
+use crate::failure::Class;
 use crate::managed::inventory::Entry;
 use crate::notification::WhyPruned;
 use crate::object::{Key, prune_order};
@@ -218,7 +218,7 @@ impl Attempt<'_> {
 }
 
 fn refused(key: &Key, what: &str, error: &Error) -> Refused {
-    let message = format!("{key} could not be {what}: {}", chain(error));
+    let message = format!("{key} could not be {what}: {}", error.cause_text());
     let class = if error.class() == Class::Invalid { Class::Unavailable } else { error.class() };
     Refused { class, reason: Reason::PruneFailed, message, retry_after: error.retry_after() }
 }

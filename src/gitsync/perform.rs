@@ -17,7 +17,7 @@ use super::tally::Tally;
 use crate::api::conditions::Reason;
 use crate::apply::{Applied, Change, Pruned};
 use crate::cluster::Regarding;
-use crate::failure::{Class, chain};
+use crate::failure::Class;
 use crate::managed::Desired;
 use crate::managed::inventory::{Inventory, uid_text};
 use crate::notification::{Message, WhyPruned};
@@ -144,8 +144,8 @@ impl Attempt<'_> {
         let put = match applied {
             Applied::Done(put) => put,
             Applied::Failed(error) => {
-                let after = error.retry_after();
-                self.state.failed.add(key, error.class(), Reason::ApplyFailed, chain(&error), after);
+                let (message, after) = (error.cause_at(&desired.object.place), error.retry_after());
+                self.state.failed.add(key, error.class(), Reason::ApplyFailed, message, after);
                 return;
             }
             Applied::Immutable(error) => {
@@ -155,7 +155,7 @@ impl Attempt<'_> {
                 } else {
                     "a field differs that cannot be changed; delete the object to have it created anew"
                 };
-                let message = format!("{hint}: {}", chain(&error));
+                let message = format!("{hint}: {}", error.cause_at(&desired.object.place));
                 self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
                 return;
             }
@@ -225,7 +225,7 @@ impl Attempt<'_> {
                 Pruned::Kept(why) => held.push(format!("{key}: {}", prune::kept(why, &key, self.owner, &commit))),
                 Pruned::Failed(error) => {
                     let after = error.retry_after();
-                    self.state.failed.add(&key, error.class(), Reason::PruneFailed, chain(&error), after);
+                    self.state.failed.add(&key, error.class(), Reason::PruneFailed, error.cause_text(), after);
                 }
             })
             .await;

@@ -399,8 +399,8 @@ mod tests {
         check(
             "x/v1",
             "X",
-            &with("{type: Ready, status: 'False', message: 'a: Invalid value: \"hunter2\": no'}"),
-            "progressing: Ready is False: a: Invalid value: …: no",
+            &with("{type: Ready, status: 'False', message: 'a.password: Invalid value: \"hunter2\": no'}"),
+            "progressing: Ready is False: a.password: Invalid value: …: no",
         );
     }
 

@@ -23,6 +23,15 @@ impl Place {
     pub fn file(file: impl Into<Arc<str>>) -> Self {
         Self { file: file.into(), document: 0, line: 0, column: 0 }
     }
+
+    /// As in a list of places: `apps/web.yaml:14 (document 2)`.
+    pub fn short(&self) -> String {
+        let mut text = printable(&self.file).into_owned();
+        if self.line > 0 {
+            text = format!("{text}:{}", self.line);
+        }
+        if self.document > 0 { format!("{text} (document {})", self.document) } else { text }
+    }
 }
 
 impl fmt::Display for Place {
@@ -46,5 +55,7 @@ mod tests {
         let place = Place { file: "apps/web.yaml".into(), document: 2, line: 14, column: 3 };
         assert_eq!(place.to_string(), "apps/web.yaml, document 2, line 14, column 3");
         assert_eq!(Place::file("a.yaml").to_string(), "a.yaml");
+        assert_eq!(place.short(), "apps/web.yaml:14 (document 2)");
+        assert_eq!(Place::file("a\n.yaml").short(), "a\\n.yaml");
     }
 }

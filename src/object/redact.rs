@@ -1,9 +1,10 @@
-//! Removes values from a server's message, because a value may be a secret.
+//! Removes from a server's message what may be a secret.
 //!
-//! Invariant: no text about a Secret is passed on. From any other text each quoted value is removed, and at most
-//! [`MAX_SHOWN`] bytes of one line remain.
+//! Invariant: no text about a Secret is passed on, except the names of fields that it cannot have. From any other text each
+//! value is removed that [may be secret](super::confidential), and at most [`MAX_SHOWN`] bytes of one line remain.
 
 use super::Key;
+use super::confidential::may_be_secret;
 use super::is_unprintable;
 
 /// Bytes of a server's message that remain.
@@ -18,17 +19,107 @@ const CUT: &str = "…";
 const MARKERS: &[&str] =
     &["Invalid value: ", "Unsupported value: ", "Duplicate value: ", "Not found: ", "{Value:", "Value:\""];
 
-/// A server's message about an object, without values.
+/// A server's message about an object, without what may be secret, and without its name at the beginning.
 pub fn redact_server_text(key: &Key, text: &str) -> String {
-    if key.is("", "Secret") {
-        return WITHHELD.to_owned();
-    }
+    redact_field_text(key, "", text)
+}
+
+/// The same of a message about a field of the object, which the server names beside it.
+pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     let text = truncated(text, MAX_SCANNED);
+    if key.is("", "Secret") {
+        return unknown_fields(text).map_or_else(|| WITHHELD.to_owned(), |fields| line(&fields));
+    }
+    match typed_errors(text) {
+        Some(errors) => line(&errors.map(|error| typed_error(key, error)).collect::<Vec<_>>().join("; ")),
+        None => line(&with_values(key, field, without_name(key, text))),
+    }
+}
+
+/// One line of it, shortened.
+fn line(text: &str) -> String {
+    let line: String = text.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
+    let short = truncated(&line, MAX_SHOWN - CUT.len());
+    if short.len() < line.len() { format!("{short}{CUT}") } else { line }
+}
+
+/// What is wrong with the fields of an applied document, one after the other; `None` if the message says something else.
+fn typed_errors(text: &str) -> Option<impl Iterator<Item = &str>> {
+    let (_, errors) = text.strip_prefix("failed to create typed ")?.split_once("): ")?;
+    let errors = errors.strip_prefix("errors:\n").unwrap_or(errors);
+    Some(errors.trim_start().trim_start_matches('.').split("\n  ."))
+}
+
+/// One of them: `data.n: expected string, got 5`.
+fn typed_error(key: &Key, error: &str) -> String {
+    let Some((before, value)) = error.split_once(", got &").filter(|(before, _)| before.contains(": expected ")) else {
+        return with_values(key, "", error);
+    };
+    let value = value.trim_end();
+    // What follows the first bracket, to the last one.
+    let value = value.split_once('{').and_then(|(_, value)| value.strip_suffix('}')).unwrap_or(value);
+    let value = value.strip_prefix("Value:").unwrap_or(value);
+    format!("{before}, got {}", go_value(key, before, value))
+}
+
+/// A value as Go writes it.
+fn go_value<'v>(key: &Key, path: &str, value: &'v str) -> &'v str {
+    match value {
+        _ if value.starts_with("map[") => "a map",
+        _ if value.starts_with('[') => "a list",
+        "<nil>" | "nil" | "interface {}(nil)" => "null",
+        "" => "nothing",
+        _ => shown(key, path, value),
+    }
+}
+
+/// A value, or what replaces it.
+fn shown<'v>(key: &Key, path: &str, value: &'v str) -> &'v str {
+    let is_secret_kind = key.kind.to_ascii_lowercase().contains("secret");
+    let is_of_go = value.contains('{') && !value.starts_with(['{', '[', '"']);
+    if is_secret_kind || is_of_go || may_be_secret(path, value) { CUT } else { value }
+}
+
+/// The names of the fields of a Secret that it cannot have, if that is all that is wrong with it: a field is no value.
+fn unknown_fields(text: &str) -> Option<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']');
+    let errors: Vec<&str> = typed_errors(text)?.collect();
+    let is_unknown = |error: &&str| {
+        error.strip_suffix(": field not declared in schema").is_some_and(|field| field.chars().all(is_name))
+    };
+    errors.iter().all(is_unknown).then(|| errors.join("; "))
+}
+
+/// The message without the name of its object, which is named beside it: `Deployment.apps "web" is invalid: [a, b]` becomes
+/// `a, b`.
+fn without_name<'t>(key: &Key, text: &'t str) -> &'t str {
+    let beginning = truncated(text, MAX_SHOWN);
+    for words in [" is invalid: ", " is forbidden: ", ": "] {
+        let named = format!("\"{}\"{words}", key.name);
+        let Some((before, _)) = beginning.split_once(&named) else { continue };
+        let is_name = before.split_whitespace().count() == 1;
+        if is_name || words == ": " && before.starts_with("Operation cannot be fulfilled on ") {
+            let rest = &text[before.len() + named.len()..];
+            return rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(rest);
+        }
+    }
+    match beginning.split_once(" cannot be handled as a ") {
+        Some((before, rest)) if before.contains(" in version ") => rest
+            .find(": ")
+            .and_then(|end| text.get(before.len() + " cannot be handled as a ".len() + end + 2..))
+            .unwrap_or(text),
+        _ => text,
+    }
+}
+
+/// The message with those of its values that may be shown.
+fn with_values(key: &Key, field: &str, text: &str) -> String {
     let mut kept = String::new();
     let mut rest = text;
     while let Some((at, marker)) = next_marker(rest) {
+        // Its path is in what the message says since the value before.
+        let path = format!("{field}.{}", rest[..at].trim_end_matches([' ', ':']));
         kept.push_str(&rest[..at + marker.len()]);
-        kept.push_str(CUT);
         rest = &rest[at + marker.len()..];
         // The marker of a struct dump includes the bracket or quote that opens its value.
         let open = match *marker {
@@ -36,15 +127,15 @@ pub fn redact_server_text(key: &Key, text: &str) -> String {
             "Value:\"" => Some('"'),
             _ => None,
         };
-        rest = &rest[value_length(rest, open)..];
+        let (value, after) = rest.split_at(value_length(rest, open));
+        kept.push_str(if open.is_some() { CUT } else { shown(key, &path, value) });
+        rest = after;
         if kept.len() > MAX_SHOWN {
             break;
         }
     }
     kept.push_str(rest);
-    let line: String = kept.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
-    let short = truncated(&line, MAX_SHOWN - CUT.len());
-    if short.len() < line.len() { format!("{short}{CUT}") } else { line }
+    kept
 }
 
 fn truncated(text: &str, most: usize) -> &str {
@@ -128,15 +219,15 @@ mod tests {
     }
 
     #[test]
-    fn cuts_values_and_keeps_what_is_wrong_with_them() {
+    fn shows_values_and_cuts_those_that_may_be_secret() {
         let cases = [
             (
-                "x: spec.a: Invalid value: \"hunter2\": must be lower case",
-                "x: spec.a: Invalid value: …: must be lower case",
+                "x: spec.a: Invalid value: \"Web\": must be lower case",
+                "x: spec.a: Invalid value: \"Web\": must be lower case",
             ),
             (
-                "[a: Invalid value: 5: too small, b: Invalid value: \"a\\\"b: c\": no]",
-                "[a: Invalid value: …: too small, b: Invalid value: …: no]",
+                "[a: Invalid value: 5: too small, b.password: Invalid value: \"a\\\"b: c\": no]",
+                "[a: Invalid value: 5: too small, b.password: Invalid value: …: no]",
             ),
             (
                 "spec.template: Invalid value: core.PodTemplateSpec{Env:[]core.EnvVar{core.EnvVar{Name:\"A\", Value:\"hun}ter2\"}}}: field is immutable",
@@ -144,17 +235,83 @@ mod tests {
             ),
             (
                 "spec.t: Unsupported value: \"no\": supported values: \"A\", \"B\"",
-                "spec.t: Unsupported value: …: supported values: \"A\", \"B\"",
+                "spec.t: Unsupported value: \"no\": supported values: \"A\", \"B\"",
             ),
+            ("spec.volumes[0].name: Not found: \"tmp\"", "spec.volumes[0].name: Not found: \"tmp\""),
             (
-                ".data.x: expected string, got &value.valueUnstructured{Value:map[a:hunter2 b:{c}]}",
-                ".data.x: expected string, got &value.valueUnstructured{Value:…",
+                "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}",
+                "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}",
             ),
-            ("spec.volumes[0].name: Not found: \"hunter2\"", "spec.volumes[0].name: Not found: …"),
-            ("spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}", "spec.ports[1]: Duplicate value: …"),
-            ("a: Invalid value: {\"open\": \"hunter2\"", "a: Invalid value: …"),
+            ("a.token: Invalid value: {\"open\": \"hunter2\"", "a.token: Invalid value: …"),
             ("a: Invalid value: v1.Time{date(2020: x), \"hunter2\"}: no", "a: Invalid value: …: no"),
             ("two\nlines", "two lines"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+        let field =
+            |field| redact_field_text(&Key::new("x", "Widget", None, "b"), field, "Invalid value: \"hunter2\": no");
+        assert_eq!(field("spec.password"), "Invalid value: …: no");
+        assert_eq!(field("spec.name"), "Invalid value: \"hunter2\": no");
+        let sealed = Key::new("x", "SopsSecret", None, "b");
+        assert!(!redact_server_text(&sealed, "spec.a: Invalid value: \"hunter2\": no").contains("hunter2"));
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_an_applied_document_in_plain_words() {
+        let prefix = "failed to create typed patch object (a/b; batch/v1, Kind=Job): ";
+        let cases = [
+            (".data.n: expected string, got &value.valueUnstructured{Value:5}", "data.n: expected string, got 5"),
+            (
+                "errors:\n  .data.n: expected string, got &value.valueUnstructured{Value:5}\n  .data.o: expected string, got &value.valueUnstructured{Value:true}",
+                "data.n: expected string, got 5; data.o: expected string, got true",
+            ),
+            (
+                ".data.x: expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"a\":\"hunter2\"}}",
+                "data.x: expected string, got a map",
+            ),
+            (
+                ".data.x: expected string, got &value.valueUnstructured{Value:interface {}(nil)}",
+                "data.x: expected string, got null",
+            ),
+            (".spec.a: expected boolean, got &{yes}", "spec.a: expected boolean, got yes"),
+            (".spec.passwordless: expected boolean, got &{hunt}er2}", "spec.passwordless: expected boolean, got …"),
+            (".spec.a: expected any scalar, got &{map[b:hunter2]}", "spec.a: expected any scalar, got a map"),
+            (".spec.a: expected list, got &{map[b:hunter2]}\n", "spec.a: expected list, got a map"),
+            (".spec.bogus: field not declared in schema", "spec.bogus: field not declared in schema"),
+            (
+                ".spec.a: expected numeric (int or float), got string",
+                "spec.a: expected numeric (int or float), got string",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(shown(&format!("{prefix}{text}")), expected, "{text}");
+        }
+        let secret =
+            |text: &str| redact_server_text(&Key::new("", "Secret", Some("a"), "b"), &format!("{prefix}{text}"));
+        assert_eq!(secret(".sops: field not declared in schema"), "sops: field not declared in schema");
+        for text in [
+            ".data.p: expected string, got &{hunter2}",
+            ".a b=hunter2: field not declared in schema",
+            ".a: field not declared in schema\n  .data.p: hunter2",
+        ] {
+            assert!(!secret(text).contains("hunter2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn leaves_out_the_name_of_the_object() {
+        let cases = [
+            ("Job.batch \"b\" is invalid: spec.a: Required value", "spec.a: Required value"),
+            ("Job.batch \"b\" is invalid: [spec.a: Required value, spec.b: no]", "spec.a: Required value, spec.b: no"),
+            ("jobs.batch \"b\" is forbidden: exceeded quota: q", "exceeded quota: q"),
+            ("jobs.batch \"c\" is forbidden: no", "jobs.batch \"c\" is forbidden: no"),
+            ("a webhook says: \"b\" is invalid: no", "a webhook says: \"b\" is invalid: no"),
+            ("Operation cannot be fulfilled on jobs.batch \"b\": it was modified", "it was modified"),
+            (
+                "Job in version \"v1\" cannot be handled as a Job: strict decoding error: unknown field \"spec.x\"",
+                "strict decoding error: unknown field \"spec.x\"",
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(shown(text), expected, "{text}");

@@ -79,6 +79,7 @@ mod real;
 mod receivers;
 mod receivers_bad_input;
 mod references;
+mod refusals;
 mod runtimes;
 mod schedules;
 mod secret_types;

@@ -271,12 +271,12 @@ async fn a_secret_that_the_server_quotes_appears_nowhere() {
         world.levers().fail_next(Fault { verb, resource: resource.into(), times: 1000, ..answer(code, "", &message) });
     };
     quoted("secrets", 500, format!("cannot convert {value} ({encoded}) to a Secret"));
-    quoted("services", 422, format!("Service \"j\" is invalid: spec.bogus: Invalid value: \"{value}\": no"));
+    quoted("services", 422, format!("Service \"j\" is invalid: spec.password: Invalid value: \"{value}\": no"));
     world.sync("demo", json!({}));
     world.start();
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
     assert!(world.failure("demo", "Secret mainstay-tests/s").contains("500"), "{}", world.status("demo"));
-    assert!(world.failure("demo", "Service mainstay-tests/j").contains("spec.bogus"), "{}", world.status("demo"));
+    assert!(world.failure("demo", "Service mainstay-tests/j").contains("spec.password"), "{}", world.status("demo"));
     world
         .until("the Event is written", |w| {
             w.server.objects("events.k8s.io/v1", "events", None).iter().any(|event| event["reason"] == "Failed")
