@@ -191,6 +191,9 @@ pub struct GitSyncStatus {
     /// 20 of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<Pause>,
+    /// Number of paused and kept objects.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub paused_objects: i64,
     /// What this GitSync reads by and manages itself (its own GitSync, its GitRepository, the Secrets of that), because with it
     /// the repository could not be read: changes of these objects are not reverted, until the repository is read while they
     /// are as it wants them.
@@ -199,9 +202,15 @@ pub struct GitSyncStatus {
     /// Objects that were removed from the repository, but are not deleted because of a prune guard; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<String>,
+    /// Number of objects that are held like that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_objects: i64,
     /// Objects that were removed from the repository and are still being deleted; at most 20. They hold no commit up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub terminating: Vec<Terminating>,
+    /// Number of objects that are still being deleted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub terminating_objects: i64,
     /// The commit that waits for a window; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<Frozen>,
@@ -212,6 +221,11 @@ pub struct GitSyncStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(count: &i64) -> bool {
+    *count == 0
 }
 
 /// Field path that stands for the object itself.

@@ -94,6 +94,8 @@ pub const LEADER: &str = "mainstay.dev/leader";
 pub const LEADS: &str = "true";
 /// Field of an inventory ConfigMap's `binaryData`.
 pub const INVENTORY_KEY: &str = "inventory";
+/// Another one: where in the repository its objects are.
+pub const PLACES_KEY: &str = "places";
 
 /// Label on every child of a Function: its name.
 pub const FUNCTION_NAME: &str = "serverless.kyma-project.io/function-name";

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use super::Error;
-use crate::cluster::{Cluster, Kind, Origin};
+use crate::cluster::{Cluster, Kind, Origin, Selection};
 
 /// Where `mainstay install` puts the agent unless told otherwise.
 pub(super) const DEFAULT_NAMESPACE: &str = "mainstay-system";
@@ -17,6 +17,30 @@ pub(super) struct Connection {
     /// Namespace; by default the one of the kubeconfig or the pod
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
+}
+
+/// Flags of every command that can look at all namespaces.
+#[derive(clap::Args, Debug)]
+pub(super) struct WideConnection {
+    #[command(flatten)]
+    pub(super) connection: Connection,
+    /// All namespaces
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "name"])]
+    pub(super) all_namespaces: bool,
+}
+
+impl WideConnection {
+    /// The GitSync of this name, or all of the namespace or the cluster.
+    pub(super) fn selection(&self, cluster: &Cluster, name: Option<&str>) -> Selection {
+        if self.all_namespaces {
+            return Selection::default();
+        }
+        let namespace = self.connection.namespace(cluster);
+        match name {
+            Some(name) => Selection::named(Some(&namespace), name),
+            None => Selection::default().within(&namespace),
+        }
+    }
 }
 
 /// Flags of every command about the installed agent itself.

@@ -11,6 +11,8 @@ pub(super) enum Error {
     Start(#[source] io::Error),
     #[error("could not write to standard output")]
     Print(#[source] io::Error),
+    #[error("could not write JSON")]
+    WriteJson(#[source] serde_json::Error),
     #[error("could not write YAML")]
     WriteYaml(#[source] serde_yaml::Error),
     #[error("could not listen for signals")]
@@ -31,8 +33,8 @@ pub(super) enum Error {
     NotAnObject { kind: String, name: Option<String> },
     #[error("{what} does not exist")]
     Missing { what: String },
-    #[error("there is no GitSync in the namespace {namespace}")]
-    NoSync { namespace: String },
+    #[error("there is no GitSync in {}", namespace.as_ref().map_or("the cluster".to_owned(), |namespace| format!("the namespace {namespace}")))]
+    NoSync { namespace: Option<String> },
     #[error("these environment variables cannot be used:\n{}", .0.iter().map(|refused| format!("  {refused}")).collect::<Vec<_>>().join("\n"))]
     Settings(Vec<crate::function::InvalidVariable>),
     #[error("these flags cannot be used:\n{}", .0.iter().map(|wrong| format!("  {wrong}")).collect::<Vec<_>>().join("\n"))]
@@ -83,7 +85,9 @@ impl Error {
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
-            Self::Missing { .. } | Self::NoSync { .. } => Some("-n NAMESPACE looks in another namespace".into()),
+            Self::Missing { .. } | Self::NoSync { namespace: Some(_) } => {
+                Some("-n NAMESPACE looks in another namespace; mainstay status -A lists all GitSyncs".into())
+            }
             Self::NoKey { .. } => Some("is an agent running in that namespace? its Lease: kubectl get lease -A".into()),
             Self::SeveralRepositories { .. } => Some("name one: mainstay identity NAME".into()),
             Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),

@@ -9,13 +9,16 @@ mod agent;
 mod bench;
 mod build;
 mod check;
+mod completion;
 mod connection;
 mod crd;
 mod deploy_key;
 #[cfg(feature = "dev")]
 mod dev;
 mod error;
+mod events;
 mod exit;
+mod follow;
 mod identity;
 mod install;
 mod lease_identity;
@@ -28,11 +31,14 @@ mod status;
 mod stop;
 mod sync;
 mod syncs;
+mod table;
+mod trace;
+mod tree;
 mod uninstall;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use error::Error;
 use exit::Exit;
@@ -61,8 +67,16 @@ enum Command {
     Crd,
     /// Request a sync, wait until its objects are healthy, and print the commit and the result
     Sync(sync::Arguments),
-    /// Show repository, commit, objects, failures, reverts and pauses
+    /// Show repository, commit, objects, failures, reverts and pauses; of several GitSyncs, a table
     Status(status::Arguments),
+    /// Show what GitSyncs manage and the children of that, each with its health
+    Tree(tree::Arguments),
+    /// Show where an object comes from, how it is, and what the agent does about it next
+    Trace(trace::Arguments),
+    /// Show the Events of GitSyncs and of what they manage, newest last
+    Events(events::Arguments),
+    /// Print the completion for a shell: `source <(mainstay completion bash)`
+    Completion(completion::Arguments),
     /// Run one container of a build Job
     #[command(hide = true)]
     Build(build::Arguments),
@@ -109,6 +123,10 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Crd => crd::run(),
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,
+        Command::Tree(arguments) => tree::run(&arguments).await,
+        Command::Trace(arguments) => trace::run(&arguments).await,
+        Command::Events(arguments) => events::run(&arguments).await,
+        Command::Completion(arguments) => completion::run(&arguments, Arguments::command()),
         Command::Build(arguments) => build::run(arguments).await,
         Command::Pause(arguments) => pause::pause(&arguments).await,
         Command::Resume(arguments) => pause::resume(&arguments).await,

@@ -1,18 +1,23 @@
-//! `mainstay status`: repository, commits, failures, reverts and pauses of a GitSync.
+//! `mainstay status`: repository, commits, failures, reverts and pauses of a GitSync; of several, a table.
+
+mod overview;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Error, Exit,
-    connection::{Connection, own_kind},
-    output,
-    syncs::{self, short},
+    connection::{WideConnection, own_kind},
+    follow::{Syncs, follow},
+    output::OutputArgument,
+    syncs::{self, address, ago, short},
 };
 use crate::{
     api::{
         GitRepository, GitSync, GitSyncStatus, conditions,
         git_sync::{Terminating, UNKNOWN, WHOLE_OBJECT},
     },
+    cluster::{Cluster, Kind},
     notification::waits_for,
-    source::RemoteUrl,
 };
 
 /// Arguments of `status`.
@@ -20,23 +25,93 @@ use crate::{
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
     name: Option<String>,
+    /// Print again whenever something changes, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
     #[command(flatten)]
-    connection: Connection,
+    output: OutputArgument,
+    #[command(flatten)]
+    connection: WideConnection,
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
-    let cluster = arguments.connection.connect().await?;
-    let namespace = arguments.connection.namespace(&cluster);
+    let cluster = arguments.connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
-    let repositories = own_kind::<GitRepository>(&cluster).await?;
-    let mut exit = Exit::Fine;
-    for sync in syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await? {
-        let repository = cluster.get(&repositories, Some(&namespace), &sync.spec.git_repository).await?;
-        let repository = repository.map(syncs::understand::<GitRepository>).transpose()?;
-        output::print(&describe(&sync, repository.as_ref(), jiff::Timestamp::now()))?;
-        exit = exit.max(if is_in_sync(&sync) { Exit::Fine } else { Exit::Differs });
+    let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
+    let status =
+        StatusCommand { arguments, repositories: own_kind::<GitRepository>(&cluster).await?, cluster: &cluster };
+    let found = syncs::select(&cluster, &kind, &selection).await?;
+    if !arguments.watch {
+        let shown = status.report(&found.iter().collect::<Vec<_>>()).await?;
+        arguments.output.print(&shown.facts, || shown.text)?;
+        return Ok(shown.exit);
     }
+    let mut exit = Exit::Fine;
+    follow(&cluster, &kind, selection, async |syncs: &Syncs| {
+        let shown = status.report(&syncs.values().collect::<Vec<_>>()).await?;
+        exit = shown.exit;
+        arguments.output.print_next(&shown.facts, || shown.text + "\n")
+    })
+    .await?;
     Ok(exit)
+}
+
+/// The command, with what it asks.
+struct StatusCommand<'a> {
+    arguments: &'a Arguments,
+    cluster: &'a Cluster,
+    repositories: Arc<Kind>,
+}
+
+/// What is printed, and the exit code.
+struct Shown {
+    facts: serde_json::Value,
+    text: String,
+    exit: Exit,
+}
+
+impl StatusCommand<'_> {
+    async fn report(&self, syncs: &[&GitSync]) -> Result<Shown, Error> {
+        let now = jiff::Timestamp::now();
+        let repositories = self.repositories(syncs).await?;
+        let of = |sync: &GitSync| {
+            let namespace = sync.metadata.namespace.clone().unwrap_or_default();
+            repositories.get(&(namespace, sync.spec.git_repository.clone()))
+        };
+        let is_fine = syncs.iter().all(|sync| is_in_sync(sync)) && !syncs.is_empty();
+        let mut items = Vec::new();
+        for sync in syncs {
+            items.push(overview::facts(sync, of(sync), is_in_sync(sync), now)?);
+        }
+        // A name has one answer; anything else a list, however many there are.
+        let facts = match &items[..] {
+            [one] if self.arguments.name.is_some() => one.clone(),
+            _ => overview::list(items),
+        };
+        let text = match syncs {
+            [] => "no GitSync\n".to_owned(),
+            [one] if !self.arguments.connection.all_namespaces => describe(one, of(one), now),
+            _ => overview::table(syncs, of, self.arguments.output, self.arguments.connection.all_namespaces, now),
+        };
+        Ok(Shown { facts, text, exit: if is_fine { Exit::Fine } else { Exit::Differs } })
+    }
+
+    /// The GitRepositories of the GitSyncs, by namespace and name.
+    async fn repositories(&self, syncs: &[&GitSync]) -> Result<BTreeMap<(String, String), GitRepository>, Error> {
+        let mut found = BTreeMap::new();
+        for sync in syncs {
+            let namespace = sync.metadata.namespace.clone().unwrap_or_default();
+            let key = (namespace, sync.spec.git_repository.clone());
+            if found.contains_key(&key) {
+                continue;
+            }
+            let repository = self.cluster.get(&self.repositories, Some(&key.0), &key.1).await?;
+            if let Some(repository) = repository {
+                found.insert(key, syncs::understand(repository)?);
+            }
+        }
+        Ok(found)
+    }
 }
 
 fn is_in_sync(sync: &GitSync) -> bool {
@@ -55,9 +130,7 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<11} {value}\n"));
     let address = match repository {
         None => format!("(GitRepository {} does not exist)", spec.git_repository),
-        // An address may contain a password; a parsed one is shown without it.
-        Some(repository) => RemoteUrl::parse(&repository.spec.url)
-            .map_or_else(|_| "(the address cannot be read)".to_owned(), |url| url.to_string()),
+        Some(repository) => address(repository).unwrap_or_else(|| "(the address cannot be read)".to_owned()),
     };
     row("repository", format!("{address}, {}, {}", spec.reference, spec.base_dir));
     row("commit", commits(&status));
@@ -88,14 +161,16 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     text.push_str(&reverts(&status, now));
     text.push_str(&section(
         "Paused",
+        status.paused_objects,
         status.paused.iter().map(|pause| match (&pause.until, &pause.problem) {
             (_, Some(problem)) => format!("{}: {problem}", pause.object),
             (Some(until), None) => format!("{} until {until}", pause.object),
             (None, None) => format!("{} until it is resumed", pause.object),
         }),
     ));
-    text.push_str(&section("Held back from deletion", status.held.iter().cloned()));
-    text.push_str(&section("Still being deleted", status.terminating.iter().map(|one| deleting(one, now))));
+    text.push_str(&section("Held back from deletion", status.held_objects, status.held.iter().cloned()));
+    let terminating = status.terminating.iter().map(|one| deleting(one, now));
+    text.push_str(&section("Still being deleted", status.terminating_objects, terminating));
     text
 }
 
@@ -116,12 +191,14 @@ fn commits(status: &GitSyncStatus) -> String {
 }
 
 fn failures(status: &GitSyncStatus) -> String {
-    section("Failing", status.failures.iter().map(|f| format!("{}: {}: {}", f.object, f.reason, f.message)))
+    let count = status.failed + (status.objects - status.healthy);
+    section("Failing", count, status.failures.iter().map(|f| format!("{}: {}: {}", f.object, f.reason, f.message)))
 }
 
 fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
     section(
         "Put back, newest first",
+        status.reverted,
         status.last_reverts.iter().map(|revert| {
             let ago = ago(now.duration_since(revert.when.0).as_secs());
             let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
@@ -139,9 +216,12 @@ fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
     )
 }
 
-fn section(title: &str, rows: impl Iterator<Item = String>) -> String {
+/// A list of which the status names the first, with how many there are.
+fn section(title: &str, count: i64, rows: impl Iterator<Item = String>) -> String {
     let rows: Vec<String> = rows.map(|row| format!("    {row}\n")).collect();
-    if rows.is_empty() { String::new() } else { format!("  {title}:\n{}", rows.concat()) }
+    let shown = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+    let part = if count > shown { format!(", {shown} of {count}") } else { String::new() };
+    if rows.is_empty() { String::new() } else { format!("  {title}{part}:\n{}", rows.concat()) }
 }
 
 fn times(number: i64) -> String {
@@ -149,16 +229,6 @@ fn times(number: i64) -> String {
         0 => "never".into(),
         1 => "once".into(),
         n => format!("{n} times"),
-    }
-}
-
-/// A duration for people.
-fn ago(seconds: i64) -> String {
-    match seconds.max(0) {
-        s @ 0..=119 => format!("{s} s"),
-        s @ 120..=7199 => format!("{} min", s / 60),
-        s @ 7200..=172_799 => format!("{} h", s / 3600),
-        s => format!("{} days", s / 86_400),
     }
 }
 
@@ -186,7 +256,7 @@ mod tests {
         let sync = sync(json!({
             "appliedCommit": "1111111111111111111111111111111111111111",
             "attemptedCommit": "2222222222222222222222222222222222222222",
-            "objects": 9, "healthy": 8, "failed": 1, "reverted": 2,
+            "objects": 9, "healthy": 9, "failed": 1, "reverted": 2,
             "lastReverts": [{
                 "object": "Deployment.apps shop/web", "fields": [".spec.replicas"], "who": "kubectl-edit",
                 "when": "2030-01-01T00:00:00Z", "latencyMs": 4,
@@ -209,12 +279,12 @@ mod tests {
 GitSync apps/shop
   repository  https://git.example.org/shop.git, main, /
   commit      11111111 applied; 22222222 attempted and not applied in full
-  objects     9 managed, 8 healthy, 1 failed
+  objects     9 managed, 9 healthy, 1 failed
   put back    2 times
   ready       False, ApplyFailed: 1 of 9 objects failed
   Failing:
     Service shop/api: Invalid: spec.ports: Required value
-  Put back, newest first:
+  Put back, newest first, 1 of 2:
     5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
       .spec.replicas: 5 → 2
   Paused:

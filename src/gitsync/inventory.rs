@@ -4,7 +4,7 @@
 //! GitSync has written down that it took it.
 //! Invariant: an inventory that was written for another GitSync of the same name, or by somebody else, is not read.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -15,16 +15,17 @@ use serde_json::{Value, json};
 
 use super::attempt::Attempt;
 use super::outcome::Refused;
-use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL};
+use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Scope, Selection};
 use crate::managed::inventory::{Entry, Inventory, Shard, Unreadable, uid_bytes};
+use crate::managed::places::Places;
 use crate::managed::verdict::is_controlled;
-use crate::object::{Digest, Key};
+use crate::object::{Digest, Key, Place};
 
 /// Longest name of a ConfigMap.
 const LONGEST_NAME: usize = 253;
 /// ConfigMaps of one inventory that are read, at most: more than a million objects.
-const MOST_SHARDS: usize = 64;
+pub(super) const MOST_SHARDS: usize = 64;
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
 
@@ -105,7 +106,15 @@ impl Attempt<'_> {
         !left.is_empty()
     }
 
-    /// Writes those ConfigMaps of the inventory that differ from what was written last.
+    /// Where the objects of a shard are in the repository; `None` if the commit is not known, or has no room.
+    fn places(&self, shard: &Shard) -> Option<Vec<u8>> {
+        let desired = self.state.desired.as_ref()?;
+        let of: HashMap<&Key, &Place> = desired.objects.iter().map(|one| (&one.key, &one.object.place)).collect();
+        Places::encode(&desired.commit.to_string(), shard.keys.iter().map(|key| (key, of.get(key).copied())))
+    }
+
+    /// Writes those ConfigMaps of the inventory that differ from what was written last. Where its objects are in the
+    /// repository is written with them, and alone is no reason to write.
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
         let Some(inventory) = self.context.writer.store().save(self.owner) else { return Ok(()) };
         let nothing = inventory.0.is_empty() && self.state.written.is_empty();
@@ -120,7 +129,7 @@ impl Attempt<'_> {
                 continue;
             }
             let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
-            let (name, body) = owner.document(&shard);
+            let (name, body) = owner.document(&shard, self.places(&shard));
             let how = Apply::forced(AGENT_MANAGER);
             saved = cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, how).await.map(drop);
             if saved.is_err() {
@@ -161,10 +170,10 @@ impl InventoryOwner<'_> {
         format!("mainstay-inventory-{}-{index}", Digest::of(self.name.as_bytes()))
     }
 
-    /// The ConfigMap of a shard, with its name.
-    fn document(&self, shard: &Shard) -> (String, Value) {
+    /// The ConfigMap of a shard and of where its objects are, with its name.
+    fn document(&self, shard: &Shard, places: Option<Vec<u8>>) -> (String, Value) {
         let name = self.config_map(shard.index);
-        let body = json!({
+        let mut body = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {
                 "name": name, "namespace": self.namespace, "labels": {INVENTORY_LABEL: self.label},
@@ -174,6 +183,9 @@ impl InventoryOwner<'_> {
             },
             "binaryData": {INVENTORY_KEY: STANDARD.encode(&shard.content)},
         });
+        if let Some(places) = places {
+            body["binaryData"][PLACES_KEY] = json!(STANDARD.encode(places));
+        }
         (name, body)
     }
 }
@@ -197,25 +209,31 @@ fn config_maps() -> Arc<Kind> {
 /// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,
 /// or by somebody else for none, says nothing about what this one manages.
 pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
-    let selection = Selection::labelled(INVENTORY_LABEL, owner.label).within(owner.namespace);
-    let list = cluster.list(&config_maps(), selection);
-    let own = list.try_filter(|map| std::future::ready(is_owned_by(map, owner.uid)));
-    let maps: Vec<Value> = own.take(MOST_SHARDS + 1).try_collect().await?;
+    let maps = read_config_maps(cluster, owner).await?;
     if maps.len() > MOST_SHARDS {
         return Ok(Found::Damaged);
     }
     if maps.is_empty() {
         return Ok(Found::Missing);
     }
-    let contents: Result<Vec<Vec<u8>>, Unreadable> = maps
-        .iter()
-        .map(|map| {
-            let text = map.pointer("/binaryData").and_then(|data| data.get(INVENTORY_KEY)).and_then(Value::as_str);
-            STANDARD.decode(text.ok_or(Unreadable)?).map_err(|_| Unreadable)
-        })
-        .collect();
+    let contents: Result<Vec<Vec<u8>>, Unreadable> =
+        maps.iter().map(|map| content(map, INVENTORY_KEY).ok_or(Unreadable)).collect();
     let read = contents.and_then(|contents| Inventory::decode(contents.iter().map(Vec::as_slice)));
     Ok(read.map_or(Found::Damaged, Found::Whole))
+}
+
+/// The ConfigMaps of an inventory, and at most one more than are read.
+pub(super) async fn read_config_maps(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Vec<Value>, Error> {
+    let selection = Selection::labelled(INVENTORY_LABEL, owner.label).within(owner.namespace);
+    let list = cluster.list(&config_maps(), selection);
+    let own = list.try_filter(|map| std::future::ready(is_owned_by(map, owner.uid)));
+    own.take(MOST_SHARDS + 1).try_collect().await
+}
+
+/// One field of a ConfigMap's `binaryData`.
+pub(super) fn content(map: &Value, field: &str) -> Option<Vec<u8>> {
+    let text = map.pointer("/binaryData")?.get(field)?.as_str()?;
+    STANDARD.decode(text).ok()
 }
 
 fn is_owned_by(map: &Value, uid: &str) -> bool {

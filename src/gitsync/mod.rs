@@ -29,6 +29,7 @@ mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
 mod inventory;
+mod listing;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
 mod outcome;
@@ -55,5 +56,6 @@ mod urgency;
 pub mod windows;
 
 pub use context::{Context, Input, SyncFacts};
+pub use listing::{Listed, Listing, listing};
 pub use placement::label;
 pub use reconcile::run;

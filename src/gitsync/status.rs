@@ -37,9 +37,13 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         message: why.clone(),
     }));
     failures.truncate(SHOWN);
-    let held = match facts.outcome {
-        Outcome::Applied { held, .. } => held.iter().take(SHOWN).cloned().collect(),
-        _ => old.held.clone(),
+    let (held, held_objects) = match facts.outcome {
+        Outcome::Applied { held, .. } => (held.iter().take(SHOWN).cloned().collect(), count(held.len())),
+        _ => (old.held.clone(), old.held_objects),
+    };
+    let (terminating, terminating_objects) = match facts.terminating {
+        Some(listed) => (listed.first.clone(), count(listed.count)),
+        None => (old.terminating.clone(), old.terminating_objects),
     };
     let mut status = GitSyncStatus {
         observed_generation: facts.generation,
@@ -69,13 +73,16 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
                 problem: until.problem().map(str::to_owned),
             })
             .collect(),
+        paused_objects: count(summary.paused.count),
         unread: summary
             .unread
             .iter()
             .map(|(key, since)| Unread { object: key.to_string(), since: Time(*since) })
             .collect(),
         held,
-        terminating: facts.terminating.map_or_else(|| old.terminating.clone(), |listed| listed.first.clone()),
+        held_objects,
+        terminating,
+        terminating_objects,
         frozen: frozen(facts.outcome),
         window_override: facts.window_override.cloned().or_else(|| old.window_override.clone()),
         conditions: old.conditions.clone(),

@@ -66,6 +66,8 @@ pub struct Shard {
     pub index: usize,
     /// Content for `binaryData`, before base64.
     pub content: Vec<u8>,
+    /// Its objects, in their order.
+    pub keys: Vec<Key>,
 }
 
 /// The content is not an inventory, or not all of one.
@@ -141,9 +143,16 @@ impl Inventory {
         }
         let mut shards = Vec::with_capacity(total);
         for (index, part) in parts.into_iter().enumerate().rev() {
-            shards.push(Shard { index, content: encode_part(index, total, &part) });
+            let keys = part.keys().map(|&key| key.clone()).collect();
+            shards.push(Shard { index, content: encode_part(index, total, &part), keys });
         }
         shards
+    }
+
+    /// The objects of one content, in their order.
+    pub fn keys_of(content: &[u8]) -> Result<Vec<Key>, Unreadable> {
+        let (_, _, entries) = decode_part(content)?;
+        Ok(entries.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Puts an inventory together from the contents of all its ConfigMaps, in any order.

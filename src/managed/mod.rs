@@ -14,7 +14,8 @@
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
 //! - `summary`: what an owner's status says of its objects
-//! - [`inventory`]: the store of one GitSync, written down; `written` changes it together with the objects
+//! - [`inventory`]: the store of one GitSync, written down; `written` changes it together with the objects; [`places`]: where
+//!   in the repository they are, beside it
 //!
 //! Invariant: an object is in the store from the moment its first apply begins until it is forgotten; what is not in it
 //! is ignored everywhere.
@@ -43,6 +44,7 @@ pub(crate) mod ownership;
 mod pause_end;
 pub(crate) mod pending;
 pub(crate) mod phase;
+pub mod places;
 pub mod projection;
 pub(crate) mod reserved;
 pub mod revert_backoff;

@@ -78,10 +78,45 @@ fn install_reports_invalid_flags() {
 
 #[test]
 fn every_command_has_help() {
-    for command in
-        ["install", "identity", "check", "uninstall", "agent", "sync", "status", "pause", "resume", "dev", "bench"]
-    {
+    for command in [
+        "install",
+        "identity",
+        "check",
+        "uninstall",
+        "agent",
+        "sync",
+        "status",
+        "tree",
+        "trace",
+        "events",
+        "completion",
+        "pause",
+        "resume",
+        "dev",
+        "bench",
+    ] {
         check_golden(&format!("cli/{command}.txt"), &transcript(&[command, "--help"]));
+    }
+}
+
+#[test]
+fn bash_completes_commands_and_flags() {
+    let program = env!("CARGO_BIN_EXE_mainstay");
+    let complete = |words: &str, at: usize, current: &str, before: &str| {
+        let script = format!(
+            "source <({program} completion bash); COMP_WORDS=({words}); COMP_CWORD={at}; \
+             _mainstay mainstay '{current}' '{before}'; echo \"${{COMPREPLY[@]}}\""
+        );
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(complete("mainstay stat", 1, "stat", "mainstay"), "status\n");
+    assert_eq!(complete("mainstay status --wa", 2, "--wa", "status"), "--watch\n");
+    for (shell, starts) in [("zsh", "#compdef mainstay"), ("fish", "# Print")] {
+        let output = mainstay(&["completion", shell], Path::new("/"));
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.starts_with(starts) && script.contains("status"), "{script}");
     }
 }
 

@@ -126,6 +126,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/finalize.rs",
     "src/gitsync/failures.rs",
     "src/gitsync/inventory.rs",
+    "src/gitsync/listing.rs",
     "src/gitsync/observe.rs",
     "src/gitsync/perform.rs",
     "src/gitsync/reconcile.rs",

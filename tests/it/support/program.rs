@@ -1,19 +1,101 @@
 //! The program itself, beside a world on the embedded cluster.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use serde_json::Value;
 
 use super::world::{NAMESPACE, World};
 
+/// A way for the program to the cluster of a world, as the administrator. The server ends when this is dropped.
+pub(crate) struct Program {
+    home: tempfile::TempDir,
+    _serving: devcluster::Serving,
+}
+
+impl Program {
+    pub(crate) async fn of(world: &World) -> Self {
+        let server = world.server.embedded();
+        let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("config"), server.kubeconfig(serving.address(), None)).unwrap();
+        Self { home, _serving: serving }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        command.args(arguments).arg("--kubeconfig").arg(self.home.path().join("config")).env_clear();
+        command
+    }
+
+    /// Exit code, standard output and standard error of a command.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = self.command(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// What a command prints as JSON; it must succeed.
+    pub(crate) async fn json(&self, arguments: &[&str]) -> Value {
+        let (code, out, error) = self.run(&[arguments, &["-o", "json"]].concat()).await;
+        assert_eq!(code, 0, "{out}{error}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    /// A command that goes on until it is interrupted.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
+        let mut child = self.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Running { child, lines: Some(lines) }
+    }
+}
+
+/// A running command.
+pub(crate) struct Running {
+    child: Child,
+    lines: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    /// The next line that contains this text.
+    pub(crate) async fn line(&mut self, text: &str) -> String {
+        let (mut lines, text) = (self.lines.take().unwrap(), text.to_owned());
+        let (lines, line) = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            while lines.read_line(&mut line).unwrap() > 0 && !line.contains(&text) {
+                line.clear();
+            }
+            (lines, line)
+        })
+        .await
+        .unwrap();
+        assert!(!line.is_empty(), "it has ended");
+        self.lines = Some(lines);
+        line
+    }
+
+    /// Its exit code after Ctrl-C.
+    pub(crate) async fn interrupt(mut self) -> i32 {
+        Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        let ended = tokio::task::spawn_blocking(move || self.child.wait().unwrap());
+        ended.await.unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Exit code and output of a command of `mainstay`, in the namespace of the tests and as the administrator.
 pub(crate) async fn mainstay(world: &World, arguments: &[&str]) -> (i32, String) {
-    let server = world.server.embedded();
-    let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
-    let home = tempfile::tempdir().unwrap();
-    let config = home.path().join("config");
-    fs::write(&config, server.kubeconfig(serving.address(), None)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
-    command.args(arguments).args(["-n", NAMESPACE, "--kubeconfig"]).arg(&config).env_clear();
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    (output.status.code().unwrap(), text)
+    let (code, out, error) = Program::of(world).await.run(&[arguments, &["-n", NAMESPACE]].concat()).await;
+    (code, out + &error)
 }
