@@ -28,6 +28,9 @@ pub(crate) struct GitSyncSpec {}
 pub(crate) struct GitSyncStatus {
     /// The last value of [`REQUESTED_AT`] that was acted on.
     pub(crate) last_handled_request: Option<String>,
+    /// Ready and others.
+    #[serde(default)]
+    pub(crate) conditions: Vec<Condition>,
 }
 
 /// A GitRepository, of which nothing is read.

@@ -51,6 +51,16 @@ impl World {
         self.stand.mark().await
     }
 
+    /// Sees when GitSyncs are Ready, from now on.
+    pub(super) async fn observe_syncs(&self) -> Result<Observer, Error> {
+        Observer::start(self.syncs(), readiness).await
+    }
+
+    /// The GitSync of the load, Ready.
+    pub(super) fn ready() -> HashMap<String, String> {
+        [(NAME.to_owned(), "True".to_owned())].into()
+    }
+
     /// Creates GitRepository and GitSync; returns when the GitSync was there.
     pub(super) async fn follow_load(&self) -> Result<Instant, Error> {
         self.follow(NAME, self.load.directory()).await
@@ -129,6 +139,13 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// A GitSync, with what its condition Ready says.
+fn readiness(sync: GitSync) -> Option<Seen> {
+    let conditions = sync.status?.conditions;
+    let ready = conditions.into_iter().find(|condition| condition.kind == "Ready")?;
+    Some(Seen { name: sync.metadata.name?, state: ready.status })
 }
 
 /// A ConfigMap of the load that carries the label of a managed object, with what it says of `data.revision`.
