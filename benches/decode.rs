@@ -59,11 +59,11 @@ fn main() {
 
     let before = resident();
     let begun = Instant::now();
-    let decoded = decode(&listing, &mut read, &memory, &limits).expect("reading from memory does not fail");
+    let decoded = decode(&listing, "", &mut read, &memory, &limits).expect("reading from memory does not fail");
     let first = begun.elapsed();
     let held = resident().saturating_sub(before);
     let begun = Instant::now();
-    let again = decode(&listing, &mut read, &memory, &limits).expect("reading from memory does not fail");
+    let again = decode(&listing, "", &mut read, &memory, &limits).expect("reading from memory does not fail");
     let second = begun.elapsed();
 
     let json: usize = decoded.objects.iter().map(|object| object.json().len()).sum();

@@ -156,7 +156,7 @@ pub struct GitSyncStatus {
     /// Last commit that was applied completely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_commit: Option<String>,
-    /// Git tree id of `baseDir` in that commit.
+    /// Git tree id of `baseDir` in that commit; `+` and a digest follow if there are `.mainstayignore` files above it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_tree_id: Option<String>,
     /// Value of the annotation `mainstay.dev/requestedAt` of the last performed request.

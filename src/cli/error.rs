@@ -45,6 +45,8 @@ pub(super) enum Error {
         #[source]
         cause: io::Error,
     },
+    #[error("could not read the manifests")]
+    Manifests(#[source] crate::source::Error),
     #[error("there is no SSH key after {seconds} s: {missing}")]
     NoKey { missing: String, seconds: u64 },
     #[error("GitRepository {repository} does not use an SSH key")]

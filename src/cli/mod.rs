@@ -23,6 +23,7 @@ mod identity;
 mod install;
 mod lease_identity;
 mod logs;
+mod manifests;
 mod object_name;
 mod output;
 mod pause;
@@ -65,6 +66,8 @@ enum Command {
     Uninstall(uninstall::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
+    /// Show what is read of a directory and what not, and why; exit code 1 if something cannot be read
+    Manifests(manifests::Arguments),
     /// Request a sync, wait until its objects are healthy, and print the commit and the result
     Sync(sync::Arguments),
     /// Show repository, commit, objects, failures, reverts and pauses; of several GitSyncs, a table
@@ -121,6 +124,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Check(arguments) => check::run(arguments).await,
         Command::Uninstall(arguments) => uninstall::run(arguments).await,
         Command::Crd => crd::run(),
+        Command::Manifests(arguments) => manifests::run(&arguments),
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,
         Command::Tree(arguments) => tree::run(&arguments).await,

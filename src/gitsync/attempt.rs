@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::contents::Contents;
 use super::context::{Context, git_syncs};
 use super::failures::Failures;
 use super::outcome::{Outcome, Refused};
@@ -22,7 +23,7 @@ use crate::api::GitSync;
 use crate::api::git_sync::{UNKNOWN, WindowOverride};
 use crate::notification::Message;
 use crate::object::{Digest, Key, Owner};
-use crate::source::{Commit, Remote, RemoteUrl, Source, TreeId};
+use crate::source::{Commit, Remote, RemoteUrl, Source};
 
 /// One attempt's view of its GitSync.
 pub(super) struct Attempt<'a> {
@@ -59,7 +60,7 @@ pub(super) struct SyncState {
     /// The commit that was read last, the full name of the reference at which it was, and where that was.
     pub(super) read: Option<(Commit, String, RemoteUrl)>,
     /// Commit and tree that are applied in full.
-    pub(super) applied: Option<(Commit, Option<TreeId>)>,
+    pub(super) applied: Option<(Commit, Option<Contents>)>,
     /// What an earlier agent applied was looked for.
     pub(super) looked_back: bool,
     /// When the present outcome of applying began.

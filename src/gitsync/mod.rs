@@ -21,6 +21,7 @@
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
 mod conditions;
+mod contents;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
 pub mod cron;

@@ -14,6 +14,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::attempt::Attempt;
+use super::contents::Contents;
 use super::outcome::Refused;
 use super::placement::{self, Placing, Served};
 use super::plan::{self, DesiredState, Live, Observed};
@@ -22,6 +23,7 @@ use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
 use super::terminating::TerminatingObjects;
 use crate::api::conditions::Reason;
+use crate::api::names;
 use crate::api::{GitRepository, GitSync};
 use crate::cluster::{Cluster, Error, Kind, Selection};
 use crate::failure::{Class, chain};
@@ -32,7 +34,8 @@ use crate::notification::Message;
 use crate::object::{Key, Object, Owner};
 use crate::secrets::{Known, SecretData};
 use crate::source::{
-    self, Ancestry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, Snapshot, Verification,
+    self, Ancestry, BaseDir, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
+    Snapshot, Verification,
 };
 
 /// Lists under way at once.
@@ -154,6 +157,9 @@ impl Attempt<'_> {
                 ));
             }
         };
+        let above = base_dir.clone();
+        let above = snapshot.blocking(move |snapshot| snapshot.above(&above, names::IGNORE_FILE)).await??;
+        let tree = tree.map(|tree| Contents::new(tree, &above));
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
         let is_same = |w: &&mut DesiredState| {
             w.tree == tree && w.generation == generation && w.submodules == submodules && w.lfs == remote.lfs
@@ -203,15 +209,15 @@ impl Attempt<'_> {
         let (base_dir, bounds) = (directory.base_dir.clone(), limits.clone());
         let skipped = Arc::clone(&self.context.skipped);
         let list = move |snapshot: &Snapshot| {
-            let listing = snapshot.listing(&base_dir, &skipped)?;
-            manifest::not_ignored(listing, &mut |entry| snapshot.read(entry), &bounds)
+            let listing = listing(snapshot, &base_dir, &skipped)?;
+            manifest::not_ignored(listing, base_dir.path(), &mut |entry| snapshot.read(entry), &bounds)
         };
         let snapshot = self.source().fetch_large_files(remote, snapshot, list).await?;
         let (base_dir, skipped) = (directory.base_dir.clone(), Arc::clone(&self.context.skipped));
         let decoded = snapshot
             .blocking(move |snapshot| {
-                let listing = snapshot.listing(&base_dir, &skipped)?;
-                manifest::decode(&listing, &mut |entry| snapshot.read(entry), &memory, &limits)
+                let listing = listing(snapshot, &base_dir, &skipped)?;
+                manifest::decode(&listing, base_dir.path(), &mut |entry| snapshot.read(entry), &memory, &limits)
             })
             .await??;
         if !decoded.problems.is_empty() {
@@ -301,6 +307,13 @@ impl Attempt<'_> {
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
         Ok(Observed { inventory, kept, waiting, live, terminating })
     }
+}
+
+/// The files that matter, and those with rules that are above them.
+fn listing(snapshot: &Snapshot, base_dir: &BaseDir, skipped: &SkippedTrees) -> Result<Vec<Entry>, source::Error> {
+    let mut listing = snapshot.listing(base_dir, skipped)?;
+    listing.extend(snapshot.above(base_dir, names::IGNORE_FILE)?);
+    Ok(listing)
 }
 
 /// What is said of a commit without the directory, and of the objects that were applied from it.

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::contents::Contents;
 use super::prune::{self, Leaving, Prune};
 use super::registry::{Claim, View};
 use crate::api::names::SYNC_LABEL;
@@ -21,7 +22,7 @@ use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::verdict::is_controlled;
 use crate::managed::{Desired, is_paused, take_over};
 use crate::object::{Key, Stage, stage};
-use crate::source::{Commit, TreeId};
+use crate::source::Commit;
 
 /// What is known of a live object that is not kept yet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,8 +87,8 @@ pub struct Observed {
 #[derive(Clone)]
 pub(super) struct DesiredState {
     pub(super) commit: Commit,
-    /// Tree of `baseDir`; `None` when the directory is gone and its deletion was allowed.
-    pub(super) tree: Option<TreeId>,
+    /// What is read; `None` when the directory is gone and its deletion was allowed.
+    pub(super) tree: Option<Contents>,
     /// Whether submodules are fetched, and which of them are below `baseDir`.
     pub(super) submodules: (bool, Option<String>),
     /// Whether files in Git LFS are fetched.

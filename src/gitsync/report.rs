@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::conditions;
+use super::contents::Contents;
 use super::context::{SyncFacts, git_syncs};
 use super::outcome::Outcome;
 use super::reconcile::Task;
@@ -20,7 +21,6 @@ use crate::api::GitSync;
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::Part;
 use crate::notification::Message;
-use crate::source::TreeId;
 
 /// How long a status waits for objects to become healthy before it says that they are not: what is healthy in a moment
 /// needs one write, not two.
@@ -84,7 +84,7 @@ impl Task {
         let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
         let (seen, applied) = (self.state.seen, self.state.applied);
         let attempted = seen.map(|(commit, _)| commit.to_string());
-        let tree = |tree: Option<TreeId>| tree.map_or_else(String::new, |tree| tree.to_string());
+        let tree = |tree: Option<Contents>| tree.map_or_else(String::new, |tree| tree.to_string());
         let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let facts = status::Facts {

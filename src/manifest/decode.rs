@@ -14,6 +14,7 @@ use super::directories::Directories;
 use super::ignore::Ignored;
 use super::kustomize;
 use super::limits::{Deadline, larger_than};
+use super::other_files;
 use super::{DecodeCache, Limits, Problem, file, recognise};
 use crate::api::names;
 use crate::object::{Key, Names, Object, Place};
@@ -31,18 +32,20 @@ pub struct Decoded {
     pub problems: Vec<Problem>,
 }
 
-/// Decodes a listing, whose paths are relative to the repository's root and below the base directory.
+/// Decodes a listing, whose paths are relative to the repository's root and below the base directory, except those of ignore
+/// files above it.
 ///
 /// Fails only if a file cannot be read; invalid content is a problem.
 pub fn decode(
     listing: &[Entry],
+    base_dir: &str,
     read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
     cache: &DecodeCache,
     limits: &Limits,
 ) -> Result<Decoded, source::Error> {
     let mut decoded = Decoded::default();
     let deadline = Deadline::new(limits);
-    let mut ignored = ignore_rules(listing, read, deadline, &mut decoded.problems)?;
+    let mut ignored = ignore_rules(listing, base_dir, read, deadline, &mut decoded.problems)?;
     let is_in = |entry: &&Entry| deadline.is_over() || !ignored.leaves_out(&entry.path);
     let mut entries: Vec<&Entry> = listing.iter().filter(is_in).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -75,6 +78,10 @@ pub fn decode(
             continue;
         }
         let path = shared.intern(&entry.path);
+        let is_of_another_tool = other_files::is_of_another_tool(&path);
+        if entry.size > limits.file && is_of_another_tool {
+            continue;
+        }
         if entry.size > limits.file {
             let what = format!("the file is {}", larger_than(usize::try_from(limits.file).unwrap_or(usize::MAX)));
             decoded.problems.push(Problem::new(Place::file(path), what, Some("split it")));
@@ -86,6 +93,9 @@ pub fn decode(
             continue;
         }
         let content = read(entry)?;
+        if is_of_another_tool && !other_files::may_be_manifest(&content) {
+            continue;
+        }
         if let Some(hint) = recognise::pointer(&content) {
             let hint = format!("{hint}, or name it in .mainstayignore");
             decoded.problems.push(not_fetched(Place::file(path), &hint));
@@ -111,11 +121,12 @@ pub fn decode(
 /// A file with rules cannot be read.
 pub fn not_ignored(
     mut listing: Vec<Entry>,
+    base_dir: &str,
     read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
     limits: &Limits,
 ) -> Result<Vec<Entry>, source::Error> {
     // The problems of the rules are those of decoding.
-    let mut ignored = ignore_rules(&listing, read, Deadline::new(limits), &mut Vec::new())?;
+    let mut ignored = ignore_rules(&listing, base_dir, read, Deadline::new(limits), &mut Vec::new())?;
     // Files with rules are read whether or not rules leave them out.
     listing.retain(|entry| is_ignore_file(&entry.path) || !ignored.leaves_out(&entry.path));
     Ok(listing)
@@ -143,13 +154,14 @@ fn not_fetched(place: Place, hint: &str) -> Problem {
     Problem::new(place, "the file is kept in Git LFS, which is not fetched", Some(hint))
 }
 
-fn ignore_rules(
+pub(super) fn ignore_rules(
     listing: &[Entry],
+    base_dir: &str,
     read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
     deadline: Deadline<'_>,
     problems: &mut Vec<Problem>,
 ) -> Result<Ignored, source::Error> {
-    let mut ignored = Ignored::default();
+    let mut ignored = Ignored::new(base_dir);
     for entry in listing {
         if entry.kind != EntryKind::File || !is_ignore_file(&entry.path) {
             continue;
@@ -212,7 +224,7 @@ pub fn reads(path: &str) -> bool {
     is_manifest(path) || name == names::IGNORE_FILE || kustomize::NAMES.contains(&name)
 }
 
-fn is_ignore_file(path: &str) -> bool {
+pub(super) fn is_ignore_file(path: &str) -> bool {
     path.rsplit('/').next() == Some(names::IGNORE_FILE)
 }
 

@@ -1,29 +1,50 @@
-//! Applies `.mainstayignore` files, with the syntax and rules of gitignore.
+//! Applies `.mainstayignore` files, with the syntax and rules of gitignore, and leaves out what is hidden: names that begin
+//! with a dot, unless a rule includes them (`!.deploy/`).
 //!
 //! Invariant: a file in a deeper directory takes precedence, but nothing inside an ignored directory can be included
 //! again.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
 
+use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::Problem;
-use crate::object::Place;
+use crate::api::names;
+use crate::object::{Place, printable};
 
 /// Maximum bytes and lines of one ignore file; patterns are compiled, so they cost more than their text.
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_LINES: usize = 2000;
 
-/// The rules of all ignore files.
+/// What is left out: what the ignore files name, and what is hidden.
 #[derive(Default)]
 pub(super) struct Ignored {
     /// By directory, as `apps/web`; the root is empty.
     rules: HashMap<String, Gitignore>,
     /// Directories that were checked before.
     directories: HashMap<String, bool>,
+    /// The directory that is read: what is hidden above it does not hide it.
+    base_dir: String,
+}
+
+/// Why a file is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// A rule, with its file and line.
+    Rule { rule: String, place: String },
+    /// A name that begins with a dot.
+    Hidden(String),
 }
 
 impl Ignored {
+    /// Without any rules, for a directory that is read.
+    pub(super) fn new(base_dir: &str) -> Self {
+        Self { base_dir: base_dir.to_owned(), ..Self::default() }
+    }
+
     /// Adds the rules of one file; returns its problems.
     pub(super) fn add(&mut self, path: &str, bytes: &[u8]) -> Vec<Problem> {
         let problem = |line: usize, what: &str| {
@@ -38,7 +59,8 @@ impl Ignored {
         let mut builder = GitignoreBuilder::new(if directory.is_empty() { "." } else { directory });
         let mut problems = Vec::new();
         for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
-            if builder.add_line(None, line).is_err() {
+            let place = PathBuf::from(format!("{path}:{}", index + 1));
+            if builder.add_line(Some(place), line).is_err() {
                 problems.push(problem(index + 1, "the pattern is not valid"));
             }
         }
@@ -53,7 +75,14 @@ impl Ignored {
 
     /// Whether a file is ignored, by itself or with one of its directories.
     pub(super) fn leaves_out(&mut self, path: &str) -> bool {
-        !self.rules.is_empty() && (self.leaves_out_directory(parent(path)) || self.decided(path, false))
+        let may_be = !self.rules.is_empty() || path.starts_with('.') || path.contains("/.");
+        may_be && (self.leaves_out_directory(parent(path)) || self.decided(path, false).is_some())
+    }
+
+    /// Why a file is left out; `None` if it is not.
+    pub(super) fn why(&self, path: &str) -> Option<Why> {
+        let directories = path.match_indices('/').map(|(end, _)| (&path[..end], true));
+        directories.chain([(path, false)]).find_map(|(path, directory)| self.decided(path, directory))
     }
 
     fn leaves_out_directory(&mut self, path: &str) -> bool {
@@ -68,7 +97,7 @@ impl Ignored {
         for (end, _) in path.match_indices('/').chain([(path.len(), "")]) {
             let directory = &path[..end];
             let known = self.directories.get(directory).copied();
-            out = known.unwrap_or_else(|| out || self.decided(directory, true));
+            out = known.unwrap_or_else(|| out || self.decided(directory, true).is_some());
             if known.is_none() {
                 self.directories.insert(directory.to_owned(), out);
             }
@@ -76,18 +105,35 @@ impl Ignored {
         out
     }
 
-    /// The result of the nearest rule that matches the path itself.
-    fn decided(&self, path: &str, directory: bool) -> bool {
+    /// Why the path itself is left out: the nearest rule that matches it decides, and if there is none, its name.
+    fn decided(&self, path: &str, directory: bool) -> Option<Why> {
         let mut above = path;
         while !above.is_empty() {
             above = parent(above);
             let Some(rules) = self.rules.get(above) else { continue };
-            let matched = rules.matched(path, directory);
-            if !matched.is_none() {
-                return matched.is_ignore();
+            match rules.matched(path, directory) {
+                Match::None => {}
+                Match::Whitelist(_) => return None,
+                Match::Ignore(glob) => {
+                    let place = glob.from().map(|place| place.to_string_lossy().into_owned()).unwrap_or_default();
+                    return Some(Why::Rule { rule: glob.original().to_owned(), place });
+                }
             }
         }
-        false
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let below =
+            path.strip_prefix(&*self.base_dir).is_some_and(|rest| self.base_dir.is_empty() || rest.starts_with('/'));
+        (below && name.starts_with('.') && name != names::IGNORE_FILE).then(|| Why::Hidden(path.to_owned()))
+    }
+}
+
+/// As in `the rule "*.tpl.yaml" (apps/.mainstayignore:3)`.
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule { rule, place } => write!(f, "the rule {rule:?} ({})", printable(place)),
+            Self::Hidden(path) => write!(f, "the name of {} begins with a dot", printable(path)),
+        }
     }
 }
 
@@ -139,6 +185,29 @@ mod tests {
         ];
         let paths = ["x.yaml", "base/x.yaml", "base/a/x.yaml", "base/a/y.yaml", "base/a/b/x.yaml", "base/old/z.yaml"];
         assert_eq!(left(&files, &paths), ["x.yaml", "base/a/y.yaml", "base/a/b/x.yaml"]);
+    }
+
+    #[test]
+    fn what_is_hidden_is_left_out_below_the_directory_that_is_read() {
+        let left_out = |base_dir: &str, rules: &str, path: &str| {
+            let mut ignored = Ignored::new(base_dir);
+            ignored.add(".mainstayignore", rules.as_bytes());
+            assert_eq!(ignored.leaves_out(path), ignored.why(path).is_some(), "{path}");
+            ignored.why(path).map(|why| why.to_string())
+        };
+        let hidden = Some("the name of .github begins with a dot".to_owned());
+        assert_eq!(left_out("", "", ".github/workflows/a.yaml"), hidden);
+        assert_eq!(left_out("", "", "a/.b.yaml"), Some("the name of a/.b.yaml begins with a dot".to_owned()));
+        assert_eq!(left_out("", "", "a.b/c..yaml"), None);
+        assert_eq!(
+            left_out("", "# x\n\n*.yaml\n", "a/b.yaml"),
+            Some("the rule \"*.yaml\" (.mainstayignore:3)".to_owned())
+        );
+        assert_eq!(left_out("", "!.deploy/\n", ".deploy/a.yaml"), None);
+        assert!(left_out("", "!.deploy/\n", ".deploy/.b.yaml").is_some());
+        assert_eq!(left_out(".github/k8s", "", ".github/k8s/a.yaml"), None);
+        assert!(left_out(".github/k8s", "", ".github/k8s/.a/b.yaml").is_some());
+        assert!(left_out(".a", "", ".ab/c.yaml").is_none(), "it is not below");
     }
 
     #[test]

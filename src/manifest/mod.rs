@@ -1,7 +1,8 @@
 //! The files of a Git commit become desired objects, each with its file, document and line.
 //!
-//! [`decode`] reads YAML and JSON manifests as `kubectl` does, leaves out what `.mainstayignore` names, and returns all
-//! problems at once. [`DecodeCache`] caches decoded files by their blob id.
+//! [`decode`] reads YAML and JSON manifests as `kubectl` does, leaves out what `.mainstayignore` names, what is hidden
+//! and the files of other tools, and returns all problems at once. [`DecodeCache`] caches decoded files by their blob id;
+//! [`report()`] says what becomes of each file.
 //!
 //! Invariant: no input causes a panic or exceeds the [`Limits`].
 //! Invariant: no problem quotes a value, only keys and positions, because any file may contain a Secret.
@@ -19,8 +20,10 @@ mod kustomize;
 mod limits;
 mod load;
 mod normalise;
+mod other_files;
 mod problem;
 mod recognise;
+mod report;
 mod scalar;
 mod tokens;
 
@@ -31,3 +34,4 @@ pub use decode::{Decoded, decode, duplicates, not_ignored, reads};
 pub use decode_cache::DecodeCache;
 pub use limits::Limits;
 pub use problem::Problem;
+pub use report::{FileReport, FileState, report};

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::*;
 use crate::source::{self, BlobId, Entry, EntryKind};
 
+mod left_out;
 mod recognise;
 
 /// Limits with a clock that stands still: a slow machine must not change what a test says.
@@ -36,7 +37,7 @@ fn listing(files: &[(&str, &[u8])]) -> Vec<Entry> {
 
 fn decode_bytes(files: &[(&str, &[u8])], cache: &DecodeCache, limits: &Limits) -> Decoded {
     let mut read = |entry: &Entry| Ok(files.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec());
-    decode(&listing(files), &mut read, cache, limits).unwrap()
+    decode(&listing(files), "", &mut read, cache, limits).unwrap()
 }
 
 fn decode_files(files: &[(&str, &str)]) -> Decoded {
@@ -241,7 +242,7 @@ fn says_that_kustomizations_links_and_submodules_are_not_followed() {
     entries[3].kind = EntryKind::Symlink;
     entries[4].kind = EntryKind::Submodule;
     let mut read = |entry: &Entry| -> Result<Vec<u8>, source::Error> { panic!("{} is read", entry.path) };
-    let decoded = decode(&entries, &mut read, &DecodeCache::default(), &limits()).unwrap();
+    let decoded = decode(&entries, "", &mut read, &DecodeCache::default(), &limits()).unwrap();
     assert_eq!(
         shown(&decoded),
         "\
@@ -365,7 +366,7 @@ fn files_too_large_are_not_even_read() {
     let mut entries = listing(&[("a.yaml", b"")]);
     entries[0].size = 17 << 20;
     let mut read = |entry: &Entry| -> Result<Vec<u8>, source::Error> { panic!("{} is read", entry.path) };
-    let decoded = decode(&entries, &mut read, &DecodeCache::default(), &limits()).unwrap();
+    let decoded = decode(&entries, "", &mut read, &DecodeCache::default(), &limits()).unwrap();
     assert_eq!(shown(&decoded), "a.yaml: the file is larger than 16 MiB (split it)");
 }
 
@@ -383,7 +384,7 @@ fn reads_only_files_whose_content_nobody_holds() {
         reads.push(entry.path.clone());
         Ok(c.as_bytes().to_vec())
     };
-    let next = decode(&listing(&second), &mut read, &cache, &limits()).unwrap();
+    let next = decode(&listing(&second), "", &mut read, &cache, &limits()).unwrap();
     assert_eq!(reads, ["b.yaml"]);
     assert!(std::sync::Arc::ptr_eq(&held.objects[0], &next.objects[0]));
 
@@ -476,7 +477,7 @@ fn a_commit_that_takes_too_long_is_given_up_and_says_where() {
             seconds.fetch_add(seconds_each, Ordering::Relaxed);
             Ok(files.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec())
         };
-        decode(&listing(&files), &mut read, &DecodeCache::default(), &limits).unwrap()
+        decode(&listing(&files), "", &mut read, &DecodeCache::default(), &limits).unwrap()
     };
     let cut_short = decode_in(1);
     assert_eq!(cut_short.objects.len(), 4, "{:?}", cut_short.problems);

@@ -126,6 +126,35 @@ impl Objects {
         Ok(Some(at))
     }
 
+    /// What has this name in the directories above `base_dir` under the tree `root`, from the root down: its path, and what it
+    /// is if it is no directory.
+    pub(super) fn above(
+        &self,
+        root: Id,
+        base_dir: &BaseDir,
+        name: &str,
+    ) -> Result<Vec<(String, EntryKind, Id)>, Fault> {
+        let (mut at, mut path, mut found) = (root, String::new(), Vec::new());
+        for part in base_dir.parts() {
+            let bytes = self.tree(at)?;
+            let mut below = None;
+            for item in TreeItems(&bytes) {
+                let item = item?;
+                if item.name == part.as_bytes() && item.kind == ItemKind::Directory {
+                    below = Some(item.id);
+                } else if item.name == name.as_bytes()
+                    && let Some(kind) = item.kind.entry()
+                {
+                    found.push((format!("{path}{name}"), kind, item.id));
+                }
+            }
+            let Some(below) = below else { break };
+            at = below;
+            path = format!("{path}{part}/");
+        }
+        Ok(found)
+    }
+
     /// What is directly in a directory: names as they are shown, with the kind of all that are no directories.
     pub(super) fn names(&self, directory: Id) -> Result<Vec<(String, Option<EntryKind>)>, Fault> {
         let bytes = self.tree(directory)?;

@@ -14,7 +14,7 @@ use super::large_files::{LargeFiles, WantedFiles};
 use super::lfs::{self, Pointer};
 use super::mirror::Generation;
 use super::missing_directory::MissingDirectory;
-use super::objects::Objects;
+use super::objects::{Objects, damaged};
 use super::permits::TenantPermits;
 use super::reference::BaseDir;
 use super::settings::Limits;
@@ -261,6 +261,29 @@ impl Snapshot {
             let rest = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
             Some((own.as_str(), submodule, rest))
         })
+    }
+
+    /// What has this name in the directories above `base_dir`, from the root down. Blocks.
+    pub fn above(&self, base_dir: &BaseDir, name: &str) -> Result<Vec<Entry>, Error> {
+        let inner = &self.inner;
+        let entries = inner.objects.above(inner.root, base_dir, name).and_then(|found| {
+            let sized = found.into_iter().map(|(path, kind, id)| {
+                let size = match kind {
+                    EntryKind::Submodule => 0,
+                    _ => inner.objects.header(id)?.ok_or_else(|| damaged("a file is missing"))?.0,
+                };
+                let large = self.large.as_ref().and_then(|large| large.content(BlobId(id)));
+                let (id, size) = large.unwrap_or((BlobId(id), size));
+                Ok(Entry { path, id, size, kind, executable: false, flaw: None })
+            });
+            sized.collect::<Result<Vec<_>, Fault>>()
+        });
+        let mut entries = entries.map_err(|cause| self.unread(base_dir.to_string(), cause))?;
+        if let Some((own, submodule, rest)) = self.submodule_at(base_dir.path()) {
+            let below = submodule.above(&BaseDir::parse(rest)?, name)?;
+            entries.extend(below.into_iter().map(|entry| Entry { path: format!("{own}/{}", entry.path), ..entry }));
+        }
+        Ok(entries)
     }
 
     /// All entries of the directory, recursively, ordered by path. Blocks.

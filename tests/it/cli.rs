@@ -84,6 +84,7 @@ fn every_command_has_help() {
         "check",
         "uninstall",
         "agent",
+        "manifests",
         "sync",
         "status",
         "tree",

@@ -26,7 +26,7 @@ fn decoded(files: &[(String, String)]) -> Decoded {
         Ok(text.clone().into_bytes())
     };
     // The clock stands still: a busy machine must not change what is decoded.
-    decode(&listing, &mut read, &DecodeCache::default(), &Limits::new(|| Duration::ZERO)).unwrap()
+    decode(&listing, "", &mut read, &DecodeCache::default(), &Limits::new(|| Duration::ZERO)).unwrap()
 }
 
 fn decoded_text(text: &str) -> Decoded {

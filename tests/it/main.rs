@@ -62,6 +62,7 @@ mod inventories;
 mod jobs;
 mod kills;
 mod leader_label;
+mod left_out;
 mod liveness;
 mod manifests;
 mod metrics;

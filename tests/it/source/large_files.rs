@@ -22,7 +22,12 @@ async fn got_below(source: &Source, remote: &Remote, base_dir: &str) -> Result<B
     let list = move |snapshot: &Snapshot| {
         let listing = snapshot.listing(&base_dir, &SkippedTrees::new(mainstay::manifest::reads))?;
         let mut read = |entry: &mainstay::source::Entry| snapshot.read(entry);
-        mainstay::manifest::not_ignored(listing, &mut read, &mainstay::manifest::Limits::new(|| Duration::ZERO))
+        mainstay::manifest::not_ignored(
+            listing,
+            base_dir.path(),
+            &mut read,
+            &mainstay::manifest::Limits::new(|| Duration::ZERO),
+        )
     };
     let snapshot = sync(source, remote, "main").await?;
     let snapshot = source.fetch_large_files(remote, snapshot, list.clone()).await?;

@@ -1,0 +1,80 @@
+//! What is left out without a rule, what rules above the directory leave out, and what is said of each file.
+
+use super::*;
+
+/// What becomes of files, one to a line.
+fn reported(base_dir: &str, files: &[(&str, &str)]) -> String {
+    let contents: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_bytes())).collect();
+    let mut read = |entry: &Entry| Ok(contents.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec());
+    let reports = report(&listing(&contents), base_dir, &mut read, &limits()).unwrap();
+    let state = |report: &FileReport| match &report.state {
+        FileState::Read(objects) => format!("{}: read {objects}", report.path),
+        FileState::LeftOut(why) => format!("{}: left out, {why}", report.path),
+        FileState::Problems(problems) => format!("{}: {} problems", report.path, problems.len()),
+    };
+    reports.iter().map(state).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn hidden_files_and_files_of_other_tools_block_nothing() {
+    let files = [
+        (".github/workflows/ci.yaml", "on: push\njobs: {}\n".to_owned()),
+        (".pre-commit-config.yaml", "repos: []\n".to_owned()),
+        ("app/.helm/a.yaml", "{{".to_owned()),
+        ("package.json", "{\"name\": \"a\"".to_owned()),
+        ("web/tsconfig.build.json", "// comments\n{}".to_owned()),
+        ("docker-compose.yml", "services: {web: {image: a}}\n".to_owned()),
+        ("renovate.json", "{}".to_owned()),
+        // It is a manifest.
+        ("compose.yaml", config_map("a")),
+        ("a.yaml", config_map("b")),
+    ];
+    let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
+    check(
+        &files,
+        "
+ConfigMap b @ a.yaml, document 1, line 1, column 1
+ConfigMap a @ compose.yaml, document 1, line 1, column 1",
+    );
+    assert_eq!(
+        reported("", &files),
+        "\
+.github/workflows/ci.yaml: left out, the name of .github begins with a dot
+.pre-commit-config.yaml: left out, the name of .pre-commit-config.yaml begins with a dot
+a.yaml: read 1
+app/.helm/a.yaml: left out, the name of app/.helm begins with a dot
+compose.yaml: read 1
+docker-compose.yml: left out, it is a file of another tool
+package.json: left out, it is a file of another tool
+renovate.json: left out, it is a file of another tool
+web/tsconfig.build.json: left out, it is a file of another tool"
+    );
+    // One that may be a manifest is never left out in silence, nor is a file of any other name.
+    for (path, text) in [("compose.yaml", "apiVersion: v1\nkind: X\n"), ("other.json", "{\"name\": \"a\"}")] {
+        assert_eq!(decode_files(&[(path, text)]).problems.len(), 1, "{path}");
+    }
+}
+
+#[test]
+fn rules_above_the_directory_count_in_it() {
+    let (a, b, c) = (config_map("a"), config_map("b"), config_map("c"));
+    let files = [
+        (".mainstayignore", "# all teams\n*.draft.yaml\n/apps/old/\n!.deploy/\n"),
+        ("apps/a.yaml", &a),
+        ("apps/b.draft.yaml", "x"),
+        ("apps/old/b.yaml", &b),
+        ("apps/.deploy/c.yaml", &c),
+        ("apps/chart/Chart.yaml", "name: a\nversion: 1\n"),
+        ("apps/chart/templates/a.yaml", "{{"),
+    ];
+    assert_eq!(
+        reported("apps", &files),
+        "\
+apps/.deploy/c.yaml: read 1
+apps/a.yaml: read 1
+apps/b.draft.yaml: left out, the rule \"*.draft.yaml\" (.mainstayignore:2)
+apps/chart/Chart.yaml: 1 problems
+apps/chart/templates/a.yaml: left out, it is part of apps/chart/Chart.yaml
+apps/old/b.yaml: left out, the rule \"/apps/old/\" (.mainstayignore:3)"
+    );
+}
